@@ -360,6 +360,10 @@ class Worlds:
         for uid, pods in self.pods.items():
             for pod in pods.values():
                 gangs_on[pod.node] = gangs_on.get(pod.node, frozenset()) | {uid}
+        complaining: dict[str, dict[str, Pod]] = {}
+        for pod in (pod for pods in self.pods.values() for pod in pods.values()):
+            if pod.unhealthy:
+                complaining.setdefault(pod.node, {})[pod.uid] = pod
         recoveries_of: dict[str, dict[str, Recovery]] = {}
         for key, recovery in self.recoveries.items():
             for uid in (recovery.spec.gang.uid, recovery.gang_uid):
@@ -385,6 +389,10 @@ class Worlds:
             unread=self.unread,
             gone_nodes=self.gone_nodes,
             recipes=self.recipes,
+            complaining=complaining,
+            not_started={
+                uid: pod for pods in self.pods.values() for uid, pod in pods.items() if pod.not_started
+            },
             signalling={name: node for name, node in self.nodes.items() if node.signals},
             agents=self.agents,
             agents_are_pods=self.settings.agents_are_pods,

@@ -19,7 +19,8 @@ from recover.workloads import Workload
 
 __all__ = ["granted_over", "lacking", "not_granted"]
 
-_FILE = Path(__file__).parents[1] / "charts" / "rekindle" / "files" / "rbac" / "controller.yaml"
+_FOLDER = Path(__file__).parents[1] / "charts" / "rekindle" / "files"
+_FILES = (_FOLDER / "rbac" / "controller.yaml", _FOLDER / "node_condition" / "rbac.yaml")
 
 
 def lacking(action: Action) -> list[str]:
@@ -76,7 +77,10 @@ def _needed(action: Action) -> list[tuple[str, Resource] | tuple[str, Resource, 
 def _granted() -> frozenset[tuple[str, str, str]]:
     """Verb, group and resource. Of the Role in the release's namespace nothing is counted."""
     roles = [
-        one for one in yaml.safe_load_all(_FILE.read_text(encoding="utf-8")) if one["kind"] == "ClusterRole"
+        one
+        for file in _FILES
+        for one in yaml.safe_load_all(file.read_text(encoding="utf-8"))
+        if one["kind"] == "ClusterRole"
     ]
     return frozenset(
         (verb, group, resource)

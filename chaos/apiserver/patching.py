@@ -1,11 +1,12 @@
-"""Merge patch (RFC 7386) and JSON patch (RFC 6902). Pure: the result is new, the old document untouched."""
+"""Merge patch (RFC 7386), JSON patch (RFC 6902), and Kubernetes' strategic merge of conditions. Pure: the
+result is new, the old document untouched."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-__all__ = ["PatchError", "json_patch", "merge_patch"]
+__all__ = ["PatchError", "json_patch", "merge_patch", "strategic_patch"]
 
 
 class PatchError(ValueError):
@@ -21,6 +22,23 @@ def merge_patch(document: Any, patch: Any) -> Any:
             merged.pop(key, None)
         else:
             merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def strategic_patch(document: Any, patch: Any) -> Any:
+    """A merge patch, but `status.conditions` is merged by the type of each; `$patch: delete` removes one."""
+    told = patch.get("status", {}).get("conditions") if isinstance(patch, dict) else None
+    if told is None:
+        return merge_patch(document, patch)
+    status = {name: value for name, value in patch["status"].items() if name != "conditions"}
+    merged = merge_patch(document, {**patch, "status": status})
+    conditions = {one["type"]: one for one in merged["status"].get("conditions", [])}
+    for one in told:
+        if one.get("$patch") == "delete":
+            conditions.pop(one["type"], None)
+        else:
+            conditions[one["type"]] = merge_patch(conditions.get(one["type"]), one)
+    merged["status"]["conditions"] = list(conditions.values())
     return merged
 
 

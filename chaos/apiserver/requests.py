@@ -12,13 +12,11 @@ import msgspec
 from chaos.apiserver import refusals
 from chaos.apiserver.deletion import Deletion, Propagation
 from detectors.client.kubeapi import ApiError
-from detectors.wire.resource import JsonPatch, MergePatch, PatchType, Resource
+from detectors.wire.resource import JsonPatch, MergePatch, PatchType, Resource, StrategicPatch
 
 __all__ = ["decoded", "deletion", "flag", "number", "patch_type"]
 
 N = TypeVar("N", int, int | None)
-
-STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class _Preconditions(msgspec.Struct, rename="camel", frozen=True):
@@ -77,16 +75,17 @@ def _options_of(query: Mapping[str, str]) -> _DeleteOptions:
 
 
 def patch_type(asked: str, body: Any) -> PatchType:
-    """kubectl cordons and annotates by strategic merge; without lists that is the same as a merge patch."""
-    if asked == STRATEGIC and not _has_list(body):
-        return MergePatch
+    """kubectl cordons and annotates by strategic merge; without lists that is the same as a merge patch. Of
+    lists only conditions are merged as Kubernetes does."""
+    if asked == StrategicPatch and not _has_list(body):
+        return StrategicPatch
     if asked not in (MergePatch, JsonPatch):
         raise ApiError(415, "UnsupportedMediaType", f"patch type {asked} is not modelled for this body")
     return asked
 
 
 def _has_list(value: Any) -> bool:
-    """Lists but that of taints, which a strategic merge replaces as a whole."""
+    """Lists but that of taints, which a strategic merge replaces as a whole, and conditions."""
     if not isinstance(value, dict):
         return isinstance(value, list)
-    return any(_has_list(member) for key, member in value.items() if key != "taints")
+    return any(_has_list(member) for key, member in value.items() if key not in ("taints", "conditions"))

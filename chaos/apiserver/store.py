@@ -19,11 +19,11 @@ from chaos.apiserver import metadata, refusals
 from chaos.apiserver.deletion import Deletion, check_preconditions, finalizers_of, grace_s_of, may_go
 from chaos.apiserver.history import Change, History, Stored
 from chaos.apiserver.kinds import KINDS, Kind, Object
-from chaos.apiserver.patching import PatchError, json_patch, merge_patch
+from chaos.apiserver.patching import PatchError, json_patch, merge_patch, strategic_patch
 from chaos.apiserver.schema import prune, violations
 from chaos.apiserver.selectors import Matcher
 from detectors.client.kubeapi import ApiError
-from detectors.wire.resource import JsonPatch, MergePatch, Resource
+from detectors.wire.resource import JsonPatch, MergePatch, Resource, StrategicPatch
 from recover.k8s.kinds import NAMESPACES
 from recover.kube.cluster import ListPage
 
@@ -220,6 +220,8 @@ class MemoryCluster:
                 new = merge_patch(old, body)
             elif patch_type == JsonPatch:
                 new = json_patch(old, body)
+            elif patch_type == StrategicPatch:
+                new = strategic_patch(old, body)
             else:
                 raise ApiError(415, "UnsupportedMediaType", f"patch type {patch_type} is not modelled")
         except PatchError as error:

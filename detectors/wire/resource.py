@@ -1,4 +1,4 @@
-"""Where a kind lives in the Kubernetes API, and the two kinds of patch that we send. Pure.
+"""Where a kind lives in the Kubernetes API, and the kinds of patch that we send. Pure.
 
 client/kubeapi.py calls these addresses; the decisions of the controller name them.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["JsonPatch", "MergePatch", "PatchType", "Resource"]
+__all__ = ["JsonPatch", "MergePatch", "PatchType", "Resource", "StrategicPatch"]
 
 _NOT_IN_A_NAME = frozenset("/?#%\\ ")
 
 PatchType = str
 MergePatch: PatchType = "application/merge-patch+json"
 JsonPatch: PatchType = "application/json-patch+json"
+StrategicPatch: PatchType = "application/strategic-merge-patch+json"
+"""For lists of Kubernetes' own kinds that several writers share, as the conditions of a Node: it changes one
+item by its key, whatever others write beside it."""
 
 
 class Resource(msgspec.Struct, frozen=True):

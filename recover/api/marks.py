@@ -7,6 +7,7 @@ from detectors.wire.contract import key
 __all__ = [
     "AVOIDED",
     "EXCLUDED",
+    "OWN_CONDITION",
     "QUARANTINE",
     "RELEASED",
     "RELEASED_FINDINGS",
@@ -26,6 +27,9 @@ RELEASED = key("released-at")
 
 RELEASED_FINDINGS = key("released-findings")
 """Annotation on a node: which findings that release has answered."""
+
+OWN_CONDITION = "AcceleratorHealthy"
+"""Type of the Node condition that Rekindle writes where a setting asks for it."""
 
 SCAN_OF = key("scan-of")
 """Label on a scan pod: the recovery that it works for."""

@@ -14,9 +14,11 @@ import msgspec
 __all__ = [
     "EVENT_EXPLANATIONS",
     "EXPLANATIONS",
+    "NODE_EXPLANATIONS",
     "NOT_GIVEN_YET",
     "EventReason",
     "Explanation",
+    "NodeReason",
     "Reason",
     "reference",
 ]
@@ -95,6 +97,16 @@ class EventReason(StrEnum):
     LEFT_STOPPED = "LeftStopped"
     VARIABLES_REMOVED = "VariablesRemoved"
     NOT_JUDGED = "NotJudged"
+
+
+class NodeReason(StrEnum):
+    """Of the condition `AcceleratorHealthy` of a Node."""
+
+    NO_FAULT = "NoFault"
+    DEGRADED = "Degraded"
+    FAULT_FOUND = "FaultFound"
+    QUARANTINED = "Quarantined"
+    NOT_WATCHED = "NotWatched"
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -338,6 +350,28 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.NOT_JUDGED: "A defect of Rekindle keeps it from judging this object; all others are judged.",
 }
 
+NODE_EXPLANATIONS: dict[NodeReason, tuple[str, str]] = {
+    NodeReason.NO_FAULT: (
+        "True",
+        "The agent watches the node, and no fault is open that takes it out.",
+    ),
+    NodeReason.DEGRADED: (
+        "True",
+        "A device is degraded and still computes correctly. Pods are placed there if no better node is free.",
+    ),
+    NodeReason.FAULT_FOUND: (
+        "False",
+        "A fault is open that takes the node out. The mode, a budget, a brake or a hold may keep Rekindle "
+        "from doing that.",
+    ),
+    NodeReason.QUARANTINED: ("False", "Rekindle has taken the node out of service."),
+    NodeReason.NOT_WATCHED: (
+        "Unknown",
+        "Nobody knows whether the node has a fault: its agent does not report, or cannot read its source.",
+    ),
+}
+"""The condition's status, and what the reason means."""
+
 NOT_GIVEN_YET = frozenset({EventReason.FAULT_CLEARED})
 """Words that are settled, of features that are not there yet. A test holds this list to the code."""
 
@@ -363,6 +397,17 @@ def reference() -> str:
         "| reason | meaning |",
         "|---|---|",
         *(f"| `{reason}`{_when(reason)} | {meaning} |" for reason, meaning in EVENT_EXPLANATIONS.items()),
+        "",
+        "## Of the Node condition `AcceleratorHealthy`",
+        "",
+        "Rekindle writes the condition only where `node_condition` is set.",
+        "",
+        "| reason | status | meaning |",
+        "|---|---|---|",
+        *(
+            f"| `{reason}` | `{status}` | {meaning} |"
+            for reason, (status, meaning) in NODE_EXPLANATIONS.items()
+        ),
     ]
     return "\n".join(lines) + "\n"
 

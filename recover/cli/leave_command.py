@@ -25,7 +25,7 @@ from recover.api.marks import REPAIR_OF, SCAN_OF
 from recover.cli.leave_faults import broken_in_service, stays_cordoned
 from recover.cli.leave_look import CONTROLLER, DEPLOYMENTS, CannotLeaveError, NoAnswerError, look
 from recover.cli.leave_requests import LOOK_AGAIN_S, Requests, metadata_of, warn
-from recover.cli.leave_undo import Unfinished, environments, under_way, undo
+from recover.cli.leave_undo import Unfinished, environments, under_way, undo, untell
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.arguments import add_connection, connection
 from recover.kube.clock import WallClock
@@ -280,16 +280,16 @@ async def _nodes(requests: Requests, told: set[str]) -> AsyncIterator[str]:
                 f"node {node.name}: not changed, though {fault} is open on it and it takes pods; to take it "
                 f"out of service: kubectl cordon {node.name}"
             )
-        found = undo(node, stays_cordoned(node, report, incidents, now))
-        if found is None:
-            continue
-        try:
-            await requests.patch(found.patch)
-        except (ApiError, ReplyLost, NotLeaderError) as error:
-            if not (isinstance(error, ApiError) and error.not_found):
-                yield f"node {node.name} is not as it was: {error}"
-        else:
-            requests.say(f"node {node.name}: {found.words}")
+        for found in (undo(node, stays_cordoned(node, report, incidents, now)), untell(node)):
+            if found is None:
+                continue
+            try:
+                await requests.patch(found.patch)
+            except (ApiError, ReplyLost, NotLeaderError) as error:
+                if not (isinstance(error, ApiError) and error.not_found):
+                    yield f"node {node.name} is not as it was: {error}"
+            else:
+                requests.say(f"node {node.name}: {found.words}")
 
 
 class _ConfigMap(msgspec.Struct):

@@ -54,7 +54,9 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
             f"run this with --set namespace={elsewhere[0]}"
         )
     spaces = {one.name: one async for one in requests.every(NAMESPACES, metadata_of)}
-    marked = [node.name async for node in _nodes(requests) if undo(node) is not None]
+    nodes = [node async for node in _nodes(requests)]
+    told = [node.name for node in nodes if node.told is not None]
+    marked = [node.name for node in nodes if node.name in told or undo(node) is not None]
     space = spaces.get(namespace)
     if space is None:
         if not marked:
@@ -80,7 +82,7 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
             f"Rekindle is not installed there: namespace {namespace} has no Deployment {CONTROLLER}, no "
             f"Lease {LEASE} and no ConfigMap {STATE}, and no node carries anything of Rekindle"
         )
-    denied = [what async for what in _denied(cluster, namespace, has_lease=has_lease)]
+    denied = [what async for what in _denied(cluster, namespace, has_lease=has_lease, told=bool(told))]
     if denied:
         raise CannotLeaveError(f"nothing was changed: this account may not {some(denied)}")
 
@@ -120,23 +122,25 @@ class _Review(msgspec.Struct, frozen=True):
     status: _ReviewStatus = _ReviewStatus()
 
 
-async def _denied(cluster: Cluster, namespace: str, *, has_lease: bool) -> AsyncIterator[str]:
+async def _denied(cluster: Cluster, namespace: str, *, has_lease: bool, told: bool) -> AsyncIterator[str]:
     """The rights that the removal needs and this account lacks, in words. If the API server does not answer,
     no right counts as denied; then the write itself shows it."""
     lease = ("patch", LEASES, LEASE) if has_lease else ("create", LEASES, "")
-    asked: list[tuple[str, Resource, str, str]] = [
-        (*lease, namespace),
-        ("patch", NODES, "", ""),
-        ("delete", DEPLOYMENTS, CONTROLLER, namespace),
-        ("delete", CONFIGMAPS, "", ""),
-        ("delete", PODS, "", ""),
-        ("delete", JOBS, "", namespace),
+    asked: list[tuple[str, Resource, str, str, str]] = [
+        (*lease, namespace, ""),
+        ("patch", NODES, "", "", ""),
+        *([("patch", NODES, "", "", "status")] if told else []),
+        ("delete", DEPLOYMENTS, CONTROLLER, namespace, ""),
+        ("delete", CONFIGMAPS, "", "", ""),
+        ("delete", PODS, "", "", ""),
+        ("delete", JOBS, "", namespace, ""),
     ]
-    for verb, resource, name, where in asked:
+    for verb, resource, name, where, subresource in asked:
         attributes = {
             "verb": verb,
             "group": resource.group,
             "resource": resource.plural,
+            "subresource": subresource,
             "name": name,
             "namespace": where,
         }
@@ -150,4 +154,5 @@ async def _denied(cluster: Cluster, namespace: str, *, has_lease: bool) -> Async
         except (ApiError, ReplyLost, msgspec.MsgspecError):
             return
         if not answer.status.allowed:
-            yield f"{verb} {resource.plural}" + (f" in namespace {where}" if where else "")
+            what = f"{resource.plural}/{subresource}" if subresource else resource.plural
+            yield f"{verb} {what}" + (f" in namespace {where}" if where else "")

@@ -95,8 +95,16 @@ class Requests:
     async def patch(self, patch: Patch) -> None:
         """Patches the very object that was seen. It prints nothing, and is not repeated."""
         if not self.dry_run:
-            metadata = {**patch.body["metadata"], "uid": patch.uid, "resourceVersion": patch.version}
-            await self._cluster.patch(patch.resource, patch.name, {**patch.body, "metadata": metadata})
+            metadata = {**patch.body.get("metadata", {}), "uid": patch.uid}
+            if patch.version:
+                metadata["resourceVersion"] = patch.version
+            await self._cluster.patch(
+                patch.resource,
+                patch.name,
+                {**patch.body, "metadata": metadata},
+                subresource=patch.subresource,
+                patch_type=patch.patch_type,
+            )
 
 
 class _Named(msgspec.Struct):

@@ -11,18 +11,19 @@ from typing import Any
 import msgspec
 
 from recover.api import Incident, Phase, Recovery, RecoveryStatus
-from recover.api.marks import QUARANTINE, UNHEALTHY
+from recover.api.marks import OWN_CONDITION, QUARANTINE, UNHEALTHY
 from recover.api.repair_state import WORKING
 from recover.k8s.kinds import NODES
 from recover.model import Gang, Node, Taint
 from recover.model.actions import Patch
 from recover.model.taints import as_written
 from recover.stories.keys import WRITTEN_BY_US
+from recover.triage.node_condition import told_away
 from recover.triage.spare_node import SPARE, spare_of
 from recover.workloads import started_by
 from recover.workloads.patches import environment_of, old_environment_of
 
-__all__ = ["Undo", "Unfinished", "environments", "under_way", "undo"]
+__all__ = ["Undo", "Unfinished", "environments", "under_way", "undo", "untell"]
 
 
 class Undo(msgspec.Struct, frozen=True):
@@ -60,6 +61,11 @@ def undo(node: Node, stays: str = "") -> Undo | None:
         body={"metadata": {field: names for field, names in metadata.items() if names}, "spec": spec},
     )
     return Undo(patch, ", ".join(words))
+
+
+def untell(node: Node) -> Undo | None:
+    """Removes our condition from the node's status, which is written apart from the node."""
+    return Undo(told_away(node), f"condition {OWN_CONDITION} removed") if node.told is not None else None
 
 
 def _taints_of_others(node: Node) -> Iterator[Taint]:

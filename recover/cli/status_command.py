@@ -27,7 +27,7 @@ from recover.kube.rest import RestCluster
 from recover.model import AgentPod, Pod
 from recover.snapshot.agents_seen import agents_seen, signals_seen
 from recover.snapshot.find import NotFound, find, namespace_of
-from recover.snapshot.read import CannotTell, Snapshot, ranks_of, read
+from recover.snapshot.read import CannotTell, Snapshot, pods_on, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
 from recover.stories.overview import Overview, Table, overview
@@ -119,7 +119,8 @@ def _why(
         snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject), own=own)
         found = find(subject, snapshot, namespace)
         if isinstance(found, str):
-            return snapshot, found, (), await agents_seen(cluster)
+            there = await pods_on(cluster, found, snapshot.health.get(found))
+            return snapshot, found, there, await agents_seen(cluster)
         return snapshot, found, await ranks_of(cluster, found.gang) if found.gang is not None else (), None
 
     snapshot, found, pods, agents = _asked(
@@ -139,6 +140,7 @@ def _why(
             now,
             hidden=snapshot.hidden,
             agents=agents,
+            pods=pods,
         )
     else:
         around = Around(

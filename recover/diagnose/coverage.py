@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.wire.contract import Coverage, CoverageState, Family, Fault, NodeHealth, Source
-from recover.model import AgentPod, World
+from recover.model import AgentPod, Node, World
 from recover.policy.faults import policies
 
-__all__ = ["FAMILIES", "Silence", "looked_at", "not_covered", "silence", "silence_of"]
+__all__ = ["FAMILIES", "Silence", "looked_at", "not_covered", "silence", "silence_of", "unwatched"]
 
 FAMILIES: dict[Family, str] = {
     Family.GPU_XID: "GPUs (Xid)",
@@ -91,6 +91,26 @@ def not_covered(world: World, node: str, at: datetime, now: datetime) -> str:
     for family in policies()[Fault.APPLICATION].required:
         if missing := _missing(health, family, node, at):
             return missing
+    return ""
+
+
+def unwatched(world: World, node: Node, now: datetime) -> str:
+    """Returns why nobody knows whether the node has a fault now; empty if its agent would report one. The
+    words stay the same for as long as the reason does: no time is in them."""
+    health = world.health.get(node.name)
+    if health is None or not health.status.coverage:
+        return "no agent reports from this node"
+    if health.status.boot_id != node.boot_id:
+        return "its agent has not reported since the node was booted"
+    silent = silence(world, node.name, now)
+    if silent is not None:
+        return silent.kind
+    for family in policies()[Fault.APPLICATION].required:
+        row = _row(health, family)
+        if row is None:
+            return f"its agent does not read faults of {FAMILIES[family]}"
+        if row.state is not CoverageState.COVERED:
+            return f"{row.source} is blind ({row.why})"
     return ""
 
 

@@ -71,14 +71,10 @@ def _subject(signal: NodeSignal) -> Subject:
 
 
 def doubted_by_others(world: World, now: datetime) -> dict[str, str]:
-    """Nodes with a signal, and the code of the first one. None where each accelerator node has a signal:
-    then the signals tell no node from another."""
-    found = {
+    """Nodes with a signal, and the code of the first one."""
+    return {
         name: told[0].code for name, node in sorted(world.signalling.items()) if (told := doubts(node, now))
     }
-    if found and all(node.name in found for node in world.nodes.values() if node.is_accelerated):
-        return {}
-    return found
 
 
 def doubts(node: Node, now: datetime) -> list[NodeSignal]:

@@ -18,8 +18,11 @@ from datetime import datetime, timedelta
 from detectors.wire.contract import Finding, NodeHealth, Remedy, Severity
 from recover.api import Incident
 from recover.diagnose.answered import Answer, answered, answers
+from recover.diagnose.failing_starts import suspected_of_starts
+from recover.diagnose.kubelet_words import doubted_by_kubelets
 from recover.diagnose.set_aside import aside_origins, has_findings, of_this_boot
 from recover.diagnose.signals import doubted_by_others
+from recover.diagnose.what_trained import trained_over
 from recover.model import Node, World
 from recover.policy.faults import QuarantineLevel, quarantine_level
 
@@ -30,13 +33,7 @@ __all__ = [
     "proven",
     "strength",
     "suspected",
-    "trained_after",
-    "trained_over",
 ]
-
-_TRAINED_S = 60.0
-"""Training that goes on for so long after a finding was shown last has outlived it: a fault shows its effect
-on a rank within this time."""
 
 
 def open_findings(
@@ -98,22 +95,21 @@ def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
         ]
         if fresh and not any(map(is_proof, fresh)):
             found[node.name] = max(fresh, key=strength).code
-    told = {name: code for name, code in doubted_by_others(world, now).items() if name not in found}
+    others = _apart(world, _doubts(world, now, window_s))
+    told = {name: others[name] for name in sorted(others) if name not in found}
     return {name: found[name] for name in sorted(found)} | told
 
 
-def trained_over(finding: Finding, health: NodeHealth) -> bool:
-    """Training on its node has made steps well after the finding was shown last."""
-    return trained_after(health, finding.last_seen)
+def _doubts(world: World, now: datetime, window_s: float) -> dict[str, str]:
+    """What is said of nodes by others than their agents."""
+    starts, kubelets = suspected_of_starts(world, now, window_s), doubted_by_kubelets(world, now, window_s)
+    return starts | kubelets | doubted_by_others(world, now)
 
 
-def trained_after(health: NodeHealth | None, at: datetime) -> bool:
-    """Training on that node has made steps well after this."""
-    after = at + timedelta(seconds=_TRAINED_S)
-    return health is not None and any(
-        pod.first_step is not None and pod.last_step_at is not None and pod.last_step_at > after
-        for pod in health.status.pods
-    )
+def _apart(world: World, told: dict[str, str]) -> dict[str, str]:
+    """None where others say something of each accelerator node: that tells no node from another."""
+    is_all = told and all(node.name in told for node in world.nodes.values() if node.is_accelerated)
+    return {} if is_all else told
 
 
 def _worst(world: World, now: datetime) -> Iterable[tuple[str, str, bool]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from recover.model.agents import AgentPod
 from recover.model.gangs import Gang, Mark, Template, Terminal
-from recover.model.nodes import Node, NodeSignal, Quarantine, Release, SignalKind, Taint
-from recover.model.pods import Bystander, Container, Outsider, Pod, PodPhase, Waiting
+from recover.model.nodes import Node, NodeSignal, OwnCondition, Quarantine, Release, SignalKind, Taint
+from recover.model.pods import Bystander, Container, Outsider, Pod, PodPhase, UnhealthyDevice, Waiting
 from recover.model.volumes import Mount, Volume, VolumeKind
 from recover.model.world import REFUSED_AGAIN_S, NamespaceView, Refusal, World
 
@@ -26,6 +26,7 @@ __all__ = [
     "Node",
     "NodeSignal",
     "Outsider",
+    "OwnCondition",
     "Pod",
     "PodPhase",
     "Quarantine",
@@ -35,6 +36,7 @@ __all__ = [
     "Taint",
     "Template",
     "Terminal",
+    "UnhealthyDevice",
     "Volume",
     "VolumeKind",
     "Waiting",

@@ -20,7 +20,7 @@ from detectors.wire.contract import NodeHealth, ObjectMeta
 from detectors.wire.fitting import limit
 from detectors.wire.sane import demand_sane, sane
 from recover.api import Answered, GangRef, Toleration
-from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS
+from recover.api.marks import OWN_CONDITION, QUARANTINE, RELEASED, RELEASED_FINDINGS
 from recover.k8s import pod_specs
 from recover.k8s.kinds import JOBS
 from recover.k8s.pod_specs import ConditionView, OwnedMeta, Owner, PodSpec
@@ -30,11 +30,13 @@ from recover.model import (
     Node,
     NodeSignal,
     Outsider,
+    OwnCondition,
     Pod,
     PodPhase,
     Quarantine,
     Release,
     Taint,
+    UnhealthyDevice,
     Waiting,
 )
 from recover.model.containers import FIELDS, training
@@ -58,6 +60,8 @@ _PART = re.compile(
 """A MIG profile; a template of a virtual NPU as `Ascend910-12c.3cpu.32g`, and the cards of a mixed Ascend
 310P server (Ascend device plugin, pkg/common/constants.go); a share of an Iluvatar chip as HAMi names it.
 HAMi's `huawei.com/Ascend910B4-memory` and `iluvatar.ai/BI-V150.vMem` count memory, and match none."""
+UNHEALTHY_MAX = 64
+"""Devices of one pod that are kept."""
 
 _Quantities = dict[str, str | int]
 
@@ -124,8 +128,14 @@ def node(
         allocatable=capacity if allocatable == capacity else allocatable,  # one for both keeps nodes small
         capacity=capacity,
         signals=signals(meta, wire.spec.taints, wire.status.conditions),
+        told=_told_by_us(wire.status.conditions),
         accelerators=_accelerators(wire.status.capacity, accelerators),
     )
+
+
+def _told_by_us(conditions: Sequence[ConditionView]) -> OwnCondition | None:
+    found = next((one for one in conditions if one.type == OWN_CONDITION), None)
+    return OwnCondition(found.status, found.reason, found.message) if found is not None else None
 
 
 def _labelled_at(meta: OwnedMeta, timed: Collection[str]) -> dict[str, datetime]:
@@ -210,9 +220,23 @@ class _State(msgspec.Struct):
     waiting: Waiting | None = None
 
 
+class _ResourceHealth(msgspec.Struct):
+    resource_id: str = msgspec.field(name="resourceID")
+    health: str | None = None
+    message: str | None = None
+
+
+class _ResourceStatus(msgspec.Struct):
+    """KEP-4680: of the devices that a container was given (Kubernetes 1.31 alpha, 1.36 beta and on)."""
+
+    name: str
+    resources: list[_ResourceHealth] | None = None
+
+
 class _ContainerStatus(msgspec.Struct, rename="camel"):
     name: str
     restart_count: int = 0
+    allocated_resources_status: msgspec.Raw = msgspec.Raw()
     state: _State = msgspec.field(default_factory=_State)
     last_state: _State = msgspec.field(default_factory=_State)
 
@@ -221,6 +245,7 @@ class _PodStatus(msgspec.Struct, rename="camel"):
     phase: PodPhase = PodPhase.PENDING
     reason: str = ""
     message: str = ""
+    start_time: datetime | None = None
     conditions: list[ConditionView] = []
     container_statuses: list[_ContainerStatus] = []
 
@@ -274,6 +299,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         labels=meta.labels,
         annotations=meta.annotations,
         created=meta.creation_timestamp,
+        admitted_at=_told(wire.status.start_time),
         deleting_since=meta.deleting_since,
         deleting_until=meta.deletion_timestamp,
         containers=tuple(_container(c, beside) for c in wire.status.container_statuses),
@@ -285,10 +311,28 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         grace_s=max(0, wire.spec.termination_grace_period_seconds),
         gated=bool(wire.spec.scheduling_gates),
         unschedulable=unplaced,
+        unhealthy=_unhealthy(wire.status.container_statuses),
         failure=": ".join(part for part in (wire.status.reason, wire.status.message) if part),
         volumes=volumes_of(wire.spec.volumes, containers),
         environments=_environments(containers, accelerators),
     )
+
+
+def _unhealthy(statuses: Sequence[_ContainerStatus]) -> tuple[UnhealthyDevice, ...]:
+    """`Unknown` says that nobody can tell, as while a device plugin is restarted. What cannot be read tells
+    nothing, and hides nothing else of the pod."""
+    found: dict[tuple[str, str], UnhealthyDevice] = {}
+    for status in statuses:
+        raw = bytes(status.allocated_resources_status)
+        if b"Unhealthy" not in raw:  # of almost every pod
+            continue
+        with suppress(msgspec.MsgspecError, RecursionError):
+            for one in msgspec.json.decode(raw, type=list[_ResourceStatus]):
+                for device in one.resources or ():
+                    if device.health == "Unhealthy":
+                        id_ = device.resource_id
+                        found[one.name, id_] = UnhealthyDevice(one.name, id_, device.message or "")
+    return tuple(found.values())[:UNHEALTHY_MAX]
 
 
 def _requested(

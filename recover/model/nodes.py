@@ -11,7 +11,7 @@ import msgspec
 from detectors.wire.contract import Fault, Severity
 from recover.api.shared import Answered
 
-__all__ = ["Node", "NodeSignal", "Quarantine", "Release", "SignalKind", "Taint"]
+__all__ = ["Node", "NodeSignal", "OwnCondition", "Quarantine", "Release", "SignalKind", "Taint"]
 
 
 class Taint(msgspec.Struct, frozen=True, rename="camel"):
@@ -38,6 +38,14 @@ class Release(msgspec.Struct, frozen=True, rename="camel"):
     at: datetime
     """As in `released-at`. An earlier version writes only that one: then this is of an older release."""
     findings: Answered
+
+
+class OwnCondition(msgspec.Struct, frozen=True):
+    """The condition `AcceleratorHealthy` of a Node, which the controller itself writes."""
+
+    status: str
+    reason: str
+    message: str
 
 
 class SignalKind(StrEnum):
@@ -106,5 +114,7 @@ class Node(msgspec.Struct, frozen=True):
     """Accelerators that pods may be given there now, by resource."""
     signals: tuple[NodeSignal, ...] = ()
     """What other controllers say of it; never what we have written ourselves."""
+    told: OwnCondition | None = None
+    """Our own condition as it stands on the Node. No diagnosis reads it."""
     capacity: Mapping[str, int] = {}
     """The same of all that it has: a broken device is no longer allocatable."""

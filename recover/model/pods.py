@@ -11,7 +11,7 @@ import msgspec
 from recover.api import GangRef, Toleration
 from recover.model.volumes import Volume
 
-__all__ = ["Bystander", "Container", "Outsider", "Pod", "PodPhase", "Waiting"]
+__all__ = ["Bystander", "Container", "Outsider", "Pod", "PodPhase", "UnhealthyDevice", "Waiting"]
 
 
 class PodPhase(StrEnum):
@@ -45,11 +45,26 @@ class Container(msgspec.Struct, frozen=True):
     """It asks for no accelerator, and another container of its pod does: its end is no lost rank."""
 
 
+class UnhealthyDevice(msgspec.Struct, frozen=True):
+    """A device of a container that its kubelet reports as `Unhealthy`."""
+
+    resource: str
+    """`nvidia.com/gpu`, or `claim:<name>/<request>` for a device of a resource claim (DRA)."""
+    device: str
+    """The id by which the device plugin or the DRA driver knows it: NVIDIA's plugin gives the GPU's UUID."""
+    message: str = ""
+    """From the DRA driver; a device plugin gives none."""
+
+
 class Outsider(msgspec.Struct, frozen=True):
     """Whose a pod is that belongs to no gang, and what its training containers ask for."""
 
     owner: GangRef
     containers: tuple[Mapping[str, object], ...] = ()
+
+
+_REFUSED = frozenset({"UnexpectedAdmissionError"})
+_NOT_STARTED = frozenset({"ContainerCreating", "CreateContainerError", "RunContainerError"})
 
 
 class Pod(msgspec.Struct, frozen=True):
@@ -64,6 +79,8 @@ class Pod(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     created: datetime | None = None
+    admitted_at: datetime | None = None
+    """When its kubelet took it up, to start or to refuse it."""
     deleting_since: datetime | None = None
     deleting_until: datetime | None = None
     """When the kubelet kills what still runs of it. Whoever deletes a pod chooses this time. It may be
@@ -87,7 +104,23 @@ class Pod(msgspec.Struct, frozen=True):
     volumes: tuple[Volume, ...] = ()
     environments: tuple[str, ...] = ()
     """ConfigMaps that all of its containers with accelerators (or without any, all) read by envFrom."""
+    unhealthy: tuple[UnhealthyDevice, ...] = ()
+    """Its devices that are not healthy, in its kubelet's words."""
     outsider: Outsider | None = None
+
+    @property
+    def not_started(self) -> str:
+        """Why its kubelet has not started it on its node, in one word of the kubelet; empty if it has, or if
+        the word tells of something that the pod's own template asks for, as an image that is not there."""
+        if not self.node or self.deleting_since is not None:
+            return ""
+        if self.phase is PodPhase.FAILED:
+            refusal = self.failure.partition(":")[0]
+            return refusal if refusal in _REFUSED else ""
+        if self.phase is not PodPhase.PENDING:
+            return ""
+        waiting = (one.waiting.reason for one in self.containers if one.waiting is not None)
+        return next((reason for reason in waiting if reason in _NOT_STARTED), "")
 
     @property
     def may_hold_devices(self) -> bool:

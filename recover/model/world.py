@@ -75,12 +75,16 @@ class World(msgspec.Struct, frozen=True):
     """Gang uid -> pod uid -> what was last seen of a pod that went away while its gang was meant to run."""
     signalling: Mapping[str, Node] = {}
     """The nodes of which other controllers say something, by name."""
+    complaining: Mapping[str, Mapping[str, Pod]] = {}
+    """Node name -> pod uid -> pod of which the node's kubelet reports a device as unhealthy."""
+    not_started: Mapping[str, Pod] = {}
+    """By uid: pods of jobs that their kubelet has refused, or has not started yet."""
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has made for it -> that job."""
     refused: Mapping[str, Refusal] = {}
     """The writes that are refused, with the API server's last words since this process began. The key is
-    `namespace/name` of what could not be written, `/name` for a Node, and `/id` for what a machine outside
-    refused."""
+    `namespace/name` of what could not be written, `/name` for a Node, `/name/status` for its status, and
+    `/id` for what a machine outside refused."""
     taking: Collection[str] = ()
     """Nodes whose quarantine is on its way to the API: another loop has decided it, and it counts."""
     recipes: Mapping[str, Recipe] = {}

@@ -18,15 +18,12 @@ import msgspec
 from detectors.service.settings import SettingsError
 from detectors.wire.contract import GROUP, Fault, Severity
 from detectors.wire.sane import sane
+from recover.api.marks import OWN_CONDITION
 from recover.k8s.pod_specs import ConditionView, OwnedMeta
 from recover.model import NodeSignal, SignalKind, Taint
 from recover.policy.settings import SignalRow, Signals
 
-__all__ = ["OWN_CONDITION", "PackagedRow", "SignalCatalogue", "packaged_signals"]
-
-
-OWN_CONDITION = "AcceleratorHealthy"
-"""Of a Node, written by the controller."""
+__all__ = ["PackagedRow", "SignalCatalogue", "packaged_signals"]
 
 
 class PackagedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -353,6 +353,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     agents_are_pods: bool = False
     """Agents are pods of the chart's DaemonSet, in `namespace`; the chart sets this. A node whose agent's pod
     is missing or not ready counts as not watched. With `false`, the age of the agent's last write decides."""
+    node_condition: bool = False
+    """Write the condition `AcceleratorHealthy` on each accelerator node, for tools that read it. Tools that
+    repair nodes by conditions, as Karpenter and the auto-repair of clouds, can be told to end a node for it:
+    they do not ask for Rekindle's budgets, brakes, holds or modes. With `false` Rekindle writes no such
+    condition, and removes the ones that it has written."""
     accelerators: tuple[str, ...] = (
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",

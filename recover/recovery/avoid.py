@@ -15,7 +15,8 @@ import msgspec
 
 from detectors.wire.fitting import limit, refitted
 from recover.api import Blame, Cause, RecoveryStatus
-from recover.diagnose.what_counts import proven, suspected, trained_after
+from recover.diagnose.what_counts import proven, suspected
+from recover.diagnose.what_trained import trained_after
 from recover.k8s.pod_specs import HOSTNAME
 from recover.model import Gang, World
 from recover.model.tolerations import tolerates_all

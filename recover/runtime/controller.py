@@ -30,6 +30,7 @@ from recover.runtime.execute import Executor
 from recover.runtime.gauges import derive
 from recover.runtime.limiter import Urgency
 from recover.runtime.mode_keeper import ModeKeeper
+from recover.runtime.node_conditions import NodeConditions
 from recover.runtime.observe import Observer
 from recover.runtime.recovery_loop import Recoveries
 from recover.runtime.telemetry import Metrics
@@ -99,6 +100,7 @@ class Controller:
             WholeWorld("spares", keep_spares, *shared),
             WholeWorld("recipes", tell, *shared),
             WholeWorld("repair", mend, *shared),
+            WholeWorld("conditions", NodeConditions(is_on=settings.node_condition).decide, *shared),
         )
         self._by_time = WholeWorld("expiry", expiry, *shared)
         self._recoveries = Recoveries(self.observer, executor, self._modes, settings, metrics, clock)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import structlog
 import tenacity
@@ -134,8 +134,9 @@ class Executor:
                 log.info("write not done, looking again", what=_what(action), why=str(error))
                 return error.retry_in_s
             except Permanent as error:
+                is_told = _is_of_a_status(action) and self._observer.is_known(action, str(error))
                 is_known = self._note(action, error)
-                say = log.warning if error.denied else log.error
+                say = log.debug if is_told else log.warning if error.denied else log.error
                 say("write refused", what=_what(action), target=_target(action), why=str(error))
                 if error.may_pass:
                     return RIGHTS_AGAIN_S
@@ -248,11 +249,16 @@ def _urgency(action: Action) -> Urgency:
         return Urgency.ACT
     if isinstance(action, Emit) or action.resource == INCIDENTS:
         return Urgency.REPORT
-    if action.resource in (NODEHEALTHS, RECIPES):
+    if action.resource in (NODEHEALTHS, RECIPES) or _is_of_a_status(action):
         return Urgency.UPKEEP
     if isinstance(action, Delete) and action.resource == RECOVERIES:
         return Urgency.REPORT
     return Urgency.ACT
+
+
+def _is_of_a_status(action: Action) -> TypeGuard[Patch]:
+    """A Node's own condition only tells people and tools what is known. Nothing waits for it."""
+    return isinstance(action, Patch) and action.resource == NODES and action.subresource == "status"
 
 
 def _what(action: Action) -> str:

@@ -48,6 +48,7 @@ from recover.repair.occupants import BACK_AFTER_A_REBOOT
 from recover.runtime.bounds import Room
 from recover.runtime.device_maps import DeviceMaps
 from recover.runtime.table import Table
+from recover.triage.node_condition import STATUS_OF
 from recover.workloads import WORKLOADS, Workload, outline_of
 from recover.workloads.patches import asks_for_device
 
@@ -101,6 +102,8 @@ class Observer:
         self._signals = SignalCatalogue(settings.signals)
         self._signalling: dict[str, Node] = {}
         self.device_maps = DeviceMaps(cluster, settings.signals.reports, self._report_change, now)
+        self._complaining: dict[str, dict[str, Pod]] = {}
+        self._not_started: dict[str, Pod] = {}
         self._signatures: list[Signature] = []
         self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
         self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
@@ -175,6 +178,11 @@ class Observer:
             self._notify()
         return True
 
+    def is_known(self, action: Write, words: str) -> bool:
+        """Whether that write was refused before, in the same words."""
+        known = self._refused.get(_place(action))
+        return known is not None and known.words == words
+
     def accepted(self, action: Write) -> None:
         """Forgets a refusal once the write is made."""
         self._refused.pop(_place(action), None)
@@ -243,6 +251,8 @@ class Observer:
             repair_jobs=self._repair_jobs,
             departed=self._departed,
             signalling=self._signalling,
+            complaining=self._complaining,
+            not_started=self._not_started,
             parts_of=self._parts_of,
             refused=self._refused,
             taking=taking,
@@ -417,11 +427,25 @@ class Observer:
                 self._keep_scan(key, new)
             elif new.owner_uid:
                 self._pods_of.setdefault(new.owner_uid, {})[new.uid] = new
+        self._index_complaint(old, new)
+        if old is not None:
+            self._not_started.pop(old.uid, None)
+        if new is not None and new.owner_uid and new.not_started:
+            self._not_started[new.uid] = new
         for pod in (old, new):
             if pod is not None and pod.node and pod.owner_uid:
                 self._index_place(pod.owner_uid, pod.node)
         if is_news:
             self._notify()
+
+    def _index_complaint(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and old.unhealthy:
+            there = self._complaining.get(old.node, {})
+            there.pop(old.uid, None)
+            if not there:
+                self._complaining.pop(old.node, None)
+        if new is not None and new.unhealthy and new.node:
+            self._complaining.setdefault(new.node, {})[new.uid] = new
 
     def _keep_scan(self, key: str, scan: Pod | None) -> None:
         """Replaces what was kept under the key; None removes it."""
@@ -487,4 +511,8 @@ def _is_our_own_record(action: Write) -> bool:
 
 
 def _place(action: Write) -> str:
-    return f"/{action.id}" if isinstance(action, Ask) else f"{action.namespace}/{action.name}"
+    """The status of a Node is a write of its own: if it is refused, the Node itself may still be written."""
+    if isinstance(action, Ask):
+        return f"/{action.id}"
+    is_status = isinstance(action, Patch) and action.resource == NODES and action.subresource == "status"
+    return f"{action.namespace}/{action.name}{STATUS_OF if is_status else ''}"

@@ -32,7 +32,7 @@ from recover.stories.absence import Absence
 from recover.stories.groups import largest
 from recover.workloads import WORKLOADS
 
-__all__ = ["CannotTell", "Lack", "Snapshot", "near", "pods_of", "ranks_of", "read"]
+__all__ = ["CannotTell", "Lack", "Snapshot", "near", "pods_of", "pods_on", "ranks_of", "read"]
 
 T = TypeVar("T")
 
@@ -267,6 +267,26 @@ async def pods_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
         page = answer.next_page
         if not page:
             return tuple(pod for pod in found if pod.owner_uid == gang.ref.uid)
+
+
+async def pods_on(cluster: Cluster, node: str, health: NodeHealth | None) -> tuple[Pod, ...]:
+    """The pods on that node which its agent names; without those that may not be read. Only these: a cluster
+    may hold 100,000 others. Raises CannotTell."""
+    if health is None:
+        return ()
+    named = {(pod.namespace, pod.name) for pod in health.status.pods}
+    named |= {(pod.namespace, pod.name) for device in health.status.devices for pod in device.pods}
+    accelerators = Settings().accelerators
+    found = []
+    for namespace, name in sorted(named):
+        try:
+            with suppress(msgspec.MsgspecError):
+                found.append(decode.pod(await cluster.get(PODS, name, namespace), accelerators))
+        except ApiError:
+            continue
+        except ReplyLost as error:
+            raise CannotTell(f"the API server does not answer: {error}") from error
+    return tuple(pod for pod in found if pod.node == node)
 
 
 def _no_rights(notes: list[str], namespace: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from detectors.text.printing import one_line
 from detectors.wire.contract import Severity
-from recover.model import Node, NodeSignal
-from recover.stories.words import FAULTS, Line, Tone, ago
+from recover.diagnose.kubelet_words import device_words
+from recover.model import Node, NodeSignal, Pod
+from recover.policy.settings import Placement
+from recover.stories.words import FAULTS, Line, Tone, ago, some
 
-__all__ = ["signals"]
+__all__ = ["device_signals", "signals"]
 
 _MEANT: dict[Severity, tuple[str, Tone]] = {
     Severity.INFO: ("a note, never acted upon", Tone.PLAIN),
@@ -21,6 +24,22 @@ _MEANT: dict[Severity, tuple[str, Tone]] = {
 
 def signals(node: Node | None, now: datetime) -> tuple[Line, ...]:
     return tuple(_line(one, now) for one in node.signals) if node is not None else ()
+
+
+def device_signals(pods: Iterable[Pod], now: datetime) -> tuple[Line, ...]:
+    """What the node's kubelet says of devices, in the status of these pods of the node."""
+    meaning, tone = _MEANT[Severity.SUSPECT]
+    return tuple(
+        Line(
+            one_line(
+                f"its kubelet: device {one.subject.device} of {one.resource} is unhealthy"
+                + (f" ({one.message})" if one.message else "")
+                + f", held by {some(one.pods)}; {meaning}"
+            ),
+            tone,
+        )
+        for one in device_words(pods, now, Placement().suspicion_s)
+    )
 
 
 def _line(signal: NodeSignal, now: datetime) -> Line:

@@ -14,10 +14,11 @@ from recover.api import Act, ActionRecord, Incident, IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.diagnose.answered import answers
 from recover.diagnose.coverage import FAMILIES, silence_of
+from recover.diagnose.failing_starts import is_of_starts
 from recover.diagnose.set_aside import set_aside
 from recover.diagnose.what_counts import is_proof, open_findings
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
-from recover.model import AgentPod, Node, NodeSignal
+from recover.model import AgentPod, Node, NodeSignal, Pod
 from recover.policy.commands import UNHOLD, cordon, why
 from recover.policy.consent import held
 from recover.policy.driver_work import DriverWork
@@ -26,7 +27,7 @@ from recover.stories.around import Around
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.node_steps import repair_steps, steps_for_node
 from recover.stories.repair_words import repairs
-from recover.stories.signal_words import signals
+from recover.stories.signal_words import device_signals, signals
 from recover.stories.spare_words import as_a_spare
 from recover.stories.words import (
     FAULTS,
@@ -59,11 +60,16 @@ def why_node(
     *,
     hidden: Collection[str] = (),
     agents: Mapping[str, AgentPod] | None = None,
+    pods: Sequence[Pod] = (),
 ) -> Story:
     """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
-    their plural) nothing is known. `agents` is None where they are no pods, or cannot be read."""
+    their plural) nothing is known. `agents` is None where they are no pods, or cannot be read. `pods` are
+    some that run there."""
     about = newest_first(
-        i for i in incidents if name in (i.spec.node, i.status.blamed_node, *i.status.members)
+        i
+        for i in incidents
+        if name in (i.spec.node, i.status.blamed_node, *i.status.members)
+        or (is_of_starts(i) and name in {suspect.node for suspect in i.status.suspects})
     )
     decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
     decisions += [_kept_from(name, i) for i in about[:TOLD_MAX] if name in i.status.members]
@@ -71,7 +77,7 @@ def why_node(
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
         Section("What its agent found", _findings(node, health, now, hidden)),
-        Section("What others say of it", signals(node, now)),
+        Section("What others say of it", (*signals(node, now), *device_signals(pods, now))),
         Section("What its agent can see", _coverage(name, health, agents, now)),
         Section("Training on it", _training(health, now)),
         Section("As a spare", as_a_spare(node, now)),

@@ -19,6 +19,8 @@ from recover.api import Act, Outcome
 from recover.api.reasons import Reason
 from recover.diagnose.apart import about_diagnosis, each, undecided
 from recover.diagnose.diagnosis import Diagnosis
+from recover.diagnose.failing_starts import comes_due as comes_late
+from recover.diagnose.failing_starts import failing_starts
 from recover.diagnose.gang_faults import GangState
 from recover.diagnose.node_faults import comes_due
 from recover.diagnose.set_aside import counts_again
@@ -36,6 +38,7 @@ from recover.triage.brake_incidents import brakes
 from recover.triage.decisions import Decision, decide
 from recover.triage.guard import Guard
 from recover.triage.left_behind import left_behind
+from recover.triage.start_incidents import closes_at, start_incidents, still_open
 from recover.triage.wishes import wish_for
 
 __all__ = ["plan"]
@@ -45,6 +48,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     """Everything that triage wants written now, and when to look again if nothing changes before."""
     subjects = Subjects.all_of(world)
     judged = diagnose(world, subjects, settings, now)
+    starts = failing_starts(world, now)
     advice, unread = advise(world, subjects.health, now)
 
     # What should be done about each fault, and then, once for all of them, what is allowed of it.
@@ -59,7 +63,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     explained, held_back, unexplained = _explained(world, decisions, judged.proved, now)
     failures = (*judged.failures, *unread, *unjudged, *unasked, *unexplained)
     live = {one.name for one in judged.found} | {one.name for one in advice} | judged.proved.keys()
-    live |= undecided(world, failures) | _suspicious(world, judged.states)
+    live |= undecided(world, failures) | _suspicious(world, judged.states) | still_open(world, starts, now)
     chains = [
         *_alone(unconfirmed(world)),
         *quarantine.releases(world, subjects.nodes.values(), now),
@@ -69,6 +73,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         *_alone(brakes(world, guard.brakes, held_back, now)),
         *_alone(incidents.superseded(world, judged.proved, now)),
         *_alone(incidents.missing(world, judged.found, now)),
+        *_alone(start_incidents(world, starts, now)),
         *incidents.advised(world, advice, now),
         *left_behind(world, subjects.gangs.values(), now),
         *remade.remade(lost, live, now),
@@ -139,6 +144,7 @@ def _look_again(
     moments += [moment for moment in comes_due(subjects.health.values(), now) if moment > now]
     moments += [moment for moment in counts_again(world, now) if moment > now]
     moments += [moment for moment in becomes_findings(world) if moment > now]
+    moments += [moment for moment in (*comes_late(world), *closes_at(world)) if moment > now]
     first_steps = (state.first_step_due for state in states)
     moments += [due for due in first_steps if due is not None and due > now]
     waits = [(moment - now).total_seconds() for moment in moments]

@@ -197,8 +197,29 @@ def test_the_fence_knows_the_releases_image_and_mode_and_the_doctor_what_the_cha
     ]
 
 
+@pytest.mark.parametrize(
+    ("asked", "is_granted", "may_write"),
+    [(None, False, False), (False, False, False), (True, True, True), ("remove", True, False)],
+)
+def test_only_a_release_that_writes_the_condition_may_and_one_that_removes_it_has_the_right_for_that(
+    helm: Helm, asked: object, is_granted: bool, may_write: bool
+) -> None:
+    """Values of an earlier chart say nothing of it."""
+    objects = helm.render({"controller": {"nodeCondition": asked}})
+
+    roles = [body for body in objects if body["metadata"]["name"] == "rekindle-node-condition"]
+    fence = str(of_kind(objects, "ValidatingAdmissionPolicy", "rekindle-fence-nodes"))
+    settings = of_kind(objects, "ConfigMap", "rekindle-settings")["data"]["controller.toml"]
+    assert [body["kind"] for body in roles] == (["ClusterRole", "ClusterRoleBinding"] if is_granted else [])
+    assert ("'node-condition-on'" in fence) is may_write
+    assert ("node_condition = true" in settings) is may_write
+    others = [body for body in objects if body["kind"] == "ClusterRole" and body not in roles]
+    granting = {body["metadata"]["name"] for body in others if "nodes/status" in str(body["rules"])}
+    assert granting <= {"rekindle-leave"}, "which Helm makes for a removal alone"
+
+
 def test_rights_and_policies_are_the_files_that_the_other_tests_put_in_force(helm: Helm) -> None:
-    objects = helm.render({"mode": "repair"})
+    objects = helm.render({"mode": "repair", "controller": {"nodeCondition": True}})
     rendered = {path_of(body): body for body in objects}
     image = container(of_kind(objects, "Deployment"))["image"]
 

@@ -36,6 +36,7 @@ def test_a_removal_may_end_the_controllers_and_delete_configmaps_and_no_more() -
     assert [(rule["resources"], rule.get("resourceNames"), rule["verbs"]) for rule in role["rules"]] == [
         (["deployments"], ["rekindle-controller"], ["delete"]),
         (["configmaps"], None, ["delete"]),
+        (["nodes/status"], None, ["patch"]),
     ]
 
 

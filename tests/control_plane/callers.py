@@ -13,7 +13,7 @@ from detectors.agent.publish import patch_body
 from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import ApiError, KubeApi
 from detectors.wire.contract import NodeHealthStatus
-from detectors.wire.resource import MergePatch, Resource
+from detectors.wire.resource import MergePatch, Resource, StrategicPatch
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, RECOVERIES
 from tests.control_plane.agents import agent_pod
 from tests.control_plane.clean import install_crds, wiped
@@ -50,8 +50,9 @@ class Caller:
         return "ok"
 
     async def does(self, method: str, path: str, body: Any = None, **params: str) -> Any:
-        """The answer. Raises ApiError."""
-        content_type = MergePatch if method == "PATCH" else "application/json"
+        """The answer. STRATEGIC is a patch that merges Kubernetes' own lists. Raises ApiError."""
+        content_type = {"PATCH": MergePatch, "STRATEGIC": StrategicPatch}.get(method, "application/json")
+        method = "PATCH" if method == "STRATEGIC" else method
         answer = await self.api.request(method, path, params=params, body=body, content_type=content_type)
         return msgspec.json.decode(answer)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from recover.api.marks import OWN_CONDITION
 from recover.k8s.kinds import CONFIGMAPS, NODES, PODS
 from recover.stories.keys import WRITTEN_BY_US
 from tests.control_plane.callers import NAMESPACE, Callers
@@ -22,6 +23,7 @@ CHECKED_S = 60.0
 NODE = NODES.path("n1")
 THEIRS = {"key": "a.test/theirs", "value": "true", "effect": "NoSchedule"}
 OURS = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "NoSchedule"}
+OURS_TOLD = {"type": OWN_CONDITION, "status": "True", "reason": "NoFault"}
 HERE, KUBE, OWN = (PODS.path(namespace=name) for name in (NAMESPACE, "kube-system", SYSTEM))
 SCAN, RANK, OTHER = (PODS.path(name, NAMESPACE) for name in ("r-scan-0", "llm-0", "web-0"))
 MAPS = CONFIGMAPS.path(namespace=NAMESPACE)
@@ -47,6 +49,14 @@ def spec(**parts: Any) -> Attempt:
     return of_node(spec=parts)
 
 
+def condition(type_: str, status: str) -> Attempt:
+    return (
+        "STRATEGIC",
+        f"{NODE}/status",
+        {"status": {"conditions": [{**OURS_TOLD, "type": type_, "status": status}]}},
+    )
+
+
 NODES_REFUSED: dict[str, Attempt] = {
     "a label of others": meta(labels={"node-role.kubernetes.io/control-plane": ""}),
     "the removal of a label of others": meta(labels={"type": None}),
@@ -63,6 +73,12 @@ NODES_REFUSED: dict[str, Attempt] = {
     "the provider's id": spec(providerID="a://b"),
     "the pods' network": spec(podCIDR="10.0.0.0/24", podCIDRs=["10.0.0.0/24"]),
     "status": ("PATCH", f"{NODE}/status", {"status": {"phase": "Running"}}),
+    "a condition of others": condition("Ready", "False"),
+    "our condition and an address": (
+        "STRATEGIC",
+        f"{NODE}/status",
+        {"status": {"conditions": [OURS_TOLD], "addresses": [{"type": "Hostname", "address": "n9"}]}},
+    ),
     "deletion": ("DELETE", NODE),
     "a new node": ("POST", NODES.path(), {"metadata": {"name": "n9"}}),
 }
@@ -88,6 +104,12 @@ NODES_ADMITTED: dict[str, Attempt] = {
     ),
     "what a removal takes back": of_node(
         metadata={part: dict.fromkeys(WRITTEN_BY_US) for part in ("labels", "annotations")}
+    ),
+    "our condition": condition(OWN_CONDITION, "False"),
+    "the removal of our condition": (
+        "STRATEGIC",
+        f"{NODE}/status",
+        {"status": {"conditions": [{"type": OWN_CONDITION, "$patch": "delete"}]}},
     ),
     "nothing": of_node(),
 }

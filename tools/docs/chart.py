@@ -29,6 +29,7 @@ DECIDED_BY_THE_RELEASE = {
         "namespace",
         "images",
         "scheduling_gates",
+        "node_condition",
         "repair.templates",
         "repair.webhook.token_file",
     ),

@@ -18,6 +18,7 @@ _HEAD = """\
 _FILES = (
     "rbac/agent.yaml",
     "rbac/controller.yaml",
+    "node_condition/rbac.yaml",
     "policies/agent.yaml",
     "policies/controller.yaml",
     "policies/environment.yaml",

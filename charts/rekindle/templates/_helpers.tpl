@@ -75,7 +75,7 @@ TOML, too. A null, by which Helm takes a value back, is none. */ -}}
 
 {{- /* What the release itself decides beats what is set. */ -}}
 {{- define "rekindle.controllerSettings" -}}
-{{- $own := dict "mode" .Values.mode "modes" .Values.modes "namespace" .Release.Namespace "agents_are_pods" .Values.agent.enabled }}
+{{- $own := dict "mode" .Values.mode "modes" .Values.modes "namespace" .Release.Namespace "agents_are_pods" .Values.agent.enabled "node_condition" (eq (toString .Values.controller.nodeCondition) "true") }}
 {{- $_ := set $own "images" (dict "scan" (include "rekindle.image" .)) }}
 {{- if eq .Values.mode "repair" }}
 {{- $_ := set $own.images "repair" .Values.repair.image }}
@@ -121,6 +121,16 @@ nothing for that. */ -}}
 {{- if not (include "rekindle.has" (list . "1.36")) }}
 - policies that change objects (1.36): a Job or JobSet learns where to resume only from an envFrom in its template, which
   `rekindle enable -f job.yaml` writes.
+{{- end }}
+{{- end }}
+
+{{- /* `on`: the condition AcceleratorHealthy is written. `remove`: it is removed, and the controller keeps the right for that:
+by this value, or in the first upgrade after it was on, which Helm sees where it asks the cluster. Empty: neither. */ -}}
+{{- define "rekindle.nodeCondition" -}}
+{{- $asked := toString .Values.controller.nodeCondition }}
+{{- $role := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "rekindle-node-condition" }}
+{{- if eq $asked "true" }}on
+{{- else if or (eq $asked "remove") (eq (dig "metadata" "annotations" "rekindle.dev/node-condition" "" $role) "on") }}remove
 {{- end }}
 {{- end }}
 

@@ -23,18 +23,25 @@ __all__ = ["policies", "rights"]
 _FILE = Path(__file__).with_name("shipped.yaml")
 _NAMESPACE, _IMAGE = Settings().namespace, Settings().images.scan
 _MODE = "'mode-repair'"
+_CONDITION_ROLE = "rekindle-node-condition"
+"""Whose right is granted only where the controller writes the condition."""
 
 
 @cache
-def _shipped(namespace: str, image: str = _IMAGE, mode: str = Mode.REPAIR) -> tuple[dict[str, Any], ...]:
+def _shipped(
+    namespace: str, image: str = _IMAGE, mode: str = Mode.REPAIR, condition: str = "on"
+) -> tuple[dict[str, Any], ...]:
     text = _FILE.read_text(encoding="utf-8").replace(_NAMESPACE, namespace)
-    return tuple(yaml.safe_load_all(text.replace(_IMAGE, image).replace(_MODE, f"'mode-{mode}'")))
+    text = text.replace(_IMAGE, image).replace(_MODE, f"'mode-{mode}'")
+    return tuple(yaml.safe_load_all(text.replace("'node-condition-on'", f"'node-condition-{condition}'")))
 
 
 def policies(namespace: str, settings: Settings | None) -> dict[str, dict[str, Any]]:
     """Admission policies and bindings, by `Kind/name`; without the release's settings, only those in which
     nothing of them stands."""
-    told = ("none", "none") if settings is None else (settings.images.scan, settings.mode)
+    told = ("none", "none", "none")
+    if settings is not None:
+        told = (settings.images.scan, settings.mode, "on" if settings.node_condition else "off")
     found = zip(_shipped(namespace), _shipped(namespace, *told), strict=True)
     return {
         f"{body['kind']}/{body['metadata']['name']}": body
@@ -46,8 +53,9 @@ def policies(namespace: str, settings: Settings | None) -> dict[str, dict[str, A
 
 def rights(namespace: str, settings: Settings | None = None) -> tuple[Right, ...]:
     """Each verb on each resource that a role of the chart gives to one of its accounts; those that a
-    setting asks for come last."""
-    return (*_always(namespace), *_asked_for(settings or Settings()))
+    setting asks for come last. Without the release's settings, those that every release has."""
+    known = settings or Settings()
+    return (*_of_roles(namespace, known), *_asked_for(known))
 
 
 def _asked_for(settings: Settings) -> Iterator[Right]:
@@ -62,12 +70,13 @@ def _asked_for(settings: Settings) -> Iterator[Right]:
             yield Right(account=CONTROLLER, verb=verb, group="", resource="configmaps", namespace=namespace)
 
 
-def _always(namespace: str) -> tuple[Right, ...]:
+def _of_roles(namespace: str, settings: Settings) -> tuple[Right, ...]:
     roles = {(body["kind"], body["metadata"]["name"]): body for body in _shipped(namespace)}
     return tuple(
         right
         for binding in _shipped(namespace)
         if binding["kind"] in ("ClusterRoleBinding", "RoleBinding")
+        and (settings.node_condition or binding["roleRef"]["name"] != _CONDITION_ROLE)
         for subject in binding["subjects"]
         for right in _of_role(
             roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]], str(subject["name"])

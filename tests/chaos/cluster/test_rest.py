@@ -147,8 +147,24 @@ async def test_a_strategic_merge_is_taken_where_it_equals_a_merge_patch(api: Kub
     answer = await api.request("PATCH", path, body={"spec": {"unschedulable": True}}, content_type=kind)
     assert msgspec.json.decode(answer)["spec"]["unschedulable"] is True
     with pytest.raises(ApiError) as refused:
-        await api.request("PATCH", path, body={"status": {"conditions": []}}, content_type=kind)
+        await api.request("PATCH", path, body={"status": {"addresses": []}}, content_type=kind)
     assert refused.value.status == 415
+
+
+async def test_a_strategic_merge_changes_one_condition_and_leaves_the_others(api: KubeApi) -> None:
+    there = [{"type": name, "status": "True"} for name in ("Ready", "Ours")]
+    await api.request(
+        "POST", NODES.path(), body={"metadata": {"name": "n1"}, "status": {"conditions": there}}
+    )
+    path, kind = NODES.path("n1", subresource="status"), "application/strategic-merge-patch+json"
+
+    async def left(one: dict[str, str]) -> Any:
+        answer = await api.request("PATCH", path, body={"status": {"conditions": [one]}}, content_type=kind)
+        return msgspec.json.decode(answer)["status"]["conditions"]
+
+    assert await left({"type": "Ours", "status": "False"}) == [there[0], {"type": "Ours", "status": "False"}]
+    assert await left({"type": "Ours", "$patch": "delete"}) == there[:1]
+    assert await left({"type": "Ours", "status": "True"}) == there
 
 
 async def test_a_query_that_is_not_a_number_is_a_bad_request(api: KubeApi) -> None:

@@ -18,7 +18,7 @@ from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.contract import Coverage, CoverageState, Fault, Finding, NodeHealthStatus, Source
 from detectors.wire.resource import Resource
 from recover.api import GangRef, RecoverySpec
-from recover.api.marks import QUARANTINE, REPAIR_OF, SCAN_OF
+from recover.api.marks import OWN_CONDITION, QUARANTINE, REPAIR_OF, SCAN_OF
 from recover.cli import leave_command, leave_requests
 from recover.cli.leave_command import run
 from recover.cli.leave_look import CONTROLLER, DEPLOYMENTS, CannotLeaveError
@@ -148,6 +148,27 @@ def test_all_that_is_ours_goes_and_a_second_time_nothing_is_written(
     before = [node["metadata"]["resourceVersion"] for node in store.objects(NODES)]
     assert run(["--kubeconfig", kubeconfig]) == 0
     assert [node["metadata"]["resourceVersion"] for node in store.objects(NODES)] == before
+
+
+def test_our_condition_is_removed_and_the_conditions_of_others_stay(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = [
+        {"type": name, "status": "True", "lastTransitionTime": NOW.isoformat()} for name in ("Ready", "X")
+    ]
+    ours = {"type": OWN_CONDITION, "status": "False", "reason": "Quarantined"}
+    for name in ("n1", "n2"):
+        store.patch(
+            NODES, name, {"status": {"conditions": [others[0], ours, others[1]]}}, subresource="status"
+        )
+
+    assert run(["--kubeconfig", kubeconfig]) == 0
+
+    for name in ("n1", "n2"):
+        assert store.read(NODES, name).body["status"]["conditions"] == others
+    assert store.read(NODES, "n1").body["spec"].get("taints") is None
+    told = [line for line in capsys.readouterr().out.splitlines() if OWN_CONDITION in line]
+    assert each_names(told, ("n1",), ("n2",))
 
 
 def test_beside_a_controller_that_goes_on_nothing_is_written_and_its_lease_is_named(

@@ -10,8 +10,9 @@ import pytest
 
 from detectors.service.settings import SettingsError
 from detectors.wire.contract import Fault, Severity
+from recover.api.marks import OWN_CONDITION
 from recover.model import NodeSignal, SignalKind, decode
-from recover.policy.node_signals import OWN_CONDITION, SignalCatalogue, packaged_signals
+from recover.policy.node_signals import SignalCatalogue, packaged_signals
 from recover.policy.settings import SignalRow, Signals
 
 SINCE = "2026-11-21T10:00:00Z"

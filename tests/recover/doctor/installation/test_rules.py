@@ -40,8 +40,11 @@ def test_rights_that_are_not_in_force_are_told_by_account_and_kind() -> None:
 
 
 def test_the_rights_of_the_chart_are_asked_for_in_the_releases_namespace() -> None:
-    rights = shipped.rights("ops")
+    rights = shipped.rights("ops", Settings())
+    status = Right(account="rekindle-controller", verb="patch", group="", resource="nodes/status")
 
+    assert status not in rights
+    assert status in shipped.rights("ops", Settings(node_condition=True))
     assert Right(account="rekindle-controller", verb="patch", group="", resource="nodes") in rights
     assert {right.namespace for right in rights} == {"", "ops"}
     assert len(rights) == len(set(rights)) > 50

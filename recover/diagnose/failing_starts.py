@@ -1,0 +1,158 @@
+"""Pods that a kubelet refuses or cannot start: one node, or something that many nodes share? Pure; triage
+writes the Incident (triage/start_incidents.py).
+
+Only what jobs of two namespaces show counts, since one tenant's jobs may have a fault of their own. By the
+reason that kubelets give:
+
+| who shows it | what is said |
+|---|---|
+| jobs of one namespace | nothing |
+| jobs of two namespaces on one node, no other node | the node is suspect for a while; nothing else happens |
+| jobs of two namespaces on several nodes each, or of three | one fault of the fleet; no node is suspected |
+
+A fault of the fleet is one of a registry, of storage or of the pods' network.
+
+A pod that was started on the node after the first failure shows that the node starts pods. The Incident is
+the memory: the pods that failed are gone by the time at which a job is placed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recover.api import Incident
+from recover.diagnose.what_trained import trained_after
+from recover.model import Pod, PodPhase, World
+
+__all__ = [
+    "CODE",
+    "FailingStarts",
+    "comes_due",
+    "failing_starts",
+    "is_of_starts",
+    "suspected_of_starts",
+    "taken_up",
+]
+
+CODE = "start-"
+"""Begins the code of the evidence; the kubelet's word follows."""
+
+RECENT_S = 3600.0
+"""A pod that was refused may be kept for days, and says nothing of today."""
+
+_PATIENCE_S = {"ContainerCreating": 1200.0, "CreateContainerError": 120.0, "RunContainerError": 120.0}
+"""How long a pod must have waited. A large image is pulled in `ContainerCreating`."""
+
+
+class FailingStarts(msgspec.Struct, frozen=True):
+    """Jobs of several namespaces whose pods are not started, for one reason."""
+
+    reason: str
+    pods: tuple[Pod, ...]
+    """Oldest first."""
+
+    @property
+    def nodes(self) -> list[str]:
+        return sorted({pod.node for pod in self.pods})
+
+    @property
+    def node(self) -> str:
+        """The only node that shows it; empty for a fault of the fleet."""
+        return self.nodes[0] if len(self.nodes) == 1 else ""
+
+    @property
+    def namespaces(self) -> list[str]:
+        return sorted({pod.namespace for pod in self.pods})
+
+    @property
+    def first_at(self) -> datetime:
+        return taken_up(self.pods[0])
+
+    @property
+    def last_at(self) -> datetime:
+        return taken_up(self.pods[-1])
+
+
+def failing_starts(world: World, now: datetime) -> list[FailingStarts]:
+    """By reason. Who may create pods in two namespaces can make a node suspect, and no more."""
+    by_reason: dict[str, list[Pod]] = {}
+    for pod in world.not_started.values():
+        if (pod.admitted_at or pod.created) is not None and _fails(pod, now):
+            by_reason.setdefault(pod.not_started, []).append(pod)
+    found = [
+        FailingStarts(reason, tuple(sorted(pods, key=lambda pod: (taken_up(pod), pod.uid))))
+        for reason, pods in sorted(by_reason.items())
+    ]
+    return [one for one in found if _counts(world, one)]
+
+
+def _fails(pod: Pod, now: datetime) -> bool:
+    waited_s = (now - taken_up(pod)).total_seconds()
+    patience_s = _PATIENCE_S.get(pod.not_started)
+    return waited_s <= RECENT_S if patience_s is None else waited_s >= patience_s
+
+
+def _counts(world: World, one: FailingStarts) -> bool:
+    if len(one.namespaces) < 2:
+        return False
+    if one.node:
+        return one.node in world.nodes and not _starts_pods(world, one.node, one.first_at)
+    widely = [name for name in one.namespaces if len({p.node for p in one.pods if p.namespace == name}) > 1]
+    return len(widely) >= 2 or len(one.namespaces) >= 3
+
+
+def _starts_pods(world: World, node: str, since: datetime) -> bool:
+    return any(
+        pod.node == node
+        and pod.phase in (PodPhase.RUNNING, PodPhase.SUCCEEDED)
+        and pod.admitted_at is not None
+        and pod.admitted_at > since
+        for uid in world.gangs_on.get(node, ())
+        for pod in world.pods_of.get(uid, {}).values()
+    )
+
+
+def comes_due(world: World) -> Iterator[datetime]:
+    """When pods will have waited, or have waited, for too long."""
+    for pod in world.not_started.values():
+        patience_s = _PATIENCE_S.get(pod.not_started)
+        if patience_s is not None and (pod.admitted_at or pod.created) is not None:
+            yield taken_up(pod) + timedelta(seconds=patience_s)
+
+
+def taken_up(pod: Pod) -> datetime:
+    """When its kubelet took it up."""
+    at = pod.admitted_at or pod.created
+    assert at is not None, "others are left out"
+    return at
+
+
+# --- what the Incidents say -------------------------------------------------------------------------------
+
+
+def is_of_starts(incident: Incident) -> bool:
+    """It is about no single job, and its evidence is about starts."""
+    spec = incident.spec
+    is_about_none = not spec.node and spec.gang is None
+    return is_about_none and any(e.code.startswith(CODE) for e in incident.status.evidence)
+
+
+def suspected_of_starts(world: World, now: datetime, window_s: float) -> dict[str, str]:
+    """Nodes that an Incident suspects, and the code, until `window_s` after the last failure; less if a
+    person or a repair has given the node back since then, or training goes on there."""
+    found = {}
+    since = now - timedelta(seconds=window_s)
+    for incident in world.incidents.values():
+        status = incident.status
+        if not status.suspects or status.superseded_by or not is_of_starts(incident):
+            continue
+        last = max(status.evidence, key=lambda e: e.at)
+        node = world.nodes.get(status.suspects[0].node)
+        if node is None or last.at < since or trained_after(world.health.get(node.name), last.at):
+            continue
+        if node.released_at is None or node.released_at < last.at:
+            found[node.name] = last.code
+    return found
