@@ -24,6 +24,7 @@ from detectors.folds.gpu_states import BusGpus
 from detectors.folds.holders import HeldDevices
 from detectors.rules import KernelRules
 from detectors.rules.catalogues import Catalogues
+from detectors.rules.engine_faults import engine_row
 from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.facts import KernelLine, PodRef
@@ -93,6 +94,7 @@ def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
         kernel_rules=KernelRules(catalogues.user),
         gpu_health=GpuHealth(catalogues.user),
         port_rows=fabric_rows(catalogues.user),
+        engine=engine_row(catalogues.user),
         log_errors=catalogues.log_errors,
         catalogue_problems=catalogues.problems,
     )
@@ -282,6 +284,7 @@ class _KernelEvents:
 
     def caught_up(self) -> None:
         self._agent.kernel_log_read = True
+        self._agent.core.caught_up()
 
     def blind(self, why: str) -> None:
         self._agent.cover(Source.KMSG, CoverageState.BLIND, why)

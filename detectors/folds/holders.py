@@ -122,6 +122,20 @@ class Holders:
             oldest = next(iter(self._gone))
             del self._gone[oldest], self._held[oldest]
 
+    def sole(self, devices: tuple[Device, ...], uuid: str, instance: int | None) -> DevicePod | None:
+        """The only pod that has the device, or that GPU instance of it. None where there is not just one, and
+        where a pod may have any device."""
+        known = _Known(frozenset(one.uuid for one in devices), _by_minor(devices), self._mig_devices)
+        found: list[DevicePod] = []
+        for uid in self.there:
+            held = self._held[uid]
+            mine = _devices(held.given, known)
+            if not mine and _has_accelerators(held.given):
+                return None
+            if uuid in mine and (instance is None or not mine[uuid] or instance in mine[uuid]):
+                found.append(held.pod)
+        return found[0] if len(found) == 1 else None
+
     def placed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """The devices with their pods."""
         pods: dict[str, list[DevicePod]] = {device.uuid: [] for device in devices}
@@ -184,6 +198,12 @@ def _devices(given: Given, known: _Known) -> dict[str, list[int]]:
     for place in places:
         found.setdefault(place.gpu, set()).add(place.instance)
     return {gpu: _instances(instances) for gpu, instances in found.items()}
+
+
+def _has_accelerators(given: Given) -> bool:
+    """Whether the pod was given any that could not be placed."""
+    is_claimed = any(claimed.driver not in _DRIVERS_WITHOUT_GPUS for claimed in given.claims)
+    return is_claimed or any(word in name.lower() for name in given.devices for word in _ACCELERATOR_WORDS)
 
 
 def _instances(instances: set[int | None]) -> list[int]:

@@ -186,7 +186,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extra: str = ""
     """A TOML file with further rows; they win over the packaged ones. Its tables are `[[xid]]`, `[[sxid]]`,
     `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`, `[[host]]`,
-    `[[gpu_health]]`, `[[fabric]]` and `[[log_error]]`. Bad rows are reported and skipped."""
+    `[[engine]]`, `[[gpu_health]]`, `[[fabric]]` and `[[log_error]]`. Bad rows are reported and skipped."""
 
 
 class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
