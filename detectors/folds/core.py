@@ -19,7 +19,7 @@ from detectors.folds.chain import Chain, Change
 from detectors.folds.engine_faults import EngineFaults
 from detectors.folds.fabric import FabricFold
 from detectors.folds.gpu_states import BusGpus, GpuStates, expected_gpus
-from detectors.folds.holders import HeldDevices, Holders, MigDevice
+from detectors.folds.holders import HeldDevices, Holders, MigDevice, Share
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
 from detectors.folds.states import Looked
@@ -236,6 +236,11 @@ class AgentCore:
     def nvml_silent(self, times: int, why: str, now: datetime) -> None:
         """So many times in succession the driver has given no answer at all."""
         self._looked(self._gpu_states.silent(self._chain, times, why, now))
+
+    @property
+    def gpu_shares(self) -> list[Share]:
+        """Which GPUs the pods of the node have."""
+        return self._holders.shares(self._host.devices)
 
     @property
     def holds_devices(self) -> bool:

@@ -45,8 +45,8 @@ class SilentError(Exception):
 
 
 class LastingChild:
-    """A process that is asked by an empty line, and answers with lines of text, of which the last begins with
-    a brace. It is started when it is asked first, and ended by `end`."""
+    """A process that is asked by a line, which may be empty. It answers with lines of text, of which the last
+    begins with a brace. It is started when it is asked first, and ended by `end`."""
 
     def __init__(self, module: str, *, outlived: list[asyncio.subprocess.Process]) -> None:
         """A child that does not end when it is killed is put into `outlived`."""
@@ -54,7 +54,7 @@ class LastingChild:
         self._outlived = outlived
         self._child: asyncio.subprocess.Process | None = None
 
-    async def ask(self, deadline_s: float) -> bytes:
+    async def ask(self, deadline_s: float, question: str = "") -> bytes:
         """The last line of the answer. Raises `SilentError` if any line takes longer than `deadline_s`,
         `EOFError` where the child has ended, or `OSError` where it cannot be started. After each of them, as
         after a cancellation, `end` it."""
@@ -63,7 +63,7 @@ class LastingChild:
         assert child.stdout is not None
         doing = "its start"
         try:
-            child.stdin.write(b"\n")
+            child.stdin.write(f"{question}\n".encode())
             while True:
                 async with asyncio.timeout(deadline_s):
                     line = await child.stdout.readline()
