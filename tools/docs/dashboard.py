@@ -100,6 +100,21 @@ PANELS: tuple[Row | Panel, ...] = (
         "Nodes that are not watched, by source", (("max by (source) (rekindle_nodes_blind)", "{{source}}"),)
     ),
     Panel("Live findings", (("sum(rekindle_agent_findings)", "findings"),)),
+    Panel("Suspected nodes, by finding", (("max by (code) (rekindle_nodes_suspected)", "{{code}}"),)),
+    Panel(
+        "Kernel records that no agent could read",
+        (
+            ("sum by (node) (increase(rekindle_agent_kernel_records_lost_total[1h])) > 0", "{{node}} lost"),
+            ("sum by (node) (increase(rekindle_agent_kernel_records_bad_total[1h])) > 0", "{{node}} bad"),
+        ),
+    ),
+    Panel(
+        "Logs that are not read",
+        (
+            ("sum by (node) (rekindle_agent_containers_left_out) > 0", "{{node}} containers"),
+            ("sum by (node) (rate(rekindle_agent_log_bytes_skipped_total[5m])) > 0", "{{node}} bytes/s"),
+        ),
+    ),
     Row("GPUs (settings.agent.gpu_metrics.export)"),
     Panel(
         "Utilization of the GPUs of each node",
