@@ -21,11 +21,13 @@ from detectors.agent.recipe_lines import RecipeLines
 from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import KubeApi
 from detectors.folds.core import AgentCore, Dirty
+from detectors.folds.gpu_series import gpu_series
 from detectors.folds.gpu_states import BusGpus
 from detectors.folds.holders import HeldDevices
 from detectors.rules import KernelRules
 from detectors.rules.catalogues import Catalogues
 from detectors.rules.clock_drift import Answered
+from detectors.rules.engine_faults import engine_row
 from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.facts import KernelLine, PodRef
@@ -33,11 +35,13 @@ from detectors.rules.gpu_health import GpuHealth, answered
 from detectors.rules.host_rows import host_rows
 from detectors.rules.volume_rows import volume_rows
 from detectors.service.clocks import WallClock
+from detectors.service.gpu_metrics import GpuMetrics
 from detectors.service.http_status import serve
 from detectors.service.metrics import Metrics
 from detectors.service.seldom import Seldom
-from detectors.service.settings import AgentSettings
+from detectors.service.settings import AgentSettings, Export
 from detectors.sources import inventory, kmsg
+from detectors.sources.exporters import has_dcgm_exporter
 from detectors.sources.fabric import Fabric
 from detectors.sources.host import Host, HostReader
 from detectors.sources.nvml import Nvml
@@ -56,6 +60,8 @@ _log = structlog.get_logger("agent")
 
 _TICK_S = 1.0
 _FLUSH_S = 0.5
+_LOOKS_KEPT = 2
+"""So many times between two looks the readings of the last one are told to scrapes."""
 
 
 class AgentOptions(msgspec.Struct, frozen=True):
@@ -103,6 +109,7 @@ def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
         port_rows=fabric_rows(catalogues.user),
         volume_rows=volume_rows(catalogues.user),
         host_rows=host_rows(catalogues.user),
+        engine=engine_row(catalogues.user),
         log_errors=catalogues.log_errors,
         catalogue_problems=catalogues.problems,
     )
@@ -126,7 +133,13 @@ class _Agent:
         self._host = Host(host, HostEvents(self), self._settings.host)
         volumes = VolumeReader(options.host_root, self._settings.volumes)
         self._volumes = Volumes(volumes, VolumeEvents(self), self._settings.volumes)
-        self._nvml = Nvml(_NvmlEvents(self, options.host_root), self._settings.nvml)
+        self.gpu_metrics = GpuMetrics(
+            series_max=self._settings.gpu_metrics.series_max,
+            kept_s=_LOOKS_KEPT * self._settings.nvml.every_s + self._settings.nvml.deadline_s,
+            clock_s=time.monotonic,
+        )
+        metrics.registry.register(self.gpu_metrics)
+        self._nvml = Nvml(_NvmlEvents(self, options), self._settings.nvml)
         self.devices = PodResources(options.host_root, _DeviceEvents(self), self._settings.pod_resources)
         self.publisher = Publisher(
             api, options.node, core, self._settings.publishing, metrics, on_reply=self._heard
@@ -310,6 +323,7 @@ class _KernelEvents:
 
     def caught_up(self) -> None:
         self._agent.kernel_log_read = True
+        self._agent.core.caught_up()
 
     def blind(self, why: str) -> None:
         self._agent.cover(Source.KMSG, CoverageState.BLIND, why)
@@ -318,9 +332,10 @@ class _KernelEvents:
 class _NvmlEvents:
     """NVML's sink."""
 
-    def __init__(self, agent: _Agent, host_root: Path) -> None:
+    def __init__(self, agent: _Agent, options: AgentOptions) -> None:
         self._agent = agent
-        self._host_root = host_root
+        self._host_root = options.host_root
+        self._export = options.settings.gpu_metrics.export
         self._shown: frozenset[PciAddress] | None = None
         self._bus = BusGpus()
 
@@ -332,8 +347,17 @@ class _NvmlEvents:
             self._agent.look_at_bus()
         is_doubtful = core.gpus(sample, found.devices, found.mig_devices, self._bus, datetime.now(UTC))
         core.device_memory(found.free_device_bytes)
+        if any(gpu.readings is not None for gpu in sample.gpus):
+            self._agent.gpu_metrics.looked(gpu_series(sample, core.gpu_shares))
+        else:
+            self._agent.gpu_metrics.clear()
         self._agent.changed()
         return is_doubtful
+
+    def wants_readings(self) -> bool:
+        if self._export is Export.AUTO:
+            return not has_dcgm_exporter(self._host_root)
+        return self._export is Export.ON
 
     def is_in_use(self) -> bool:
         return self._agent.core.holds_devices
@@ -344,6 +368,7 @@ class _NvmlEvents:
 
     def not_found(self) -> None:
         self._agent.core.device_memory(None)
+        self._agent.gpu_metrics.clear()
 
     def let_go(self, step: str) -> None:
         self._agent.core.let_go(step)

@@ -283,10 +283,11 @@ class Chain:
         self._folded[code] = FoldedFindings(code=code, count=count, last_seen=at)
 
     def _id(self, line: Seen) -> str:
-        """By the record's number; where the source numbers nothing, the first that is free at that time."""
+        """By the record's number; where the source numbers nothing, or the record has made a finding already,
+        the first that is free at that time."""
         before = f"{self._boot_id[:8] or 'noboot'}-{line.source}"
-        if line.source is Source.KMSG:
-            return f"{before}-{line.sequence}"
+        if line.source is Source.KMSG and (id_ := f"{before}-{line.sequence}") not in self._findings:
+            return id_
         at_ms = int(line.at.timestamp() * 1000)
         return next(id_ for n in itertools.count(at_ms) if (id_ := f"{before}-{n}") not in self._findings)
 

@@ -16,9 +16,10 @@ from detectors import __version__, rules
 from detectors.catalog.log_errors import LogErrorRow, packaged_log_errors
 from detectors.catalog.signature_rows import SignatureRow, packaged_signatures
 from detectors.folds.chain import Chain, Change
+from detectors.folds.engine_faults import EngineFaults
 from detectors.folds.fabric import FabricFold
 from detectors.folds.gpu_states import BusGpus, GpuStates, expected_gpus
-from detectors.folds.holders import HeldDevices, Holders, MigDevice
+from detectors.folds.holders import HeldDevices, Holders, MigDevice, Share
 from detectors.folds.host import HostFold
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
@@ -28,9 +29,10 @@ from detectors.folds.volumes import VolumeFold
 from detectors.rules import KernelRules, signatures
 from detectors.rules.boot_records import Boot
 from detectors.rules.clock_drift import Answered
+from detectors.rules.engine_faults import EngineRow, engine_row
 from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import FabricRow, fabric_rows
-from detectors.rules.facts import HostFacts, KernelLine, PodRef, addresses_of
+from detectors.rules.facts import Draft, HostFacts, KernelLine, PodRef, Seen, addresses_of
 from detectors.rules.gpu_health import GpuHealth
 from detectors.rules.host_pressure import HostSample
 from detectors.rules.host_rows import BOOTS, LASTING, HostStateRow
@@ -52,6 +54,7 @@ from detectors.wire.contract import (
     NodeHealthStatus,
     Severity,
     Source,
+    Subject,
 )
 from detectors.wire.fitting import fit, fitted
 from detectors.wire.gpu_sample import Sample
@@ -91,6 +94,7 @@ class AgentCore:
         port_rows: Mapping[str, FabricRow] | None = None,
         volume_rows: Mapping[str, VolumeRow] | None = None,
         host_rows: Mapping[str, HostStateRow] | None = None,
+        engine: EngineRow | None = None,
         log_errors: tuple[LogErrorRow, ...] | None = None,
         recipes: tuple[SignatureRow, ...] | None = None,
         catalogue_problems: tuple[str, ...] = (),
@@ -109,6 +113,10 @@ class AgentCore:
         self._volume_rows = packaged_volumes() if volume_rows is None else volume_rows
         self._volumes = VolumeFold(settings.volumes, self._volume_rows)
         self._host_state = HostFold(settings.host, packaged_host_states() if host_rows is None else host_rows)
+        self._engine_row = engine_row() if engine is None else engine
+        self._engine_faults = EngineFaults(self._engine_row)
+        self._knows_holders = False
+        """Whether the pods that are known to hold devices held them when the lines were written."""
         self._gpu_states = GpuStates(gpu_health or GpuHealth(), settings.nvml.gpus_expected)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
@@ -181,6 +189,7 @@ class AgentCore:
     def misplaced(self) -> None:
         """What was restored of the kernel log's place is wrong: it is read again, and covered from now on."""
         self._sequence = -1
+        self._knows_holders = False
         self._coverage.pop(Source.KMSG, None)
         self._mark(Dirty.EDGE)
 
@@ -198,6 +207,7 @@ class AgentCore:
         self._chain.new_boot(boot_id)
         self._fabric = FabricFold(self._settings.fabric, self._port_rows)
         self._volumes = VolumeFold(self._settings.volumes, self._volume_rows)
+        self._engine_faults = EngineFaults(self._engine_row)
         self._mark(Dirty.EDGE)
 
     def inventory(
@@ -252,6 +262,11 @@ class AgentCore:
         self._looked(self._gpu_states.silent(self._chain, times, why, now))
 
     @property
+    def gpu_shares(self) -> list[Share]:
+        """Which GPUs the pods of the node have."""
+        return self._holders.shares(self._host.devices)
+
+    @property
     def holds_devices(self) -> bool:
         """Whether any pod of the node is known to hold a device."""
         return bool(self._holders.uids)
@@ -304,7 +319,14 @@ class AgentCore:
             anywhere = msgspec.structs.replace(self._host, addresses=frozenset())
             self.foreign_lines += self._kernel_rules.read(line, anywhere) is not None
             return False
-        return self._changed(self._chain.add(draft, line))
+        is_edge = self._changed(self._chain.add(draft, line))
+        if draft.place and self._knows_holders:
+            is_edge |= self._added(self._engine_faults.line(draft, line, self._tenant_of))
+        return is_edge
+
+    def caught_up(self) -> None:
+        """What the kernel log held at the start has been read: lines are of now from here on."""
+        self._knows_holders = True
 
     def ports(self, sample: PortSample, now: datetime) -> bool:
         """One look at the ports of the network. True if it was an edge of a finding."""
@@ -398,6 +420,7 @@ class AgentCore:
         need the room. What the last lines of `unread` say is not known yet."""
         if self._pods.stalled(now, unread):
             self._mark(Dirty.EDGE)
+        self._added(self._engine_faults.tick(now))
         if self._pods.tidied(now) | self._pods.begin_to_save():
             self._mark(Dirty.COARSE)
 
@@ -451,6 +474,15 @@ class AgentCore:
 
     def _pod(self, ref: PodRef) -> PodFold:
         return self._pods.fold(ref, self._spec.pods, self._sought)
+
+    def _tenant_of(self, subject: Subject) -> str:
+        """Namespace of the only pod that has the device; empty where there is not just one."""
+        pod = self._holders.sole(self._host.devices, subject.device, subject.gpu_instance)
+        return pod.namespace if pod is not None else ""
+
+    def _added(self, found: list[tuple[Draft, Seen]]) -> bool:
+        edges = [self._changed(self._chain.add(draft, seen)) for draft, seen in found]
+        return any(edges)
 
     def _looked(self, looked: Looked) -> None:
         if looked.is_edge or looked.is_count:

@@ -8,14 +8,16 @@ counted.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 
 import msgspec
 
 from detectors.wire.contract import DEVICE_PODS_MAX, INSTANCE_PODS_MAX, Device, DevicePod
 from detectors.wire.instance_pods import instances_of
 
-__all__ = ["Claimed", "Given", "HeldDevices", "Holders", "MigDevice", "uids"]
+__all__ = ["Claimed", "Given", "HeldDevices", "Holders", "MigDevice", "Share", "Sharing", "uids"]
 
 _GONE_MAX = 16
 _ACCELERATOR_WORDS = ("gpu", "mig-", "mps", "cuda")
@@ -58,6 +60,27 @@ class HeldDevices(msgspec.Struct, frozen=True):
 
     pod: DevicePod
     given: Given
+
+
+class Sharing(StrEnum):
+    """How a pod has a GPU."""
+
+    WHOLE = "whole"
+    MIG = "mig"
+    SHARED = "shared"
+    """With other pods."""
+    UNPLACED = "unplaced"
+    """It has some, and its plugin alone knows which."""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A GPU, or one of its GPU instances, of a pod that is there."""
+
+    pod: DevicePod
+    uuid: str
+    """Empty for a pod that is not placed."""
+    instance: int | None
+    sharing: Sharing
 
 
 def uids(folders: Iterable[tuple[str, str, str]], runs: Callable[[str], bool]) -> dict[tuple[str, str], str]:
@@ -122,6 +145,35 @@ class Holders:
             oldest = next(iter(self._gone))
             del self._gone[oldest], self._held[oldest]
 
+    def sole(self, devices: tuple[Device, ...], uuid: str, instance: int | None) -> DevicePod | None:
+        """The only pod that has the device, or that GPU instance of it. None where there is not just one, and
+        where a pod may have any device."""
+        found = [
+            share
+            for share in self.shares(devices)
+            if share.sharing is Sharing.UNPLACED
+            or (share.uuid == uuid and (instance is None or share.instance in (None, instance)))
+        ]
+        is_sole = len(found) == 1 and found[0].sharing is not Sharing.UNPLACED
+        return found[0].pod if is_sole else None
+
+    def shares(self, devices: tuple[Device, ...]) -> list[Share]:
+        """What the pods have that are there."""
+        known = _Known(frozenset(one.uuid for one in devices), _by_minor(devices), self._mig_devices)
+        there = self.there
+        held = sorted((held for uid, held in self._held.items() if uid in there), key=_order)
+        parts: list[tuple[DevicePod, str, int | None]] = []
+        unplaced: list[Share] = []
+        for one in held:
+            mine = _devices(one.given, known)
+            if not mine and _has_accelerators(one.given):
+                unplaced.append(Share(one.pod, "", None, Sharing.UNPLACED))
+            for uuid, instances in mine.items():
+                parts += [(one.pod, uuid, instance) for instance in instances or (None,)]
+        pods = Counter((uuid, instance) for _, uuid, instance in parts)
+        gpus = Counter(uuid for _, uuid, _ in parts)
+        return [*(_share(part, pods, gpus, is_sure=not unplaced) for part in parts), *unplaced]
+
     def placed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """The devices with their pods."""
         pods: dict[str, list[DevicePod]] = {device.uuid: [] for device in devices}
@@ -184,6 +236,30 @@ def _devices(given: Given, known: _Known) -> dict[str, list[int]]:
     for place in places:
         found.setdefault(place.gpu, set()).add(place.instance)
     return {gpu: _instances(instances) for gpu, instances in found.items()}
+
+
+def _share(
+    part: tuple[DevicePod, str, int | None],
+    pods: Mapping[tuple[str, int | None], int],
+    gpus: Mapping[str, int],
+    *,
+    is_sure: bool,
+) -> Share:
+    """`is_sure`: no other pod may have the GPU. One that has all of it shares it with those of its
+    instances."""
+    pod, uuid, instance = part
+    if instance is None:
+        sharing = Sharing.WHOLE if is_sure and gpus[uuid] == 1 else Sharing.SHARED
+    else:
+        is_alone = is_sure and pods[uuid, instance] == 1 and not pods.get((uuid, None))
+        sharing = Sharing.MIG if is_alone else Sharing.SHARED
+    return Share(pod, uuid, instance, sharing)
+
+
+def _has_accelerators(given: Given) -> bool:
+    """Whether the pod was given any that could not be placed."""
+    is_claimed = any(claimed.driver not in _DRIVERS_WITHOUT_GPUS for claimed in given.claims)
+    return is_claimed or any(word in name.lower() for name in given.devices for word in _ACCELERATOR_WORDS)
 
 
 def _instances(instances: set[int | None]) -> list[int]:

@@ -10,6 +10,7 @@ from detectors.catalog.load import CatalogError
 from detectors.catalog.log_errors import LOG_ERRORS, LogErrorRow, packaged_log_errors
 from detectors.catalog.tables import Table, UserRows, user_rows
 from detectors.rules import tables
+from detectors.rules.engine_faults import ENGINE
 from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.gpu_health import GPU_HEALTH
 from detectors.rules.host_rows import HOST_STATES
@@ -21,7 +22,7 @@ __all__ = ["Catalogues", "extended"]
 
 def extended() -> tuple[Table[Any], ...]:
     """The tables to which a user's file may add rows."""
-    return (*tables(), GPU_HEALTH, FABRIC, VOLUMES, HOST_STATES, LOG_ERRORS)
+    return (*tables(), ENGINE, GPU_HEALTH, FABRIC, VOLUMES, HOST_STATES, LOG_ERRORS)
 
 
 class Catalogues(msgspec.Struct, frozen=True):

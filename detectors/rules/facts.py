@@ -93,6 +93,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     clears: bool = False
     """The vendor says that the device needs nothing any more."""
     repeated: Repeated | None = None
+    place: str = ""
+    """The part of the device where it showed, if the line names one that can be compared."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from detectors.catalog.nvlink5 import driver_major
 from detectors.catalog.xid import XIDS, XidCatalog, XidRow
 from detectors.rules import nvlink
 from detectors.rules.base import ADDRESS, Rule
+from detectors.rules.engine_faults import place_of
 from detectors.rules.facts import Draft, HostFacts, KernelLine
 from detectors.wire.contract import Family, Origin, Remedy, Severity
 
@@ -99,6 +100,7 @@ def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | Non
         final=row.final,
         confined=row.confined and subject.gpu_instance is not None,
         caused_by=f"xid-{fields.caused_by}" if fields.caused_by is not None else "",
+        place=place_of(fields.code, fields.text),
     )
 
 

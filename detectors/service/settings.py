@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -20,7 +21,9 @@ __all__ = [
     "Catalogue",
     "Chain",
     "Confinement",
+    "Export",
     "Fabric",
+    "GpuMetrics",
     "Host",
     "Logs",
     "Nvml",
@@ -115,6 +118,24 @@ class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hands_off_max_s: PositiveSeconds = 3600.0
     """NVML is left alone while a repair has asked for the devices, but for no step of it longer than this,
     which is longer than any step may take."""
+
+
+class Export(StrEnum):
+    OFF = "off"
+    AUTO = "auto"
+    """Unless the node has a pod of NVIDIA's dcgm-exporter, which tells the same and more."""
+    ON = "on"
+
+
+class GpuMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Readings of the GPUs among the agent's metrics, for dashboards (docs/monitoring.md#gpus)."""
+
+    export: Export = Export.OFF
+    """`on`, `off`, or `auto`: on, unless the node has a pod of NVIDIA's dcgm-exporter, which tells the same
+    and more. The GPUs are read in the look at their health (`nvml.every_s`)."""
+    series_max: Annotated[int, Meta(ge=1, le=20_000)] = 1000
+    """More series than this are left out of a scrape, those of pods first, and counted. A GPU has 10, a MIG
+    GPU instance 2, a pod up to 3 for each GPU or instance."""
 
 
 class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -229,8 +250,8 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extra: str = ""
     """A TOML file with further rows; they win over the packaged ones. Its tables are `[[xid]]`, `[[sxid]]`,
     `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`, `[[host]]`,
-    `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]`, `[[host_states]]` and `[[log_error]]`. Bad rows are
-    reported and skipped."""
+    `[[engine]]`, `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]`, `[[host_states]]` and `[[log_error]]`. Bad
+    rows are reported and skipped."""
 
 
 class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -246,6 +267,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chain: Chain = Chain()
     logs: Logs = Logs()
     nvml: Nvml = Nvml()
+    gpu_metrics: GpuMetrics = GpuMetrics()
     fabric: Fabric = Fabric()
     volumes: Volumes = Volumes()
     host: Host = Host()

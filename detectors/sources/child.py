@@ -45,8 +45,8 @@ class SilentError(Exception):
 
 
 class LastingChild:
-    """A process that is asked by a line, and answers with lines of text, of which the last begins with a
-    brace. It is started when it is asked first, and ended by `end`."""
+    """A process that is asked by a line, which may be empty. It answers with lines of text, of which the last
+    begins with a brace. It is started when it is asked first, and ended by `end`."""
 
     def __init__(self, module: str, *arguments: str, outlived: list[asyncio.subprocess.Process]) -> None:
         """A child that does not end when it is killed is put into `outlived`."""

@@ -21,7 +21,7 @@ import structlog
 
 from detectors.service.settings import Nvml as Settings
 from detectors.sources.child import LastingChild, SilentError
-from detectors.wire.gpu_sample import Sample
+from detectors.wire.gpu_sample import READINGS_WANTED, Sample
 
 __all__ = ["Nvml", "NvmlError", "NvmlSink", "sampled_once"]
 
@@ -45,6 +45,9 @@ class NvmlError(Exception):
 class NvmlSink(Protocol):
     def sampled(self, sample: Sample) -> bool:
         """Whether something in it should be looked at again soon."""
+
+    def wants_readings(self) -> bool:
+        """Whether the next look should read what dashboards show, too."""
 
     def is_in_use(self) -> bool:
         """Whether any pod of this node holds a device."""
@@ -72,10 +75,10 @@ async def sampled_once(deadline_s: float) -> Sample:
         await child.end()
 
 
-async def _sampled(child: LastingChild, deadline_s: float) -> Sample:
+async def _sampled(child: LastingChild, deadline_s: float, question: str = "") -> Sample:
     """`deadline_s` is for each call of NVML. Raises `NvmlError`, or `OSError`."""
     try:
-        sample = msgspec.json.decode(await child.ask(deadline_s), type=Sample)
+        sample = msgspec.json.decode(await child.ask(deadline_s, question.encode()), type=Sample)
     except SilentError as error:
         why = f"NVML gave no answer within {deadline_s:g} s in {error}: the driver may hang"
         raise NvmlError(why, is_silence=True) from None
@@ -160,7 +163,8 @@ class Nvml:
         if len(stuck) >= _STUCK_MAX:
             pids = ", ".join(map(str, stuck))
             raise NvmlError(f"processes {pids} hang in the driver and cannot be ended", is_silence=True)
-        return await _sampled(child, self._settings.deadline_s)
+        question = READINGS_WANTED if self._sink.wants_readings() else ""
+        return await _sampled(child, self._settings.deadline_s, question)
 
     async def _pause(self, sample: Sample, *, is_doubtful: bool) -> None:
         """Until the next look. A GPU that nobody uses, and that the driver does not keep ready, would be

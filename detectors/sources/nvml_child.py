@@ -19,10 +19,11 @@ from typing import Any
 import msgspec
 
 from detectors.commands.extras import install
+from detectors.sources import nvml_readings
 from detectors.text.pci import parse_pci
 from detectors.wire.contract import Device, NodeHealthStatus
 from detectors.wire.fitting import fit
-from detectors.wire.gpu_sample import GpuSample, Sample
+from detectors.wire.gpu_sample import READINGS_WANTED, GpuSample, Sample
 
 __all__ = ["main", "sampled_here", "samples"]
 
@@ -57,8 +58,8 @@ def samples(asked: Iterable[str], announce: Callable[[str], None]) -> Iterator[S
         return
     _give_memory_back()
     nvml = _Nvml(pynvml, announce)
-    for number, _ in enumerate(asked):
-        yield nvml.sample(checks_inforom=number == 0)
+    for number, line in enumerate(asked):
+        yield nvml.sample(checks_inforom=number == 0, reads_all=line.strip() == READINGS_WANTED)
 
 
 def _give_memory_back() -> None:
@@ -80,8 +81,8 @@ class _Nvml:
         self._announce = announce
         self.Error = pynvml.NVMLError
 
-    def sample(self, *, checks_inforom: bool) -> Sample:
-        """The InfoROM is read from flash, which takes its time."""
+    def sample(self, *, checks_inforom: bool, reads_all: bool) -> Sample:
+        """The InfoROM is read from flash, which takes its time. `reads_all`: readings for dashboards, too."""
         try:
             self.call("nvmlInit")
         except self.Error as error:
@@ -89,7 +90,8 @@ class _Nvml:
         try:
             version = _text(self.call("nvmlSystemGetDriverVersion"))
             count = int(self.call("nvmlDeviceGetCount"))
-            gpus = tuple(self._gpu(index, checks_inforom=checks_inforom) for index in range(count))
+            looks = (*_LOOKS, *[_inforom] * checks_inforom, *[_readings] * reads_all)
+            gpus = tuple(self._gpu(index, looks) for index in range(count))
         except self.Error as error:
             return Sample(error=f"NVML: {error}")
         finally:
@@ -97,13 +99,12 @@ class _Nvml:
                 self.call("nvmlShutdown")
         return Sample(driver_version=fit(NodeHealthStatus, "driver_version", version), gpus=gpus)
 
-    def _gpu(self, index: int, *, checks_inforom: bool) -> GpuSample:
+    def _gpu(self, index: int, looks: tuple[Look, ...]) -> GpuSample:
         try:
             handle = self.call("nvmlDeviceGetHandleByIndex", index)
         except self.Error as error:
             return GpuSample(index=index, refused=self._refusal(error.value))
         gpu = _Gpu(self, handle, index)
-        looks = (*_LOOKS, _inforom) if checks_inforom else _LOOKS
         told = {name: value for look in looks for name, value in look(gpu).items() if value is not None}
         return GpuSample(index=index, refused=gpu.fate, **told)
 
@@ -144,6 +145,13 @@ class _Gpu:
         self.fate = ""
         self.error = 0
         """NVML's number of the last error."""
+        self.memory: Any = None
+        """What it said of its memory."""
+
+    @property
+    def memory_version(self) -> int | None:
+        version: int | None = self.nvml.number("nvmlMemory_v2")
+        return version
 
     def ask(self, name: str, *arguments: Any, part: Any = None) -> Any:
         """None where the GPU, or a part of it, has no answer. One that is lost is asked nothing more."""
@@ -172,6 +180,7 @@ class _Gpu:
 
 
 Told = dict[str, Any]
+Look = Callable[[_Gpu], Told]
 
 
 def _identity(gpu: _Gpu) -> Told:
@@ -208,12 +217,8 @@ def _mig_devices(gpu: _Gpu) -> dict[str, int | None]:
 
 
 def _memory(gpu: _Gpu) -> Told:
-    """Version 2 where library and driver have it: it tells the driver's own share apart."""
-    version = gpu.nvml.number("nvmlMemory_v2")
-    memory = gpu.ask("nvmlDeviceGetMemoryInfo", version) if version is not None else None
-    if memory is None:
-        memory = gpu.ask("nvmlDeviceGetMemoryInfo")
-    return {"free_bytes": int(memory.free) if memory is not None else None}
+    gpu.memory = nvml_readings.memory_of(gpu)
+    return {"free_bytes": int(gpu.memory.free) if gpu.memory is not None else None}
 
 
 def _defects(gpu: _Gpu) -> Told:
@@ -290,7 +295,11 @@ def _inforom(gpu: _Gpu) -> Told:
     return {"is_inforom_bad": None if gpu.fate else gpu.error == _CORRUPTED_INFOROM}
 
 
-_LOOKS = (_identity, _modes, _memory, _defects, _ecc, _verdict_and_links, _fabric, _speed)
+def _readings(gpu: _Gpu) -> Told:
+    return {"readings": nvml_readings.read(gpu, gpu.memory)}
+
+
+_LOOKS: tuple[Look, ...] = (_identity, _modes, _memory, _defects, _ecc, _verdict_and_links, _fabric, _speed)
 
 
 def _value(field: Any) -> int:

@@ -9,7 +9,35 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["GpuSample", "Sample"]
+__all__ = ["READINGS_WANTED", "GpuReadings", "GpuSample", "InstanceReadings", "Sample"]
+
+READINGS_WANTED = "readings"
+"""The line by which the child is asked for readings, too; any other line asks for the GPUs' health alone."""
+
+
+class InstanceReadings(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one MIG GPU instance."""
+
+    instance: int
+    memory_used_bytes: int
+    memory_total_bytes: int
+
+
+class GpuReadings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What dashboards show of a GPU, and no finding is made of."""
+
+    busy_percent: int | None = None
+    """Of the driver's last sample period, which is a second at most: in so much of it some kernel ran."""
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_c: int | None = None
+    power_mw: int | None = None
+    power_limit_mw: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    corrected_ever: int | None = None
+    """Corrected ECC errors in the GPU's life."""
+    instances: tuple[InstanceReadings, ...] = ()
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,6 +91,8 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     replays: int | None = None
     """Packets that PCIe sent again."""
     is_inforom_bad: bool | None = None
+    readings: GpuReadings | None = None
+    """None where nobody wants them."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

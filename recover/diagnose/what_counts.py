@@ -82,8 +82,15 @@ def proven(world: World, now: datetime) -> dict[str, str]:
 
 def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
     """Nodes that only a suspicion makes less preferable, and its code: first those of agents, by name, then
-    those of other controllers. A suspicion older than `window_s`, or one that training has outlived on that
-    node, is none; what another controller says stands until it takes it back."""
+    those of other controllers. What another controller says stands until it takes it back."""
+    found = suspected_by_agents(world, now, window_s)
+    others = _apart(world, _doubts(world, now, window_s))
+    return found | {name: others[name] for name in sorted(others) if name not in found}
+
+
+def suspected_by_agents(world: World, now: datetime, window_s: float) -> dict[str, str]:
+    """The same by findings of agents alone, by name. A suspicion older than `window_s`, or one that training
+    has outlived on that node, is none."""
     since = now - timedelta(seconds=window_s)
     found = {}
     by_node = incidents_by_node(world)
@@ -95,9 +102,7 @@ def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
         ]
         if fresh and not any(map(is_proof, fresh)):
             found[node.name] = max(fresh, key=strength).code
-    others = _apart(world, _doubts(world, now, window_s))
-    told = {name: others[name] for name in sorted(others) if name not in found}
-    return {name: found[name] for name in sorted(found)} | told
+    return {name: found[name] for name in sorted(found)}
 
 
 def _doubts(world: World, now: datetime, window_s: float) -> dict[str, str]:

@@ -74,6 +74,7 @@ class Controller:
         self.metrics = metrics
         self._cluster = cluster
         self._clock = clock
+        self._suspicion_s = settings.placement.suspicion_s
         self._begun = False
         self.observer = Observer(cluster, settings, self._wake, clock.now)
         self._modes = ModeKeeper(cluster, self.observer, settings, clock)
@@ -172,7 +173,7 @@ class Controller:
         waiting = self._executor.limiter.waiting()
         for urgency in Urgency:
             self.metrics.writes_waiting.labels(urgency=urgency.name.lower()).set(waiting[urgency])
-        derive(self.metrics, world, self._clock.now())
+        derive(self.metrics, world, self._clock.now(), suspicion_s=self._suspicion_s)
         self.metrics.unreadable.clear()
         for kind, count in self.observer.unreadable().items():
             self.metrics.unreadable.labels(kind=kind).set(count)

@@ -17,6 +17,7 @@ from recover.api import ACTIVE_PHASES, Act, IncidentPhase, Outcome, Phase, Recov
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
 from recover.diagnose.coverage import silence
+from recover.diagnose.what_counts import suspected_by_agents
 from recover.model import Gang, Node, PodPhase, World
 from recover.runtime.telemetry import Metrics
 
@@ -26,10 +27,11 @@ _NO_WAIT = ("", Reason.CHECKPOINT_UNVERIFIED)
 """A recovery with one of these goes on all the same."""
 
 
-def derive(metrics: Metrics, world: World, now: datetime) -> None:
+def derive(metrics: Metrics, world: World, now: datetime, *, suspicion_s: float) -> None:
     """Counted first and written then: with 10,000 nodes, and all Incidents and Recoveries that are kept, that
     takes 50 ms; to count in the gauges themselves took four times as long."""
     _nodes(metrics, world, now)
+    _fill(metrics.nodes_suspected, Counter(suspected_by_agents(world, now, suspicion_s).values()))
     _incidents(metrics, world)
     _recoveries(metrics, world)
     _repairs(metrics, world)

@@ -104,6 +104,13 @@ class Metrics:
         self.quarantined = Gauge(
             "rekindle_nodes_quarantined", "Nodes taken out by Rekindle.", registry=self.registry
         )
+        self.nodes_suspected = Gauge(
+            "rekindle_nodes_suspected",
+            "Nodes in service to which restarts prefer others, because their agent suspects them, by code of "
+            "the finding.",
+            ["code"],
+            registry=self.registry,
+        )
         self.nodes_blind = Gauge(
             "rekindle_nodes_blind",
             "Nodes with accelerators of which a source is not read; source `agent`: no agent reports at all.",

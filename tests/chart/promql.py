@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from detectors.service.gpu_metrics import GPU_TABLE
 from detectors.service.metrics import TABLE
 from tools.docs.dashboard import PANELS, Panel
 from tools.docs.generate import controller_metrics
@@ -19,8 +20,22 @@ RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 SCRAPED = frozenset({"instance", "job", "namespace", "node", "pod"})
 """Labels that a scrape adds."""
 _WORDS = frozenset(
-    {"absent", "and", "by", "count", "histogram_quantile", "increase", "max", "or", "rate", "scalar", "sum"}
-    | {"vector"}
+    {
+        "absent",
+        "and",
+        "avg",
+        "bottomk",
+        "by",
+        "count",
+        "histogram_quantile",
+        "increase",
+        "max",
+        "or",
+        "rate",
+        "scalar",
+        "sum",
+    }
+    | {"topk", "vector"}
 )
 _PARTS = ("_bucket", "_count", "_sum")
 _TOKEN = re.compile(
@@ -84,7 +99,7 @@ def _unbalanced(expression: str) -> Iterator[str]:
 def _labels() -> Mapping[str, frozenset[str]]:
     """Of each series that a scrape may find."""
     found: dict[str, frozenset[str]] = {}
-    for metric in (*controller_metrics(), *TABLE):
+    for metric in (*controller_metrics(), *TABLE, *GPU_TABLE):
         if metric.kind == "histogram":
             found |= {metric.name + part: frozenset({*metric.labels, "le"}) for part in _PARTS}
         else:

@@ -23,6 +23,12 @@ def metrics() -> Iterator[str]:
             *sorted(line for line in scraped if not line.startswith("#") and "_created" not in line),
             "",
         )
+    yield from _of_gpus()
+
+
+def _of_gpus() -> Iterator[str]:
+    yield "==== agent, of GPUs"
+    yield from (f"{row.name} [{row.kind}] {{{', '.join(row.labels)}}}: {row.help}" for row in rooms.GPU_TABLE)
 
 
 def _metric(metric: MetricWrapperBase) -> str:

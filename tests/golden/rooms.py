@@ -20,6 +20,7 @@ from detectors import __version__
 from detectors.commands.exit_status import MEANINGS
 from detectors.commands.main import GROUP
 from detectors.commands.main import main as program
+from detectors.service.gpu_metrics import GPU_TABLE
 from detectors.service.metrics import Metrics as AgentMetrics
 from detectors.validation import checks as node_checks
 from detectors.wire import contract, training
@@ -73,6 +74,7 @@ __all__ = [
     "EVENTS",
     "EVENT_EXPLANATIONS",
     "EXPLANATIONS",
+    "GPU_TABLE",
     "GROUP",
     "INCIDENTS",
     "KEYS",

@@ -15,6 +15,7 @@ from detectors.catalog.nvlink_bits import packaged_nvlink_bits
 from detectors.catalog.tables import Table
 from detectors.catalog.xid import XIDS, RecoveryAction
 from detectors.rules import families
+from detectors.rules.engine_faults import ENGINE
 from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.facts import Repeated
 from detectors.rules.gpu_health import GPU_HEALTH
@@ -56,6 +57,17 @@ def catalogue_page() -> str:
         "| value | text | class | severity | remedy |",
         "|---|---|---|---|---|",
         *_actions(),
+        "",
+        "## Exceptions that repeat in one place (Xid 13 and 31)",
+        "",
+        "An exception is the program's own. Those of programs of several namespaces make the GPU suspect if",
+        "each program was alone on the GPU, and each had its exceptions in the same place and in no other.",
+        "Rekindle does not count exceptions that show several places at once, those in the places where a",
+        "GPU puts the first blocks of a grid, and those in a place in which another GPU of the node had",
+        "exceptions, too. It does not count on GPUs that pods share. A row `[[engine]]` of your own changes",
+        "the figures.",
+        "",
+        *_table(ENGINE),
         "",
         "## NVLink5 sub-codes (Xid 144-150)",
         "",

@@ -100,6 +100,66 @@ PANELS: tuple[Row | Panel, ...] = (
         "Nodes that are not watched, by source", (("max by (source) (rekindle_nodes_blind)", "{{source}}"),)
     ),
     Panel("Live findings", (("sum(rekindle_agent_findings)", "findings"),)),
+    Panel("Suspected nodes, by finding", (("max by (code) (rekindle_nodes_suspected)", "{{code}}"),)),
+    Panel(
+        "Kernel records that no agent could read",
+        (
+            ("sum by (node) (increase(rekindle_agent_kernel_records_lost_total[1h])) > 0", "{{node}} lost"),
+            ("sum by (node) (increase(rekindle_agent_kernel_records_bad_total[1h])) > 0", "{{node}} bad"),
+        ),
+    ),
+    Panel(
+        "Logs that are not read",
+        (
+            ("sum by (node) (rekindle_agent_containers_left_out) > 0", "{{node}} containers"),
+            ("sum by (node) (rate(rekindle_agent_log_bytes_skipped_total[5m])) > 0", "{{node}} bytes/s"),
+        ),
+    ),
+    Row("GPUs (settings.agent.gpu_metrics.export)"),
+    Panel(
+        "Utilization of the GPUs of each node",
+        (("avg by (node) (rekindle_gpu_utilization_ratio)", "{{node}}"),),
+        unit="percentunit",
+    ),
+    Panel(
+        "Pods with the idlest GPUs",
+        (
+            (
+                "bottomk(10, avg by (namespace, pod) (rekindle_gpu_pod_utilization_ratio))",
+                "{{namespace}}/{{pod}}",
+            ),
+        ),
+        unit="percentunit",
+    ),
+    Panel(
+        "GPU memory of pods",
+        (
+            (
+                "topk(10, sum by (namespace, pod) (rekindle_gpu_pod_memory_used_bytes))",
+                "{{namespace}}/{{pod}}",
+            ),
+        ),
+        unit="bytes",
+    ),
+    Panel(
+        "Hottest GPU of each node",
+        (("max by (node) (rekindle_gpu_temperature_celsius)", "{{node}}"),),
+        unit="celsius",
+    ),
+    Panel(
+        "Power of each node's GPUs, of their limit",
+        (
+            (
+                "sum by (node) (rekindle_gpu_power_watts) / sum by (node) (rekindle_gpu_power_limit_watts)",
+                "{{node}}",
+            ),
+        ),
+        unit="percentunit",
+    ),
+    Panel(
+        "ECC errors in an hour, by kind",
+        (("sum by (node, kind) (increase(rekindle_gpu_ecc_errors_total[1h])) > 0", "{{node}} {{kind}}"),),
+    ),
     Row("Controller"),
     Panel(
         "Writes by outcome",

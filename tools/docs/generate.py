@@ -19,6 +19,7 @@ import detectors.service.settings
 import recover.doctor.installation
 import recover.policy.settings
 import recover.runtime.telemetry
+from detectors.service.gpu_metrics import GPU_TABLE
 from recover.api.reasons import reference
 from tools.docs import admission, chart
 from tools.docs.catalogue import catalogue_page, family_pages
@@ -99,6 +100,12 @@ def _metrics() -> str:
         "## The agent",
         "",
         *_table_of_metrics(detectors.service.metrics.TABLE),
+        "",
+        "## GPUs",
+        "",
+        "Told by the agent where `gpu_metrics.export` asks for them ([how](../monitoring.md#gpus)).",
+        "",
+        *_table_of_metrics(GPU_TABLE),
     ]
     return "\n".join(lines) + "\n" + _ALERTS
 

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from detectors.agent.wiring import AgentOptions, run
 from detectors.client.credentials import Credentials
-from detectors.service.settings import AgentSettings, Catalogue, Logs, Nvml
+from detectors.service.settings import AgentSettings, Catalogue, Export, GpuMetrics, Logs, Nvml
 from detectors.sources import inventory
 from detectors.wire.contract import CoverageState, Family, Fault, Origin, Source
 from detectors.wire.training import Edge
@@ -294,6 +294,32 @@ async def test_a_gpu_that_only_nvml_knows_to_be_lost_is_published(
 
     (nvml,) = [entry for entry in status.coverage if entry.source is Source.NVML]
     assert nvml.families == [Family.GPU_HEALTH]
+
+
+async def test_readings_of_gpus_are_scraped_unless_the_exporter_of_dcgm_is_there(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
+) -> None:
+    gpus = Gpus(tmp_path, monkeypatch, count=2)
+    gpus.answer(1, busy_percent=50)
+    shutil.rmtree(host.root / "proc/driver/nvidia")
+    settings = msgspec.structs.replace(
+        SETTINGS, nvml=Nvml(every_s=0.1), gpu_metrics=GpuMetrics(export=Export.AUTO)
+    )
+    wanted = f'rekindle_gpu_utilization_ratio{{gpu="1",uuid="{uuid_of(1)}"}} 0.5'
+    url = f"http://127.0.0.1:{unused_tcp_port}/metrics"
+    async with (
+        node_api("n1") as api,
+        host.agent(api, settings, listen_port=unused_tcp_port),
+        aiohttp.ClientSession() as client,
+        asyncio.timeout(30),
+    ):
+        await api.until(lambda status: len(status.devices) == 2)
+        while wanted not in (await (await client.get(url)).text()).splitlines():
+            await asyncio.sleep(0.05)
+
+        host.prints("ready", pod="nvidia-dcgm-exporter-x2x4z")
+        while "rekindle_gpu_utilization_ratio" in await (await client.get(url)).text():
+            await asyncio.sleep(0.05)
 
 
 async def test_lines_that_recipes_look_for_are_published_and_counted_once(

@@ -178,15 +178,46 @@ EXPORT int nvmlDeviceGetPersistenceMode(void *device, uint *mode) {
 
 typedef struct { ulong64 total, free, used; } Memory;
 typedef struct { uint version; ulong64 total, reserved, free, used; } Memory2;
-static int free_bytes(void *device, ulong64 *bytes) {
+static int memory_of(void *device, ulong64 *total, ulong64 *available, ulong64 *used) {
     long long found;
     BEGIN("nvmlDeviceGetMemoryInfo", index_of(device));
+    *total = 80ULL << 30;
+    number(index_of(device), "used_bytes", 0, &found);
+    *used = (ulong64)found;
     int status = number(index_of(device), "free_bytes", 80LL << 30, &found);
-    *bytes = (ulong64)found;
+    *available = (ulong64)found;
     return status;
 }
-EXPORT int nvmlDeviceGetMemoryInfo(void *device, Memory *memory) { return free_bytes(device, &memory->free); }
-EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, Memory2 *memory) { return free_bytes(device, &memory->free); }
+EXPORT int nvmlDeviceGetMemoryInfo(void *device, Memory *memory) {
+    return memory_of(device, &memory->total, &memory->free, &memory->used);
+}
+EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, Memory2 *memory) {
+    return memory_of(device, &memory->total, &memory->free, &memory->used);
+}
+
+typedef struct { uint gpu, memory; } Utilization;
+EXPORT int nvmlDeviceGetUtilizationRates(void *device, Utilization *rates) {
+    return one("nvmlDeviceGetUtilizationRates", device, "busy_percent", 0, &rates->gpu);
+}
+typedef struct { uint version, sensor; int degrees; } Temperature;
+EXPORT int nvmlDeviceGetTemperatureV(void *device, Temperature *temperature) {
+    return one("nvmlDeviceGetTemperatureV", device, "temperature_c", 41, (uint *)&temperature->degrees);
+}
+EXPORT int nvmlDeviceGetTemperature(void *device, uint sensor, uint *degrees) {
+    (void)sensor;
+    return one("nvmlDeviceGetTemperature", device, "temperature_c", 41, degrees);
+}
+EXPORT int nvmlDeviceGetPowerUsage(void *device, uint *milliwatts) {
+    return one("nvmlDeviceGetPowerUsage", device, "power_mw", 70000, milliwatts);
+}
+EXPORT int nvmlDeviceGetEnforcedPowerLimit(void *device, uint *milliwatts) {
+    return one("nvmlDeviceGetEnforcedPowerLimit", device, "power_limit_mw", 700000, milliwatts);
+}
+EXPORT int nvmlDeviceGetClockInfo(void *device, uint clock, uint *mhz) {
+    const char *call = "nvmlDeviceGetClockInfo";
+    if (clock == 1) return one(call, device, "sm_clock_mhz", 1980, mhz);
+    return clock == 2 ? one(call, device, "memory_clock_mhz", 2619, mhz) : INVALID_ARGUMENT;
+}
 
 EXPORT int nvmlDeviceGetRemappedRows(void *device, uint *corrected, uint *uncorrected, uint *pending, uint *failed) {
     const char *call = "nvmlDeviceGetRemappedRows";
@@ -203,9 +234,9 @@ EXPORT int nvmlDeviceGetSramEccErrorStatus(void *device, Sram *status) {
 }
 EXPORT int nvmlDeviceGetTotalEccErrors(void *device, uint type, uint counter, ulong64 *count) {
     long long found;
-    (void)type;
     BEGIN("nvmlDeviceGetTotalEccErrors", index_of(device));
-    int status = number(index_of(device), counter ? "ecc_ever" : "ecc", 0, &found);
+    const char *uncorrected = counter ? "ecc_ever" : "ecc";
+    int status = number(index_of(device), type ? uncorrected : "ecc_corrected", 0, &found);
     *count = (ulong64)found;
     return status;
 }

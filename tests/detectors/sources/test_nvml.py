@@ -15,7 +15,7 @@ from detectors.folds.holders import MigDevice
 from detectors.service.settings import Nvml as Settings
 from detectors.sources.inventory import of_sample
 from detectors.sources.nvml import Nvml, NvmlError, sampled_once
-from detectors.wire.gpu_sample import GpuSample, Sample
+from detectors.wire.gpu_sample import GpuReadings, GpuSample, InstanceReadings, Sample
 from tests.detectors.sources.nvml_standin import Gpus, nvml_children, pci_of, uuid_of
 
 DEADLINE_S = 20.0
@@ -185,10 +185,14 @@ class Heard:
         self.why = ""
         self.in_use = True
         self.doubtful = False
+        self.readings = False
 
     def sampled(self, sample: Sample) -> bool:
         self.samples.put_nowait(sample)
         return self.doubtful
+
+    def wants_readings(self) -> bool:
+        return self.readings
 
     def is_in_use(self) -> bool:
         return self.in_use
@@ -296,6 +300,46 @@ async def test_gpus_that_a_look_would_start_are_left_alone_while_nobody_uses_the
         await heard.samples.get()
 
     await ended(task)
+
+
+async def test_readings_come_with_the_look_that_wants_them_and_in_the_same_session(gpus: Gpus) -> None:
+    gpus.node(count=2)
+    gpus.answer(0, busy_percent=93, used_bytes=60 * 2**30, power_mw=612_000, ecc_corrected=7)
+    gpus.answer(1, busy_percent="none", mig=1, mig_devices=2, temperature_c="none", ecc_corrected="none")
+    gpus.answer(1017, used_bytes=5 * 2**30)
+    heard = Heard()
+    task = asyncio.create_task(Nvml(heard, Settings(every_s=0.05)).run())
+    async with asyncio.timeout(DEADLINE_S):
+        assert [gpu.readings for gpu in (await heard.samples.get()).gpus] == [None, None]
+        heard.readings = True
+        while (sample := await heard.samples.get()).gpus[0].readings is None:
+            pass
+    await ended(task)
+
+    memory: dict[str, Any] = {"memory_total_bytes": 80 * 2**30}
+    clocks: dict[str, Any] = {"sm_clock_mhz": 1980, "memory_clock_mhz": 2619, "power_limit_mw": 700_000}
+    assert [gpu.readings for gpu in sample.gpus] == [
+        GpuReadings(
+            busy_percent=93,
+            memory_used_bytes=60 * 2**30,
+            temperature_c=41,
+            power_mw=612_000,
+            corrected_ever=7,
+            **memory,
+            **clocks,
+        ),
+        GpuReadings(
+            memory_used_bytes=0,
+            power_mw=70_000,
+            instances=(
+                InstanceReadings(instance=7, memory_used_bytes=0, **memory),
+                InstanceReadings(instance=8, memory_used_bytes=5 * 2**30, **memory),
+            ),
+            **memory,
+            **clocks,
+        ),
+    ]
+    assert gpus.times_begun - gpus.times_ended in (0, 1)
 
 
 async def test_what_is_doubtful_is_looked_at_again_soon(gpus: Gpus) -> None:

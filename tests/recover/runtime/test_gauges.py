@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from detectors.wire.contract import Coverage, CoverageState, Fault, ObjectMeta, Source
+from detectors.wire.contract import Coverage, CoverageState, Fault, ObjectMeta, Severity, Source
 from detectors.wire.training import Edge
 from recover.api import (
     ActionRecord,
@@ -36,7 +36,7 @@ ENDED = NOW - timedelta(minutes=10)
 
 def told(world: Worlds, name: str, **labels: str) -> float | None:
     metrics = Metrics()
-    derive(metrics, world.world(), world.now)
+    derive(metrics, world.world(), world.now, suspicion_s=86_400)
     return metrics.registry.get_sample_value(name, labels)
 
 
@@ -234,6 +234,22 @@ def test_a_node_whose_agent_is_away_counts_as_not_watched_and_not_by_what_it_sai
     world.agents = {name: AgentPod(name, name, ready=name != "n3") for name in ("n0", "n1", "n3")}
 
     assert (blind(world, "kmsg"), blind(world, "agent")) == (1, 2)
+
+
+def test_suspected_nodes_are_told_by_code_until_the_suspicion_is_old_or_proven() -> None:
+    def suspected(world: Worlds) -> float | None:
+        return told(world, "rekindle_nodes_suspected", code="port-down")
+
+    world = cluster(nodes=4)
+    for name in ("n1", "n2"):
+        world.finding(on=name, fault=Fault.NETWORK, severity=Severity.SUSPECT, code="port-down")
+    world.finding(on="n3", fault=Fault.NETWORK, severity=Severity.INFO, code="port-down")
+    assert suspected(world) == 2
+
+    world.finding(on="n2")
+    assert suspected(world) == 1
+
+    assert suspected(world.later(86_400)) is None
 
 
 def test_a_source_that_a_repair_has_asked_for_is_not_blind() -> None:
