@@ -10,11 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from tests.control_plane.build import cached
 from tests.control_plane.jobset_controller import jobset_controller
 from tests.control_plane.operator import training_operator
 from tests.control_plane.plane import ControlPlane, started
+
+# A busy machine is slow, and that is no property of the code.
+settings.register_profile("rekindle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rekindle")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
