@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from recover.checkpoints.marker_template import parse_marker
+from recover.checkpoints.scan import scan
+from recover.cli.read_log_lines import lines_of
+from recover.cli.read_log_reading import read_log
+from recover.doctor.manifest import cases
+from recover.doctor.report import examined
+from recover.recipes.load import built_in
+from recover.snapshot.manifests import documents
+from recover.workloads import WORKLOADS
+from tests.builders import NOW
 
 ROOT = Path(__file__).parents[1]
 STEP = re.compile(r"^\| .* \| `([\w.]+)` \| `([\w/]+\.py)` \|$", re.MULTILINE)
@@ -40,3 +54,51 @@ def test_every_file_of_ours_that_a_page_names_is_there(page: Path) -> None:
     )
 
     assert [one for one in named if not (ROOT / one).exists()] == []
+
+
+OWNERS = (ROOT / "docs/for-job-owners.md").read_text(encoding="utf-8")
+JOBS = re.findall(r"^```yaml\n(.*?)^```", OWNERS, re.MULTILINE | re.DOTALL)
+(TRAINING,) = re.findall(r"^```python\n(.*?)^```", OWNERS, re.MULTILINE | re.DOTALL)
+
+
+def test_the_owners_page_has_a_job_of_every_kind_and_the_doctor_finds_nothing_in_it() -> None:
+    found = [cases(documents(text, "page"), "page", built_in(), NOW) for text in JOBS]
+
+    assert {case.gang.ref.kind for made, _ in found for case in made} == {w.resource.kind for w in WORKLOADS}
+    assert [(notes, one) for made, notes in found for case in made for one in examined(case).findings] == []
+
+
+def test_the_owners_training_saves_what_the_scan_chooses_resumes_from_there_and_prints_steps_that_are_read(
+    tmp_path: Path,
+) -> None:
+    first = trained(tmp_path)
+    (tmp_path / "step-40").mkdir()  # a checkpoint that was never finished
+    marker = str(yaml.safe_load(JOBS[0])["metadata"]["annotations"]["rekindle.dev/checkpoint"]).split(
+        "marker="
+    )[1]
+
+    result = scan(tmp_path, format_name="generic", template=parse_marker(marker))
+    assert result.chosen is not None
+    again = trained(
+        tmp_path,
+        REKINDLE_RESUME_FROM=str(tmp_path / result.chosen.path),
+        REKINDLE_RESUME_STEP=str(result.chosen.step),
+    )
+
+    assert result.chosen.step == 30
+    assert first[:2] == ["resuming from None at step 0", "step 1/1000 loss 1.0000"]
+    assert again[1].startswith("step 31/1000 loss ")
+    steps = read_log(lines_of(f"{line}\n".encode() for line in again)).answer.steps
+    assert (steps[0].step, steps[-1].step) == (31, 60)
+
+
+def trained(folder: Path, **told: str) -> list[str]:
+    """The lines that the page's training prints."""
+    run = subprocess.run(
+        [sys.executable, "-c", TRAINING],
+        env={"CHECKPOINT_DIR": str(folder), **told},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return run.stdout.splitlines()
