@@ -6,15 +6,21 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+from detectors.agent.wiring import core_of
+from detectors.rules.facts import KernelLine
+from detectors.service.settings import AgentSettings, Catalogue
+from detectors.wire.contract import Severity
 from recover.checkpoints.marker_template import parse_marker
 from recover.checkpoints.scan import scan
 from recover.cli.read_log_lines import lines_of
 from recover.cli.read_log_reading import read_log
+from recover.cli.recipes_command import run as recipes
 from recover.doctor.manifest import cases
 from recover.doctor.report import examined
 from recover.recipes.load import built_in
@@ -102,3 +108,32 @@ def trained(folder: Path, **told: str) -> list[str]:
         check=True,
     )
     return run.stdout.splitlines()
+
+
+def sample(page: str) -> str:
+    """The only TOML block of a page."""
+    text = (ROOT / "docs/extending" / page).read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return str(block)
+
+
+def test_the_sample_row_of_a_detector_reads_its_own_example_as_a_note(tmp_path: Path) -> None:
+    extra = tmp_path / "extra.toml"
+    extra.write_text(sample("detector.md"))
+    ((row,),) = tomllib.loads(extra.read_text()).values()
+
+    core = core_of(AgentSettings(catalogue=Catalogue(extra=str(extra))), boot_id="b")
+    core.kernel_line(KernelLine(text=row["examples"][0], at=NOW, sequence=1))
+
+    assert [(one.code, one.severity) for one in core.findings] == [(row["code"], Severity.INFO)]
+
+
+def test_the_sample_recipe_matches_its_issue_and_no_other_line(tmp_path: Path) -> None:
+    recipe, issue, other = (tmp_path / name for name in ("small-shm.toml", "issue.log", "other.log"))
+    recipe.write_text(sample("recipe.md"))
+    issue.write_text("RuntimeError: unable to write to file </torch_17>: No space left on device (28)\n")
+    other.write_text("OSError: [Errno 28] No space left on device\n")
+
+    assert recipes(["show", str(recipe)]) == 0
+    assert recipes(["test", str(recipe), "--log", str(issue)]) == 0
+    assert recipes(["test", str(recipe), "--log", str(other)]) == 1
