@@ -16,6 +16,7 @@ from detectors.agent.wiring import core_of
 from detectors.rules.facts import KernelLine
 from detectors.service.settings import AgentSettings, Catalogue
 from detectors.wire.contract import Severity
+from recover.api.reasons import Reason
 from recover.checkpoints.marker_template import parse_marker
 from recover.checkpoints.scan import scan
 from recover.cli.read_log_lines import lines_of
@@ -137,3 +138,20 @@ def test_the_sample_recipe_matches_its_issue_and_no_other_line(tmp_path: Path) -
     assert recipes(["show", str(recipe)]) == 0
     assert recipes(["test", str(recipe), "--log", str(issue)]) == 0
     assert recipes(["test", str(recipe), "--log", str(other)]) == 1
+
+
+NOTHING_TO_DO = {
+    Reason.NODE_GONE,
+    Reason.JOB_GONE,
+    Reason.JOB_COMPLETED,
+    Reason.CAUSE_GONE,
+    Reason.COOLING_DOWN,
+    Reason.RELEASED_BY_PERSON,
+}
+
+
+def test_troubleshooting_names_every_reason_for_which_somebody_can_do_something() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[A-Z][a-z]+){2,}|Blind|Held|Unsupported)`", page)) - {"ReadWriteOnce"}
+
+    assert named == {str(reason) for reason in set(Reason) - NOTHING_TO_DO}
