@@ -198,50 +198,87 @@ class ObjectMeta(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
 
 
 class Subject(Wire, frozen=True, kw_only=True):
-    """What a finding is about."""
+    """The thing that a finding is about."""
 
     kind: SubjectKind
-    device: Annotated[str, Meta(description="GPU UUID, or empty where unknown", max_length=64)] = ""
+    """Kind of thing that the finding is about."""
+    device: Annotated[
+        str, Meta(description="UUID of the GPU; empty if the source does not say it.", max_length=64)
+    ] = ""
     pci: Annotated[
         str,
-        Meta(description="PCI address dddd:bb:dd, with .f if the source tells the function", max_length=32),
+        Meta(
+            description="PCI address as dddd:bb:dd, followed by .f if the source names the function.",
+            max_length=32,
+        ),
     ] = ""
-    gpu_instance: Annotated[int | None, Meta(description="MIG GPU instance id")] = None
-    pod: Annotated[str, Meta(description="pod uid, for subjects of kind pod", max_length=64)] = ""
+    gpu_instance: Annotated[
+        int | None,
+        Meta(description="Id of the MIG GPU instance; absent if the finding is about the whole device."),
+    ] = None
+    pod: Annotated[str, Meta(description="UID of the pod, for subjects of kind pod.", max_length=64)] = ""
     volume: Annotated[
         str,
         Meta(
-            description="name of a volume of that pod, as its kubelet has it: the persistent volume's, or "
-            "without one the name in the pod's spec",
+            description="Name of a volume of that pod as its kubelet has it: the name of the persistent volume, or "
+            "without one the name in the pod's spec.",
             max_length=253,
         ),
     ] = ""
 
 
 class Finding(Wire, frozen=True, kw_only=True):
-    """One fault as one source saw it, after the chain has folded repeats and consequences into it."""
+    """One fault as one source saw it. Repeats and consequences of the fault are part of the same finding."""
 
     id: Annotated[
-        str, Meta(description="unique on this node: <first 8 of boot id>-<source>-<sequence>", max_length=63)
+        str,
+        Meta(
+            description="Name of the finding, unique on this node: the first 8 characters of the boot id, "
+            "the source, and a sequence.",
+            max_length=63,
+        ),
     ]
-    code: Annotated[str, Meta(description="catalogue code, for example xid-79", max_length=63)]
+    code: Annotated[
+        str, Meta(description="Code of the finding in the catalogue, for example xid-79.", max_length=63)
+    ]
     fault: Fault
+    """Fault class: the kind of thing that broke."""
     origin: Origin
+    """Who wrote the evidence. Evidence of origin tenant never cordons a node."""
     severity: Severity
+    """Effect of the fault on work that uses the subject: info (recorded only), suspect (restarts prefer other
+    nodes), pending (the work goes on until its next checkpoint), fatal (the work is lost)."""
     subject: Subject
-    boot_id: Annotated[str, Meta(description="the boot in which it was seen", max_length=64)]
+    boot_id: Annotated[
+        str, Meta(description="Id of the boot in which the agent saw the fault.", max_length=64)
+    ]
     first_seen: datetime
+    """Time of the first line or sample that shows the fault."""
     last_seen: datetime
+    """Time of the last line or sample that shows the fault."""
     remedy: Remedy = Remedy.NONE
+    """Remedy that the source recommends for the subject."""
     final: Annotated[
-        bool, Meta(description="a verdict that later lines cannot soften: decisions need not wait")
+        bool,
+        Meta(
+            description="True if no later line can make the finding less severe, so that decisions need "
+            "not wait."
+        ),
     ] = False
-    sequence: Annotated[int, Meta(description="kernel record sequence of the first line, or 0")] = 0
-    count: Annotated[int, Meta(description="lines folded into this finding", ge=1)] = 1
+    sequence: Annotated[
+        int,
+        Meta(
+            description="Sequence of the first record in the kernel log; 0 if the finding does not come "
+            "from the kernel log."
+        ),
+    ] = 0
+    count: Annotated[
+        int, Meta(description="Number of lines or samples that this finding stands for.", ge=1)
+    ] = 1
     evidence: Annotated[
         str,
         Meta(
-            description="the first line, cut to 256 bytes of UTF-8",
+            description="The first line, cut to 256 bytes of UTF-8.",
             max_length=EVIDENCE_BYTES_MAX,
             extra=UTF8,
         ),
@@ -249,155 +286,200 @@ class Finding(Wire, frozen=True, kw_only=True):
     confined: Annotated[
         bool,
         Meta(
-            description="it harms the subject's gpuInstance alone: work in other instances of the device "
-            "goes on"
+            description="True if the fault harms only the GPU instance that the subject names; work in "
+            "other instances of the device goes on."
         ),
     ] = False
     chain: Annotated[
         list[Annotated[str, Meta(max_length=63)]],
-        Meta(description="codes that followed on the same subject, in order", max_length=16),
+        Meta(description="Codes that followed on the same subject, in order.", max_length=16),
     ] = []
-    cleared_at: Annotated[datetime | None, Meta(description="when a reset or recovery verdict ended it")] = (
-        None
-    )
-    cleared_by: Annotated[str, Meta(description="what ended it", max_length=128)] = ""
+    cleared_at: Annotated[
+        datetime | None,
+        Meta(
+            description="Time at which a reset or a verdict of the source ended the fault; absent while "
+            "the fault is open."
+        ),
+    ] = None
+    cleared_by: Annotated[str, Meta(description="The event that ended the fault.", max_length=128)] = ""
 
 
 class FoldedFindings(Wire, frozen=True, kw_only=True):
-    """Findings that no longer fit, by code."""
+    """Number of findings with one code that no longer fit into the list of findings."""
 
     code: Annotated[str, Meta(max_length=63)]
+    """Code of the findings in the catalogue."""
     count: Annotated[int, Meta(ge=1)]
+    """Number of findings with this code that were left out."""
     last_seen: datetime
+    """Time at which the agent last saw such a finding."""
 
 
 class DevicePod(Wire, frozen=True, kw_only=True):
-    """A pod that was given a device."""
+    """A pod that holds the device, or held it shortly before."""
 
-    uid: Annotated[str, Meta(description="pod uid", max_length=64)]
+    uid: Annotated[str, Meta(description="UID of the pod.", max_length=64)]
     namespace: Annotated[str, Meta(max_length=63)]
+    """Namespace of the pod."""
     name: Annotated[str, Meta(max_length=253)]
+    """Name of the pod."""
 
 
 class Device(Wire, frozen=True, kw_only=True):
-    """One accelerator of the node's inventory."""
+    """One accelerator of the node."""
 
     uuid: Annotated[str, Meta(max_length=64)]
+    """UUID of the device, as its driver reports it."""
     pci: Annotated[str, Meta(max_length=32)] = ""
+    """PCI address of the device."""
     model: Annotated[str, Meta(max_length=64)] = ""
+    """Name of the device's model."""
     index: int | None = None
-    minor: Annotated[int | None, Meta(description="N of its device file /dev/nvidiaN")] = None
+    """Index that the driver gives to the device."""
+    minor: Annotated[int | None, Meta(description="N in the name of the device file /dev/nvidiaN.")] = None
     pods: Annotated[
         list[DevicePod],
         Meta(
-            description="while a device of the node is broken: pods that hold this one, or did lately; "
-            "a pod that stands at no device may hold any",
+            description="Pods that hold this device, or held it shortly before. The agent lists them only "
+            "while a device of the node is broken. A pod that is listed at no device may hold "
+            "any device.",
             max_length=DEVICE_PODS_MAX,
         ),
     ] = []
     instance_pods: Annotated[
         list[Annotated[str, Meta(max_length=INSTANCE_POD_CHARS_MAX)]],
         Meta(
-            description="`<id>/<pod uid>` for each MIG GPU instance of the device that one of these pods "
-            "holds; a pod without any holds the whole device, or nobody knows which of its instances",
+            description="One entry `<id>/<pod uid>` for each MIG GPU instance of the device that one of "
+            "these pods holds. A pod without an entry holds the whole device, or its instance "
+            "is not known.",
             max_length=INSTANCE_PODS_MAX,
         ),
     ] = []
 
 
 class Coverage(Wire, frozen=True, kw_only=True):
-    """Since when a source is read, or why it is not."""
+    """Whether the agent reads a source, since when, and why not."""
 
     source: Source
+    """The source: the kernel log (kmsg), NVML (nvml), the node's pods (pods), the pods' logs (logs), or the
+    ports of network adapters (fabric)."""
     state: CoverageState
+    """`covered` if the agent reads the source, `blind` if it cannot."""
     since: datetime
-    why: Annotated[str, Meta(description="the error, for a blind source", max_length=256, extra=UTF8)] = ""
+    """Time since which the state has been the same."""
+    why: Annotated[
+        str, Meta(description="The error, if the source is blind.", max_length=256, extra=UTF8)
+    ] = ""
     families: Annotated[
         list[Family],
         Meta(
-            description="kinds of faults that the agent's rules read from it; empty if no rule does, and for "
-            "an older agent, which does not report them",
+            description="Families of faults that the agent's rules read from the source. Empty if no rule "
+            "reads the source, and for an older agent, which does not report families.",
             max_length=16,
         ),
     ] = []
 
 
 class LogPosition(Wire, frozen=True, kw_only=True):
-    """Where the agent goes on reading the kernel log after its own restart."""
+    """Position in the kernel log at which the agent continues after a restart."""
 
     boot_id: Annotated[str, Meta(max_length=64)]
+    """Id of the boot that the record belongs to."""
     sequence: int
+    """Sequence of the last kernel log record that the agent has published."""
 
 
 class NodeHealthStatus(Wire, frozen=True, kw_only=True):
-    """Written by the node's agent alone."""
+    """State of the node as its agent sees it. Only the node's agent writes the status."""
 
     boot_id: Annotated[str, Meta(max_length=64)] = ""
+    """Id of the node's present boot."""
     agent_version: Annotated[str, Meta(max_length=32)] = ""
+    """Version of Rekindle's agent on the node."""
     driver_version: Annotated[str, Meta(max_length=32)] = ""
-    observed_at: Annotated[datetime | None, Meta(description="time of this write")] = None
+    """Version of the GPU driver; empty if NVML does not answer."""
+    observed_at: Annotated[
+        datetime | None, Meta(description="Time at which the agent wrote this status.")
+    ] = None
     refresh_s: Annotated[
         float,
         Meta(
-            description="the agent writes at least this often, even if nothing changes; 0: it writes only "
-            "changes, and the readiness of its pod shows whether it lives",
+            description="Interval in seconds within which the agent writes at least once. 0: the agent "
+            "writes only changes, and the readiness of its pod shows whether it lives.",
             ge=0,
         ),
     ] = 0.0
     devices: Annotated[list[Device], Meta(max_length=DEVICES_MAX)] = []
+    """Accelerators of the node."""
     coverage: Annotated[list[Coverage], Meta(max_length=16)] = []
+    """State of each source that the agent reads."""
     findings: Annotated[list[Finding], Meta(max_length=FINDINGS_MAX)] = []
+    """Faults that the agent has found."""
     folded: Annotated[list[FoldedFindings], Meta(max_length=64)] = []
+    """Counts, by code, of the findings that no longer fit."""
     pods: Annotated[list[PodProgress], Meta(max_length=PODS_MAX)] = []
+    """Progress of the training containers on the node."""
     pods_left_out: Annotated[
         bool,
         Meta(
-            description="the agent has read more containers than stand in pods, or does not read the logs of "
-            "all; an older agent does not report it"
+            description="True if the agent has read more containers than `pods` lists, or does not read "
+            "the logs of all containers. An older agent does not report this."
         ),
     ] = False
     whole_pods: Annotated[
         list[Annotated[str, Meta(max_length=64)]],
         Meta(
-            description="while pods are left out, or pods is full: uids of the pods that hold devices or "
-            "stand in the spec, and of which nothing is left out",
+            description="UIDs of the pods that hold devices or are named in the spec, and of which `pods` "
+            "leaves nothing out. The agent lists them only while it leaves pods out, or while "
+            "`pods` is full.",
             max_length=PODS_MAX,
         ),
     ] = []
     kmsg: LogPosition | None = None
+    """Position in the kernel log at which the agent continues after a restart."""
     catalogue_problems: Annotated[
         list[Annotated[str, Meta(max_length=256, extra=UTF8)]],
         Meta(
-            description="what of the user's own catalogue is not used, and why; the rest of it is",
+            description="Entries of the user's own catalogue that the agent does not use, each with the "
+            "reason. The agent uses all other entries.",
             max_length=4,
         ),
     ] = []
-    served_request: Annotated[str, Meta(description="id of the last request served", max_length=63)] = ""
+    served_request: Annotated[
+        str, Meta(description="Id of the last request that the agent has served.", max_length=63)
+    ] = ""
     hands_off: Annotated[
-        str, Meta(description="the spec's handsOff, once the agent holds no device any more", max_length=63)
+        str,
+        Meta(description="Id from `spec.handsOff`, once the agent has released every device.", max_length=63),
     ] = ""
 
 
 class NodeHealthSpec(Wire, frozen=True, kw_only=True):
-    """Written by the controller alone."""
+    """Instructions to the node's agent. Only the controller writes the spec."""
 
     pods: Annotated[list[PodSettings], Meta(max_length=PODS_MAX)] = []
+    """Settings for reading the logs of single pods."""
     signatures: Annotated[
-        list[Signature], Meta(description="beside those that every agent knows", max_length=32)
+        list[Signature],
+        Meta(
+            description="Log lines of people's own recipes, beside those that every agent knows.",
+            max_length=32,
+        ),
     ] = []
-    request: Annotated[str, Meta(description="id of a request to the agent", max_length=63)] = ""
+    request: Annotated[str, Meta(description="Id of a request to the agent.", max_length=63)] = ""
     hands_off: Annotated[
         str,
         Meta(
-            description="id of the step of a repair for which the agent lets go of the node's devices; it "
-            "reads this at its next ask: within 30 s while a device is broken, else within 5 minutes",
+            description="Id of the repair step for which the agent must release the node's devices. The "
+            "agent reads this field within 30 s while a device is broken, and within 5 "
+            "minutes otherwise.",
             max_length=63,
         ),
     ] = ""
 
 
 class NodeHealth(Wire, frozen=True, kw_only=True):
-    """Health of one node, as its agent sees it. Same name as the Node, owned by it."""
+    """Health of one node, as its agent sees it. The NodeHealth has the name of the Node, which owns it."""
 
     api_version: str = API_VERSION
     kind: str = "NodeHealth"

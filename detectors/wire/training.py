@@ -43,88 +43,119 @@ class Edge(StrEnum):
 
 
 class LogError(Wire, frozen=True, kw_only=True):
-    """The first error a pod's log showed. Always of origin tenant."""
+    """The first error in a container's log. Its origin is always tenant."""
 
-    code: Annotated[str, Meta(description="catalogue code of the log pattern", max_length=63)]
+    code: Annotated[str, Meta(description="Code of the log pattern in the catalogue.", max_length=63)]
     at: datetime
+    """Time of the line."""
     text: Annotated[
-        str, Meta(description="the line, cut to 256 bytes", max_length=EVIDENCE_BYTES_MAX, extra=UTF8)
+        str, Meta(description="The line, cut to 256 bytes.", max_length=EVIDENCE_BYTES_MAX, extra=UTF8)
     ] = ""
 
 
 class KnownLine(Wire, frozen=True, kw_only=True):
-    """A log line that a recipe looks for. Always of origin tenant."""
+    """A log line that a recipe looks for. Its origin is always tenant."""
 
-    signature: Annotated[str, Meta(description="the recipe whose template found it", max_length=63)]
+    signature: Annotated[
+        str, Meta(description="Name of the recipe whose template found the line.", max_length=63)
+    ]
     at: datetime
+    """Time of the line."""
     text: Annotated[
-        str, Meta(description="the line, cut to 512 bytes", max_length=LINE_BYTES_MAX, extra=UTF8)
+        str, Meta(description="The line, cut to 512 bytes.", max_length=LINE_BYTES_MAX, extra=UTF8)
     ]
     issue: Annotated[
-        bool, Meta(description="it shows an issue; else it shows at most that a change helped")
+        bool,
+        Meta(description="True if the line shows an issue; false if it shows at most that a change helped."),
     ] = False
 
 
 class LastSave(Wire, frozen=True, kw_only=True):
-    """The last checkpoint that a log has shown to be complete."""
+    """The last checkpoint that the container's log has shown to be complete."""
 
-    at: Annotated[datetime, Meta(description="time of the line that shows it")]
-    step: Annotated[int | None, Meta(description="where the log says it")] = None
+    at: Annotated[datetime, Meta(description="Time of the line that shows that the checkpoint is complete.")]
+    step: Annotated[int | None, Meta(description="Step of the checkpoint, if the log says it.")] = None
     served: Annotated[
         str,
         Meta(
-            description="the spec's awaitsSave, once a checkpoint was complete after the agent had read it",
+            description="Id from `awaitsSave` in the spec, once a checkpoint was complete after the agent "
+            "had read that id.",
             max_length=63,
         ),
     ] = ""
 
 
 class PodProgress(Wire, frozen=True, kw_only=True):
-    """Where one training container stood at its last edge. Steps in between are not published."""
+    """Progress of one training container at its last change. The agent does not publish the steps between two
+    changes."""
 
-    uid: Annotated[str, Meta(description="pod uid", max_length=64)]
+    uid: Annotated[str, Meta(description="UID of the pod.", max_length=64)]
     namespace: Annotated[str, Meta(max_length=63)]
+    """Namespace of the pod."""
     name: Annotated[str, Meta(max_length=253)]
+    """Name of the pod."""
     container: Annotated[str, Meta(max_length=63)] = ""
-    instance: Annotated[int, Meta(description="restart number of the container, from its log's name")] = 0
+    """Name of the container."""
+    instance: Annotated[
+        int, Meta(description="Restart number of the container, from the name of its log file.")
+    ] = 0
     edge: Edge
-    at: Annotated[datetime, Meta(description="when this edge was seen")]
+    """The last change of the container's progress."""
+    at: Annotated[datetime, Meta(description="Time at which the agent saw this change.")]
     first_step: Annotated[
         int | None,
-        Meta(description="first step this container printed, once a later line has shown that it rises"),
+        Meta(
+            description="First step that the container printed, once a later line has shown that the "
+            "number rises."
+        ),
     ] = None
     first_step_at: datetime | None = None
+    """Time of the line with the first step."""
     last_step: Annotated[
         int | None,
         Meta(
-            description="last step known at this edge; without a first step it is what a single line has told"
+            description="Last step that was known at this change. Without a first step it comes from a "
+            "single line."
         ),
     ] = None
     last_step_at: datetime | None = None
+    """Time of the line with the last step."""
     step_of_epoch: Annotated[
-        bool, Meta(description="the steps begin again with each epoch, and are compared with no checkpoint")
+        bool,
+        Meta(
+            description="True if the steps begin again with each epoch. They are then compared with no "
+            "checkpoint."
+        ),
     ] = False
-    median_step_s: Annotated[float | None, Meta(description="median time of a step, in seconds")] = None
+    median_step_s: Annotated[float | None, Meta(description="Median time of a step, in seconds.")] = None
     last_save: Annotated[
         LastSave | None,
         Meta(
-            description="the last complete checkpoint, as known at this edge; unset where the log does not "
-            "show when one is complete, and for an older agent, which does not report it"
+            description="The last complete checkpoint that was known at this change. Absent if the log "
+            "does not show when a checkpoint is complete, and for an older agent, which does "
+            "not report it."
         ),
     ] = None
     first_error: LogError | None = None
+    """The first error in the container's log."""
     known_lines: Annotated[
         list[KnownLine],
-        Meta(description="for each template of a recipe the first line with it", max_length=KNOWN_LINES_MAX),
+        Meta(
+            description="The first line that matches, for each template of a recipe.",
+            max_length=KNOWN_LINES_MAX,
+        ),
     ] = []
     free_device_bytes: Annotated[
         int | None,
-        Meta(description="least free memory of the node's devices, as last read before the container ended"),
+        Meta(
+            description="Least free memory of the node's devices in bytes, as last read before the "
+            "container ended."
+        ),
     ] = None
     tail: Annotated[
         str,
         Meta(
-            description="last lines of an ended container, at most 2 KiB",
+            description="Last lines of an ended container, at most 2 KiB.",
             max_length=TAIL_BYTES_MAX,
             extra=UTF8,
         ),
@@ -132,27 +163,38 @@ class PodProgress(Wire, frozen=True, kw_only=True):
 
 
 class PodSettings(Wire, frozen=True, kw_only=True):
-    """What a job's annotations say about reading one pod's log, and what the controller waits for in it."""
+    """How the agent reads the log of one pod, from the annotations of the pod's job, and what the controller
+    waits for in that log."""
 
     uid: Annotated[str, Meta(max_length=64)]
-    step_template: Annotated[str, Meta(description="literal, with {step} once", max_length=128)] = ""
-    hang_timeout_s: Annotated[float | None, Meta(description="0 means off")] = None
+    """UID of the pod."""
+    step_template: Annotated[
+        str, Meta(description="Literal text with {step} once, from the job's annotation.", max_length=128)
+    ] = ""
+    hang_timeout_s: Annotated[
+        float | None,
+        Meta(
+            description="Seconds without a new step after which the job counts as hung; 0 disables the "
+            "detection."
+        ),
+    ] = None
     awaits_save: Annotated[
         str,
         Meta(
-            description="id of a wait: the controller moves the job once its next checkpoint is complete, "
-            "and wants to hear of that at once",
+            description="Id of a wait: the controller moves the job once its next checkpoint is complete, "
+            "and the agent reports that checkpoint at once.",
             max_length=63,
         ),
     ] = ""
 
 
 class Signature(Wire, frozen=True, kw_only=True):
-    """The log lines by which one recipe of a user knows its issue, as templates."""
+    """Templates of the log lines by which one recipe of a user recognises its issue."""
 
-    name: Annotated[str, Meta(description="of the recipe", max_length=63)]
+    name: Annotated[str, Meta(description="Name of the recipe.", max_length=63)]
     match: Annotated[list[Annotated[str, Meta(max_length=300)]], Meta(max_length=32)] = []
+    """Templates of the lines that show the issue."""
     verify: Annotated[
         list[Annotated[str, Meta(max_length=300)]],
-        Meta(description="lines that show that the change helped", max_length=4),
+        Meta(description="Templates of the lines that show that the change helped.", max_length=4),
     ] = []

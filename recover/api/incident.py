@@ -53,80 +53,135 @@ class Act(StrEnum):
 
 
 class Evidence(Wire, frozen=True, kw_only=True):
-    """One thing that was seen. Text of a tenant's log never stands here."""
+    """One observation. It never contains text from a tenant's log."""
 
     at: datetime
+    """Time at which it was seen."""
     origin: Origin
-    code: Annotated[str, Meta(description="finding code, or what the pod or node showed", max_length=63)]
+    """Who wrote the evidence. Evidence of origin tenant never cordons a node."""
+    code: Annotated[
+        str, Meta(description="Code of the finding, or the state that the pod or node showed.", max_length=63)
+    ]
     node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
+    """Node on which it was seen."""
     pod: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
+    """Pod in which it was seen, if any."""
     text: Annotated[str, Meta(max_length=256)] = ""
+    """The line or the reported state."""
 
 
 class Suspect(Wire, frozen=True, kw_only=True):
+    """A node that may have caused the fault."""
+
     node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
-    score: Annotated[float, Meta(description="0 to 1", ge=0, le=1)]
+    """Name of the node."""
+    score: Annotated[
+        float, Meta(description="Likelihood from 0 to 1 that this node caused the fault.", ge=0, le=1)
+    ]
     why: Annotated[str, Meta(max_length=256)] = ""
+    """Reason for the suspicion."""
 
 
 class ActionRecord(Wire, frozen=True, kw_only=True):
-    """One thing that was done, would be done, or was refused, and why."""
+    """One action that Rekindle did, would do, or refused, with the reason."""
 
     at: datetime
-    action: Annotated[str, Meta(description="quarantine-node, restart-gang, ...", max_length=63)]
+    """Time of the decision."""
+    action: Annotated[
+        str, Meta(description="The action, for example quarantine-node or restart-gang.", max_length=63)
+    ]
     target: Annotated[str, Meta(max_length=384)]
+    """The node or job that the action is about."""
     outcome: Outcome
-    reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
+    """`done` if Rekindle did it, `would` if the mode allows only to report it, `refused` if a rule or limit
+    forbids it."""
+    reason: Annotated[
+        str,
+        Meta(
+            description="Stable reason in CamelCase; docs/reference/reasons.md explains each one.",
+            max_length=63,
+        ),
+    ] = ""
     message: Annotated[str, Meta(max_length=512)] = ""
+    """Explanation in plain words."""
 
 
 class IncidentSpec(Wire, frozen=True, kw_only=True):
-    """What broke; does not change."""
+    """The fault as it was first seen. The spec never changes."""
 
-    fault: Annotated[Fault, Meta(description="class of the first evidence; status.fault has the present one")]
-    node: Annotated[str, Meta(description="the node it is about, if any", max_length=NAME_CHARS_MAX)] = ""
-    gang: Annotated[GangRef | None, Meta(description="the gang it is about, if any")] = None
-    detected_at: Annotated[datetime, Meta(description="time of the first evidence")]
-    boot_id: Annotated[str, Meta(description="boot of the node at that time", max_length=64)] = ""
+    fault: Annotated[
+        Fault, Meta(description="Fault class of the first evidence; `status.fault` has the present class.")
+    ]
+    node: Annotated[
+        str, Meta(description="Node that the Incident is about, if any.", max_length=NAME_CHARS_MAX)
+    ] = ""
+    gang: Annotated[GangRef | None, Meta(description="Job that the Incident is about, if any.")] = None
+    detected_at: Annotated[datetime, Meta(description="Time of the first evidence.")]
+    boot_id: Annotated[str, Meta(description="Id of the node's boot at that time.", max_length=64)] = ""
 
 
 class IncidentStatus(Wire, frozen=True, kw_only=True):
+    """Cause, evidence, decisions and repair, as they are known now. Only the controller writes the status."""
+
     phase: IncidentPhase = IncidentPhase.OPEN
-    summary: Annotated[str, Meta(description="one plain sentence", max_length=512)] = ""
+    """`Open` while the fault still counts, `Closed` afterwards."""
+    summary: Annotated[str, Meta(description="The fault and its cause in one sentence.", max_length=512)] = ""
     fault: Annotated[
-        Fault | None, Meta(description="worst class that the evidence has shown; empty: as in the spec")
+        Fault | None,
+        Meta(
+            description="Worst fault class that the evidence has shown; absent while it is the class in "
+            "the spec."
+        ),
     ] = None
     blame: Blame = Blame.UNKNOWN
+    """Who caused the fault: the node, the application, or resources that the job has used up; unknown while
+    it is not settled."""
     blamed_node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
+    """Node that caused the fault, if the blame is `node`."""
     evidence: Annotated[list[Evidence], Meta(max_length=16)] = []
+    """Evidence on which the decisions rest."""
     suspects: Annotated[list[Suspect], Meta(max_length=8)] = []
+    """Nodes that may have caused the fault."""
     victims: Annotated[list[GangRef], Meta(max_length=32)] = []
+    """Jobs that the fault harms."""
     actions: Annotated[list[ActionRecord], Meta(max_length=24)] = []
+    """Actions that Rekindle did, would do, or refused."""
     cordoned_at: Annotated[
-        datetime | None, Meta(description="when its node was taken out of service; hourly limits count this")
+        datetime | None,
+        Meta(
+            description="Time at which Rekindle took the node out of service. Hourly limits count this time."
+        ),
     ] = None
     members: Annotated[
         list[Annotated[str, Meta(max_length=NAME_CHARS_MAX)]],
-        Meta(description="for a fault on many nodes: nodes that were not acted on", max_length=4096),
+        Meta(
+            description="For a fault on many nodes: the nodes on which Rekindle did not act.", max_length=4096
+        ),
     ] = []
     superseded_by: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
+    """Name of the Incident that now stands for the same fault."""
     closed_at: datetime | None = None
+    """Time at which the Incident was closed."""
     answered: Annotated[
         Answered | None,
-        Meta(description="how far its node's kernel log was known when it closed: what came later is news"),
+        Meta(
+            description="How far the node's kernel log was known when the Incident was closed. Findings "
+            "of later records are new."
+        ),
     ] = None
     unanswered: Annotated[
         bool,
         Meta(
-            description="closed because its Node object was gone, because another Incident is about the same "
-            "fault, or while no agent reported from the node's boot; the fault still counts"
+            description="True if the fault still counts although the Incident is closed: the Node object "
+            "was gone, another Incident is about the same fault, or no agent reported from "
+            "the node's boot."
         ),
     ] = False
-    repair: Annotated[Repair | None, Meta(description="how its node is mended, in mode repair")] = None
+    repair: Annotated[Repair | None, Meta(description="The repair of the node, in mode repair.")] = None
 
 
 class Incident(Wire, frozen=True, kw_only=True):
-    """What broke, on what evidence, who is to blame, and what was done or refused."""
+    """A fault of a node or a job: its evidence, its cause, and the actions that Rekindle did or refused."""
 
     api_version: str = API_VERSION
     kind: str = "Incident"

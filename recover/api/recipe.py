@@ -20,14 +20,18 @@ ACCEPTED = "Accepted"
 
 
 class RecipeStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):
-    """Written by the controller alone."""
+    """Only the controller writes the status."""
 
-    observed_generation: Annotated[int, Meta(description="of the spec that the conditions are about")] = 0
+    observed_generation: Annotated[
+        int, Meta(description="Generation of the spec that the conditions are about.")
+    ] = 0
     conditions: Annotated[list[Condition], Meta(max_length=8)] = []
+    """The condition Accepted says whether the recipe is used, and why not."""
 
 
 class RecipeObject(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):
-    """A known issue: how it shows, what to change, how to see that it helped. Written by people."""
+    """A known issue: how to recognise it, what to change, and how to see that the change helped. People write
+    recipes."""
 
     api_version: str = API_VERSION
     kind: str = KIND

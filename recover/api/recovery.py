@@ -60,22 +60,31 @@ STOPPED_PHASES = frozenset({Phase.PLANNED, Phase.STOPPING, Phase.FENCING, Phase.
 
 
 class Cause(Wire, frozen=True, kw_only=True):
+    """One fault for which the job is restarted."""
+
     incident: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+    """Name of the Incident."""
     fault: Fault
-    attempt: Annotated[int, Meta(description="the attempt that it started or joined", ge=1)]
+    """Fault class of the cause."""
+    attempt: Annotated[int, Meta(description="The attempt that this cause started or joined.", ge=1)]
     at: datetime
+    """Time at which triage decided to restart the job for this cause."""
     node: Annotated[
-        str, Meta(description="the blamed or suspected node, if any", max_length=NAME_CHARS_MAX)
+        str, Meta(description="The blamed or suspected node, if any.", max_length=NAME_CHARS_MAX)
     ] = ""
     summary: Annotated[str, Meta(max_length=512)] = ""
+    """The cause in one sentence."""
     finding: Annotated[
         str,
-        Meta(description="id of the node's worst finding; empty for a gang's own failure", max_length=63),
+        Meta(description="Id of the node's worst finding; empty if the job itself failed.", max_length=63),
     ] = ""
-    blame: Annotated[Blame, Meta(description="who was to blame when triage decided")] = Blame.UNKNOWN
+    blame: Annotated[Blame, Meta(description="Who was to blame when triage decided.")] = Blame.UNKNOWN
     error: Annotated[
         str,
-        Meta(description="first error of a gang's own failure: its code, or exit-1", max_length=63),
+        Meta(
+            description="First error of the job's own failure: its code, or the exit status as in exit-1.",
+            max_length=63,
+        ),
     ] = ""
 
     def covers(self, incident: str, finding: str) -> bool:
@@ -85,87 +94,137 @@ class Cause(Wire, frozen=True, kw_only=True):
 
 
 class PhaseTime(Wire, frozen=True, kw_only=True):
+    """Time at which one phase of the recovery began."""
+
     phase: Phase
+    """The phase that began."""
     attempt: Annotated[int, Meta(ge=1)]
+    """The attempt to which the phase belongs."""
     at: datetime
+    """Time at which the phase began."""
     step: Annotated[
-        int | None, Meta(description="of Resuming: step of the checkpoint from which the attempt begins")
+        int | None, Meta(description="For Resuming: step of the checkpoint from which the attempt begins.")
     ] = None
 
 
 class RejectedCheckpoint(Wire, frozen=True, kw_only=True):
+    """A checkpoint that is not used."""
+
     step: int
+    """Step of the checkpoint."""
     path: Annotated[str, Meta(max_length=512)]
+    """Path of the checkpoint in the job's containers."""
     reason: Annotated[str, Meta(max_length=256)]
+    """Why the checkpoint is not used."""
 
 
 class CheckpointChoice(Wire, frozen=True, kw_only=True):
-    """The newest complete checkpoint, or why the framework's own logic decides."""
+    """The newest complete checkpoint, or the reason why the framework's own logic decides."""
 
     attempt: Annotated[int, Meta(ge=1)]
-    verified: Annotated[bool, Meta(description="false: the framework's own logic decides")]
+    """The attempt for which the checkpoint was chosen."""
+    verified: Annotated[
+        bool,
+        Meta(
+            description="True if the scan verified the checkpoint; false if the framework's own logic "
+            "decides."
+        ),
+    ]
     step: int | None = None
-    path: Annotated[str, Meta(description="path in the gang's containers", max_length=512)] = ""
+    """Step of the checkpoint."""
+    path: Annotated[
+        str, Meta(description="Path of the checkpoint in the job's containers.", max_length=512)
+    ] = ""
     format: Annotated[str, Meta(max_length=63)] = ""
+    """Format of the checkpoint; docs/checkpoints.md lists the formats."""
     reason: Annotated[
         str,
-        Meta(description="why none is verified, or what of the verified one was not read", max_length=512),
+        Meta(
+            description="Why no checkpoint is verified, or which part of the verified checkpoint was not "
+            "read.",
+            max_length=512,
+        ),
     ] = ""
     rejected: Annotated[list[RejectedCheckpoint], Meta(max_length=8)] = []
+    """Checkpoints that are not used, each with the reason."""
     scan_s: Annotated[
-        float | None, Meta(description="seconds from the end of the old pods to the scan's result")
+        float | None, Meta(description="Seconds from the end of the old pods to the result of the scan.")
     ] = None
     idle_gpu_s: Annotated[
-        float | None, Meta(description="GPU-seconds that stood free meanwhile: scanS times the gang's GPUs")
+        float | None,
+        Meta(description="GPU-seconds that were idle during the scan: scanS times the job's GPUs."),
     ] = None
     excluded: Annotated[
-        list[int], Meta(description="steps that were passed over since they failed to load", max_length=16)
+        list[int],
+        Meta(
+            description="Steps of checkpoints that are not used because they failed to load.", max_length=16
+        ),
     ] = []
     repaired: Annotated[
         list[Annotated[str, Meta(max_length=256)]],
-        Meta(description="what was changed beside the checkpoints, or could not be", max_length=16),
+        Meta(
+            description="Changes that the scan made beside the checkpoints, or could not make.", max_length=16
+        ),
     ] = []
     digests: Annotated[
-        str, Meta(description="what its bytes were compared with, where that was asked for", max_length=256)
+        str,
+        Meta(
+            description="Digests with which the bytes were compared, if the job asks for that.",
+            max_length=256,
+        ),
     ] = ""
     tracker: Annotated[
-        str, Meta(description="that the framework's own tracker names another checkpoint", max_length=256)
+        str,
+        Meta(
+            description="Note that the framework's own tracker file names another checkpoint.", max_length=256
+        ),
     ] = ""
     unfound: Annotated[
         str,
         Meta(
-            description="that the job's log tells of a later checkpoint than the scan has found",
+            description="Note that the job's log shows a later checkpoint than the scan has found.",
             max_length=512,
         ),
     ] = ""
 
 
 class Witness(Wire, frozen=True, kw_only=True):
-    """A rank that was lost first, or whose steps were readable before the stop; at most 8 stand for the
-    gang."""
+    """A rank that was lost first, or whose steps were readable before the stop. A job has at most 8."""
 
     pod: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+    """Name of the pod."""
     uid: Annotated[str, Meta(max_length=64)]
+    """UID of the pod."""
     node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+    """Node on which the pod ran."""
 
 
 class FailedLog(Wire, frozen=True, kw_only=True):
-    """The end of a failed rank's log, kept because its pod is gone."""
+    """End of a failed rank's log. It is kept because the pod is deleted."""
 
     pod: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+    """Name of the failed pod."""
     node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
+    """Node on which the pod ran."""
     first_error: Annotated[
-        str, Meta(description="the line that says why, as the agent read it", max_length=EVIDENCE_BYTES_MAX)
+        str,
+        Meta(
+            description="The line that says why the rank failed, as the agent read it.",
+            max_length=EVIDENCE_BYTES_MAX,
+        ),
     ] = ""
     tail: Annotated[str, Meta(max_length=2048)] = ""
+    """Last lines of the log."""
 
 
 class Totals(Wire, frozen=True, kw_only=True):
     """Running totals of the job, this recovery included."""
 
     recoveries: int = 0
+    """Number of recoveries."""
     lost_steps: int = 0
-    lost_gpu_s: Annotated[float, Meta(description="GPU-seconds without new progress")] = 0.0
+    """Number of training steps that had to be repeated."""
+    lost_gpu_s: Annotated[float, Meta(description="GPU-seconds without new progress.")] = 0.0
 
 
 class RecipeOutcome(StrEnum):
@@ -178,69 +237,83 @@ class RecipeOutcome(StrEnum):
 
 
 class Requirement(Wire, frozen=True, kw_only=True):
-    """What a node must have, as Kubernetes' node affinity writes it."""
+    """A requirement on the labels of a node, as in a node affinity."""
 
-    key: Annotated[str, Meta(description="label of the node", max_length=316)]
+    key: Annotated[str, Meta(description="Label of the node.", max_length=316)]
     operator: Annotated[str, Meta(pattern="^(In|NotIn|Exists|DoesNotExist|Gt|Lt)$")]
+    """Operator of the node affinity."""
     values: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=16)] = []
+    """Values with which the operator compares the label."""
 
 
 class RecipeUse(Wire, frozen=True, kw_only=True):
-    """A known issue that was recognised, and what was done about it."""
+    """A known issue that Rekindle recognised, and what it did about the issue."""
 
-    name: Annotated[str, Meta(description="of the recipe", max_length=63)]
-    attempt: Annotated[int, Meta(description="the attempt that it changed", ge=1)]
+    name: Annotated[str, Meta(description="Name of the recipe.", max_length=63)]
+    attempt: Annotated[int, Meta(description="The attempt that the recipe changed.", ge=1)]
     outcome: RecipeOutcome
-    seen: Annotated[str, Meta(description="what matched", max_length=512)] = ""
+    """`applied` if Rekindle changed the next start, `held` if it stopped the crash loop, `advised` if only
+    the owner can change something, `gave-up` if the change did not help."""
+    seen: Annotated[str, Meta(description="The line or fact that matched.", max_length=512)] = ""
     env: Annotated[
         dict[str, Annotated[str, Meta(max_length=1024)]],
-        Meta(description="variables for the new containers", max_length=32),
+        Meta(description="Variables for the new containers.", max_length=32),
     ] = {}
     placed: Annotated[
-        list[Requirement], Meta(description="what the nodes of the gang must have", max_length=16)
+        list[Requirement], Meta(description="Labels that the job's nodes must have.", max_length=16)
     ] = []
-    message: Annotated[str, Meta(description="what was changed, or why nothing was", max_length=512)] = ""
-    advice: Annotated[str, Meta(description="what the job's owner should change", max_length=2048)] = ""
+    message: Annotated[
+        str, Meta(description="What Rekindle changed, or why it changed nothing.", max_length=512)
+    ] = ""
+    advice: Annotated[str, Meta(description="What the job's owner should change.", max_length=2048)] = ""
 
 
 class RecoverySpec(Wire, frozen=True, kw_only=True):
-    """Which gang, and what started it. Only `causes` grows: triage appends to it, the recovery takes up."""
+    """The job and the faults for which it is restarted. Nothing in the spec changes, but triage appends to
+    `causes`."""
 
     gang: GangRef
-    number: Annotated[int, Meta(description="the job's n-th recovery", ge=1)]
+    """The job that is recovered."""
+    number: Annotated[int, Meta(description="Number of this recovery among those of the job, from 1.", ge=1)]
     incident: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+    """Name of the Incident for which the recovery was opened."""
     fault: Fault
+    """Fault class of the first cause."""
     detected_at: datetime
-    summary: Annotated[str, Meta(description="the first cause, in one sentence", max_length=512)] = ""
+    """Time of the first evidence."""
+    summary: Annotated[str, Meta(description="The first cause in one sentence.", max_length=512)] = ""
     avoid_node: Annotated[
-        str, Meta(description="the blamed or suspected node, if any", max_length=NAME_CHARS_MAX)
+        str, Meta(description="The blamed or suspected node, if any.", max_length=NAME_CHARS_MAX)
     ] = ""
-    nodes: Annotated[list[str], Meta(description="where the ranks ran", max_length=4096)] = []
+    nodes: Annotated[list[str], Meta(description="Nodes on which the ranks ran.", max_length=4096)] = []
     nodes_without_devices: Annotated[
         list[str],
         Meta(
-            description="of these nodes, those where no rank is known to have held an accelerator; no spare "
-            "takes their place",
+            description="Those of `nodes` on which no rank is known to have held an accelerator. No spare "
+            "takes their place.",
             max_length=4096,
         ),
     ] = []
-    gpus: Annotated[int, Meta(description="accelerators that the gang holds", ge=0)] = 0
+    gpus: Annotated[int, Meta(description="Number of accelerators that the job holds.", ge=0)] = 0
     witnesses: Annotated[list[Witness], Meta(max_length=8)] = []
+    """Ranks that were lost first, or whose steps were readable before the stop."""
     causes: Annotated[
         list[Cause],
-        Meta(description="every fault for which triage has decided to restart this gang", max_length=64),
+        Meta(description="Every fault for which triage has decided to restart this job.", max_length=64),
     ] = []
 
 
 class Recreation(Wire, frozen=True, kw_only=True):
-    """A job that is deleted and made anew, because its framework would not start the whole gang again."""
+    """Set if the job is deleted and created again, because its framework would not start all ranks again."""
 
     attempt: Annotated[int, Meta(ge=1)]
+    """The attempt in which the job is deleted and created again."""
     why: Annotated[str, Meta(max_length=512)]
+    """Why the framework would not start the whole job again."""
     definition: Annotated[
         str,
         Meta(
-            description="the job as it is made again, in JSON; empty once it was",
+            description="The job as it is created again, in JSON; empty once it was created.",
             max_length=DEFINITION_CHARS_MAX,
             extra=WHOLE,
         ),
@@ -248,76 +321,108 @@ class Recreation(Wire, frozen=True, kw_only=True):
 
 
 class RecoveryStatus(Wire, frozen=True, kw_only=True):
+    """Progress and result of the recovery. Only the controller writes the status."""
+
     phase: Phase = Phase.PLANNED
+    """Phase of the recovery. Succeeded, Escalated and Failed are final."""
     attempt: Annotated[int, Meta(ge=1)] = 1
-    reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
-    message: Annotated[str, Meta(description="what happens now, in plain words", max_length=1024)] = ""
+    """Number of the present attempt, from 1."""
+    reason: Annotated[
+        str,
+        Meta(
+            description="Stable reason in CamelCase; docs/reference/reasons.md explains each one.",
+            max_length=63,
+        ),
+    ] = ""
+    message: Annotated[str, Meta(description="What happens now, in plain words.", max_length=1024)] = ""
     causes: Annotated[list[Cause], Meta(max_length=64)] = []
+    """Causes that the recovery has taken up."""
     nodes: Annotated[
         list[str],
-        Meta(description="where the ranks ran that a later attempt has stopped", max_length=4096),
+        Meta(description="Nodes of the ranks that a later attempt has stopped.", max_length=4096),
     ] = []
     nodes_without_devices: Annotated[
-        list[str], Meta(description="as in the spec, of the nodes of a later attempt", max_length=4096)
+        list[str],
+        Meta(
+            description="Those of `nodes` on which no rank is known to have held an accelerator.",
+            max_length=4096,
+        ),
     ] = []
     witnesses: Annotated[
-        list[Witness], Meta(description="of the ranks that a later attempt has stopped", max_length=8)
+        list[Witness],
+        Meta(description="Witnesses among the ranks that a later attempt has stopped.", max_length=8),
     ] = []
     avoid_nodes: Annotated[
-        list[str], Meta(description="broken nodes that the gang must not use now", max_length=256)
+        list[str], Meta(description="Broken nodes that the job must not use now.", max_length=256)
     ] = []
     suspects: Annotated[
         list[str],
-        Meta(description="nodes that are only suspected; the gang prefers other nodes", max_length=64),
+        Meta(description="Nodes that are only suspected. The job prefers other nodes.", max_length=64),
     ] = []
     uncounted: Annotated[
         list[int],
         Meta(
-            description="attempts in which the ranks never all ran; they do not count",
+            description="Attempts in which the ranks never all ran. They count for no limit.",
             max_length=128,
             extra=NEWEST,
         ),
     ] = []
     phases: Annotated[list[PhaseTime], Meta(max_length=64, extra=NEWEST)] = []
-    deadline: Annotated[datetime | None, Meta(description="of the present phase")] = None
+    """Time at which each phase began, oldest first."""
+    deadline: Annotated[
+        datetime | None, Meta(description="End of the time that the present phase may take.")
+    ] = None
     checkpoint: CheckpointChoice | None = None
+    """The checkpoint from which the job resumes."""
     fruitless: Annotated[
         list[int],
-        Meta(description="steps that an attempt began from and never moved on", max_length=16, extra=NEWEST),
+        Meta(
+            description="Steps from which an attempt began without any progress.", max_length=16, extra=NEWEST
+        ),
     ] = []
     priority: Annotated[
-        int | None, Meta(description="priority of the ranks' pods; pods of lower priority make room")
+        int | None,
+        Meta(description="Priority of the ranks' pods. Pods of lower priority make room for them."),
     ] = None
     tolerations: Annotated[
         list[Toleration],
-        Meta(description="of the ranks' pods, beyond those of their job's templates", max_length=32),
+        Meta(
+            description="Tolerations of the ranks' pods, beyond those of the job's templates.", max_length=32
+        ),
     ] = []
     leftovers: Annotated[
         list[Annotated[str, Meta(max_length=8)]],
         Meta(
-            description="first 8 characters of the uids of ended pods that the job kept at the resume",
+            description="First 8 characters of the UIDs of ended pods that the job kept at the resume.",
             max_length=4096,
         ),
     ] = []
-    last_step: Annotated[int | None, Meta(description="last step seen before the stop")] = None
-    resumed_step: Annotated[int | None, Meta(description="first step seen after the resume")] = None
+    last_step: Annotated[int | None, Meta(description="Last step that was seen before the stop.")] = None
+    resumed_step: Annotated[int | None, Meta(description="First step that was seen after the resume.")] = None
     lost_steps: int | None = None
+    """Number of training steps that had to be repeated."""
     lost_gpu_s: float | None = None
+    """GPU-seconds without new progress."""
     totals: Totals | None = None
+    """Running totals of the job, this recovery included."""
     failed_log: FailedLog | None = None
+    """End of the failed rank's log."""
     recreation: Recreation | None = None
+    """Set if the job is deleted and created again."""
     recipes: Annotated[
         list[RecipeUse],
-        Meta(description="known issues that were recognised, newest last", max_length=8, extra=NEWEST),
+        Meta(description="Known issues that were recognised, newest last.", max_length=8, extra=NEWEST),
     ] = []
     gang_uid: Annotated[
-        str, Meta(description="uid of the job that stands for the gang since it was made anew", max_length=64)
+        str,
+        Meta(description="UID of the job that was created again in place of the first one.", max_length=64),
     ] = ""
     conditions: Annotated[list[Condition], Meta(max_length=16)] = []
+    """Standard conditions of the recovery."""
 
 
 class Recovery(Wire, frozen=True, kw_only=True):
-    """What was done to one gang, step by step."""
+    """One recovery of one job: its phases, its checkpoint and its result."""
 
     api_version: str = API_VERSION
     kind: str = "Recovery"

@@ -65,67 +65,101 @@ class _Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
 
 
 class RepairPhaseTime(_Wire, frozen=True, kw_only=True):
+    """Time at which one phase of the repair began."""
+
     phase: RepairPhase
+    """The phase that began."""
     at: datetime
+    """Time at which the phase began."""
 
 
 class RepairStep(_Wire, frozen=True, kw_only=True):
-    """One Job, or one request to a machine outside, and how it ended."""
+    """One Job, or one request to another machine or controller, and its result."""
 
     kind: StepKind
-    number: Annotated[int, Meta(description="of this kind, from 1", ge=1)]
-    job: Annotated[str, Meta(description="name of its Job, and its id where it is no Job", max_length=63)]
-    at: Annotated[datetime, Meta(description="when it was decided")]
-    boot_id: Annotated[str, Meta(description="boot of the node at that time", max_length=64)] = ""
+    """Kind of the step: reset, reboot or validate."""
+    number: Annotated[int, Meta(description="Number of the step among those of its kind, from 1.", ge=1)]
+    job: Annotated[
+        str,
+        Meta(
+            description="Name of the step's Job, or id of the request if another machine does the step.",
+            max_length=63,
+        ),
+    ]
+    at: Annotated[datetime, Meta(description="Time at which the step was decided.")]
+    boot_id: Annotated[str, Meta(description="Id of the node's boot at that time.", max_length=64)] = ""
     asked_at: Annotated[
-        datetime | None, Meta(description="when the machine outside took the request, where it is no Job")
+        datetime | None,
+        Meta(
+            description="Time at which the other machine accepted the request; absent if the step is a Job."
+        ),
     ] = None
     ended_at: datetime | None = None
-    outcome: Annotated[StepOutcome | None, Meta(description="none while it is under way")] = None
+    """Time at which the step ended."""
+    outcome: Annotated[
+        StepOutcome | None, Meta(description="How the step ended; absent while it is under way.")
+    ] = None
     message: Annotated[str, Meta(max_length=512)] = ""
+    """Explanation in plain words."""
 
 
 class CheckRecord(_Wire, frozen=True, kw_only=True):
-    """One check of the last validation."""
+    """Result of one check of the last validation."""
 
     name: Annotated[str, Meta(max_length=63)]
+    """Name of the check."""
     outcome: Outcome
+    """Result of the check."""
     message: Annotated[str, Meta(max_length=256)] = ""
+    """What the check measured, or why it could not run."""
 
 
 class Repair(_Wire, frozen=True, kw_only=True):
-    """What was done to mend a node, and how it ended."""
+    """Steps that repair a node, and their results."""
 
-    phase: Annotated[RepairPhase, Meta(description="where it is; Returned and HandedOver are its ends")] = (
-        RepairPhase.WAITING
-    )
+    phase: Annotated[
+        RepairPhase, Meta(description="Phase of the repair. Returned and HandedOver are final.")
+    ] = RepairPhase.WAITING
     rung: Annotated[
         StepKind | None,
-        Meta(description="what is tried now, or next: reset or reboot; none is left to a person"),
+        Meta(
+            description="The step that is tried now or next: reset or reboot. Absent if only a person can "
+            "repair the node."
+        ),
     ] = None
     devices: Annotated[
         list[Annotated[str, Meta(max_length=64)]],
         Meta(
-            description="UUIDs of the broken devices; empty where they are not known, or all are",
+            description="UUIDs of the broken devices. Empty if they are not known, or if all devices are "
+            "broken.",
             max_length=64,
         ),
     ] = []
     devices_expected: Annotated[
-        int, Meta(description="devices that the node must show; 0 where it is not known", ge=0)
+        int,
+        Meta(description="Number of devices that the node must show; 0 if the number is not known.", ge=0),
     ] = 0
-    reason: Annotated[str, Meta(description="stable, CamelCase", max_length=63)] = ""
-    message: Annotated[str, Meta(description="what happens now, in plain words", max_length=1024)] = ""
-    deadline: Annotated[datetime | None, Meta(description="of the present phase")] = None
+    reason: Annotated[
+        str,
+        Meta(
+            description="Stable reason in CamelCase; docs/reference/reasons.md explains each one.",
+            max_length=63,
+        ),
+    ] = ""
+    message: Annotated[str, Meta(description="What happens now, in plain words.", max_length=1024)] = ""
+    deadline: Annotated[
+        datetime | None, Meta(description="End of the time that the present phase may take.")
+    ] = None
     phases: Annotated[
         list[RepairPhaseTime],
-        Meta(description="when each phase began, oldest first", max_length=32, extra=NEWEST),
+        Meta(description="Time at which each phase began, oldest first.", max_length=32, extra=NEWEST),
     ] = []
     steps: Annotated[
         list[RepairStep],
-        Meta(description="resets, reboots and validations, oldest first", max_length=16, extra=NEWEST),
+        Meta(description="Resets, reboots and validations, oldest first.", max_length=16, extra=NEWEST),
     ] = []
     checks: Annotated[
-        list[CheckRecord], Meta(description="of the last validation", max_length=CHECKS_MAX)
+        list[CheckRecord], Meta(description="Checks of the last validation.", max_length=CHECKS_MAX)
     ] = []
 
     @property

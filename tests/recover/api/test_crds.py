@@ -162,7 +162,9 @@ def test_every_list_of_ours_is_bounded(plural: str) -> None:
 def test_times_are_times_and_descriptions_come_from_the_structs() -> None:
     finding = schemas()["nodehealths"]["properties"]["status"]["properties"]["findings"]["items"]
 
-    assert finding["properties"]["firstSeen"] == {"type": "string", "format": "date-time", "maxLength": 35}
+    first_seen = {**finding["properties"]["firstSeen"]}
+    assert first_seen.pop("description").startswith("Time of the first line")
+    assert first_seen == {"type": "string", "format": "date-time", "maxLength": 35}
     assert finding["properties"]["evidence"]["description"] == described(Finding, "evidence")
     first, *_ = (Finding.__doc__ or "").splitlines()
     assert first
@@ -177,12 +179,21 @@ def described(struct: type[msgspec.Struct], name: str) -> str:
     return str((kind.extra_json_schema or {})["description"])
 
 
-def test_every_field_that_people_write_is_explained() -> None:
+@pytest.mark.parametrize("plural", ["nodehealths", "incidents", "recoveries", "recipes"])
+def test_every_field_has_a_description_that_begins_and_ends_as_a_sentence(plural: str) -> None:
+    """For `kubectl explain`. What Kubernetes itself owns of an object must stay bare."""
+    parts = [schemas()[plural]["properties"][part] for part in ("spec", "status")]
+    fields = [
+        *parts,
+        *(field for part in parts for node in nodes(part) for field in node.get("properties", {}).values()),
+    ]
+
+    assert [one for one in fields if not re.fullmatch(r"(?s)[A-Z0-9`].*\.", one.get("description", ""))] == []
+
+
+def test_two_fields_of_one_type_have_descriptions_of_their_own() -> None:
     spec = schemas()["recipes"]["properties"]["spec"]
 
-    said = [field.get("description") for node in nodes(spec) for field in node.get("properties", {}).values()]
-
-    assert all(said)
     assert len({spec["properties"][name]["description"] for name in ("title", "source")}) == 2
 
 
