@@ -177,7 +177,9 @@ def _placeholder(inner: str) -> Placeholder:
     if not (name.isascii() and name.isidentifier()):
         raise BadTemplateError(f"expected {{name}} of letters, digits and _, not {{{_cut(inner)}}}")
     if colon and kind not in list(Kind):
-        raise BadTemplateError(f"expected {{{_cut(name)}}} to be one of {', '.join(Kind)}, not {_cut(kind)!r}")
+        raise BadTemplateError(
+            f"expected {{{_cut(name)}}} to be one of {', '.join(Kind)}, not {_cut(kind)!r}"
+        )
     return Placeholder(name, Kind(kind) if colon else Kind.WORD)
 
 

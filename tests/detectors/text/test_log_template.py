@@ -80,14 +80,15 @@ def test_no_line_and_no_template_raise_anything_else(template: str, line: str) -
 
 @pytest.mark.parametrize("piece", ["loaded ", "{", "{a}", "{{", "{step}x"])
 def test_a_template_of_a_megabyte_is_read_or_refused_in_linear_time(piece: str) -> None:
-    begun = time.process_time()
+    begun, message = time.process_time(), ""
 
     try:
         parse(piece * ((1 << 20) // len(piece)))
     except BadTemplateError as error:
-        assert len(str(error)) < 500
+        message = str(error)
 
     assert time.process_time() - begun < 2.0
+    assert len(message) < 500
 
 
 @pytest.mark.parametrize("line", ["step " * 200_000, "step 1" * 200_000, "step " + "9" * 1_000_000])
