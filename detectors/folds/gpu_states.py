@@ -92,19 +92,20 @@ class GpuStates:
                 yield from self._health.of_refusals([gpu], subject)
         nameless = [gpu for gpu in sample.gpus if not gpu.pci and gpu.index not in refusing]
         yield from self._health.of_refusals(nameless, Subject(kind=SubjectKind.NODE))
-        yield from self._missing(sample, expected, host)
+        yield from self._missing(sample, expected, host, bus)
 
     def _missing(
-        self, sample: Sample, expected: frozenset[PciAddress], host: HostFacts
+        self, sample: Sample, expected: frozenset[PciAddress], host: HostFacts, bus: BusGpus
     ) -> Iterator[Observation]:
-        """Nothing where GPUs that do not tell who they are may be the ones that are missed."""
+        """Nothing where GPUs that do not tell who they are may be the ones that are missed. One that another
+        driver has counts as one of the node: somebody gave it to a virtual machine."""
         there = answered(sample)
         if all(gpu.pci for gpu in sample.gpus):
             for pci in sorted(expected, key=str):
                 subject = host.subject(str(pci))
                 if subject is not None:
                     yield self._health.of_missing(subject, is_missing=pci not in there)
-        count = max(len(expected | there), len(sample.gpus))
+        count = max(len(expected | there), len(sample.gpus)) + len(bus.others - there)
         if wanted := max(self._gpus_expected, self._gpus_before):
             yield self._health.of_count(count, wanted)
 

@@ -63,7 +63,10 @@ class KernelRules:
 
 def wants(text: str) -> bool:
     """Whether any rule may read a line that begins so. Cheap: most kernel lines end here."""
-    return any(text.startswith(rule.heads) for rule in RULES)
+    for rule in RULES:  # noqa: SIM110  any() takes three times as long
+        if text.startswith(rule.heads):
+            return True
+    return False
 
 
 def families() -> list[Family]:

@@ -40,6 +40,8 @@ T = TypeVar("T")
 
 _SECONDS_MAX = 1e9
 """30 years: an infinite time is no time that Python's clocks can add to another."""
+_OVERRIDE_CHARS_MAX = 200
+"""Of one in a message."""
 
 Seconds = Annotated[float, Meta(ge=0, le=_SECONDS_MAX)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=_SECONDS_MAX)]
@@ -294,8 +296,11 @@ def load(path: Path | None, overrides: list[str], type_: type[T]) -> T:
             raise SettingsError(f"{file}: not valid TOML: {error}") from error
         _convert(data, type_, file)
     for override in overrides:
-        _apply(data, override)
-        _convert(data, type_, f"--set {override}")
+        named = (
+            f"--set {override:.{_OVERRIDE_CHARS_MAX}}{'...' if len(override) > _OVERRIDE_CHARS_MAX else ''}"
+        )
+        _apply(data, override, named)
+        _convert(data, type_, named)
     return _convert(data, type_, file)
 
 
@@ -306,15 +311,15 @@ def _convert(data: dict[str, Any], type_: type[T], file: str) -> T:
         raise SettingsError(str(error)) from error
 
 
-def _apply(data: dict[str, Any], override: str) -> None:
+def _apply(data: dict[str, Any], override: str, named: str) -> None:
     name, equals, text = override.partition("=")
     *groups, field = name.strip().split(".")
     if not equals or not field or not all(groups):
-        raise SettingsError(f"--set {override}: expected group.field=value")
+        raise SettingsError(f"{named}: expected group.field=value")
     for group in groups:
         inner = data.setdefault(group, {})
         if not isinstance(inner, dict):
-            raise SettingsError(f"--set {override}: {group} is a value, not a group")
+            raise SettingsError(f"{named}: {group:.{_OVERRIDE_CHARS_MAX}} is a value, not a group")
         data = inner
     try:
         data[field] = json.loads(text)

@@ -14,6 +14,8 @@ the kernel's words is taken away piece by piece, in any order:
     {"MESSAGE": "NVRM: Xid ...", ...}                         journalctl -k -o json
     MESSAGE=NVRM: Xid ...                                     journalctl -k -o export, verbose
 
+rsyslog writes a newline within a record as `#012`.
+
 Where a form tells the facility or the program, only the kernel's own lines count. A record of several lines
 is printed as several lines of one time, or with the further ones indented; they are put together again.
 Source: util-linux, dmesg(1); systemd, journalctl(1); RFC 5424; Linux, Documentation/ABI/testing/dev-kmsg.
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import string
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -61,6 +64,7 @@ _CTIME = re.compile(r"\[(?P<ctime>[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9:]
 _ISO = re.compile(rf"{_ISO_TIME} ")
 _CONTAINER = re.compile(r"(?:\[pod/\S+\] |std(?:out|err) [FP] )")
 _FIELD = re.compile(r" *MESSAGE=")
+_NEWLINE_OF_RSYSLOG = "#012"
 _PIECES_MAX = 8
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _GOES_ON = ("NVRM: The NVIDIA GPU ", "NVRM: API mismatch: ")
@@ -101,7 +105,9 @@ def read_saved(lines: Iterable[str]) -> Iterator[tuple[KernelLine, bool]]:
 
 def saved_line(line: str) -> SavedLine | None:
     """None for what is not the kernel's."""
-    line = _COLOUR.sub("", line.rstrip("\r\n"))
+    line = line.rstrip("\r\n")
+    if "\x1b" in line:
+        line = _COLOUR.sub("", line)
     if line.startswith(" ") and not _FIELD.match(line):
         text = line.strip()
         is_more = text.startswith(_GOES_ON_WITH)
@@ -109,7 +115,7 @@ def saved_line(line: str) -> SavedLine | None:
     if line.startswith("{"):
         with contextlib.suppress(msgspec.MsgspecError):
             return _of_entry(msgspec.json.decode(line, type=_JournalEntry))
-    record = parse_record(line.encode("utf-8", "surrogatepass"))
+    record = parse_record(line.encode("utf-8", "surrogatepass")) if line[:1].isdigit() else None
     if record is not None:
         if record.facility != KERN:
             return None
@@ -132,7 +138,10 @@ def _of_entry(entry: _JournalEntry) -> SavedLine | None:
 def _plain(line: str) -> SavedLine | None:
     rest, at, time, has_form = line, None, "", False
     for _ in range(_PIECES_MAX):
-        found = next((m for form in _FORMS if (m := form.match(rest)) is not None), None)
+        found = None
+        for form in _FORMS.get(rest[:1], ()):
+            if (found := form.match(rest)) is not None:
+                break
         if found is None:
             break
         fields = found.groupdict()
@@ -140,23 +149,33 @@ def _plain(line: str) -> SavedLine | None:
             return None
         at, time = at or _at(fields), time + found[0]
         rest, has_form = rest[found.end() :], True
-    return SavedLine(rest, at, time, has_form) if rest.strip() else None
+    if not rest.strip():
+        return None
+    return SavedLine(rest.replace(_NEWLINE_OF_RSYSLOG, "\n"), at, time, has_form)
 
 
-_FORMS = (
-    _RAW,
-    _DECODED,
-    *_JOURNAL,
-    _MONOTONIC,
-    _RFC_5424,
-    _SINCE_BOOT,
-    _DELTA,
-    _CALLER,
-    _CTIME,
-    _ISO,
-    _CONTAINER,
-    _FIELD,
+_UPPER, _DIGITS = string.ascii_uppercase, string.digits
+_BEGINNINGS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("<", _RAW),
+    ("kumdaslnc", _DECODED),
+    (_UPPER, _JOURNAL[0]),
+    (_UPPER + _DIGITS, _JOURNAL[1]),
+    (_DIGITS, _JOURNAL[2]),
+    ("[", _MONOTONIC),
+    (_DIGITS, _RFC_5424),
+    ("[", _SINCE_BOOT),
+    ("[", _DELTA),
+    ("[", _CALLER),
+    ("[", _CTIME),
+    (_DIGITS, _ISO),
+    ("[s", _CONTAINER),
+    (" M", _FIELD),
 )
+"""With which character each form begins: most forms of a long log need not be tried."""
+_FORMS = {
+    first: tuple(form for firsts, form in _BEGINNINGS if first in firsts)
+    for first in sorted({first for firsts, _ in _BEGINNINGS for first in firsts})
+}
 
 
 def _is_the_kernels(fields: dict[str, str | None]) -> bool:

@@ -15,7 +15,9 @@ over what a placeholder took, and tries few places of a line, so the line's leng
 
 from __future__ import annotations
 
+import re
 import string
+from collections import Counter
 from enum import StrEnum
 from functools import lru_cache
 
@@ -43,6 +45,7 @@ _CAPTURED_CHARS_MAX = 128
 _AFTER_WORD = ".,;:!?)]}'\"`"
 _DIGITS = frozenset(string.digits)
 _COLOUR = "\x1b["
+_BRACE = re.compile(r"[{}]")
 
 
 class BadTemplateError(ValueError):
@@ -129,9 +132,9 @@ def parse(text: str) -> Template:
     """Raises `BadTemplateError`. Kept, since the controller asks for the same ones at every look."""
     literals, placeholders = pieces(text)
     names = [placeholder.name for placeholder in placeholders]
-    for name in names:
-        if names.count(name) > 1:
-            raise BadTemplateError(f"expected each placeholder once, {{{name}}} stands there twice")
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise BadTemplateError(f"expected each placeholder once, {{{_cut(name)}}} stands there twice")
     if not literals[0]:
         raise BadTemplateError("expected text before the first placeholder")
     if not all(literals[1:-1]):
@@ -146,34 +149,43 @@ def parse(text: str) -> Template:
 
 def pieces(text: str) -> tuple[list[str], list[Placeholder]]:
     """The literals, one more than placeholders, and those. Raises `BadTemplateError`."""
-    literals, placeholders = [""], []
+    literals, placeholders = [], []
+    literal: list[str] = []
     at = 0
-    while at < len(text):
-        if text[at : at + 2] in ("{{", "}}"):
-            literals[-1] += text[at]
-            at += 2
-        elif text[at] == "{":
-            inner, closed, _ = text[at + 1 :].partition("}")
-            if not closed:
-                raise BadTemplateError("expected } after {, or {{ for a brace")
-            placeholders.append(_placeholder(inner))
-            literals.append("")
-            at += len(inner) + 2
-        elif text[at] == "}":
+    while (brace := _BRACE.search(text, at)) is not None:
+        start = brace.start()
+        literal.append(text[at:start])
+        if text[start : start + 2] in ("{{", "}}"):
+            literal.append(text[start])
+            at = start + 2
+            continue
+        end = text.find("}", start)
+        if text[start] == "}":
             raise BadTemplateError("expected { before }, or }} for a brace")
-        else:
-            literals[-1] += text[at]
-            at += 1
+        if end < 0:
+            raise BadTemplateError("expected } after {, or {{ for a brace")
+        placeholders.append(_placeholder(text[start + 1 : end]))
+        literals.append("".join(literal))
+        literal = []
+        at = end + 1
+    literals.append("".join([*literal, text[at:]]))
     return literals, placeholders
 
 
 def _placeholder(inner: str) -> Placeholder:
     name, colon, kind = inner.partition(":")
     if not (name.isascii() and name.isidentifier()):
-        raise BadTemplateError(f"expected {{name}} of letters, digits and _, not {{{inner}}}")
+        raise BadTemplateError(f"expected {{name}} of letters, digits and _, not {{{_cut(inner)}}}")
     if colon and kind not in list(Kind):
-        raise BadTemplateError(f"expected {{{name}}} to be one of {', '.join(Kind)}, not {kind!r}")
+        raise BadTemplateError(
+            f"expected {{{_cut(name)}}} to be one of {', '.join(Kind)}, not {_cut(kind)!r}"
+        )
     return Placeholder(name, Kind(kind) if colon else Kind.WORD)
+
+
+def _cut(text: str) -> str:
+    """For a message."""
+    return text if len(text) <= _CAPTURED_CHARS_MAX else f"{text[:_CAPTURED_CHARS_MAX]}..."
 
 
 def lowered(text: str) -> str:

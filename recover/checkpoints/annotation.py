@@ -83,7 +83,10 @@ def parse(value: str) -> CheckpointLocation:
 def parse_repair(value: str) -> frozenset[Repair]:
     """What may be changed, `none` or nothing is nothing. Raises ValueError where a word is unknown."""
     words = {word.strip() for word in value.split(",")} - {"", "none"}
-    return frozenset(Repair(word) for word in words)
+    unknown = words - {*Repair}
+    if unknown:
+        raise ValueError(f"{min(unknown)!a:.80} is not known; expected {REPAIR_EXPECTED}")
+    return frozenset(map(Repair, words))
 
 
 def _options(value: str, options: list[str]) -> dict[str, str]:

@@ -314,6 +314,17 @@ def test_a_node_that_boots_with_fewer_gpus_is_suspected() -> None:
     assert {"3", "4"} <= set(finding.evidence.replace(",", "").split())
 
 
+def test_a_gpu_that_was_given_to_a_virtual_machine_before_the_boot_still_counts() -> None:
+    before = Node()
+    before.looks(node())
+    node_ = restarted(before.status, "another-boot")
+    node_.bus = BusGpus(ours=frozenset(map(place, range(3))), others=frozenset({place(3)}))
+
+    node_.looks(*[without(3)] * 5)
+
+    assert not node_.core.findings
+
+
 def test_a_node_that_boots_with_as_many_gpus_or_more_is_not() -> None:
     before = Node()
     before.looks(node())

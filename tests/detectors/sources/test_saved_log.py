@@ -95,6 +95,12 @@ def test_the_lines_of_one_record_are_put_together(head: str) -> None:
     assert [line.text for line, _ in read] == [XID, "\n".join(LONG), XID]
 
 
+def test_a_record_that_rsyslog_wrote_as_one_line_has_its_newlines_again() -> None:
+    line = f"Jun 30 11:07:05 gpu-0 kernel: [ 5000.500000] {'#012'.join(LONG)}"
+
+    assert [record.text for record, _ in read_saved([line])] == ["\n".join(LONG)]
+
+
 def test_indented_lines_belong_to_the_record_before_them() -> None:
     """As dmesg and journalctl print the further lines of a record."""
     head, *more = LONG

@@ -78,6 +78,19 @@ def test_no_line_and_no_template_raise_anything_else(template: str, line: str) -
     parsed.match(line)
 
 
+@pytest.mark.parametrize("piece", ["loaded ", "{", "{a}", "{{", "{step}x"])
+def test_a_template_of_a_megabyte_is_read_or_refused_in_linear_time(piece: str) -> None:
+    begun, message = time.process_time(), ""
+
+    try:
+        parse(piece * ((1 << 20) // len(piece)))
+    except BadTemplateError as error:
+        message = str(error)
+
+    assert time.process_time() - begun < 2.0
+    assert len(message) < 500
+
+
 @pytest.mark.parametrize("line", ["step " * 200_000, "step 1" * 200_000, "step " + "9" * 1_000_000])
 def test_a_line_made_to_be_slow_is_not(line: str) -> None:
     template = parse("step {a:text} step {b:text} step {c:number} ended")
