@@ -12,8 +12,11 @@ class in one of the files, and its line there.
 from __future__ import annotations
 
 from chaos.invariants import (
+    blame,
     budgets,
     choices,
+    closes,
+    consent,
     freed,
     haste,
     jobs,
@@ -37,6 +40,12 @@ ALL: tuple[type[Check], ...] = (
     writers.NamesTheVersion,
     writers.ObserveModeOnlyObserves,
     recoveries.OneRecoveryAtATime,
+    consent.HeldJobsAreLeft,
+    consent.UndoneIsNotRepeated,
+    # What is told.
+    blame.ApplicationsAreBlamedIfSeen,
+    blame.CausesAreItsOwn,
+    closes.ClosesWhenOver,
     # Nodes.
     nodes.NodesOfOthers,
     quarantines.QuarantinedForACause,
@@ -55,6 +64,7 @@ ALL: tuple[type[Check], ...] = (
     haste.GraceInPlace,
     haste.AllRanksRunBeforeProof,
     stops.StopsForACause,
+    stops.StoppedAgainForItsOwn,
     freed.FreedPodsAreDead,
     starts.NoOldPods,
     starts.OffBrokenNodes,

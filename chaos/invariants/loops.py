@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from chaos.apiserver.kinds import Object
 from chaos.invariants.base import Check
 from chaos.invariants.facts import Facts
 from chaos.invariants.write import Write
@@ -40,6 +41,18 @@ class GivenUpAtTheLimit(Check):
         is_of_program = not causes[-1].get("node") and causes[-1].get("error") not in _NOT_OF_THE_PROGRAM
         if is_of_program and failures <= limit:
             yield f"given up after {failures} failures of the program, the limit is {limit} restarts"
+        yield from self._of_nodes(causes, limit)
+
+    def _of_nodes(self, causes: list[Object], limit: int) -> Iterator[str]:
+        """Each broken node is a cause of its own."""
+        last = [cause for cause in causes if cause["attempt"] == causes[-1]["attempt"]]
+        nodes = {cause.get("node", "") if cause.get("blame") == "node" else "" for cause in last}
+        broke = {node: len(self.facts.truth.faults.get(node, [])) for node in sorted(nodes)}
+        if all(broke.values()) and sum(broke.values()) <= limit:
+            yield (
+                f"given up for {', '.join(broke)}, which broke {sum(broke.values())} time(s); the limit is "
+                f"{limit} restarts for each node"
+            )
 
 
 class CrashLoopsEnd(Check):

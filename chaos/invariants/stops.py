@@ -19,7 +19,7 @@ from chaos.simulated.reading import released_at
 from chaos.simulated.truth import HardwareFault, Life
 from recover.policy.settings import Budgets, Timing
 
-__all__ = ["StopsForACause"]
+__all__ = ["StoppedAgainForItsOwn", "StopsForACause"]
 
 _LOSS_SEEN = timedelta(seconds=180)
 """How old the controller's view of a lost rank may be, and how long its decision may take to be written."""
@@ -74,6 +74,31 @@ class StopsForACause(Check):
                 may_stop = fault.harm in (Harm.FATAL, Harm.DEGRADED) and fault.told_at >= truth.acting_since
                 if may_stop and not _is_answered(fault, node, now):
                     yield name, fault, since
+
+
+class StoppedAgainForItsOwn(Check):
+    """A gang that a recovery has started, and of which all ranks run, is not stopped once more for a node on
+    which none of them runs.
+
+    Harm if missed: a gang that has just left a broken node is stopped since that node is broken.
+    """
+
+    def violations(self, write: Write) -> Iterator[str]:
+        if not write.stops_gang:
+            return
+        job, uid = write.body, write.body["metadata"]["uid"]
+        life, started_at = self.facts.truth.lives.get(uid), self.facts.truth.resumed_at.get(uid)
+        if life is None or started_at is None or len(life.running) < life.gang.job.ranks:
+            return
+        if life.lost_at is not None and life.lost_at > started_at:
+            return
+        status = self.facts.recovery_of(job)["status"]
+        attempt, used = status.get("attempt", 1), {node for node, _ in life.running.values()}
+        causes = [cause for cause in status.get("causes", []) if cause["attempt"] == attempt > 1]
+        elsewhere = [cause["node"] for cause in causes if cause.get("blame") == "node"]
+        if causes and len(elsewhere) == len(causes) and not used & set(elsewhere):
+            nodes = ", ".join(sorted(set(elsewhere)))
+            yield f"{job['metadata']['name']} was stopped again for {nodes}, where none of its ranks runs"
 
 
 def _brakes(incident: Object, limits: Budgets, now: datetime) -> bool:

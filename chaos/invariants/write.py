@@ -11,7 +11,7 @@ from chaos.apiserver.kinds import Object
 from chaos.apiserver.store import Audit
 from chaos.simulated.reading import GANGS, is_closed, is_suspended, made_by_set, not_ours
 from detectors.wire.resource import Resource
-from recover.k8s.kinds import NODES
+from recover.k8s.kinds import NODES, RECOVERIES
 
 __all__ = ["Write"]
 
@@ -63,6 +63,10 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
         if not self.by_controller or self.resource != NODES or self.old is None or self.new is None:
             return False
         return is_closed(self.new) and not is_closed(self.old)
+
+    @property
+    def begins_recovery(self) -> bool:
+        return self.by_controller and self.resource == RECOVERIES and self.old is None
 
     @property
     def of_job(self) -> bool:

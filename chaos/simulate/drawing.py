@@ -13,13 +13,14 @@ from chaos.simulate.acts.faults import Join, KernelLine, LineOfRank, MassFault
 from chaos.simulate.acts.network import NamespaceEnd
 from chaos.simulate.acts.people import Promotion, SpareChange
 from chaos.simulate.script import Script, play_script
+from chaos.simulate.situations import situated
 from chaos.simulate.world import Simulation
 from chaos.simulated.jobs import OTHER_NAMESPACE, Job, Kind, Storage
 from chaos.simulated.setup import Setup
 from recover.model.modes import Mode
 from recover.policy.settings import Budgets, Repairs, Settings, Timing
 
-__all__ = ["TIMING", "drawn_job", "repair_script_of", "run_seed", "script_of"]
+__all__ = ["TIMING", "drawn_job", "is_situated", "repair_script_of", "run_seed", "script_of"]
 
 TIMING = Timing(
     fence_wait_s=120.0, resume_deadline_s=120.0, verify_deadline_s=240.0, checkpoint_grace_s=120.0
@@ -37,6 +38,8 @@ _REPAIRS = Repairs(
     reboot_deadline_s=400.0,
     validate_deadline_s=300.0,
 )
+_SITUATED = 0.4
+"""Share of scripts that begin with a situation."""
 _LEADS_S = (-7200.0, -600.0, -90.0, -5.0, -0.4, -0.02, 0.02, 0.4, 5.0, 30.0, 90.0, 600.0, 7200.0)
 
 
@@ -47,7 +50,13 @@ def script_of(seed: int) -> Script:
     alike = _alike(tuple(jobs), draw)
     acts = _drawn_acts(ALL, Scene(setup, alike), draw, draw.randint(2, 12))
     spares = tuple(setup.names[-draw.randint(1, 2) :]) if draw.random() < 0.3 and setup.nodes > 6 else ()
-    return Script(setup, alike, acts, spares)
+    script = Script(setup, alike, acts, spares)
+    of_situation = random.Random(f"{seed} situation")  # the other scripts stay as they are
+    return situated(script, of_situation) if is_situated(of_situation) else script
+
+
+def is_situated(draw: random.Random) -> bool:
+    return draw.random() < _SITUATED
 
 
 def run_seed(seed: int, draw: Callable[[int], Script] = script_of) -> Simulation:

@@ -27,10 +27,11 @@ from chaos.simulated.crashing import CrashPoints
 from chaos.simulated.jobs import NAMESPACE, OTHER_NAMESPACE, OWNERS_ISSUE, Gang, Job, Kind, Scan, manifest
 from chaos.simulated.machines import Machines
 from chaos.simulated.people import PERSON, Person
-from chaos.simulated.reading import REPAIR_OF, is_closed
+from chaos.simulated.reading import REPAIR_OF, is_closed, is_suspended
 from chaos.simulated.repairs import VISITOR, StepPod, Visitor
 from chaos.simulated.setup import Setup
 from chaos.simulated.truth import Truth
+from detectors.client.kubeapi import ApiError
 from detectors.rules.facts import PodRef
 from detectors.wire.resource import Resource
 from recover.api import Incident, Phase, Recovery, crds
@@ -177,6 +178,13 @@ class Simulation(Machines):
 
     def resource(self, job: str = "llm") -> Resource:
         return _RESOURCES[self.gangs[job].job.kind]
+
+    def is_suspended(self, job: str = "llm") -> bool:
+        about = self.gangs[job].job
+        try:
+            return is_suspended(self.cluster.store.read(self.resource(job), about.name, about.namespace).body)
+        except ApiError:
+            return False
 
     def cordoned(self) -> list[str]:
         nodes = self.cluster.store.objects(NODES)

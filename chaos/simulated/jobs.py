@@ -22,6 +22,7 @@ from recover.cli import checkpoints_command
 from recover.recovery.scan_spec import MESSAGE_FILE, VOLUME
 
 __all__ = [
+    "DEVICES_ISSUE",
     "NAMESPACE",
     "OTHER_NAMESPACE",
     "OWNERS_ISSUE",
@@ -37,6 +38,8 @@ NAMESPACE = "ml"
 OTHER_NAMESPACE = "lab"
 OWNERS_ISSUE = "CUDA error: device kernel image is invalid"
 """A known issue that only the job's owner can mend."""
+DEVICES_ISSUE = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+"""A device has failed under the program."""
 _ENDLESS_STEPS = 10**9
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,11 +24,16 @@ class CatalogError(Exception):
 
 def packaged_rows(name: str, table: str, row: type[T]) -> list[T]:
     """All rows of a file of this package, or at a path. Raises `BadValueError` at the first bad one."""
-    text = resources.files("detectors.catalog").joinpath(name).read_text(encoding="utf-8")
-    rows, bad = rows_of(tomllib.loads(text), table, row, file=name)
+    rows, bad = rows_of(_packaged_tables(name), table, row, file=name)
     if bad:
         raise bad[0]
     return rows
+
+
+@cache
+def _packaged_tables(name: str) -> dict[str, Any]:
+    """Parsed once for each process: a simulation starts hundreds of agents."""
+    return tomllib.loads(resources.files("detectors.catalog").joinpath(name).read_text(encoding="utf-8"))
 
 
 def extra_tables(path: Path) -> dict[str, Any]:

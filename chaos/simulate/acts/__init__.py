@@ -6,12 +6,12 @@ parameters, so that a script can be written down, played again, and made smaller
 
 from __future__ import annotations
 
-from chaos.simulate.acts import faults, network, people, repairs
+from chaos.simulate.acts import faults, network, people, repairs, series
 from chaos.simulate.acts.base import Act, Scene
 
 __all__ = ["ALL", "IN_REPAIR", "Act", "AnyAct", "Scene"]
 
-AnyAct = faults.AnyFault | network.AnyTrouble | people.AnyDeed | repairs.AnyRepairTrouble
+AnyAct = faults.AnyFault | series.AnySeries | network.AnyTrouble | people.AnyDeed | repairs.AnyRepairTrouble
 """The acts that a written script may hold."""
 
 ALL: tuple[tuple[float, type[AnyAct]], ...] = (
@@ -56,7 +56,7 @@ ALL: tuple[tuple[float, type[AnyAct]], ...] = (
     (0.3, people.SpareChange),
     (4, people.Promotion),
 )
-"""Weight and act."""
+"""Weight and act. The acts that only situations.py draws are missing here."""
 
 _OUTSIDE_REPAIR = (people.Disagreement, people.SpareChange, people.Promotion)
 IN_REPAIR: tuple[tuple[float, type[AnyAct]], ...] = (

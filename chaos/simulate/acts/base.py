@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from typing import Self
@@ -12,7 +13,9 @@ from chaos.simulate.world import Simulation
 from chaos.simulated.jobs import Job
 from chaos.simulated.setup import Setup
 
-__all__ = ["Act", "OfJob", "OfNode", "OfRank", "Scene", "node_of_rank", "seconds"]
+__all__ = ["Act", "OfJob", "OfNode", "OfRank", "Scene", "all_run", "node_of_rank", "seconds"]
+
+_STARTS_WITHIN_S = 300
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -83,6 +86,16 @@ def node_of_rank(sim: Simulation, job: str, rank: int) -> str:
     """The node of that rank; empty if it has none."""
     pods = sim.pods(job)
     return str(pods[rank]["spec"].get("nodeName", "")) if rank < len(pods) else ""
+
+
+async def all_run(sim: Simulation, job: str) -> bool:
+    """Waits until all ranks run; False where they do not in time."""
+    ranks = sim.gangs[job].job.ranks
+    for _ in range(_STARTS_WITHIN_S):
+        if sim.ranks_running(job) == ranks:
+            return True
+        await asyncio.sleep(1.0)
+    return False
 
 
 def seconds(draw: random.Random, low: float, high: float) -> float:

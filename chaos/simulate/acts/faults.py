@@ -7,7 +7,7 @@ import random
 from typing import Self
 
 from chaos.cluster.containers import Exit
-from chaos.simulate.acts.base import Act, OfNode, OfRank, Scene, node_of_rank, seconds
+from chaos.simulate.acts.base import Act, OfNode, OfRank, Scene, all_run, node_of_rank, seconds
 from chaos.simulate.world import Simulation
 from chaos.simulated.jobs import OWNERS_ISSUE
 from chaos.simulated.lines import BY_NAME, FATAL, WEAK
@@ -52,7 +52,6 @@ LAST_WORDS = (
 owner can mend."""
 _BEFORE_A_STEP_S = 5.0
 """All ranks run, and none has made a step yet."""
-_STARTS_WITHIN_S = 300
 
 
 class KernelLine(Act, frozen=True):
@@ -176,21 +175,11 @@ class CrashesInARow(Act, frozen=True):
 
     async def play(self, sim: Simulation) -> None:
         for end in self.ends:
-            if not await _all_run(sim, self.job):
+            if not await all_run(sim, self.job):
                 return
             await asyncio.sleep(_BEFORE_A_STEP_S)
             sim.crash_rank(self.rank, _ENDS[end], self.job, says=self.says)
             await asyncio.sleep(_BEFORE_A_STEP_S)
-
-
-async def _all_run(sim: Simulation, job: str) -> bool:
-    """Waits until all ranks run; False where they do not in time."""
-    ranks = sim.gangs[job].job.ranks
-    for _ in range(_STARTS_WITHIN_S):
-        if sim.ranks_running(job) == ranks:
-            return True
-        await asyncio.sleep(1.0)
-    return False
 
 
 class RankHang(OfRank, frozen=True):

@@ -21,6 +21,7 @@ __all__ = [
     "AnyTrouble",
     "ControllerDeath",
     "DroppedWatches",
+    "JobWebhook",
     "LostReplies",
     "NamespaceEnd",
     "NodeWebhook",
@@ -165,6 +166,33 @@ class NodeWebhook(Act, frozen=True):
         sim.kernel(node, BY_NAME[self.line])
 
 
+class JobWebhook(Act, frozen=True):
+    """An admission webhook denies the controller's patches of one job for a while."""
+
+    job: str
+    status: int
+    for_s: float
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.job(draw), draw.choice([403, 500]), seconds(draw, 20, 200))
+
+    async def play(self, sim: Simulation) -> None:
+        job, resource = sim.gangs[self.job].job, sim.resource(self.job)
+        refusal = StandingRefusal(
+            why="admission webhook denied the patch of a job",
+            verb="patch",
+            resource=resource,
+            name=job.name,
+            namespace=job.namespace,
+            status=self.status,
+        )
+        _stands(sim, refusal)
+        await asyncio.sleep(self.for_s)
+        if refusal in sim.client.disturbance.standing:
+            sim.client.disturbance.standing.remove(refusal)
+
+
 class RecoveryQuota(OfRank, frozen=True):
     """A quota lets no further Recovery of one job be created, until the faults end; and a rank of it
     crashes."""
@@ -211,6 +239,7 @@ AnyTrouble = (
     | AgentsCutOff
     | Partition
     | NodeWebhook
+    | JobWebhook
     | RecoveryQuota
     | NamespaceEnd
 )

@@ -24,9 +24,14 @@ __all__ = [
     "NodeRemoval",
     "Promotion",
     "SpareChange",
+    "StartAgain",
     "Suspension",
     "Uncordon",
 ]
+
+
+_LOOK_S = 0.2
+_STOPS_WITHIN_LOOKS = 1000
 
 
 class Uncordon(Act, frozen=True):
@@ -131,6 +136,28 @@ class Disagreement(Act, frozen=True):
         await sim.person.suspend(self.job, False)
 
 
+class StartAgain(Act, frozen=True):
+    """A person starts a job again as soon as the controller has stopped it."""
+
+    job: str
+    after_s: float
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, scene.job(draw), seconds(draw, 0, 3))
+
+    async def play(self, sim: Simulation) -> None:
+        for _ in range(_STOPS_WITHIN_LOOKS):
+            if sim.is_suspended(self.job):
+                break
+            await asyncio.sleep(_LOOK_S)
+        else:
+            return
+        await asyncio.sleep(self.after_s)
+        sim.truth.decided_by_people.add(self.job)
+        await sim.person.suspend(self.job, False)
+
+
 class Fencing(Act, frozen=True):
     """A person puts the out-of-service taint on every dead node."""
 
@@ -190,4 +217,5 @@ AnyDeed = (
     | Fencing
     | NodeRemoval
     | SpareChange
+    | StartAgain
 )

@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 from rich.console import Console
 
 from chaos.cli import commands
-from chaos.simulate.acts import ALL, IN_REPAIR
+from chaos.simulate.acts import AnyAct
 from chaos.simulate.acts.faults import KernelLine, NodeDeath, RankCrash, RankHang
 from chaos.simulate.command import seeds_of, simulate_file
-from chaos.simulate.drawing import repair_script_of, script_of
+from chaos.simulate.drawing import is_situated, repair_script_of, script_of
 from chaos.simulate.many import play_seeds, sum_up
 from chaos.simulate.script import Script, play_script
 from chaos.simulate.shrinking import failure_of, shrink
+from chaos.simulate.situations import ALL as ALL_SITUATIONS
 from chaos.simulated.jobs import Job, Kind
 from chaos.simulated.setup import Setup
 from detectors.service.settings import SettingsError
@@ -38,9 +41,20 @@ def test_a_script_that_was_written_down_is_the_same_script() -> None:
 def test_the_seeds_meet_every_kind_of_fault_and_of_job() -> None:
     scripts = [script_of(seed) for seed in SEEDS] + [repair_script_of(seed) for seed in range(100)]
     acts: Counter[str] = sum((script.kinds for script in scripts), Counter())
-    assert {act.__name__ for _, act in (*ALL, *IN_REPAIR)} == set(acts)
+    assert {act.__name__ for act in get_args(AnyAct)} == set(acts)
     assert {job.kind for script in scripts for job in script.jobs} == set(Kind)
     assert {2, 64} <= {job.ranks for script in scripts for job in script.jobs}
+
+
+def test_two_scripts_of_five_begin_with_a_situation_and_each_names_nodes_that_are_there() -> None:
+    plains, draw = [script_of(seed) for seed in range(20)], random.Random(1)
+    assert 350 < sum(is_situated(random.Random(f"{seed} situation")) for seed in range(1000)) < 450
+    for _, situation in ALL_SITUATIONS:
+        for plain in plains:
+            script = situation(plain, draw)
+            assert script.acts
+            named = {getattr(act, "node", "n1") for act in script.acts}
+            assert named <= set(script.setup.names)
 
 
 def test_the_seeds_meet_every_oddity_of_a_cluster() -> None:

@@ -56,3 +56,25 @@ def test_a_newer_checkpoint_that_loads_is_not_passed_over_after_one_attempt() ->
     assert found_of(partial(act, tried=2)).rules == [NewestCheckpointThatLoads]
     assert found_of(partial(act, tried=2, damaged=True)).rules == []
     assert found_of(partial(act, tried=4)).rules == []
+
+
+@pytest.mark.parametrize(
+    ("starts", "damaged", "is_caught"), [(3, True, True), (2, True, False), (3, False, False)]
+)
+def test_a_checkpoint_that_does_not_load_is_not_chosen_again_and_again(
+    starts: int, damaged: bool, is_caught: bool
+) -> None:
+    async def act(sim: Simulation) -> None:
+        await sim.passes(100)
+        sim.crash_rank(1, Exit(1))
+        checkpoints = sim.gangs["llm"].training.checkpoints
+        checkpoints.complete = {10: True, 20: True}
+        checkpoints.damaged = {20} if damaged else set()
+        await stopped(sim)
+        checkpoints.tried[20] = starts * 2
+        await sim.passes(60)
+        await started(
+            sim, checkpoint={"attempt": 1, "verified": True, "step": 20, "path": "/checkpoints/step-20"}
+        )
+
+    assert found_of(act).rules == [NewestCheckpointThatLoads] * is_caught

@@ -8,6 +8,7 @@ from chaos.cluster.containers import Exit
 from chaos.invariants.base import Check
 from chaos.invariants.loops import CrashLoopsEnd, GivenUpAtTheLimit
 from chaos.simulate.world import Simulation
+from chaos.simulated import lines
 from chaos.simulated.jobs import Gang, Job
 from chaos.simulated.truth import Life
 from tests.chaos.invariants.misdeeds import (
@@ -66,3 +67,17 @@ def test_a_program_that_cannot_start_is_given_up_and_one_that_made_a_step_has_al
     assert said[:6] == [[]] * 6
     assert ["6" in violation for violation in said[6]] == [True]
     assert again == []
+
+
+@pytest.mark.parametrize(("broke", "is_caught"), [(1, True), (3, True), (4, False), (0, False)])
+def test_a_gang_that_is_given_up_for_a_node_that_seldom_broke_is_caught(broke: int, is_caught: bool) -> None:
+    async def act(sim: Simulation) -> None:
+        for _ in range(broke):
+            sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await stopped(sim)
+        cause = {"incident": "i", "fault": "device-lost", "at": "2026-11-21T09:00:00Z", "blame": "node"}
+        causes = [{**cause, "attempt": 1, "node": "n1"}, {**cause, "attempt": 2, "node": "n2"}]
+        end = {"phase": "Escalated", "reason": "CrashLoop", "message": "a test", "causes": causes}
+        await on_recovery(sim, end)
+
+    assert (GivenUpAtTheLimit in found_of(act).rules) == is_caught

@@ -9,14 +9,18 @@ import pytest
 
 from chaos.cluster.containers import Exit
 from chaos.invariants.base import Check
-from chaos.invariants.stops import StopsForACause
+from chaos.invariants.stops import StoppedAgainForItsOwn, StopsForACause
 from chaos.simulate.world import Simulation
 from chaos.simulated import lines
 from chaos.simulated.setup import Setup
 from recover.k8s.kinds import PYTORCHJOBS
 from tests.chaos.invariants.misdeeds import (
+    act_of,
+    found_after_recovery,
     found_of,
     incident,
+    on_job,
+    on_recovery,
     stopped,
 )
 
@@ -132,3 +136,20 @@ def test_the_stop_of_a_gang_that_trains_while_a_brake_is_in_force_is_caught(
         await stopped(sim)
 
     assert found_of(act).rules == rules
+
+
+@pytest.mark.parametrize(
+    ("node", "attempt", "is_caught"), [("n2", 2, True), ("n1", 2, False), ("n2", 1, False)]
+)
+def test_a_gang_that_is_stopped_again_for_a_node_that_it_does_not_use_is_caught(
+    node: str, attempt: int, is_caught: bool
+) -> None:
+    async def act(sim: Simulation) -> None:
+        cause = {"incident": "i", "fault": "device-lost", "attempt": attempt, "at": "2026-11-21T09:00:00Z"}
+        cause |= {"node": node, "blame": "node"}
+        name = sim.recovery().metadata.name
+        await on_recovery(sim, {"phase": "Stopping", "attempt": attempt, "causes": [cause]})
+        await on_job(sim, act_of(name, attempt, "stopped"))
+
+    found = found_after_recovery(act)
+    assert (StoppedAgainForItsOwn in found.rules) == is_caught
