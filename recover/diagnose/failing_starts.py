@@ -53,10 +53,12 @@ class FailingStarts(msgspec.Struct, frozen=True):
     reason: str
     pods: tuple[Pod, ...]
     """Oldest first."""
+    also: tuple[str, ...] = ()
+    """Nodes that have shown it a short while ago and show it no more: their pods may have moved."""
 
     @property
     def nodes(self) -> list[str]:
-        return sorted({pod.node for pod in self.pods})
+        return sorted({*self.also, *(pod.node for pod in self.pods)})
 
     @property
     def node(self) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
+import msgspec
+
 from detectors.wire.contract import Fault, Origin
 from detectors.wire.fitting import fitted, limit, refitted
 from recover.api import Evidence, Incident, IncidentPhase, IncidentSpec, IncidentStatus, Suspect
@@ -32,8 +34,10 @@ _NAMED_MAX = 8
 
 
 def start_incidents(world: World, found: Iterable[FailingStarts], now: datetime) -> Iterator[Action]:
-    for one in found:
-        before = [incident for incident in _open(world) if _reason(incident) == one.reason]
+    for here in found:
+        before = [incident for incident in _open(world) if _reason(incident) == here.reason]
+        # Jobs that fail wherever they are placed would make one node after the other suspect.
+        one = msgspec.structs.replace(here, also=tuple(filter(None, map(_suspect, before))))
         if one.node and any(not _suspect(incident) for incident in before):
             continue  # the last node that is left of a fault of the fleet
         mine = next((i for i in before if _suspect(i) == one.node), None)

@@ -200,6 +200,24 @@ def test_a_fault_of_the_fleet_is_told_once_and_takes_the_suspicion_back() -> Non
     assert len(world.incidents) == 2
 
 
+def test_jobs_that_fail_on_one_node_after_the_other_make_none_suspect() -> None:
+    """They are placed elsewhere, since the first node is suspect, and fail there again."""
+    world = recovering(failing(cluster(8), ADMISSION, ONE, ago_s=10))
+    assert list(suspected(world.world(), world.now, WINDOW_S)) == ["n1"]
+
+    for node in ("n2", "n3"):
+        world.later(600)
+        world.pods = {}
+        failing(world, ADMISSION, [("a", node), ("b", node)], ago_s=10)
+        recovering(world)
+        assert not suspected(world.world(), world.now, WINDOW_S)
+
+    assert sorted(one.status.phase for one in world.incidents.values()) == [
+        IncidentPhase.CLOSED,
+        IncidentPhase.OPEN,
+    ]
+
+
 def test_a_pod_that_waits_is_looked_at_again_in_time() -> None:
     world = failing(cluster(8), CREATING, ONE, ago_s=1100)
 
