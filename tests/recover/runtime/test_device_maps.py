@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,8 +11,11 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from detectors.client.kubeapi import WatchEvent
-from recover.k8s.kinds import CONFIGMAPS, NODES
+from chaos.apiserver.client import Client
+from chaos.apiserver.store import MemoryCluster
+from detectors.client.kubeapi import ApiError, WatchEvent
+from detectors.wire.resource import Resource
+from recover.k8s.kinds import CONFIGMAPS, NAMESPACES, NODES
 from recover.kube.cluster import ListPage
 from recover.kube.reflector import Reflector
 from recover.model.modes import Mode, Modes, begun
@@ -211,3 +215,49 @@ def test_iluvatars_list_of_free_devices_contradicts_a_kubelet_that_lags() -> Non
     seen.observer.device_maps.tables["kube-system"].absorb(raw)
 
     assert seen.signals("n1") == []
+
+
+class Refusing(Client):
+    """The account lacks the right to list ConfigMaps."""
+
+    async def list(self, resource: Resource, **of: Any) -> ListPage:
+        if resource == CONFIGMAPS:
+            raise ApiError(403, "Forbidden", "you may not list configmaps")
+        return await super().list(resource, **of)
+
+    def watch(self, resource: Resource, **of: Any) -> AsyncIterator[WatchEvent]:
+        if resource == CONFIGMAPS:
+            raise ApiError(403, "Forbidden", "you may not watch configmaps")
+        return super().watch(resource, **of)
+
+
+@pytest.mark.parametrize("client", [Client, Refusing])
+async def test_reports_come_by_watch_and_a_missing_right_holds_nothing_up(client: type[Client]) -> None:
+    store = MemoryCluster(lambda: NOW)
+    for namespace in ("mindx-dl", "ml"):
+        store.create(NAMESPACES, {"metadata": {"name": namespace}})
+    for name in ("n1", "n2", "n3"):
+        store.create(NODES, {"metadata": {"name": name}})
+    news = asyncio.Event()
+    settings = Settings(signals=Signals(reports=DeviceReports(ascend=True)))
+    observer = Observer(client(store, "controller"), settings, news.set, lambda: NOW)
+
+    def says(node: str, namespace: str, labels: dict[str, str]) -> None:
+        metadata = {"name": f"mindx-dl-deviceinfo-{node}", "namespace": namespace, "labels": labels}
+        store.create(CONFIGMAPS, {"metadata": metadata, "data": {"DeviceInfoCfg": BROKEN}})
+
+    says("n1", "kube-system", {"mx-consumer-cim": "true"})
+    says("n2", "kube-system", {})
+    says("n3", "ml", {"mx-consumer-cim": "true"})
+    watching = asyncio.create_task(observer.run())
+    try:
+        async with asyncio.timeout(20):
+            await observer.synced()
+            while client is Client and not observer.nodes.rows["n1"].signals:
+                news.clear()
+                await news.wait()
+        told = {name for name, node in observer.nodes.rows.items() if node.signals}
+        assert told == ({"n1"} if client is Client else set()), "by the plugin's label, in its namespace"
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
