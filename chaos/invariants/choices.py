@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from chaos.invariants.base import Check
+from chaos.invariants.facts import Facts
 from chaos.invariants.write import Write
+from chaos.simulated.jobs import Gang
 
 __all__ = ["NewestCheckpointThatLoads"]
 
 _ATTEMPTS_MIN = 2
 """One failed attempt does not prove that a checkpoint does not load, unless the loader says so."""
 
-_IN_VAIN = 3
-"""Starts from one checkpoint by which anybody knows that it does not load."""
-
 
 class NewestCheckpointThatLoads(Check):
-    """A gang does not start again and again from a checkpoint that does not load.
-    A complete newer checkpoint is passed over only once it was tried: again and again, or once where it
-    does not load. Where the controller has verified no checkpoint, the framework chooses.
+    """A complete newer checkpoint is passed over only once it was tried: again and again, or once where it
+    does not load. A checkpoint that does not load is not tried for ever. Where the controller has verified
+    no checkpoint, the framework chooses.
 
     Harm if missed: a gang that cannot load its checkpoint never trains again, or hours of training are lost.
     """
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts)
+        self._tried: dict[tuple[str, int], list[int]] = {}
+        """By the uid of a job and a step whose checkpoint does not load: how many ranks had begun there, at
+        each start."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if not write.starts_gang:
@@ -34,7 +40,7 @@ class NewestCheckpointThatLoads(Check):
         checkpoints, chosen = life.gang.training.checkpoints, choice["step"]
         if not checkpoints.complete.get(chosen):
             yield f"started from step {chosen}, whose checkpoint is not complete"
-        elif not checkpoints.loads(chosen) and checkpoints.tried[chosen] >= _IN_VAIN * life.gang.job.ranks:
+        elif self._in_vain(write.body["metadata"]["uid"], chosen, life.gang) >= _ATTEMPTS_MIN:
             yield f"started from step {chosen} again and again, whose checkpoint does not load"
         newer = [step for step, is_complete in checkpoints.complete.items() if is_complete and step > chosen]
         untried = [step for step in newer if not checkpoints.tried[step]]
@@ -44,3 +50,11 @@ class NewestCheckpointThatLoads(Check):
             yield f"started from step {chosen}, though that of step {max(untried)} is complete and untried"
         elif good:
             yield f"started from step {chosen}, though that of step {max(good)} loads and was tried only once"
+
+    def _in_vain(self, uid: str, step: int, gang: Gang) -> int:
+        """How many starts before this one were from that step in vain, each with all ranks."""
+        checkpoints, tried = gang.training.checkpoints, self._tried.setdefault((uid, step), [])
+        if checkpoints.loads(step) or checkpoints.tried[step] < (tried or [0])[-1]:
+            tried.clear()
+        tried.append(checkpoints.tried[step])
+        return sum(after - before >= gang.job.ranks for before, after in pairwise(tried))

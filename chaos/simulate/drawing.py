@@ -20,7 +20,7 @@ from chaos.simulated.setup import Setup
 from recover.model.modes import Mode
 from recover.policy.settings import Budgets, Repairs, Settings, Timing
 
-__all__ = ["TIMING", "drawn_job", "is_situated", "repair_script_of", "run_seed", "script_of"]
+__all__ = ["TIMING", "drawn_job", "repair_script_of", "run_seed", "script_of", "situation_of"]
 
 TIMING = Timing(
     fence_wait_s=120.0, resume_deadline_s=120.0, verify_deadline_s=240.0, checkpoint_grace_s=120.0
@@ -51,12 +51,15 @@ def script_of(seed: int) -> Script:
     acts = _drawn_acts(ALL, Scene(setup, alike), draw, draw.randint(2, 12))
     spares = tuple(setup.names[-draw.randint(1, 2) :]) if draw.random() < 0.3 and setup.nodes > 6 else ()
     script = Script(setup, alike, acts, spares)
-    of_situation = random.Random(f"{seed} situation")  # the other scripts stay as they are
-    return situated(script, of_situation) if is_situated(of_situation) else script
+    of_situation = situation_of(seed)
+    return situated(script, of_situation) if of_situation is not None else script
 
 
-def is_situated(draw: random.Random) -> bool:
-    return draw.random() < _SITUATED
+def situation_of(seed: int) -> random.Random | None:
+    """The source from which the seed's situation is drawn; None where the script begins with none. It is a
+    source beside the script's, so that the scripts without a situation stay as they are."""
+    draw = random.Random(f"{seed} situation")
+    return draw if draw.random() < _SITUATED else None
 
 
 def run_seed(seed: int, draw: Callable[[int], Script] = script_of) -> Simulation:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.simulate.drawing import situation_of
 from tests.mutants.model import Mutant, copied
 from tests.mutants.reach import Reach
 from tests.mutants.reached_tests import FILE
@@ -100,7 +101,7 @@ def _without_mutant(options: argparse.Namespace) -> _Reached | None:
 
 def _verdict(mutant: Mutant, reached: _Reached, options: argparse.Namespace) -> Verdict:
     began = time.monotonic()
-    scripts = reached.seeds[mutant.name]
+    scripts = sorted(reached.seeds[mutant.name], key=lambda seed: situation_of(seed) is None)
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree = copied(Path(folder), mutant)
         played = ["-m", "tests.mutants.seeds", ",".join(map(str, scripts))]

@@ -19,7 +19,7 @@ from chaos.cli import commands
 from chaos.simulate.acts import AnyAct
 from chaos.simulate.acts.faults import KernelLine, NodeDeath, RankCrash, RankHang
 from chaos.simulate.command import seeds_of, simulate_file
-from chaos.simulate.drawing import is_situated, repair_script_of, script_of
+from chaos.simulate.drawing import repair_script_of, script_of, situation_of
 from chaos.simulate.many import play_seeds, sum_up
 from chaos.simulate.script import Script, play_script
 from chaos.simulate.shrinking import failure_of, shrink
@@ -48,7 +48,7 @@ def test_the_seeds_meet_every_kind_of_fault_and_of_job() -> None:
 
 def test_two_scripts_of_five_begin_with_a_situation_and_each_names_nodes_that_are_there() -> None:
     plains, draw = [script_of(seed) for seed in range(20)], random.Random(1)
-    assert 350 < sum(is_situated(random.Random(f"{seed} situation")) for seed in range(1000)) < 450
+    assert 350 < sum(situation_of(seed) is not None for seed in range(1000)) < 450
     for _, situation in ALL_SITUATIONS:
         for plain in plains:
             script = situation(plain, draw)

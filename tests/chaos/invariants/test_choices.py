@@ -10,8 +10,13 @@ import pytest
 from chaos.cluster.containers import Exit
 from chaos.invariants.choices import NewestCheckpointThatLoads
 from chaos.simulate.world import Simulation
+from chaos.simulated.jobs import Gang, Job
+from chaos.simulated.truth import Life
 from tests.chaos.invariants.misdeeds import (
+    facts,
+    found_by,
     found_of,
+    start_of,
     started,
     stopped,
 )
@@ -59,22 +64,21 @@ def test_a_newer_checkpoint_that_loads_is_not_passed_over_after_one_attempt() ->
 
 
 @pytest.mark.parametrize(
-    ("starts", "damaged", "is_caught"), [(3, True, True), (2, True, False), (3, False, False)]
+    ("ranks", "damaged", "is_caught"), [((2, 2), True, True), ((2, 1), True, False), ((2, 2), False, False)]
 )
 def test_a_checkpoint_that_does_not_load_is_not_chosen_again_and_again(
-    starts: int, damaged: bool, is_caught: bool
+    ranks: tuple[int, ...], damaged: bool, is_caught: bool
 ) -> None:
-    async def act(sim: Simulation) -> None:
-        await sim.passes(100)
-        sim.crash_rank(1, Exit(1))
-        checkpoints = sim.gangs["llm"].training.checkpoints
-        checkpoints.complete = {10: True, 20: True}
-        checkpoints.damaged = {20} if damaged else set()
-        await stopped(sim)
-        checkpoints.tried[20] = starts * 2
-        await sim.passes(60)
-        await started(
-            sim, checkpoint={"attempt": 1, "verified": True, "step": 20, "path": "/checkpoints/step-20"}
-        )
+    laid, program = facts(), Gang(Job(ranks=2))
+    laid.truth.lives["uid"] = Life(program)
+    checkpoints = program.training.checkpoints
+    checkpoints.complete, checkpoints.damaged = {20: True}, {20} if damaged else set()
+    laid.recovery_of = lambda _: {"status": {"checkpoint": {"verified": True, "step": 20}}}  # type: ignore[method-assign]
+    check = NewestCheckpointThatLoads(laid)
 
-    assert found_of(act).rules == [NewestCheckpointThatLoads] * is_caught
+    assert found_by(check, start_of("uid")) == []
+    for begun in ranks:
+        checkpoints.tried[20] += begun
+        found = found_by(check, start_of("uid"))
+
+    assert ["20" in said for said in found] == [True] * is_caught
