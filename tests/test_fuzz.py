@@ -31,6 +31,7 @@ from detectors.catalog.tables import user_rows
 from detectors.folds.core import AgentCore
 from detectors.folds.gpu_states import BusGpus
 from detectors.rules import KernelRules, tables
+from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.rules.gpu_health import GpuHealth
 from detectors.service.settings import AgentSettings, SettingsError, load
@@ -72,7 +73,7 @@ STATUS_BYTES_MAX = 1 << 20
 NOW = datetime(2026, 11, 26, 1, 0, tzinfo=UTC)
 DEVICES = ("nvidia.com/gpu", "tencent.com/vcuda-core")
 POD = PodRef("ml", "llm-0", "11111111-2222-3333-4444-555555555555", "trainer", 0)
-KERNEL_RULES, GPU_HEALTH = KernelRules(), GpuHealth()
+KERNEL_RULES, GPU_HEALTH, PORT_ROWS = KernelRules(), GpuHealth(), fabric_rows()
 LOG_ERRORS, SIGNATURES = packaged_log_errors(), packaged_signatures()
 XID = b"NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=a, GPU has fallen off the bus."
 
@@ -96,6 +97,7 @@ def agent() -> AgentCore:
         boot_id="b",
         kernel_rules=KERNEL_RULES,
         gpu_health=GPU_HEALTH,
+        port_rows=PORT_ROWS,
         log_errors=LOG_ERRORS,
         recipes=SIGNATURES,
     )

@@ -7,38 +7,16 @@ address is a stranger's. tests/detectors/quiet/README.md says where each file co
 
 from __future__ import annotations
 
-import gzip
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from detectors.rules import RULES, KernelRules, families
-from detectors.rules.facts import Draft, HostFacts
-from detectors.sources.kmsg import heard, parse_record
+from detectors.rules import families
 from detectors.wire.contract import Family, Severity
+from tests.detectors.rules.quiet import FILES, QUIET, near, read, records, table
 
-QUIET = Path(__file__).parents[1] / "quiet"
-FILES = sorted(path for path in QUIET.iterdir() if path.name != "README.md")
-NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
-KERNEL_RULES = KernelRules()
-NOBODYS = HostFacts()
 RECORDS_MIN = 2_000
 RECORDS_OF_FAMILY_MIN = 20
-
-
-def records(path: Path) -> list[str]:
-    """One record is one line, as the kernel escapes it: a newline within a record stands as `\\x0a`."""
-    data = path.read_bytes()
-    text = gzip.decompress(data) if path.suffix == ".gz" else data
-    return text.decode().removesuffix("\n").split("\n")
-
-
-def read(text: str) -> Draft | None:
-    record = parse_record(b"4,7,1000,-;" + text.encode())
-    assert record is not None, text
-    line = heard(record, lambda usec: NOW)
-    return None if line is None else KERNEL_RULES.read(line, NOBODYS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -92,11 +70,17 @@ def test_the_corpus_is_large() -> None:
 
 @pytest.mark.parametrize("family", families())
 def test_each_family_has_healthy_lines_that_begin_as_its_own_do(family: Family) -> None:
-    heads = tuple(head for rule in RULES if rule.family is family for head in rule.heads)
+    different = {text for _, text in near(family)}
 
-    near = {text for path in FILES for text in records(path) if text.startswith(heads)}
+    assert len(different) >= RECORDS_OF_FAMILY_MIN
 
-    assert len(near) >= RECORDS_OF_FAMILY_MIN
+
+def test_the_table_shows_each_family_and_nothing_above_a_note() -> None:
+    *rows, last = list(table())[1:]
+
+    assert [row.split()[0] for row in rows] == list(families())
+    assert {row.split()[-1] for row in rows} == {"0"}
+    assert last.endswith(" 0 above a note")
 
 
 def test_the_readme_names_each_file_with_its_number_of_records() -> None:
