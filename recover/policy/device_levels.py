@@ -193,9 +193,8 @@ def _reason(
     return "; ".join(words)
 
 
-def dated(one: NodeSignal, seen: datetime) -> NodeSignal:
-    """Where nobody tells the time, a signal stands from when it was first `seen`, and is a suspicion at
-    most. A later time is that of a clock that runs ahead."""
-    if one.since is not None and one.since <= seen:
-        return one
-    return msgspec.structs.replace(one, since=seen)
+def dated(one: NodeSignal, seen: datetime, now: datetime) -> NodeSignal:
+    """Where nobody tells the time, a signal began when it was first `seen`, and is a suspicion at most. A
+    time that is still to come is that of a clock that runs ahead."""
+    is_told = one.since is not None and one.since <= now
+    return one if is_told else msgspec.structs.replace(one, since=seen)

@@ -2,14 +2,16 @@
 them into its Nodes; model/ascend.py and model/iluvatar.py decode, policy/device_levels.py says what a level
 means.
 
-Off unless a setting asks for it. Nothing waits for these ConfigMaps: a cluster without them, or a missing
-right, costs what they would have said and nothing else. A ConfigMap that cannot be read hides what was said
-of its node.
+Off unless a setting asks for it. At its start the controller waits ten seconds for them at most: a cluster
+without them, or a missing right, costs what they would have said and nothing else. A ConfigMap that cannot
+be read hides what was said of its node.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -29,6 +31,9 @@ from recover.runtime.bounds import MAP_BYTES_MAX, READ_BYTES_MAX
 from recover.runtime.table import Table
 
 __all__ = ["DeviceMaps", "bytes_max", "name_of", "places", "read"]
+
+IN_STEP_S_MAX = 10.0
+"""At the start."""
 
 log = structlog.get_logger(__name__)
 
@@ -103,6 +108,14 @@ class DeviceMaps:
                 Reflector(cluster, CONFIGMAPS, table, optional=True, namespace=namespace, labels=labels)
             )
 
+    async def synced(self) -> None:
+        """Until all are read, so that a restart takes no report for gone. Whoever lacks the right to read
+        them would wait for ever, and goes on."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(IN_STEP_S_MAX):
+                for reflector in self.reflectors:
+                    await reflector.synced.wait()
+
     @property
     def is_on(self) -> bool:
         return bool(self.tables)
@@ -118,11 +131,14 @@ class DeviceMaps:
             return node
         told = self._levels.read(node, self._of_node.get(node.name, {}).values())
         before = self._seen.pop(node.name, {})
-        seen = {one.place: before.get(one.place) or self._now() for one in told}
+        now = self._now()
+        seen = {one.place: before.get(one.place, now) for one in told}
         if seen:
             self._seen[node.name] = seen
         own = (one for one in node.signals if one.kind is not SignalKind.REPORT)
-        return msgspec.structs.replace(node, signals=(*own, *(dated(one, seen[one.place]) for one in told)))
+        return msgspec.structs.replace(
+            node, signals=(*own, *(dated(one, seen[one.place], now) for one in told))
+        )
 
     def forget(self, node: str) -> None:
         """Of a node that is gone."""

@@ -151,6 +151,7 @@ class Observer:
     async def synced(self) -> None:
         for reflector in self.reflectors:
             await reflector.synced.wait()
+        await self.device_maps.synced()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -48,7 +48,7 @@ def signals(
     said = [ascend.read(f"{name}{node.name}", one) for name, one in data.items()]
     said += [iluvatar.read(f"{name}{node.name}", one) for name, one in data.items()]
     found = LevelCatalogue(settings or DeviceReports(ascend=True)).read(node, [one for one in said if one])
-    return tuple(dated(one, seen) for one in found)
+    return tuple(dated(one, seen, NOW) for one in found)
 
 
 def chips(*faults: dict[str, Any], **lists: Any) -> dict[str, dict[str, str]]:
@@ -214,7 +214,7 @@ def test_what_is_reported_twice_counts_once_and_a_clock_that_runs_ahead_counts_f
 
     (found,) = LevelCatalogue(DeviceReports(ascend=True)).read(node, [once, once])
 
-    assert dated(found, NOW).since == NOW
+    assert dated(found, NOW, NOW + timedelta(minutes=1)).since == NOW
 
 
 def test_each_packaged_row_is_a_suspicion_at_most_names_its_source_and_can_be_acted_on_once_raised() -> None:
@@ -324,7 +324,7 @@ def test_the_quiet_life_of_a_healthy_node_makes_it_neither_suspect_nor_broken() 
             told = levels.read(node, [one for one in said if one is not None])
             now = begin + timedelta(seconds=second)
             seen = {one.place: seen.get(one.place, now) for one in told}
-            world.change_node("n1", signals=tuple(dated(one, seen[one.place]) for one in told))
+            world.change_node("n1", signals=tuple(dated(one, seen[one.place], now) for one in told))
             last = begin + timedelta(seconds=following - 0.001)
             assert not suspected(world.world(), last, WINDOW_S), (second, data)
             assert not proven(world.world(), last), (second, data)
