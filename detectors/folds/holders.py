@@ -103,6 +103,8 @@ class Holders:
     def __init__(self) -> None:
         self._held: dict[str, HeldDevices] = {}
         self._gone: dict[str, None] = {}
+        self._listed: frozenset[str] = frozenset()
+        """Those of the kubelet's last answer. A pod that has ended keeps its log folder, and no device."""
         self._mig_devices: Mapping[str, MigDevice] = {}
 
     @property
@@ -134,8 +136,9 @@ class Holders:
 
     def listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
         """The kubelet's answer. `there` are the uids of all pods that the node has a log folder of."""
-        for held in pods:
-            self._held[held.pod.uid] = held
+        listed = {held.pod.uid: held for held in pods}
+        self._listed = frozenset(listed)
+        self._held |= listed
         for uid in self._held:
             if uid in there:
                 self._gone.pop(uid, None)
@@ -158,10 +161,10 @@ class Holders:
         return found[0].pod if is_sole else None
 
     def shares(self, devices: tuple[Device, ...]) -> list[Share]:
-        """What the pods have that are there."""
+        """What the pods have, by the kubelet's last answer."""
         known = _Known(frozenset(one.uuid for one in devices), _by_minor(devices), self._mig_devices)
-        there = self.there
-        held = sorted((held for uid, held in self._held.items() if uid in there), key=_order)
+        listed = self._listed & self.there
+        held = sorted((self._held[uid] for uid in listed), key=_order)
         parts: list[tuple[DevicePod, str, int | None]] = []
         unplaced: list[Share] = []
         for one in held:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detectors.folds.holders import Claimed, Given, HeldDevices, Holders, MigDevice, uids
+from detectors.folds.holders import Claimed, Given, HeldDevices, Holders, MigDevice, Sharing, uids
 from detectors.wire.contract import DEVICE_PODS_MAX, INSTANCE_PODS_MAX, Device, DevicePod
 from detectors.wire.instance_pods import instances_of
 
@@ -55,6 +55,16 @@ def test_an_id_names_its_gpu_or_the_pod_may_hold_any(
     resource: str, ids: list[str], devices: set[str]
 ) -> None:
     assert placed(holders(held("a", *ids, resource=resource))).keys() == devices
+
+
+def test_a_pod_that_has_ended_shares_its_gpu_with_nobody() -> None:
+    found = holders(held("a", "GPU-1"))
+    found.listed([held("b", "GPU-1")], frozenset({"a", "b"}))  # the log of a is still there
+
+    (share,) = found.shares(GPUS)
+    assert (share.pod.uid, share.sharing) == ("b", Sharing.WHOLE)
+    assert found.sole(GPUS, "GPU-1", None) == share.pod
+    assert placed(found) == {"GPU-1": ["a", "b"]}, "it may have been harmed all the same"
 
 
 def test_a_network_card_beside_the_gpus_hides_nothing_and_a_second_kind_of_gpu_does() -> None:
