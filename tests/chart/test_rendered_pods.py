@@ -153,3 +153,16 @@ def test_the_agent_runs_on_tainted_nodes_and_sees_the_node_read_only(helm: Helm)
         "/var/lib/kubelet/pods",
         "/var/lib/systemd/pstore",
     }
+    (volumes,) = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "pod-volumes"]
+    assert volumes["mountPropagation"] == "HostToContainer", "volumes that are mounted later show, too"
+
+
+def test_what_the_agent_does_not_read_is_not_mounted(helm: Helm) -> None:
+    off = {"volumes": {"enabled": False}, "host": {"enabled": False}}
+    spec = of_kind(helm.render({"settings": {"agent": off}}), "DaemonSet")["spec"]["template"]["spec"]
+
+    paths = {volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume}
+    assert not paths & {"/sys/fs", "/var/lib/kubelet/pods", "/var/lib/systemd/pstore"}
+    assert {mount["name"] for mount in spec["containers"][0]["volumeMounts"]} == {
+        v["name"] for v in spec["volumes"]
+    }

@@ -268,7 +268,7 @@ _VERDICTS = of(
     ),
     (
         "what broke beneath a program is the program's",
-        "return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, True)",
+        "return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, stuck is None or stuck.nodes < 2)",
         "return Verdict(Fault.APPLICATION, Blame.APPLICATION, why, error)",
         "the application is blamed for a port that broke under it, and the restart goes back there",
     ),
