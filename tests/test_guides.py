@@ -7,12 +7,15 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
 
 from detectors.agent.wiring import core_of
+from detectors.commands.main import GROUP
 from detectors.rules.facts import KernelLine
 from detectors.service.settings import AgentSettings, Catalogue
 from detectors.wire.contract import Severity
@@ -155,3 +158,24 @@ def test_troubleshooting_names_every_reason_for_which_somebody_can_do_something(
     named = set(re.findall(r"`((?:[A-Z][a-z]+){2,}|Blind|Held|Unsupported)`", page)) - {"ReadWriteOnce"}
 
     assert named == {str(reason) for reason in set(Reason) - NOTHING_TO_DO}
+
+
+PAGES = [
+    *(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"),
+    *ROOT.glob("docs/**/*.md"),
+    ROOT / "charts/rekindle/templates/NOTES.txt",
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_target_and_module_that_a_page_tells_people_to_run_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text, re.DOTALL))
+
+    commands = set(re.findall(r"(?:`|^ *|-- |\w/)rekindle ([a-z][a-z-]*)(?=[ `\n])", code, re.MULTILINE))
+    targets = set(re.findall(r"(?:`|^)make ([a-z-]+)", code, re.MULTILINE))
+    modules = set(re.findall(r"python -m ((?:tests|tools|chaos)[\w.]*)", code))
+
+    assert commands - {point.name for point in entry_points(group=GROUP)} == set()
+    assert targets - set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)) == set()
+    assert [name for name in modules if find_spec(name) is None] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -86,11 +87,12 @@ def _silent(*_: object, **__: object) -> None:
 
 async def _keep(stage: Stage, console: Console) -> None:
     """Until Ctrl-C, which here is no interruption: the verdict stands."""
+    rekindle = _command()
     console.print(
         f"\nThe cluster stays up until Ctrl-C. In another terminal:\n"
         f"  export KUBECONFIG={stage.kubeconfig}\n"
-        f"  rekindle status\n"
-        f"  rekindle why {NAMESPACE}/{JOB}",
+        f"  {rekindle} status\n"
+        f"  {rekindle} why {NAMESPACE}/{JOB}",
         soft_wrap=True,
         highlight=False,
     )
@@ -100,3 +102,8 @@ async def _keep(stage: Stage, console: Console) -> None:
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()
+
+
+def _command() -> Path:
+    """With its folder: the other terminal may be elsewhere, and without our environment."""
+    return Path(sys.argv[0]).absolute()
