@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
-import msgspec
 import typer
 
 from detectors import __version__
@@ -22,17 +21,17 @@ from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
 from detectors.text.printing import printable
 from detectors.text.strict import BadValueError
-from recover.cli.options import CaFile, Context, Format, Kubeconfig, Server, TokenFile
+from recover.cli.options import CaFile, Context, Format, Json, Kubeconfig, Server, TokenFile
 from recover.cli.options import run as run_command
-from recover.cli.output import Output, print_data
-from recover.cli.status_command import print_story
+from recover.cli.output import Output, print_answer
+from recover.cli.telling import print_story
 from recover.doctor.case import Case
 from recover.doctor.installation import inspect as installation
 from recover.doctor.installation import told as installation_report
 from recover.doctor.installation.installed import Installation
 from recover.doctor.look import look
 from recover.doctor.manifest import cases
-from recover.doctor.report import Report, examined, story
+from recover.doctor.report import JobsAnswer, examined, story
 from recover.kube.auth import load_credentials
 from recover.kube.rest import RestCluster
 from recover.policy.commands import why
@@ -55,14 +54,6 @@ docs/install.md says more."""
 def run(args: list[str]) -> int:
     """The command's exit status."""
     return run_command(_doctor, args, "doctor", "rekindle doctor, or rekindle doctor team/llm")
-
-
-class _Jobs(msgspec.Struct, frozen=True):
-    jobs: tuple[Report, ...]
-
-
-class _Installed(msgspec.Struct, frozen=True):
-    installation: installation_report.InstallationReport
 
 
 def _doctor(
@@ -89,6 +80,7 @@ def _doctor(
         ),
     ] = "",
     output: Format = Output.TABLE,
+    json: Json = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     server: Server = "",
@@ -98,6 +90,7 @@ def _doctor(
     """Tell what will not work, before it is needed, with the fix of each: of Rekindle as it is installed, of
     a JOB when it fails, or of a manifest (-f), of which only what needs no cluster is checked. Nothing is
     changed. What you may not read is named, and the rest is checked."""
+    output = Output.JSON if json else output
     if job and file:
         raise _failed("expected JOB or -f FILE, not both", Exit.UNUSABLE)
     try:
@@ -129,10 +122,10 @@ async def _installation(credentials: Awaitable[Credentials], namespace: str) -> 
 
 def _tell_installation(seen: Installation, output: Output) -> None:
     report = installation_report.examined(seen)
-    if output is Output.TABLE:
-        print_story(installation_report.story(report))
+    if output.for_people:
+        print_story(installation_report.story(report, seen.now, wide=output is Output.WIDE))
     else:
-        print_data(_Installed(report), output)
+        print_answer(installation_report.InstallationAnswer(installation=report), output)
     if report.fails:
         raise typer.Exit(Exit.BAD)
 
@@ -149,13 +142,13 @@ def _tell_jobs(found: Sequence[Case], notes: Sequence[str], file: str, output: O
         _tell(note)
     if not found:
         raise _failed(f"{name_of(file)}: no job in it that Rekindle restarts", Exit.NO_ANSWER)
-    reports = tuple(examined(case) for case in found)
-    if output is not Output.TABLE:
-        print_data(_Jobs(reports), output)
+    reports = [examined(case) for case in found]
+    if not output.for_people:
+        print_answer(JobsAnswer(jobs=reports), output)
     else:
         for number, (case, report) in enumerate(zip(found, reports, strict=True)):
             print("\n" * (number > 0), end="")
-            print_story(story(report, _commands(case, file)))
+            print_story(story(report, _commands(case, file), wide=output is Output.WIDE))
     if any(report.fails for report in reports):
         raise typer.Exit(Exit.BAD)
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from detectors.commands.exit_status import closing
-from recover.cli.output import OUTPUT_HELP, Output
+from recover.cli.output import JSON_HELP, OUTPUT_HELP, Output
 from recover.kube.arguments import HELP
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "CaFile",
     "Context",
     "Format",
+    "Json",
     "Kubeconfig",
     "Namespace",
     "Server",
@@ -36,6 +37,7 @@ Namespace = Annotated[
 Format = Annotated[
     Output, typer.Option("--output", "-o", metavar="FORM", help=OUTPUT_HELP, show_default=False)
 ]
+Json = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 Kubeconfig = Annotated[str, typer.Option(metavar="FILE", help=HELP["kubeconfig"])]
 Context = Annotated[str, typer.Option(metavar="NAME", help=HELP["context"])]
 Server = Annotated[str, typer.Option(metavar="URL", help=HELP["server"])]

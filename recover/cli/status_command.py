@@ -9,18 +9,26 @@ from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import KubeApi
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
-from detectors.text.printing import one_line, printable
-from recover.cli.options import CaFile, Context, Format, Kubeconfig, Namespace, Server, TokenFile, run
-from recover.cli.output import Output, print_data
-from recover.cli.plain_console import cell, plain_console
+from detectors.text.printing import one_line
+from recover.cli.options import (
+    CaFile,
+    Context,
+    Format,
+    Json,
+    Kubeconfig,
+    Namespace,
+    Server,
+    TokenFile,
+    run,
+)
+from recover.cli.output import Output, print_answer
+from recover.cli.plain_console import plain_console
+from recover.cli.telling import STYLES, print_commands, print_line, print_story, print_table
 from recover.kube.auth import load_credentials
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
@@ -30,24 +38,13 @@ from recover.snapshot.find import NotFound, find, namespace_of
 from recover.snapshot.read import CannotTell, Snapshot, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
-from recover.stories.overview import Overview, Table, overview
-from recover.stories.why_job import why_job
-from recover.stories.why_node import why_node
-from recover.stories.words import Command, Line, Story, Tone
+from recover.stories.overview import Overview, overview
+from recover.stories.why_job import job_answer, why_job
+from recover.stories.why_node import node_answer, why_node
 
-__all__ = ["print_story", "status", "why"]
+__all__ = ["status", "why"]
 
 T = TypeVar("T")
-
-_ROWS_MAX = 50
-
-_STYLES = {
-    Tone.PLAIN: "",
-    Tone.GOOD: "green",
-    Tone.BAD: "red",
-    Tone.WAITING: "yellow",
-    Tone.DETAIL: "dim",
-}
 
 
 def status(args: list[str]) -> int:
@@ -63,6 +60,7 @@ def why(args: list[str]) -> int:
 def _status(
     namespace: Namespace = "",
     output: Format = Output.TABLE,
+    json: Json = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     server: Server = "",
@@ -70,6 +68,7 @@ def _status(
     ca_file: CaFile = "",
 ) -> None:
     """Show what is wrong, what is being done, what was refused, and where Rekindle is blind."""
+    output = Output.JSON if json else output
 
     async def looked(cluster: Cluster) -> tuple[Snapshot, Mapping[str, AgentPod] | None]:
         own = await signals_seen(cluster)
@@ -90,11 +89,13 @@ def _status(
         datetime.now(UTC),
         hidden=snapshot.hidden,
         agents=agents,
+        namespace=namespace,
+        wide=output is Output.WIDE,
     )
-    if output is Output.TABLE:
+    if output.for_people:
         _print_overview(shown)
     else:
-        print_data(shown, output)
+        print_answer(shown.answer, output)
 
 
 def _why(
@@ -104,6 +105,7 @@ def _why(
     ],
     namespace: Namespace = "",
     output: Format = Output.TABLE,
+    json: Json = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     server: Server = "",
@@ -111,6 +113,7 @@ def _why(
     ca_file: CaFile = "",
 ) -> None:
     """Tell why a job or a node is as it is: what was seen, decided, refused and done, and what next."""
+    output = Output.JSON if json else output
 
     async def looked(
         cluster: Cluster,
@@ -131,24 +134,18 @@ def _why(
     _note(snapshot)
     now = datetime.now(UTC)
     if isinstance(found, str):
-        story = why_node(
-            found,
-            snapshot.nodes.get(found),
-            snapshot.health.get(found),
-            snapshot.incidents,
-            now,
-            hidden=snapshot.hidden,
-            agents=agents,
-        )
+        node, report = snapshot.nodes.get(found), snapshot.health.get(found)
+        hidden = snapshot.hidden
+        if output.for_people:
+            print_story(why_node(found, node, report, snapshot.incidents, now, hidden=hidden, agents=agents))
+        else:
+            print_answer(node_answer(found, node, report, snapshot.incidents, now, hidden=hidden), output)
+        return
+    around = Around(nodes=snapshot.nodes, namespaces=snapshot.namespaces, pods=pods, hidden=snapshot.hidden)
+    if output.for_people:
+        print_story(why_job(found, snapshot.recoveries, snapshot.incidents, now, around))
     else:
-        around = Around(
-            nodes=snapshot.nodes, namespaces=snapshot.namespaces, pods=pods, hidden=snapshot.hidden
-        )
-        story = why_job(found, snapshot.recoveries, snapshot.incidents, now, around)
-    if output is Output.TABLE:
-        print_story(story)
-    else:
-        print_data(story, output)
+        print_answer(job_answer(found, snapshot.recoveries, snapshot.incidents, now, around), output)
 
 
 def _asked(question: Callable[[Cluster], Awaitable[T]], found: Awaitable[Credentials]) -> T:
@@ -177,53 +174,10 @@ def _failed(error: Exception, code: Exit) -> typer.Exit:
     return typer.Exit(code)
 
 
-# --- printing ---------------------------------------------------------------------------------------------
-
-
-def print_story(story: Story) -> None:
-    console = plain_console()
-    console.print(Text(story.subject, style="bold"))
-    console.print(_text(story.verdict), soft_wrap=True)
-    for section in story.sections:
-        console.print()
-        console.print(Text(section.title, style="bold"), soft_wrap=True)
-        for line in section.lines:
-            indent = "      " if line.tone is Tone.DETAIL else "  - "
-            console.print(Text(indent) + _text(line), soft_wrap=True)
-    _print_commands(console, story.commands)
-
-
 def _print_overview(shown: Overview) -> None:
     console = plain_console()
-    console.print(_text(shown.verdict), soft_wrap=True)
+    print_line(console, shown.verdict.text, style=STYLES[shown.verdict.tone])
     for table in shown.tables:
         console.print()
-        _print_table(console, table)
-    _print_commands(console, shown.commands)
-
-
-def _print_table(console: Console, table: Table) -> None:
-    console.print(Text(table.title, style="bold"))
-    drawn = RichTable(box=None, pad_edge=False, header_style="dim")
-    for column in table.columns:
-        drawn.add_column(column, overflow="fold")
-    for row in table.rows[:_ROWS_MAX]:
-        drawn.add_row(*map(cell, row))
-    console.print(drawn)
-    if len(table.rows) > _ROWS_MAX:
-        console.print(f"... and {len(table.rows) - _ROWS_MAX} more: see -o json")
-
-
-def _print_commands(console: Console, commands: tuple[Command, ...]) -> None:
-    console.print()
-    console.print(Text("Useful next", style="bold"))
-    width = max((len(command.run) for command in commands), default=0)
-    for command in commands:
-        console.print(
-            Text(f"  {command.run:<{width}}", style="cyan") + Text(f"   {command.why}", style="dim"),
-            soft_wrap=True,
-        )
-
-
-def _text(line: Line) -> Text:
-    return Text(printable(line.text), style=_STYLES[line.tone])
+        print_table(console, table)
+    print_commands(console, shown.commands)

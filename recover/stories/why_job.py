@@ -16,16 +16,18 @@ from recover.model.left_stopped import is_left_stopped, words
 from recover.policy.commands import enabled_by, name_of, target_of
 from recover.policy.consent import OptIn
 from recover.stories.around import Around
+from recover.stories.facts import decisions_of, incident_record, job_record, recovery_detail
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.job_state import Job, consent
 from recover.stories.job_steps import steps_for_job, steps_for_recovery
 from recover.stories.node_steps import steps_for_node
+from recover.stories.records import WhyJobAnswer
 from recover.stories.recovery_words import earlier, headline, section
 from recover.stories.waiting_ranks import Ranks, ranks_of
 from recover.stories.words import Command, Line, Section, Story, Tone, explained
 from recover.workloads import started_by
 
-__all__ = ["Job", "why_job"]
+__all__ = ["Job", "job_answer", "why_job"]
 
 _ON_NODES = (Act.QUARANTINE_NODE, Act.LIFT_SPARE, Act.REPAIR_NODE)
 
@@ -38,15 +40,8 @@ def why_job(
     around: Around = Around(),  # noqa: B008 - frozen
 ) -> Story:
     """The story of one job; recoveries and incidents of others are left out."""
-    mine = [r for r in recoveries if _is_same(r.spec.gang, job.ref)]
-    mine.sort(key=lambda r: (r.spec.detected_at, r.spec.number), reverse=True)
-    causes = {name for r in mine for name in r.cause_names}
-    known = list(incidents)
-    causes |= {i.status.superseded_by for i in known if _concerns(i, job.ref, causes)} - {""}
-    about = newest_first(i for i in known if _concerns(i, job.ref, causes))
-    decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions if _is_about(a, job.ref)]
+    mine, about, decisions = _concerning(job, recoveries, incidents)
     ranks = ranks_of(job.gang, around)
-
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in job.misread)),
         Section("What was seen", seen(about, now)),
@@ -63,6 +58,48 @@ def why_job(
         sections=tuple(one for one in sections if one.lines),
         commands=_commands(job, mine, about, around),
     )
+
+
+def job_answer(
+    job: Job,
+    recoveries: Iterable[Recovery],
+    incidents: Iterable[Incident],
+    now: datetime,
+    around: Around = Around(),  # noqa: B008 - frozen
+) -> WhyJobAnswer:
+    """The same for programs."""
+    mine, about, decisions = _concerning(job, recoveries, incidents)
+    ranks = ranks_of(job.gang, around)
+    return WhyJobAnswer(
+        at=now,
+        hidden=sorted(around.hidden),
+        job=job_record(job.ref),
+        absence=job.absence if job.gang is None else None,
+        consent=job.consent,
+        headline=_verdict(job, mine, about, decisions, ranks, now, around.hidden).text,
+        incidents=[incident_record(incident) for incident in about],
+        decisions=[
+            one
+            for i in about
+            for one in decisions_of(i.metadata.name, (a for a in i.status.actions if _is_about(a, job.ref)))
+        ],
+        recoveries=[recovery_detail(recovery) for recovery in mine],
+        next_steps=[line.text for line in _next_steps(job, mine, about, around, now)],
+        commands=list(_commands(job, mine, about, around)),
+    )
+
+
+def _concerning(
+    job: Job, recoveries: Iterable[Recovery], incidents: Iterable[Incident]
+) -> tuple[list[Recovery], list[Incident], list[ActionRecord]]:
+    """The job's Recoveries and Incidents, newest first, and the decisions that are told in full."""
+    mine = [r for r in recoveries if _is_same(r.spec.gang, job.ref)]
+    mine.sort(key=lambda r: (r.spec.detected_at, r.spec.number), reverse=True)
+    causes = {name for r in mine for name in r.cause_names}
+    known = list(incidents)
+    causes |= {i.status.superseded_by for i in known if _concerns(i, job.ref, causes)} - {""}
+    about = newest_first(i for i in known if _concerns(i, job.ref, causes))
+    return mine, about, [a for i in about[:TOLD_MAX] for a in i.status.actions if _is_about(a, job.ref)]
 
 
 def _is_same(one: GangRef, other: GangRef) -> bool:

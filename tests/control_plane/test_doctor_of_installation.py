@@ -81,9 +81,9 @@ async def test_an_installation_that_is_all_right_and_what_is_said_of_each_thing_
             report = await told(api)
             assert report.findings == ()
             assert report.not_made == ()
-            facts = {fact.name: fact.what for fact in report.facts}
-            assert "2 of 2" in facts["agents"]
-            assert all(name in facts["controller"] for name in ("2 of 2", f"{CONTROLLER_NAME}-"))
+            assert (report.facts.agents_ready, report.facts.accelerator_nodes) == (2, 2)
+            assert (report.facts.controllers_ready, report.facts.controllers) == (2, 2)
+            assert (report.facts.leader or "").startswith(f"{CONTROLLER_NAME}-")
 
             assert await asyncio.to_thread(run, ["-n", "elsewhere", "--kubeconfig", admin]) == 3
             wrong = capsys.readouterr().err

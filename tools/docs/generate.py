@@ -21,6 +21,7 @@ import recover.policy.settings
 import recover.runtime.telemetry
 from recover.api.reasons import reference
 from tools.docs import admission, chart
+from tools.docs.answers import answers_page, answers_schema
 from tools.docs.catalogue import catalogue_page, family_pages
 from tools.docs.dashboard import dashboard
 from tools.docs.first_errors import first_errors_page
@@ -67,6 +68,8 @@ def pages() -> dict[Path, str]:
         REFERENCE / "reasons.md": reference(),
         REFERENCE / "settings.md": _settings(),
         REFERENCE / "metrics.md": _metrics(),
+        REFERENCE / "answers.md": answers_page(),
+        REFERENCE / "answers.schema.json": answers_schema(),
         REFERENCE / "recipes.md": recipes_page(),
         REFERENCE / "node-signals.md": node_signals_page(),
         REFERENCE / "xid.md": catalogue_page(),
