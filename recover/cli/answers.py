@@ -8,6 +8,7 @@ from detectors.text.answers import Answer
 from recover.cli.checkpoints_command import CheckpointsAnswer
 from recover.cli.read_log_reading import LogAnswer
 from recover.cli.recipes_command import RecipesAnswer, TestAnswer
+from recover.cli.version_command import VersionAnswer
 from recover.doctor.installation.told import InstallationAnswer
 from recover.doctor.report import JobsAnswer
 from recover.stories.records import StatusAnswer, WhyJobAnswer, WhyNodeAnswer
@@ -20,6 +21,7 @@ ANSWERS: Mapping[str, type[Answer]] = {
     "rekindle why node/NODE": WhyNodeAnswer,
     "rekindle doctor": InstallationAnswer,
     "rekindle doctor JOB, rekindle doctor -f FILE": JobsAnswer,
+    "rekindle version": VersionAnswer,
     "rekindle checkpoints scan": CheckpointsAnswer,
     "rekindle read-log": LogAnswer,
     "rekindle recipes list": RecipesAnswer,

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
+import msgspec
 import typer
 
 from detectors.client.credentials import Credentials
@@ -15,21 +16,11 @@ from detectors.client.kubeapi import KubeApi
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
 from detectors.text.printing import one_line
-from recover.cli.options import (
-    CaFile,
-    Context,
-    Format,
-    Json,
-    Kubeconfig,
-    Namespace,
-    Server,
-    TokenFile,
-    run,
-)
+from recover.cli.access import Access, AllNamespaces, Namespace, namespace_for, with_access
+from recover.cli.options import Format, Json, run
 from recover.cli.output import Output, print_answer
 from recover.cli.plain_console import plain_console
 from recover.cli.telling import STYLES, print_commands, print_line, print_story, print_table
-from recover.kube.auth import load_credentials
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
 from recover.model import AgentPod, Pod
@@ -39,59 +30,87 @@ from recover.snapshot.read import CannotTell, Snapshot, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
 from recover.stories.overview import Overview, overview
+from recover.stories.records import StatusAnswer
 from recover.stories.why_job import job_answer, why_job
 from recover.stories.why_node import node_answer, why_node
 
 __all__ = ["status", "why"]
 
 T = TypeVar("T")
+Question = Callable[[Cluster, Credentials], Awaitable[T]]
+
+_WATCH_S = 5.0
 
 
 def status(args: list[str]) -> int:
     """The command's exit status."""
-    return run(_status, args, "status")
+    return run(with_access(_status), args, "status")
 
 
 def why(args: list[str]) -> int:
     """The command's exit status."""
-    return run(_why, args, "why", "rekindle why team/llm, or rekindle why node/gpu-17")
+    return run(with_access(_why), args, "why", "rekindle why team/llm, or rekindle why node/gpu-17")
 
 
 def _status(
     namespace: Namespace = "",
+    all_namespaces: AllNamespaces = False,
     output: Format = Output.TABLE,
     json: Json = False,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    server: Server = "",
-    token_file: TokenFile = "",
-    ca_file: CaFile = "",
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Look every 5 seconds, and print each change, until Ctrl-C."),
+    ] = False,
+    *,
+    access: Access,
 ) -> None:
     """Show what is wrong, what is being done, what was refused, and where Rekindle is blind."""
     output = Output.JSON if json else output
 
-    async def looked(cluster: Cluster) -> tuple[Snapshot, Mapping[str, AgentPod] | None]:
+    async def looked(cluster: Cluster, credentials: Credentials) -> tuple[Snapshot, Overview]:
+        within = namespace_for(namespace, all_namespaces, credentials)
         own = await signals_seen(cluster)
-        return await read(cluster, namespace=namespace, jobs=False, own=own), await agents_seen(cluster)
+        snapshot = await read(cluster, namespace=within, jobs=False, own=own)
+        shown = overview(
+            snapshot.nodes,
+            snapshot.health,
+            snapshot.incidents,
+            snapshot.recoveries,
+            datetime.now(UTC),
+            hidden=snapshot.hidden,
+            agents=await agents_seen(cluster),
+            namespace=within,
+            wide=output is Output.WIDE,
+        )
+        return snapshot, shown
 
-    snapshot, agents = _asked(
-        looked,
-        load_credentials(
-            kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
-        ),
-    )
-    _note(snapshot)
-    shown = overview(
-        snapshot.nodes,
-        snapshot.health,
-        snapshot.incidents,
-        snapshot.recoveries,
-        datetime.now(UTC),
-        hidden=snapshot.hidden,
-        agents=agents,
-        namespace=namespace,
-        wide=output is Output.WIDE,
-    )
+    if not watch:
+        snapshot, shown = _asked(looked, access)
+        _note(snapshot)
+        _print_status(shown, output)
+        return
+
+    async def watched(cluster: Cluster, credentials: Credentials) -> None:
+        before: StatusAnswer | None = None
+        while True:
+            snapshot, shown = await looked(cluster, credentials)
+            still = msgspec.structs.replace(shown.answer, at=before.at) if before is not None else None
+            if still is None or still != before:
+                if before is None:
+                    _note(snapshot)
+                elif output.for_people:
+                    print()
+                if output.for_people:
+                    print(f"{shown.answer.at.astimezone():%H:%M:%S}")
+                _print_status(shown, output)
+                sys.stdout.flush()
+                before = shown.answer
+            await asyncio.sleep(_WATCH_S)
+
+    _asked(watched, access)
+
+
+def _print_status(shown: Overview, output: Output) -> None:
     if output.for_people:
         _print_overview(shown)
     else:
@@ -103,34 +122,28 @@ def _why(
         str,
         typer.Argument(metavar="JOB|NODE", help="Asked for as NAME, NAMESPACE/NAME, KIND/NAME or node/NAME."),
     ],
-    namespace: Namespace = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Only a job of this namespace.")
+    ] = "",
     output: Format = Output.TABLE,
     json: Json = False,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    server: Server = "",
-    token_file: TokenFile = "",
-    ca_file: CaFile = "",
+    *,
+    access: Access,
 ) -> None:
     """Tell why a job or a node is as it is: what was seen, decided, refused and done, and what next."""
     output = Output.JSON if json else output
 
     async def looked(
-        cluster: Cluster,
+        cluster: Cluster, credentials: Credentials
     ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None]:
-        own = await signals_seen(cluster)
-        snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject), own=own)
-        found = find(subject, snapshot, namespace)
+        own, usual = await signals_seen(cluster), credentials.namespace
+        snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject) or usual, own=own)
+        found = find(subject, snapshot, namespace, usual=usual)
         if isinstance(found, str):
             return snapshot, found, (), await agents_seen(cluster)
         return snapshot, found, await ranks_of(cluster, found.gang) if found.gang is not None else (), None
 
-    snapshot, found, pods, agents = _asked(
-        looked,
-        load_credentials(
-            kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
-        ),
-    )
+    snapshot, found, pods, agents = _asked(looked, access)
     _note(snapshot)
     now = datetime.now(UTC)
     if isinstance(found, str):
@@ -148,12 +161,13 @@ def _why(
         print_answer(job_answer(found, snapshot.recoveries, snapshot.incidents, now, around), output)
 
 
-def _asked(question: Callable[[Cluster], Awaitable[T]], found: Awaitable[Credentials]) -> T:
+def _asked(question: Question[T], access: Access) -> T:
     """The answer of the API server; the command ends where there is none."""
 
     async def connected() -> T:
-        async with KubeApi(await found) as api:
-            return await question(RestCluster(api))
+        credentials = await access.credentials()
+        async with KubeApi(credentials) as api:
+            return await question(RestCluster(api), credentials)
 
     try:
         return asyncio.run(connected())

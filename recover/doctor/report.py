@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from detectors.text.answers import Answer, Record
 from detectors.text.printing import one_line
-from recover.doctor.case import C, Case, Check, Finding, Severity
+from recover.doctor.case import NOT_ALLOWED, NOT_ANSWERED, C, Case, Check, Finding, Severity
 from recover.doctor.checks import CHECKS
 from recover.doctor.permission import NOT_OPTED_IN
 from recover.stories.facts import job_record
@@ -57,6 +57,19 @@ class Examined(Record, frozen=True, kw_only=True):
     @property
     def fails(self) -> bool:
         return any(finding.severity is Severity.FAILS for finding in self.findings)
+
+    @property
+    def refused(self) -> tuple[NotMade, ...]:
+        """Checks that were not made because the cluster would not tell what they need."""
+        return tuple(one for one in self.not_made if one.why.startswith((NOT_ALLOWED, NOT_ANSWERED)))
+
+    @property
+    def little_known(self) -> str:
+        """The first words of a verdict where most checks could not be made; else empty."""
+        every = len(self.not_made) + len(self.passed) + len({finding.name for finding in self.findings})
+        if len(self.refused) * 2 < every:
+            return ""
+        return f"{len(self.refused)} of {every} checks could not be made, so this answer says little. "
 
     def count(self, severity: Severity) -> int:
         return sum(1 for finding in self.findings if finding.severity is severity)
@@ -155,21 +168,33 @@ def _lines(finding: Finding, tone: Tone) -> tuple[Line, ...]:
 
 def _not_made(report: Examined) -> tuple[Line, ...]:
     checks: dict[str, list[str]] = {}
+    lacking: list[str] = []
     for one in report.not_made:
-        checks.setdefault(one.why, []).append(one.check)
-    return tuple(Line(f"{', '.join(names)}: {one_line(why)}") for why, names in checks.items())
+        if one.why.startswith(f"{NOT_ALLOWED} read "):
+            lacking.append(one.why.removeprefix(f"{NOT_ALLOWED} read ").partition(" (")[0])
+            checks.setdefault(NOT_ALLOWED, []).append(one.check)
+        else:
+            checks.setdefault(one.why, []).append(one.check)
+    lines = []
+    for why, names in checks.items():
+        if why == NOT_ALLOWED:
+            why = f"{NOT_ALLOWED} read {', '.join(dict.fromkeys(lacking))}"
+        lines.append(Line(f"{', '.join(names)}: {one_line(why)}"))
+    return tuple(lines)
 
 
 def tone(report: Examined) -> Tone:
     if report.fails:
         return Tone.BAD
-    return Tone.WAITING if report.count(Severity.RISKS) else Tone.GOOD
+    return Tone.WAITING if report.count(Severity.RISKS) or report.refused else Tone.GOOD
 
 
 def _verdict(report: Report) -> Line:
     refused = next((found for found in report.findings if found.name == NOT_OPTED_IN), None)
     if refused is None:
-        return Line(f"{_at_a_fault(report, 'At a fault')}; {report.checks}.", tone(report))
+        return Line(
+            f"{report.little_known}{_at_a_fault(report, 'At a fault')}; {report.checks}.", tone(report)
+        )
     others = tuple(found for found in report.findings if found.name != NOT_OPTED_IN)
     rest = _at_a_fault(msgspec.structs.replace(report, findings=others), "Apart from that, at a fault")
     return Line(f"{_not_enabled(refused)} {rest}; {report.checks}.", tone(report))

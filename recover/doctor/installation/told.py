@@ -195,11 +195,13 @@ def _verdict(report: InstallationReport) -> Line:
     if not report.findings:
         seen = " in what you may read" if report.not_made else ""
         good = Tone.WAITING if report.not_made else Tone.GOOD
-        return Line(f"Nothing was found that does not work{seen}; {report.checks}.", good)
+        return Line(
+            f"{report.little_known}Nothing was found that does not work{seen}; {report.checks}.", good
+        )
     found = [
         f"{counted(fails, 'thing does', 'things do')} not work" if fails else "",
         f"{risks} may fail or {'is' if risks == 1 else 'are'} not seen" if risks else "",
         f"{advice} to consider" if advice else "",
     ]
     text = ", ".join(part for part in found if part)
-    return Line(f"{text[0].upper()}{text[1:]}; {report.checks}.", tone(report))
+    return Line(f"{report.little_known}{text[0].upper()}{text[1:]}; {report.checks}.", tone(report))

@@ -19,6 +19,7 @@ from recover.cli.doctor_command import run as doctor
 from recover.cli.read_log_command import run as read_log
 from recover.cli.recipes_command import run as recipes
 from recover.cli.status_command import status, why
+from recover.cli.version_command import version
 
 Captured = pytest.CaptureFixture[str]
 
@@ -48,6 +49,7 @@ ASKED: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
     "WhyJobAnswer": (why, ["team/llm", "--kubeconfig", "KUBECONFIG"]),
     "WhyNodeAnswer": (why, ["node/node-3", "--kubeconfig", "KUBECONFIG"]),
     "JobsAnswer": (doctor, ["-f", "FOLDER/job.yaml"]),
+    "VersionAnswer": (version, ["--client"]),
     "CheckpointsAnswer": (checkpoints, ["scan", "FOLDER"]),
     "LogAnswer": (read_log, ["FOLDER/rank0.log"]),
     "RecipesAnswer": (recipes, ["list"]),
