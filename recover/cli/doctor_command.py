@@ -39,6 +39,7 @@ from recover.snapshot.find import NotFound
 from recover.snapshot.manifests import ManifestError, documents, name_of, read_text
 from recover.snapshot.read import CannotTell
 from recover.stories.words import Command
+from recover.workloads import WORKLOADS
 
 __all__ = ["run"]
 
@@ -132,7 +133,11 @@ def _tell_jobs(found: Sequence[Case], notes: Sequence[str], file: str, output: O
     for note in notes:
         _tell(note)
     if not found:
-        raise _failed(f"{name_of(file)}: no job in it that Rekindle restarts", Exit.NO_ANSWER)
+        kinds = ", ".join(sorted({workload.resource.kind for workload in WORKLOADS}))
+        raise _failed(
+            f"{name_of(file)}: no job in it that Rekindle restarts. It restarts these kinds: {kinds}",
+            Exit.NO_ANSWER,
+        )
     reports = [examined(case) for case in found]
     if not output.for_people:
         print_answer(JobsAnswer(jobs=reports), output)

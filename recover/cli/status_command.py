@@ -26,10 +26,11 @@ from recover.kube.rest import RestCluster
 from recover.model import AgentPod, Pod
 from recover.snapshot.agents_seen import agents_seen, signals_seen
 from recover.snapshot.find import NotFound, find, namespace_of
+from recover.snapshot.installation_seen import gone_jobs, installation_seen
 from recover.snapshot.read import CannotTell, Snapshot, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
-from recover.stories.overview import Overview, overview
+from recover.stories.overview import Overview, overview, recently_ended
 from recover.stories.records import StatusAnswer
 from recover.stories.why_job import job_answer, why_job
 from recover.stories.why_node import node_answer, why_node
@@ -71,14 +72,18 @@ def _status(
         within = namespace_for(namespace, all_namespaces, credentials)
         own = await signals_seen(cluster)
         snapshot = await read(cluster, namespace=within, jobs=False, own=own)
+        now = datetime.now(UTC)
+        ended = recently_ended(snapshot.recoveries, now)
         shown = overview(
             snapshot.nodes,
             snapshot.health,
             snapshot.incidents,
             snapshot.recoveries,
-            datetime.now(UTC),
+            now,
             hidden=snapshot.hidden,
             agents=await agents_seen(cluster),
+            installed=await installation_seen(cluster),
+            gone=await gone_jobs(cluster, ended),
             namespace=within,
             wide=output is Output.WIDE,
         )
@@ -190,6 +195,8 @@ def _failed(error: Exception, code: Exit) -> typer.Exit:
 
 def _print_overview(shown: Overview) -> None:
     console = plain_console()
+    for line in shown.head:
+        print_line(console, line.text, style=STYLES[line.tone])
     print_line(console, shown.verdict.text, style=STYLES[shown.verdict.tone])
     for table in shown.tables:
         console.print()

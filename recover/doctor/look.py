@@ -16,14 +16,14 @@ from detectors.text.strict import BadValueError
 from detectors.wire.resource import Resource
 from recover.api.recipe_spec import Recipe
 from recover.doctor.case import NOT_ALLOWED, NOT_ANSWERED, Case, Part
+from recover.doctor.saves import claim_of
 from recover.k8s.kinds import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, RECIPES
 from recover.kube.cluster import Cluster
-from recover.model import Gang, Pod, PodPhase, VolumeKind
+from recover.model import Gang, Pod, PodPhase
 from recover.model.modes import Mode, Modes
 from recover.policy.settings import Settings
 from recover.recipes.load import built_in
 from recover.recipes.objects import seen, settle
-from recover.recovery.scan_place import Unscannable, mounted
 from recover.runtime.mode_keeper import STATE, kept_modes
 from recover.snapshot.find import NotFound, find, namespace_of
 from recover.snapshot.read import CannotTell, Snapshot, pods_of, read, unanswered
@@ -96,7 +96,7 @@ async def _around(cluster: Cluster, gang: Gang, snapshot: Snapshot, now: datetim
         nodes=snapshot.nodes,
         health=snapshot.health,
         pods=await _pods(cluster, gang, unread),
-        claim=f"{gang.ref.namespace}/{_claim_of(gang)}",
+        claim=f"{gang.ref.namespace}/{claim_of(gang)}",
         access_modes=await _access_modes(cluster, gang, unread),
         adds_environment=await _has_policy(cluster),
         unread=unread,
@@ -169,18 +169,9 @@ async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[
     return mine
 
 
-def _claim_of(gang: Gang) -> str:
-    """The name of the volume claim with its checkpoints; empty where they lie on none."""
-    try:
-        volume = mounted(gang).volume
-    except Unscannable:
-        return ""
-    return str(volume.source.get("claimName", "")) if volume.kind is VolumeKind.CLAIM else ""
-
-
 async def _access_modes(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[str, ...] | None:
     """None where there is no such claim."""
-    claim = _claim_of(gang)
+    claim = claim_of(gang)
     if not claim:
         unread[Part.CLAIM] = "its checkpoints are not known to lie on a volume claim"
         return ()

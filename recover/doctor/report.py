@@ -206,7 +206,7 @@ def _not_enabled(refused: Finding) -> str:
     unless = ", unless its namespace enables it" if unsaid and refused.severity is not Severity.FAILS else ""
     instead = ", or the same annotation on its namespace" if unsaid else ""
     return (
-        f"Automatic recovery is not enabled for this job, so Rekindle leaves it alone after a fault{unless}. "
+        f"Not enabled: Rekindle leaves this job alone after a fault{unless}. "
         f"To enable it: {one_line(refused.fix)}{instead}."
     )
 

@@ -32,6 +32,7 @@ from recover.triage.spare_node import Spare
 
 __all__ = [
     "decisions_of",
+    "error_of",
     "incident_record",
     "is_current",
     "job_record",
@@ -95,6 +96,7 @@ def recovery_record(recovery: Recovery) -> RecoveryRecord:
         detected_at=spec.detected_at,
         since=since_of(recovery),
         fault=spec.fault,
+        error=error_of(recovery),
         nodes=list(dict.fromkeys(cause.node for cause in status.causes if cause.node)),
         resumed_step=status.resumed_step,
         lost_steps=status.lost_steps,
@@ -113,6 +115,12 @@ def recovery_detail(recovery: Recovery) -> RecoveryDetail:
         avoid_nodes=status.avoid_nodes,
         suspects=status.suspects,
     )
+
+
+def error_of(recovery: Recovery) -> str:
+    """How the job itself failed at the fault that this Recovery began with; empty for a fault of a node."""
+    causes = recovery.status.causes or recovery.spec.causes
+    return next((one.error for one in causes if one.fault is recovery.spec.fault), "")
 
 
 def since_of(recovery: Recovery) -> datetime:

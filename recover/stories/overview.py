@@ -13,7 +13,7 @@ import msgspec
 
 from detectors.text.printing import one_line
 from detectors.wire.contract import CoverageState, NodeHealth, Source
-from recover.api import Act, ActionRecord, Incident, IncidentPhase, Outcome, Recovery
+from recover.api import Act, ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Recovery
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
 from recover.diagnose.coverage import silence_of
@@ -30,6 +30,7 @@ from recover.stories.facts import (
 )
 from recover.stories.groups import largest
 from recover.stories.incident_words import newest_first
+from recover.stories.installation import Installed, installation_lines, installation_record
 from recover.stories.overview_tables import Table, source_words, state_words, tables, verdict
 from recover.stories.records import (
     BlindRecord,
@@ -41,7 +42,7 @@ from recover.stories.records import (
 from recover.stories.words import Command, Line, some
 from recover.triage.spare_node import spare_of
 
-__all__ = ["Overview", "overview"]
+__all__ = ["Overview", "overview", "recently_ended"]
 
 _RECENT = timedelta(hours=24)
 
@@ -49,6 +50,8 @@ _RECENT = timedelta(hours=24)
 class Overview(msgspec.Struct, frozen=True):
     answer: StatusAnswer
     """The same for programs."""
+    head: tuple[Line, ...]
+    """How Rekindle itself stands; what is wrong with it first."""
     verdict: Line
     tables: tuple[Table, ...]
     commands: tuple[Command, ...]
@@ -64,14 +67,26 @@ def overview(
     hidden: Collection[str] = (),
     agents: Mapping[str, AgentPod] | None = None,
     namespace: str = "",
+    installed: Installed | None = None,
+    gone: Collection[GangRef] = (),
     wide: bool = False,
 ) -> Overview:
     """What `rekindle status` shows. Nodes, health and agents are by node name; of hidden kinds (by their
     plural) nothing is known. `agents` is None where they are no pods, or cannot be read. Recoveries are those
-    of `namespace`, if one is given."""
-    answer = _answer(nodes, health, list(incidents), recoveries, now, hidden, agents, namespace)
+    of `namespace`, if one is given. `installed` is None where nothing was read of the installation. `gone`
+    are jobs that were deleted: their Recoveries are left out once they have ended."""
+    absent = {(ref.kind, ref.namespace, ref.name) for ref in gone}
+    shown = [
+        r
+        for r in recoveries
+        if r.active or (r.spec.gang.kind, r.spec.gang.namespace, r.spec.gang.name) not in absent
+    ]
+    answer = _answer(nodes, health, list(incidents), shown, now, hidden, agents, namespace, installed)
+    count = answer.accelerator_nodes
+    standing = answer.installation
     return Overview(
         answer=answer,
+        head=installation_lines(standing, count, now) if standing is not None else (),
         verdict=verdict(answer),
         tables=tables(answer, now, wide=wide),
         commands=tuple(answer.commands),
@@ -87,17 +102,25 @@ def _answer(
     hidden: Collection[str],
     agents: Mapping[str, AgentPod] | None,
     namespace: str,
+    installed: Installed | None,
 ) -> StatusAnswer:
     still_open = newest_first(i for i in incidents if i.status.phase is IncidentPhase.OPEN)
     known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in incidents}
     shown = _recent(recoveries, now)
     repairs = [found for i in still_open if (found := repair_record(i)) is not None]
     can_see_nodes = NODES.plural not in hidden
+    blind = list(_blind(nodes, health, agents, now, hidden))
+    silent = [name for one in blind if one.source is None for name in one.nodes]
+    count = sum(node.is_accelerated for node in nodes.values()) if can_see_nodes else None
+    sees_health = NODEHEALTHS.plural not in hidden
     return StatusAnswer(
         at=now,
         namespace=namespace,
         hidden=sorted(hidden),
-        accelerator_nodes=sum(node.is_accelerated for node in nodes.values()) if can_see_nodes else None,
+        installation=installation_record(installed, count, silent, now, sees_health=sees_health)
+        if installed is not None
+        else None,
+        accelerator_nodes=count,
         quarantined_nodes=sum(n.quarantine is not None for n in nodes.values()) if can_see_nodes else None,
         nodes=list(_nodes(nodes, health, known, now, hidden)),
         recoveries=[recovery_record(recovery) for recovery in shown],
@@ -105,9 +128,14 @@ def _answer(
         incidents=[incident_record(incident) for incident in still_open],
         not_done=[one for incident in still_open for one in _not_done(incident)],
         spares=list(_spares(nodes, health, now, hidden)),
-        blind=list(_blind(nodes, health, agents, now, hidden)),
+        blind=blind,
         commands=list(_commands(nodes, still_open, shown)),
     )
+
+
+def recently_ended(recoveries: Iterable[Recovery], now: datetime) -> list[Recovery]:
+    """Of these Recoveries it matters whether their job is still there."""
+    return [r for r in recoveries if not r.active and now - since_of(r) < _RECENT]
 
 
 def _recent(recoveries: Iterable[Recovery], now: datetime) -> list[Recovery]:

@@ -26,7 +26,7 @@ from recover.stories.records import (
 from recover.stories.recovery_words import PHASE_WORDS
 from recover.stories.repair_words import PHASE_WORDS as REPAIR_WORDS
 from recover.stories.spare_words import in_short
-from recover.stories.words import FAULTS, SOURCES, Line, Tone, ago, counted, explained, some
+from recover.stories.words import SOURCES, Line, Tone, ago, cause_words, counted, explained, some
 
 __all__ = ["Table", "source_words", "state_words", "tables", "verdict"]
 
@@ -73,7 +73,8 @@ def verdict(answer: StatusAnswer) -> Line:
     accelerated = counted(answer.accelerator_nodes or 0, "accelerator node")
     told = {
         NODES.plural: f"{accelerated}, {answer.quarantined_nodes} quarantined",
-        RECOVERIES.plural: counted(active, "active recovery", "active recoveries"),
+        RECOVERIES.plural: counted(active, "active recovery", "active recoveries")
+        + (f" in namespace {answer.namespace} (-A: all)" if answer.namespace else ""),
         INCIDENTS.plural: counted(len(answer.incidents), "open incident"),
     }
     parts = [f"{kind} unknown" if kind in answer.hidden else words for kind, words in told.items()]
@@ -109,7 +110,7 @@ def state_words(node: NodeRecord, now: datetime) -> str:
 def _recoveries(recoveries: Iterable[RecoveryRecord], now: datetime, wide: bool) -> Iterator[Row]:
     for one in recoveries:
         phase = f"{one.phase}" + (f" (attempt {one.attempt})" if one.attempt > 1 else "")
-        after = FAULTS[one.fault] + (f" on {some(one.nodes, 2)}" if one.nodes else "")
+        after = cause_words(one.fault, one.error, one.nodes)
         steps = f"from {one.resumed_step}" if one.resumed_step is not None else ""
         if one.lost_steps is not None:
             steps = f"{steps}, {one.lost_steps} lost".removeprefix(", ")

@@ -25,6 +25,7 @@ from recover.api import (
 from recover.api.repair_state import RepairPhase
 from recover.policy.consent import OptIn
 from recover.stories.absence import Absence
+from recover.stories.installation import InstallationRecord
 from recover.stories.words import Command
 
 __all__ = [
@@ -135,6 +136,7 @@ class RecoveryRecord(Record, frozen=True, kw_only=True):
     detected_at: Time
     since: Annotated[Time, Meta(description="when the present phase began")]
     fault: Fault
+    error: Annotated[str, Meta(description="how the job itself failed, such as exit-1 or deleted; or empty")]
     nodes: Annotated[list[str], Meta(description="nodes that are blamed or suspected for it")]
     resumed_step: int | None
     lost_steps: int | None
@@ -185,6 +187,7 @@ class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
     at: Time
     namespace: Annotated[str, Meta(description="only recoveries of it are listed; empty: of all")]
     hidden: Annotated[list[str], Meta(description="kinds that whoever asks may not read, by their plural")]
+    installation: InstallationRecord | None
     accelerator_nodes: Annotated[int | None, Meta(description="null where nodes may not be read")]
     quarantined_nodes: int | None
     nodes: Annotated[list[NodeRecord], Meta(description="nodes that are unusual in any way")]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from detectors.text.printing import one_line
-from recover.api import Act, ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Recovery
+from recover.api import Act, ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Phase, Recovery
 from recover.k8s.kinds import INCIDENTS, RECOVERIES
 from recover.model.left_stopped import is_left_stopped, words
 from recover.policy.commands import enabled_by, name_of, target_of
@@ -22,9 +22,9 @@ from recover.stories.job_state import Job, consent
 from recover.stories.job_steps import steps_for_job, steps_for_recovery
 from recover.stories.node_steps import steps_for_node
 from recover.stories.records import WhyJobAnswer
-from recover.stories.recovery_words import earlier, headline, section
+from recover.stories.recovery_words import began_lower, earlier, headline, section
 from recover.stories.waiting_ranks import Ranks, ranks_of
-from recover.stories.words import Command, Line, Section, Story, Tone, explained
+from recover.stories.words import Command, Line, Section, Story, Tone, explained, named
 from recover.workloads import started_by
 
 __all__ = ["Job", "job_answer", "why_job"]
@@ -54,7 +54,7 @@ def why_job(
     ]
     return Story(
         subject=str(job.ref),
-        verdict=_verdict(job, mine, about, decisions, ranks, now, around.hidden),
+        verdict=named(str(job.ref), _verdict(job, mine, about, decisions, ranks, now, around.hidden)),
         sections=tuple(one for one in sections if one.lines),
         commands=_commands(job, mine, about, around),
     )
@@ -76,7 +76,7 @@ def job_answer(
         job=job_record(job.ref),
         absence=job.absence if job.gang is None else None,
         consent=job.consent,
-        headline=_verdict(job, mine, about, decisions, ranks, now, around.hidden).text,
+        headline=named(str(job.ref), _verdict(job, mine, about, decisions, ranks, now, around.hidden)).text,
         incidents=[incident_record(incident) for incident in about],
         decisions=[
             one
@@ -181,10 +181,21 @@ def _next_steps(
                 steps += steps_for_node(action, incident, around, now)
             elif not (mine and mine[0].active):
                 steps += steps_for_job(action, incident, job, around, now)
+    if not steps and mine and mine[0].status.phase is Phase.SUCCEEDED and not began_lower(mine[0].status):
+        steps = list(_nothing_to_do(mine[0], around))
     left = _left_stopped(job, mine, around.hidden)
     if left is not None and left.tone is Tone.BAD:
         steps = [f"To start the job: `{started_by(job.ref)}`.", *steps]
     return tuple(Line(one_line(step)) for step in dict.fromkeys(steps))
+
+
+def _nothing_to_do(recovery: Recovery, around: Around) -> Iterable[str]:
+    """After a success. The node may still be out."""
+    yield "Nothing needs to be done for this job."
+    for name in recovery.status.avoid_nodes:
+        node = around.nodes.get(name)
+        if node is not None and node.quarantine is not None:
+            yield f"{name} is still out of service; see what it needs: `rekindle why node/{name}`."
 
 
 def _commands(

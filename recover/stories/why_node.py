@@ -40,6 +40,7 @@ from recover.stories.words import (
     ago,
     counted,
     duration,
+    named,
     some,
 )
 from recover.triage.quarantine import undone_by
@@ -76,7 +77,9 @@ def why_node(
     ]
     return Story(
         subject=f"Node {name}",
-        verdict=_node_verdict(node, health, now, _missing(node, about, hidden), hidden),
+        verdict=named(
+            f"Node {name}", _node_verdict(node, health, now, _missing(node, about, hidden), hidden)
+        ),
         sections=tuple(section for section in sections if section.lines),
         commands=_node_commands(name, node, health, about, now),
     )
@@ -100,7 +103,9 @@ def node_answer(
         at=now,
         hidden=sorted(hidden),
         node=node_record(name, node, health, known, now, hidden),
-        headline=_node_verdict(node, health, now, _missing(node, about, hidden), hidden).text,
+        headline=named(
+            f"Node {name}", _node_verdict(node, health, now, _missing(node, about, hidden), hidden)
+        ).text,
         findings=status.findings if status is not None else [],
         coverage=status.coverage if status is not None else [],
         pods=status.pods if status is not None else [],
@@ -187,7 +192,7 @@ def _node_verdict(
     if node is not None and node.quarantine is not None:
         q = node.quarantine
         how = "cordoned and tainted" if q.cordoned else "tainted"
-        said = f"Rekindle quarantined it {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
+        said = f"Rekindle took it out of service {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
         return Line(said + missing, Tone.BAD)
     if node is None and NODES.plural in hidden:
         return Line("You may not read nodes; the rest of this answer comes from other objects.", Tone.WAITING)

@@ -38,6 +38,13 @@ def printed() -> Iterator[str]:
         [told.incident(told.refused(rooms.Reason.NOT_OPTED_IN))],
         [with_scan, told.recovery(rooms.Phase.STOPPING, number=2)],
         told.NOW,
+        installed=rooms.Installed(
+            namespace="rekindle-system",
+            mode=rooms.Mode.RECOVER,
+            mode_since=told.FAULT_AT - timedelta(hours=5),
+            leader="rekindle-controller-1",
+            renewed_at=told.FAULT_AT,
+        ),
     )
     yield from _of("rekindle why team/llm", lambda: rooms.print_story(job))
     yield from _of(

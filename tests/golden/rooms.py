@@ -56,6 +56,7 @@ from recover.snapshot.find import find
 from recover.snapshot.read import ranks_of, read
 from recover.stories import keys
 from recover.stories.around import Around
+from recover.stories.installation import Installed
 from recover.stories.job_state import Job
 from recover.stories.overview import Overview, overview
 from recover.stories.why_job import job_answer, why_job
@@ -95,6 +96,7 @@ __all__ = [
     "ControllerMetrics",
     "Fault",
     "IncidentPhase",
+    "Installed",
     "Job",
     "ListPage",
     "OptIn",

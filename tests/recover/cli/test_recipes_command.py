@@ -63,7 +63,7 @@ def test_what_does_not_match_says_what_is_missing_with_status_1(capsys: Captured
         (["test", "vllm-bfloat16", "--fact", "gpu.memory.free=1"], ("'gpu.memory.free=1'", "16GiB")),
         (["test", "vllm-bfloat16", "--fault", "sad"], ("--fault", "'sad'", "device-lost")),
         (["test", "vllm-bfloat16", "--framework", "x"], ("--framework", "'x'", "paddle")),
-        (["test", "vllm-bfloat16", "--exit-code", "999"], ("'--exit-code'", 255)),
+        (["test", "vllm-bfloat16", "--exit-code", "999"], ("--exit-code", 255)),
         (["test"], ("'RECIPE'",)),
         (["shake"], ("'shake'",)),
     ],
