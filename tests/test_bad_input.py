@@ -58,7 +58,7 @@ Captured = pytest.CaptureFixture[str]
         (commands.chaos, ["run", "nosuch"], ("'nosuch'", "application-xid", "demo")),
         (commands.chaos, ["run", "/none/my.yaml"], ("/none/my.yaml",)),
         (commands.demo, ["please"], ("please",)),
-        (commands.demo, ["--repeat", "0"], ("'--repeat'",)),
+        (commands.demo, ["--repeat", "0"], ("--repeat",)),
         (commands.bench, ["loop", "--kubeconfig", "/none"], ("rekindle bench loop", "kubeconfig /none")),
         (commands.bench, ["gpu"], ("'gpu'", "checkpoints", "footprint", "gang")),
     ],

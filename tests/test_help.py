@@ -82,6 +82,13 @@ def test_every_option_is_described_by_a_sentence(called: str, capsys: Captured) 
 
 
 @pytest.mark.parametrize("called", COMMANDS)
+def test_no_argument_is_described_by_a_type_of_a_library(called: str, capsys: Captured) -> None:
+    usage, _, rest = helped(called, "--help", capsys).partition("\n")
+    assert not re.search(r"[{}]", usage)
+    assert not re.search(r"<[a-z]+>", rest)
+
+
+@pytest.mark.parametrize("called", COMMANDS)
 def test_help_ends_with_the_exit_statuses(called: str, capsys: Captured) -> None:
     last = one_line(helped(called, "-h", capsys).rpartition("Exit status: ")[2])
 
@@ -118,6 +125,25 @@ def test_an_argument_that_cannot_be_used_is_told_alike(called: str, capsys: Capt
     assert second == f"Try 'rekindle {called} -h' for help."
     assert error.startswith("Error: ")
     assert "--no-such" in error
+
+
+@pytest.mark.parametrize(
+    ("called", "told"),
+    [
+        ("status -o xml", "-o: 'xml': expected one of table, wide, json, yaml, name."),
+        (
+            "read-log /x -o xml",
+            "-o/--output: 'xml': expected one of table, wide, json, yaml, name.",
+        ),
+        ("checkpoints scan /x --time soon", "--time: 'soon': expected seconds, 0 or more."),
+        ("recipes test a --exit-code x", "--exit-code: expected a whole number."),
+        ("read-log", "Missing argument 'FILE'."),
+        ("why", "Missing argument 'JOB|NODE'."),
+    ],
+)
+def test_a_wrong_value_is_told_in_our_words(called: str, told: str, capsys: Captured) -> None:
+    assert asked(called) == Exit.UNUSABLE
+    assert capsys.readouterr().err.splitlines()[-1] == f"Error: {told}"
 
 
 @pytest.mark.parametrize(

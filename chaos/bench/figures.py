@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from recover.cli.output import Output, print_data
+from recover.cli.output import Form, print_data
 
 __all__ = ["Goal", "Machine", "Row", "machine", "percentile", "row", "shown", "table"]
 
@@ -21,10 +21,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 def shown(found: T, tell: Callable[[Console, T], None], output: str) -> None:
     """Prints what a bench has found: for programs, or in its own words."""
-    if output == Output.TABLE:
+    if output == Form.TABLE:
         tell(Console(), found)
     else:
-        print_data(found, output)
+        print_data(found, output, kind="Bench")
 
 
 class Goal(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from detectors.commands.arguments import told_to_choose
 from detectors.commands.exit_status import Exit, closing
 from detectors.service.settings import SettingsError
 from recover.cli.options import HELP_NAMES, answered, run
-from recover.cli.output import OUTPUT_HELP, Output, print_data
+from recover.cli.output import JSON_HELP, Form, print_data
 
 __all__ = ["bench", "chaos", "demo"]
 
@@ -137,26 +137,27 @@ def _list() -> None:
 def _play(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Its name, or a YAML file.")],
     output: Annotated[
-        Output,
+        Form,
         typer.Option(
             "--output",
             "-o",
             metavar="FORM",
-            help=f"{OUTPUT_HELP} With the last two the verdict is printed and nothing else.",
+            help="How to print the answer: table (default), json or yaml. With the last two the verdict is "
+            "printed and nothing else.",
             show_default=False,
         ),
-    ] = Output.TABLE,
-    json: Annotated[bool, typer.Option("--json", help="The same as -o json.")] = False,
+    ] = Form.TABLE,
+    json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the cluster up afterwards, until Ctrl-C.")
     ] = False,
 ) -> None:
     """Play a scenario, and judge what came of it."""
-    output = Output.JSON if json else output
-    quiet = output is not Output.TABLE
+    output = Form.JSON if json else output
+    quiet = output is not Form.TABLE
     verdict = _performed(_named(scenario), _console(stderr=quiet), keep=keep, quiet=quiet)
     if quiet and verdict is not None:
-        print_data(plain(verdict), output)
+        print_data(plain(verdict), output, kind="ChaosRun")
     raise typer.Exit(0 if _passed(verdict) else Exit.BAD)
 
 

@@ -42,6 +42,8 @@ class Credentials(msgspec.Struct, frozen=True):
     """Which name its certificate has, where that is not the one in `server`."""
     proxy: str = ""
     """The URL of a proxy on the way to it."""
+    namespace: str = ""
+    """The one that the kubeconfig's context names; empty where it names none."""
     verify: bool = True
     """False: any server is believed, as people may say of their own kubeconfig."""
 

@@ -17,6 +17,7 @@ import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
 from detectors.client.credentials import Credentials, TokenSource
+from detectors.client.failures import why_no_answer
 from detectors.wire.resource import JsonPatch, MergePatch, PatchType, Resource
 
 __all__ = [
@@ -172,7 +173,7 @@ class KubeApi:
                     raise ReplyLost(f"{method} {path}: {_what_came(response, payload)}")
                 return payload
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ReplyLost(f"{method} {path}: {type(error).__name__} {error}") from error
+            raise ReplyLost(f"{method} {path}: {why_no_answer(error, self._timeout_s)}") from error
 
     async def watch(
         self, path: str, *, params: dict[str, str], timeout_s: float, silence_s: float
@@ -203,8 +204,10 @@ class KubeApi:
                     if event.type == "ERROR":
                         raise _watch_error(event)
                     yield event
-        except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, RecursionError) as error:
-            raise ReplyLost(f"WATCH {path}: {type(error).__name__} {error}") from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ReplyLost(f"WATCH {path}: a line cannot be read: {error}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ReplyLost(f"WATCH {path}: {why_no_answer(error, silence_s)}") from error
 
     async def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", **self._credentials.headers()}

@@ -6,13 +6,14 @@ Their help looks as typer's does, which the other commands have.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from detectors.commands.exit_status import Exit, closing
 
-__all__ = ["Parser", "told_to_choose"]
+__all__ = ["Parser", "plain_error", "told_to_choose"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,7 +38,33 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        self.exit(Exit.UNUSABLE, f"Try '{self.prog} -h' for help.\n\nError: {message}.\n")
+        self.exit(Exit.UNUSABLE, f"Try '{self.prog} -h' for help.\n\nError: {plain_error(message)}\n")
+
+
+_PLAIN = (
+    (r"^argument (\S+): ", r"\1: "),
+    (r"^Invalid value for (?:'[^']*' / )*'([^']*)': ", r"\1: "),
+    (r"Value error, ", ""),
+    (r"invalid choice: ('[^']*') \(choose from (.*)\)", r"\1: expected one of \2"),
+    (r"('[^']*') is not one of ('.*')", r"\1: expected one of \2"),
+    (r"Input should be a valid integer.*", "expected a whole number"),
+    (r"Input should be a valid number.*", "expected a number"),
+    (r"Input should be greater than or equal to (\S+)", r"expected \1 or more"),
+    (r"Input should be less than or equal to (\S+)", r"expected \1 or less"),
+    (r"invalid (?:int|float) value: (.*)", r"\1: expected a number"),
+    (r"^the following arguments are required: (.*)", r"Missing argument '\1'"),
+    (r"^unrecognized arguments: (.*)", r"No such option: \1"),
+)
+"""What argparse, and the library below typer, say of a wrong call; and our words for the same."""
+
+
+def plain_error(message: str) -> str:
+    """One sentence about a wrong call, without words of a library."""
+    for pattern, words in _PLAIN:
+        message = re.sub(pattern, words, message)
+    head, expected, choices = message.partition("expected one of ")
+    message = head + expected + choices.replace("'", "")
+    return message if message.endswith(".") else f"{message}."
 
 
 class _Help(argparse.HelpFormatter):

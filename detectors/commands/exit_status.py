@@ -24,6 +24,8 @@ class Exit(IntEnum):
     """What was looked at works, and will not for long."""
     SUSPECT = 5
     """What was looked at may be broken; nothing proves it."""
+    PARTLY = 6
+    """Part of the question could not be answered, for lack of a right or an answer; the rest is well."""
     INTERRUPTED = 130
     """By Ctrl-C: 128 and the signal's number, as of every program that a signal ends."""
 
@@ -41,7 +43,10 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.GOOD: "nothing was found that fails",
         Exit.BAD: "something was",
         Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such job, or several",
+        Exit.PARTLY: "nothing was found that fails, and some checks could not be made",
     },
+    "version": {Exit.GOOD: "printed, also where no controller can be asked"},
+    "completion": {Exit.GOOD: "printed"},
     "enable": {Exit.GOOD: "printed", Exit.NO_ANSWER: "no job in it (printed as it was)"},
     "checkpoints scan": {Exit.GOOD: "a checkpoint was chosen", Exit.NO_ANSWER: "none is complete"},
     "read-log": {Exit.GOOD: "read"},

@@ -9,10 +9,21 @@ from importlib.util import find_spec
 __all__ = ["EXTRA_OF", "NEEDED_AT_ONCE", "install", "not_installed"]
 
 EXTRA_OF: Mapping[str, str] = {
-    **dict.fromkeys(("agent", "validate", "reset-devices"), "agent"),
+    **dict.fromkeys(("agent", "validate", "reset-devices", "completion"), "agent"),
     **dict.fromkeys(("controller", "leave"), "controller"),
     **dict.fromkeys(
-        ("status", "why", "doctor", "enable", "checkpoints", "read-log", "recipes", "crds"), "cli"
+        (
+            "status",
+            "why",
+            "doctor",
+            "version",
+            "enable",
+            "checkpoints",
+            "read-log",
+            "recipes",
+            "crds",
+        ),
+        "cli",
     ),
     **dict.fromkeys(("demo", "chaos", "bench"), "chaos"),
 }

@@ -12,7 +12,7 @@ from detectors import __version__
 from detectors.commands.extras import not_installed
 from detectors.commands.standard_output import ends_with_its_reader
 
-__all__ = ["GROUP", "main"]
+__all__ = ["GROUP", "is_here", "main"]
 
 GROUP = "rekindle.commands"
 EXIT_INTERRUPTED = 130
@@ -24,9 +24,10 @@ _HELP = {
         "status": "Show what is broken, and what is being done.",
         "why": "Tell why a job or a node is in the state it is in.",
         "doctor": "Tell what will not work: of Rekindle as it is installed, or of a job when it fails.",
+        "version": "Print the version of this command, and of the controller in the cluster.",
     },
     "Prepare a job": {
-        "enable": "Print a job's manifest as it must be for the job to be restarted.",
+        "enable": "Print a job's manifest with automatic recovery enabled.",
         "checkpoints": "List checkpoints, and tell which one would be resumed from.",
         "read-log": "Tell what Rekindle reads in a training's log: steps, checkpoints, the first error.",
         "recipes": "List known issues, check your own, try one on a log.",
@@ -35,6 +36,9 @@ _HELP = {
         "demo": "Break a real training on purpose, and watch it recover.",
         "chaos": "Play a fault scenario, and judge what came of it.",
         "bench": "Measure what Rekindle costs.",
+    },
+    "In your shell": {
+        "completion": "Print a script that completes commands and options in your shell.",
     },
     "Run by the chart": {
         "controller": "Find culprits, quarantine nodes, restart gangs from their last complete checkpoint.",
@@ -55,7 +59,7 @@ Usage: rekindle COMMAND [ARGS]...
 First steps:
   rekindle demo                  See it work on this machine, without a cluster.
   rekindle doctor                Tell what does not work of an installation, or how to install it.
-  rekindle enable -f job.yaml    Make a job one that is restarted.
+  rekindle enable -f job.yaml    Print a job's manifest with automatic recovery enabled.
   rekindle doctor NAMESPACE/JOB  Tell what will not work when that job fails.
   rekindle status                Show what is broken, and what is being done."""
 
@@ -74,6 +78,8 @@ def main() -> int:
 
 
 def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> int:
+    if name == "help" and args:
+        return _answered(commands, args[0], [*args[1:], "--help"])
     if name in ("-h", "--help", "help"):
         print(_overview(commands))
         return 0
@@ -83,7 +89,7 @@ def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> in
     if name not in commands:
         print(_unknown(name, commands), file=sys.stderr)
         return 2
-    if not _is_here(commands[name]):
+    if not is_here(commands[name]):
         print(_left_out(name), file=sys.stderr)
         return 2
     try:
@@ -101,7 +107,7 @@ def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> in
 
 
 def _overview(commands: dict[str, EntryPoint]) -> str:
-    commands = {name: point for name, point in commands.items() if _is_here(point)}
+    commands = {name: point for name, point in commands.items() if is_here(point)}
     ours = {name for group in _HELP.values() for name in group}
     theirs = {name: _docstring(commands[name]) for name in sorted(commands.keys() - ours)}
     groups = {**_HELP, "Of other packages": theirs}
@@ -109,12 +115,11 @@ def _overview(commands: dict[str, EntryPoint]) -> str:
     for title, group in groups.items():
         told = [f"  {name:<13}  {words}" for name, words in group.items() if name in commands]
         lines += ["", f"{title}:", *told] if told else []
-    return "\n".join(
-        [*lines, "\nrekindle COMMAND --help says more; rekindle --version says which one this is."]
-    )
+    return "\n".join([*lines, "\nrekindle help COMMAND says more."])
 
 
-def _is_here(point: EntryPoint) -> bool:
+def is_here(point: EntryPoint) -> bool:
+    """The image leaves out some commands."""
     return point.module.partition(".")[0] != _PLAY or find_spec(_PLAY) is not None
 
 

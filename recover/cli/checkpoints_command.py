@@ -12,21 +12,32 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+from msgspec import Meta
 
 from detectors.commands.arguments import Parser, told_to_choose
 from detectors.commands.exit_status import Exit
+from detectors.text.answers import Answer
 from recover.checkpoints import READERS
 from recover.checkpoints.annotation import REPAIR_EXPECTED, parse_repair
 from recover.checkpoints.folder import why
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.marker_template import MARKER_EXPECTED, Template, TemplateError, parse_marker
 from recover.checkpoints.scan import TIME_S, ScanError, scan
-from recover.checkpoints.scan_result import Repair, ScanMessage, ScanResult, encode_message, message_of
+from recover.checkpoints.scan_result import (
+    Checkpoint,
+    Repair,
+    ScanMessage,
+    ScanResult,
+    encode_message,
+    message_of,
+)
 from recover.checkpoints.set_aside import repaired, tracker_of, would_repair
 from recover.checkpoints.volume import MountedVolume
-from recover.cli.output import Output, add_output, print_data
+from recover.cli.output import Output, add_output, print_answer
 
-__all__ = ["run"]
+__all__ = ["CheckpointsAnswer", "run"]
 
 _NO_NAMES = (
     "Nothing in it has the name of one, such as step-40, global_step40, iter_0000040, checkpoint-40, "
@@ -87,12 +98,39 @@ def _scan(options: argparse.Namespace) -> int:
         print(f"rekindle: the message file cannot be written: {error}", file=sys.stderr)
         return Exit.UNUSABLE
 
-    if options.output != Output.TABLE:
-        print_data(result, options.output)
+    output = Output(options.output)
+    if not output.for_people:
+        print_answer(_answer(options.dir, result, lines), output)
     elif message_file is None:
         _print_table(options.dir, result)
         _print_notes(options, result, lines)
     return Exit.GOOD if result.chosen is not None else Exit.NO_ANSWER
+
+
+class CheckpointsAnswer(Answer, frozen=True, kw_only=True, tag="CheckpointScan"):
+    """Of `rekindle checkpoints scan`."""
+
+    directory: str
+    chosen: Annotated[
+        Checkpoint | None, Meta(description="from which a resume would start; null: none is complete")
+    ]
+    checkpoints: Annotated[list[Checkpoint], Meta(description="newest first; paths are below directory")]
+    digests: Annotated[str, Meta(description="what the bytes of the chosen one were compared with")]
+    repairs: Annotated[list[str], Meta(description="what --repair would change, or has changed")]
+
+    def names(self) -> tuple[str, ...]:
+        """The path of the chosen one."""
+        return (str(PurePosixPath(self.directory) / self.chosen.path),) if self.chosen is not None else ()
+
+
+def _answer(directory: Path, result: ScanResult, lines: list[str]) -> CheckpointsAnswer:
+    return CheckpointsAnswer(
+        directory=str(directory),
+        chosen=result.chosen,
+        checkpoints=list(result.checkpoints),
+        digests=result.digests,
+        repairs=lines,
+    )
 
 
 def _volume(options: argparse.Namespace) -> MountedVolume | None:
@@ -131,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
         "--marker", type=_marker, metavar="FILE",
         help=f"Of --format generic, what a complete checkpoint holds: {MARKER_EXPECTED}.",
     )  # fmt: skip
-    add_output(command)
+    add_output(command, Output)
     command.add_argument(
         "--exclude", type=int, action="append", default=[], metavar="STEP",
         help="Never choose this step, because it failed to load; may be repeated.",
@@ -216,25 +254,25 @@ def _write(path: Path, message: ScanMessage) -> None:
 
 
 def _print_table(root: Path, result: ScanResult) -> None:
-    from rich.table import Table  # noqa: PLC0415  not in the scan pod's image
+    from recover.cli.plain_console import plain_console  # noqa: PLC0415  not in the scan pod's image
+    from recover.cli.telling import print_line, print_table  # noqa: PLC0415
+    from recover.stories.overview_tables import Table  # noqa: PLC0415
 
-    from recover.cli.plain_console import cell, plain_console  # noqa: PLC0415
-
-    table = Table("step", "path", "format", "complete", "size", box=None, header_style="bold")
-    table.add_column("reason", overflow="fold")
+    rows = []
     for found in result.checkpoints:
         mark = "chosen" if found == result.chosen else "yes" if found.complete else "no"
-        style = "green" if mark == "chosen" else "" if found.complete else "dim"
-        row = (str(found.step), found.path, found.format or "-", mark, _size(found.bytes), found.reason)
-        table.add_row(*map(cell, row), style=style)
+        rows.append(
+            (str(found.step), found.path, found.format or "-", mark, _size(found.bytes), found.reason)
+        )
     console = plain_console()
-    if result.checkpoints:
-        console.print(table)
+    if rows:
+        columns = ("STEP", "PATH", "FORMAT", "COMPLETE", "SIZE", "REASON")
+        print_table(console, Table("", columns, tuple(rows)))
     if result.chosen is None:
         told = f"No complete checkpoint in {str(root)!a}."
     else:
         told = f"A resume takes step {result.chosen.step} ({root / result.chosen.path})."
-    console.print(told, soft_wrap=True)
+    print_line(console, told)
 
 
 def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[str]) -> None:

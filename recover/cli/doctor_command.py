@@ -8,32 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
-import msgspec
 import typer
 
 from detectors import __version__
-from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import KubeApi
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
 from detectors.text.printing import printable
 from detectors.text.strict import BadValueError
-from recover.cli.options import CaFile, Context, Format, Kubeconfig, Server, TokenFile
+from recover.cli.access import Access, with_access
+from recover.cli.options import Format, Json
 from recover.cli.options import run as run_command
-from recover.cli.output import Output, print_data
-from recover.cli.status_command import print_story
+from recover.cli.output import Output, print_answer
+from recover.cli.telling import print_story
 from recover.doctor.case import Case
 from recover.doctor.installation import inspect as installation
 from recover.doctor.installation import told as installation_report
 from recover.doctor.installation.installed import Installation
 from recover.doctor.look import look
 from recover.doctor.manifest import cases
-from recover.doctor.report import Report, examined, story
-from recover.kube.auth import load_credentials
+from recover.doctor.report import Examined, JobsAnswer, examined, story
 from recover.kube.rest import RestCluster
 from recover.policy.commands import why
 from recover.recipes.load import built_in
@@ -41,6 +39,7 @@ from recover.snapshot.find import NotFound
 from recover.snapshot.manifests import ManifestError, documents, name_of, read_text
 from recover.snapshot.read import CannotTell
 from recover.stories.words import Command
+from recover.workloads import WORKLOADS
 
 __all__ = ["run"]
 
@@ -54,15 +53,7 @@ docs/install.md says more."""
 
 def run(args: list[str]) -> int:
     """The command's exit status."""
-    return run_command(_doctor, args, "doctor", "rekindle doctor, or rekindle doctor team/llm")
-
-
-class _Jobs(msgspec.Struct, frozen=True):
-    jobs: tuple[Report, ...]
-
-
-class _Installed(msgspec.Struct, frozen=True):
-    installation: installation_report.InstallationReport
+    return run_command(with_access(_doctor), args, "doctor", "rekindle doctor, or rekindle doctor team/llm")
 
 
 def _doctor(
@@ -85,19 +76,18 @@ def _doctor(
             "--namespace",
             "-n",
             metavar="NAME",
-            help="Only jobs of this namespace; without a JOB, that of Rekindle.",
+            help="Only a job of this namespace; without a JOB, the namespace of Rekindle.",
         ),
     ] = "",
     output: Format = Output.TABLE,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    server: Server = "",
-    token_file: TokenFile = "",
-    ca_file: CaFile = "",
+    json: Json = False,
+    *,
+    access: Access,
 ) -> None:
     """Tell what will not work, before it is needed, with the fix of each: of Rekindle as it is installed, of
     a JOB when it fails, or of a manifest (-f), of which only what needs no cluster is checked. Nothing is
     changed. What you may not read is named, and the rest is checked."""
+    output = Output.JSON if json else output
     if job and file:
         raise _failed("expected JOB or -f FILE, not both", Exit.UNUSABLE)
     try:
@@ -106,14 +96,11 @@ def _doctor(
             found, notes = cases(documents(text, name), name, built_in(), datetime.now(UTC))
             _tell_jobs(found, notes, file, output)
             return
-        credentials = load_credentials(
-            kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
-        )
         if job:
-            case, notes = asyncio.run(_job(credentials, job, namespace, datetime.now(UTC)))
+            case, notes = asyncio.run(_job(access, job, namespace, datetime.now(UTC)))
             _tell_jobs([case], notes, file, output)
         else:
-            _tell_installation(asyncio.run(_installation(credentials, namespace)), output)
+            _tell_installation(asyncio.run(_installation(access, namespace)), output)
     except installation.NotInstalled as error:
         raise _failed(f"{error}. To install it:\n{INSTALL}", Exit.NO_ANSWER) from error
     except (NotFound, CannotTell) as error:
@@ -122,42 +109,50 @@ def _doctor(
         raise _failed(str(error), Exit.UNUSABLE) from error
 
 
-async def _installation(credentials: Awaitable[Credentials], namespace: str) -> Installation:
-    async with KubeApi(await credentials) as api:
+async def _installation(access: Access, namespace: str) -> Installation:
+    async with KubeApi(await access.credentials()) as api:
         return await installation.look(api, namespace)
 
 
 def _tell_installation(seen: Installation, output: Output) -> None:
     report = installation_report.examined(seen)
-    if output is Output.TABLE:
-        print_story(installation_report.story(report))
+    if output.for_people:
+        print_story(installation_report.story(report, seen.now, wide=output is Output.WIDE))
     else:
-        print_data(_Installed(report), output)
-    if report.fails:
-        raise typer.Exit(Exit.BAD)
+        print_answer(installation_report.InstallationAnswer(installation=report), output)
+    _end([report])
 
 
-async def _job(
-    credentials: Awaitable[Credentials], job: str, namespace: str, now: datetime
-) -> tuple[Case, list[str]]:
-    async with KubeApi(await credentials) as api:
-        return await look(RestCluster(api), job, namespace, now)
+async def _job(access: Access, job: str, namespace: str, now: datetime) -> tuple[Case, list[str]]:
+    credentials = await access.credentials()
+    async with KubeApi(credentials) as api:
+        return await look(RestCluster(api), job, namespace, now, usual=credentials.namespace)
 
 
 def _tell_jobs(found: Sequence[Case], notes: Sequence[str], file: str, output: Output) -> None:
     for note in notes:
         _tell(note)
     if not found:
-        raise _failed(f"{name_of(file)}: no job in it that Rekindle restarts", Exit.NO_ANSWER)
-    reports = tuple(examined(case) for case in found)
-    if output is not Output.TABLE:
-        print_data(_Jobs(reports), output)
+        kinds = ", ".join(sorted({workload.resource.kind for workload in WORKLOADS}))
+        raise _failed(
+            f"{name_of(file)}: no job in it that Rekindle restarts. It restarts these kinds: {kinds}",
+            Exit.NO_ANSWER,
+        )
+    reports = [examined(case) for case in found]
+    if not output.for_people:
+        print_answer(JobsAnswer(jobs=reports), output)
     else:
         for number, (case, report) in enumerate(zip(found, reports, strict=True)):
             print("\n" * (number > 0), end="")
-            print_story(story(report, _commands(case, file)))
+            print_story(story(report, _commands(case, file), wide=output is Output.WIDE))
+    _end(reports)
+
+
+def _end(reports: Sequence[Examined]) -> None:
     if any(report.fails for report in reports):
         raise typer.Exit(Exit.BAD)
+    if any(report.refused for report in reports):
+        raise typer.Exit(Exit.PARTLY)
 
 
 def _commands(case: Case, file: str) -> tuple[Command, ...]:

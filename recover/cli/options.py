@@ -1,4 +1,5 @@
-"""What the commands that use typer have in common: how they run, and the options that say which cluster.
+"""What the commands that use typer have in common: how they run, and how they print. access.py has the
+options that say which cluster.
 
 Those that must start without typer have detectors/commands/arguments.py and kube/arguments.py, and the same
 words.
@@ -6,41 +7,33 @@ words.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
-from detectors.commands.exit_status import closing
-from recover.cli.output import OUTPUT_HELP, Output
-from recover.kube.arguments import HELP
+from detectors.commands.arguments import plain_error
+from detectors.commands.exit_status import Exit, closing
+from recover.cli.output import JSON_HELP, OUTPUT_HELP, Output
 
 __all__ = [
     "HELP_NAMES",
-    "CaFile",
-    "Context",
     "Format",
-    "Kubeconfig",
-    "Namespace",
-    "Server",
-    "TokenFile",
+    "Json",
     "answered",
     "run",
 ]
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
-Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", metavar="NAME", help="Only jobs of this namespace.")
-]
 Format = Annotated[
     Output, typer.Option("--output", "-o", metavar="FORM", help=OUTPUT_HELP, show_default=False)
 ]
-Kubeconfig = Annotated[str, typer.Option(metavar="FILE", help=HELP["kubeconfig"])]
-Context = Annotated[str, typer.Option(metavar="NAME", help=HELP["context"])]
-Server = Annotated[str, typer.Option(metavar="URL", help=HELP["server"])]
-TokenFile = Annotated[str, typer.Option(metavar="FILE", help=HELP["token_file"])]
-CaFile = Annotated[str, typer.Option(metavar="FILE", help=HELP["ca_file"])]
+Json = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
 
 def run(command: Callable[..., None], args: list[str], name: str, example: str = "") -> int:
@@ -52,8 +45,49 @@ def run(command: Callable[..., None], args: list[str], name: str, example: str =
 
 def answered(app: typer.Typer, args: list[str], name: str) -> int:
     """The same, of an app with commands of its own."""
+    command = get_command(app)
+    _without_types(command)
     try:
-        app(args, prog_name=f"rekindle {name}")
+        ended = command.main(args, prog_name=f"rekindle {name}", standalone_mode=False)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
-    return 0
+    except typer.Abort:
+        return Exit.INTERRUPTED
+    except _TYPER_ERRORS as error:
+        return _unusable(error)
+    return ended if isinstance(ended, int) else 0
+
+
+_TYPER_ERRORS: tuple[type[Any], ...] = tuple(
+    one for one in typer.BadParameter.__mro__ if one.__name__ in ("UsageError", "ClickException")
+)
+"""Of the library below typer, which has no public name for them."""
+
+
+def _unusable(error: Any) -> int:
+    """Tells a wrong call as the commands without typer do."""
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        print(context.get_usage(), file=sys.stderr)
+        print(f"Try '{context.command_path} -h' for help.\n", file=sys.stderr)
+    print(f"Error: {plain_error(error.format_message())}", file=sys.stderr)
+    return Exit.UNUSABLE
+
+
+def _without_types(command: Any) -> None:
+    """The help of an argument tells what to write there, and no type of Python."""
+    for inner in getattr(command, "commands", {}).values():
+        _without_types(inner)
+    for param in command.params:
+        if param.param_type_name == "argument":
+            param.get_help_record = partial(_help_of, param.get_help_record)
+            param.get_usage_pieces = partial(_usage_of, param.get_usage_pieces)
+
+
+def _help_of(told: Callable[[Any], tuple[str, str] | None], context: Any) -> tuple[str, str] | None:
+    record = told(context)
+    return (re.sub(r" <.*>$", "", record[0]), record[1]) if record is not None else None
+
+
+def _usage_of(told: Callable[[Any], list[str]], context: Any) -> list[str]:
+    return [piece.replace("{", "").replace("}", "") for piece in told(context)]

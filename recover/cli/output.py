@@ -1,5 +1,5 @@
-"""How a command prints its answer: `-o table` for people, `-o json` and `-o yaml` for programs, with the same
-fields. The same in all of them."""
+"""How a command prints its answer: `-o table` and `-o wide` for people, `-o json`, `-o yaml` and `-o name`
+for programs. The same in all of them; detectors/text/answers.py says what an answer looks like."""
 
 from __future__ import annotations
 
@@ -9,34 +9,65 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["OUTPUT_HELP", "Output", "add_output", "print_data"]
+from detectors.text.answers import ANSWERS_VERSION, Answer
 
-OUTPUT_HELP = "How to print the answer: table (default), json or yaml."
+__all__ = ["JSON_HELP", "OUTPUT_HELP", "Form", "Output", "add_output", "print_answer", "print_data"]
+
+OUTPUT_HELP = "How to print the answer: table (default), wide, json, yaml or name."
+JSON_HELP = "The same as -o json."
 
 
 class Output(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+    @property
+    def for_people(self) -> bool:
+        return self in (Output.TABLE, Output.WIDE)
+
+
+class Form(StrEnum):
+    """Of commands that measure or play something: their answers name no objects."""
+
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
+def add_output(parser: argparse.ArgumentParser, forms: type[Output | Form] = Form) -> None:
     """For commands that use argparse. They had `--json` before, which means the same."""
+    names = [one.value for one in forms]
     parser.add_argument(
         "-o",
         "--output",
-        choices=[one.value for one in Output],
+        choices=names,
         default=Output.TABLE.value,
         metavar="FORM",
-        help=OUTPUT_HELP,
+        help=f"How to print the answer: table (default), {', '.join(names[1:-1])} or {names[-1]}.",
     )
-    parser.add_argument(
-        "--json", dest="output", action="store_const", const=Output.JSON.value, help="The same as -o json."
-    )
+    parser.add_argument("--json", dest="output", action="store_const", const=Form.JSON.value, help=JSON_HELP)
 
 
-def print_data(answer: Any, output: Output | str) -> None:
-    """For programs: what `answer` is made of, as JSON or YAML."""
+def print_answer(answer: Answer, output: Output | str) -> None:
+    """For programs."""
+    if output == Output.NAME:
+        for name in answer.names():
+            print(name)
+    else:
+        _print(answer, output)
+
+
+def print_data(answer: Any, output: Output | Form | str, kind: str = "") -> None:
+    """An answer whose type is no Answer: an object of the API, or with `kind` a struct or dict of figures."""
+    if kind:
+        answer = {"kind": kind, "apiVersion": ANSWERS_VERSION, **msgspec.to_builtins(answer, str_keys=True)}
+    _print(answer, output)
+
+
+def _print(answer: Any, output: Output | Form | str) -> None:
     if output == Output.JSON:
         print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
         return

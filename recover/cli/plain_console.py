@@ -8,24 +8,15 @@ to a web page, or end the command with an error.
 from __future__ import annotations
 
 from rich.console import Console
-from rich.text import Text
 
-from detectors.text.printing import one_line
-
-__all__ = ["cell", "plain_console"]
-
-_PIPED_COLUMNS = 160
-"""Without a terminal there is no width to ask for; tables stay readable in a file of this width."""
+__all__ = ["plain_console", "width_of"]
 
 
 def plain_console() -> Console:
     """Reads no markup and no names of emoji, and colours no word by itself."""
-    console = Console(markup=False, highlight=False, emoji=False)
-    if console.is_terminal:
-        return console
-    return Console(markup=False, highlight=False, emoji=False, width=_PIPED_COLUMNS)
+    return Console(markup=False, highlight=False, emoji=False)
 
 
-def cell(text: str) -> Text:
-    """For a table: one line, and nothing in it that steers a terminal."""
-    return Text(one_line(text))
+def width_of(console: Console) -> int | None:
+    """None without a terminal: there lines are as long as they are."""
+    return console.width if console.is_terminal else None

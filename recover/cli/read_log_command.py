@@ -7,7 +7,7 @@ from pathlib import Path
 
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
-from recover.cli.output import Output, add_output, print_data
+from recover.cli.output import Output, add_output, print_answer
 from recover.cli.read_log_lines import lines_of
 from recover.cli.read_log_reading import read_log
 from recover.cli.read_log_story import told
@@ -35,10 +35,11 @@ def run(args: list[str]) -> int:
                 found = read_log(lines_of(file), template)
     except OSError as error:
         return _unusable(f"{options.file}: cannot be read: {error.strerror or error}")
-    if options.output == Output.TABLE:
-        print("\n".join(told(found)))
+    output = Output(options.output)
+    if output.for_people:
+        print("\n".join(told(found, wide=output is Output.WIDE)))
     else:
-        print_data(found.answer, options.output)
+        print_answer(found.answer, output)
     return Exit.GOOD
 
 
@@ -61,5 +62,5 @@ def _parser() -> Parser:
         metavar="TEXT",
         help=f"Read steps as for a job with the annotation {STEP_TEMPLATE}: TEXT.",
     )
-    add_output(parser)
+    add_output(parser, Output)
     return parser

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from detectors.catalog.log_errors import packaged_log_errors
 from detectors.catalog.signature_rows import packaged_signatures
@@ -18,22 +20,23 @@ from detectors.rules.facts import PodRef
 from detectors.rules.progress import median_step_s
 from detectors.rules.step_lines import Candidate, Save, read
 from detectors.service.settings import Logs
+from detectors.text.answers import Answer, Record
 from detectors.wire.training import PodSettings
 from recover.cli.read_log_lines import TextLine
 
-__all__ = ["Answer", "FirstError", "KnownIssue", "Marked", "Reading", "Stall", "read_log"]
+__all__ = ["FirstError", "KnownIssue", "LogAnswer", "Marked", "Reading", "Stall", "read_log"]
 
 _TICK = timedelta(seconds=5)
 
 
-class Marked(msgspec.Struct, frozen=True):
+class Marked(Record, frozen=True, kw_only=True):
     """A line that names a step; of a checkpoint it may be missing."""
 
     line: int
     step: int | None
 
 
-class FirstError(msgspec.Struct, frozen=True):
+class FirstError(Record, frozen=True, kw_only=True):
     line: int
     code: str
     propagated: bool
@@ -41,32 +44,38 @@ class FirstError(msgspec.Struct, frozen=True):
     text: str
 
 
-class KnownIssue(msgspec.Struct, frozen=True):
+class KnownIssue(Record, frozen=True, kw_only=True):
     line: int
     recipe: str
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What `-o json` prints: a stable form."""
-
-    steps: list[Marked]
-    armed_at: int | None
-    """From this line on a stall would count."""
-    saves: list[Marked]
-    first_error: FirstError | None
-    known_issues: list[KnownIssue]
-
-
-class Stall(msgspec.Struct, frozen=True):
+class Stall(Record, frozen=True, kw_only=True):
     line: int
     """The last line before it."""
     after_s: float
 
 
+class LogAnswer(Answer, frozen=True, kw_only=True, tag="LogReading"):
+    """Of `rekindle read-log`."""
+
+    lines: Annotated[int, Meta(description="how many the log has")]
+    steps: list[Marked]
+    armed_at_line: Annotated[int | None, Meta(description="from this line on a stall would count")]
+    median_step_s: Annotated[float | None, Meta(description="null where the log tells no times")]
+    saves: Annotated[list[Marked], Meta(description="lines that tell of a checkpoint")]
+    stalls: Annotated[list[Stall], Meta(description="pauses after which the job would be restarted")]
+    first_error: FirstError | None
+    known_issues: list[KnownIssue]
+
+    def names(self) -> tuple[str, ...]:
+        """Of the recipes that know an issue of this log."""
+        return tuple(issue.recipe for issue in self.known_issues)
+
+
 class Reading(msgspec.Struct, frozen=True):
     """The answer, and what else a person wants to know."""
 
-    answer: Answer
+    answer: LogAnswer
     source: str
     """The row of the catalogue, or the wording, whose number is the step; empty where none is known."""
     of_epoch: bool
@@ -76,12 +85,8 @@ class Reading(msgspec.Struct, frozen=True):
     """Numbers that were read and did not rise."""
     bars: list[int]
     """Totals of bars without a name that are not known to be the training's."""
-    median_step_s: float | None
-    """None where the file tells no times."""
-    stalls: list[Stall]
     saved: bool
     """Whether a checkpoint is known to be complete."""
-    lines: int
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -136,7 +141,7 @@ class _Reader:
             return
         if self._fold.tick(line.at):
             alive_at = self._fold.progress.alive_at or last.at
-            self._stalls.append(Stall(last.number, (line.at - alive_at).total_seconds()))
+            self._stalls.append(Stall(line=last.number, after_s=(line.at - alive_at).total_seconds()))
 
     def _note(self, line: TextLine) -> None:
         """Which numbers the line names. Of a line that is written over a terminal shows the last piece."""
@@ -147,7 +152,7 @@ class _Reader:
                 if isinstance(one, Candidate):
                     named = _Named(line.number, one.step, one.name, line.at, one.strong)
                 elif isinstance(one, Save):
-                    save = Marked(line.number, one.step)
+                    save = Marked(line=line.number, step=one.step)
         if named is not None:
             self._named.append(named)
         if save is not None:
@@ -159,19 +164,24 @@ class _Reader:
         believed = {track.name for track in steps.tracks if track.believed}
         strong = {track.name for track in steps.tracks if track.strong}
         error = errors.error
-        answer = Answer(
+        answer = LogAnswer(
+            lines=self._last.number if self._last is not None else 0,
             steps=[
-                Marked(one.line, one.step)
+                Marked(line=one.line, step=one.step)
                 for one in self._named
                 if (one.strong or one.name in strong | believed)
                 and not (lead is not None and one.name == lead.name and one.at < lead.first_at)
             ],
-            armed_at=self._armed_at,
+            armed_at_line=self._armed_at,
+            median_step_s=median_step_s(progress) if self._dated else None,
             saves=self._saves,
+            stalls=self._stalls,
             first_error=None
             if error is None
-            else FirstError(self._error_line, error.code, errors.propagated, error.text),
-            known_issues=[KnownIssue(line, name) for name, line in self._issues.items()],
+            else FirstError(
+                line=self._error_line, code=error.code, propagated=errors.propagated, text=error.text
+            ),
+            known_issues=[KnownIssue(line=line, recipe=name) for name, line in self._issues.items()],
         )
         weak_bars = [t for t in steps.tracks if t.name.startswith("bar of ") and not t.strong]
         return Reading(
@@ -181,8 +191,5 @@ class _Reader:
             rivals=[track.name for track in steps.rivals],
             unproven=[t.name for t in steps.tracks if not t.believed and t not in weak_bars],
             bars=[int(track.name.removeprefix("bar of ")) for track in weak_bars],
-            median_step_s=median_step_s(progress) if self._dated else None,
-            stalls=self._stalls,
             saved=self._fold.saves.last is not None,
-            lines=self._last.number if self._last is not None else 0,
         )

@@ -31,24 +31,35 @@ _IMPLIED = {
 }
 
 
-def told(reading: Reading) -> list[str]:
-    parts = (_steps(reading), _saves(reading), _stalls(reading), _errors(reading))
+def told(reading: Reading, *, wide: bool = False) -> list[str]:
+    """`wide` adds every line with a step or a checkpoint."""
+    parts = [_steps(reading), _saves(reading), _stalls(reading), _errors(reading)]
+    if wide:
+        parts.append(_every_line(reading))
     return [printable(line) for part in parts for line in part]
+
+
+def _every_line(reading: Reading) -> Iterator[str]:
+    marks = [("step", one) for one in reading.answer.steps]
+    marks += [("checkpoint", one) for one in reading.answer.saves]
+    for kind, mark in sorted(marks, key=lambda one: one[1].line):
+        number = "" if mark.step is None else f" {mark.step}"
+        yield f"  line {mark.line}: {kind}{number}"
 
 
 def _steps(reading: Reading) -> Iterator[str]:
     steps = reading.answer.steps
-    if reading.answer.armed_at is None or not steps:
+    if reading.answer.armed_at_line is None or not steps:
         yield from _unread(reading)
         return
     begin, end = steps[0], steps[-1]
-    pace = f", {duration(reading.median_step_s)} each" if reading.median_step_s else ""
+    pace = f", {duration(reading.answer.median_step_s)} each" if reading.answer.median_step_s else ""
     yield (
-        f"Steps: read from {counted(len(steps), 'line')} of {reading.lines}, step {begin.step} in line "
-        f"{begin.line} to step {end.step} in line {end.line}{pace}."
+        f"Steps: read from {counted(len(steps), 'line')} of {reading.answer.lines}, step {begin.step} in "
+        f"line {begin.line} to step {end.step} in line {end.line}{pace}."
     )
     yield f"  Their number is that of {_called(reading.source)}."
-    yield f"  Rekindle would notice a hang from line {reading.answer.armed_at} on."
+    yield f"  Rekindle would notice a hang from line {reading.answer.armed_at_line} on."
     if reading.of_epoch:
         yield (
             "  The number begins again with each epoch: Rekindle sees that the job trains, and cannot tell "
@@ -96,7 +107,7 @@ def _saves(reading: Reading) -> Iterator[str]:
 
 
 def _stalls(reading: Reading) -> Iterator[str]:
-    for stall in reading.stalls:
+    for stall in reading.answer.stalls:
         yield (
             f"Stall: after line {stall.line} no step came for {duration(stall.after_s)}, and Rekindle would "
             f"have restarted the job. If the pause is healthy, annotate the job with a longer {HANG_TIMEOUT}."

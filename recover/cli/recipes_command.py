@@ -6,37 +6,71 @@ import difflib
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
-from rich.table import Table
-from rich.text import Text
+from msgspec import Meta
 
 from detectors.commands.exit_status import Exit, closing
+from detectors.text.answers import Answer
 from detectors.text.printing import printable
+from recover.api.recipe import RecipeObject
 from recover.api.recipe_spec import Hold, Recipe
-from recover.cli.options import HELP_NAMES, Format, answered
-from recover.cli.output import Output, print_data
-from recover.cli.plain_console import cell, plain_console
+from recover.cli.options import HELP_NAMES, Format, Json, answered
+from recover.cli.output import Output, print_answer, print_data
+from recover.cli.plain_console import plain_console
+from recover.cli.telling import print_story, print_table
 from recover.recipes.convert import RecipeError
 from recover.recipes.given import InputError, evidence
 from recover.recipes.load import built_in, built_in_text, is_yaml, load, read
-from recover.recipes.match import Matched, NotMatched, match, templates_of
+from recover.recipes.match import Hit, Matched, NotMatched, templates_of
+from recover.recipes.match import match as matched
 from recover.recipes.objects import to_object
 from recover.recipes.wording import changed
 from recover.stories.known_issue import story, story_of_answer, verified
-from recover.stories.words import Story, Tone
+from recover.stories.overview_tables import Table
 
-__all__ = ["run"]
-
-_STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.WAITING: "yellow", Tone.DETAIL: "dim", Tone.PLAIN: ""}
+__all__ = ["RecipesAnswer", "TestAnswer", "run"]
 
 
 class Shown(StrEnum):
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
-    TOML = "toml"
     YAML = "yaml"
+    TOML = "toml"
+    NAME = "name"
+
+
+class RecipesAnswer(Answer, frozen=True, kw_only=True, tag="RecipeList"):
+    """Of `rekindle recipes list`."""
+
+    items: Annotated[list[RecipeObject], Meta(description="each as `kubectl apply` takes it")]
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(one.metadata.name for one in self.items)
+
+
+class TestAnswer(Answer, frozen=True, kw_only=True, tag="RecipeTest"):
+    """Of `rekindle recipes test`."""
+
+    recipe: str
+    matches: bool
+    hits: Annotated[list[Hit], Meta(description="clauses that hold")]
+    missing: Annotated[
+        list[list[str]],
+        Meta(description="for each clause that does not hold, why each of its alternatives does not"),
+    ]
+    captured: Annotated[dict[str, str], Meta(description="values of the placeholders")]
+    explicit_env: Annotated[
+        dict[str, str], Meta(description="variables of the change that the template sets itself")
+    ]
+    change: Annotated[list[str], Meta(description="what Rekindle would change, in words")]
+    verify: Annotated[list[str], Meta(description="how it would see that the change helped, in words")]
+
+    def names(self) -> tuple[str, ...]:
+        return (self.recipe,) if self.matches else ()
 
 
 Name = Annotated[
@@ -67,17 +101,17 @@ def _list(
         list[Path] | None, typer.Argument(metavar="PATH", help="Your own: files, or folders of *.toml.")
     ] = None,
     output: Format = Output.TABLE,
+    json: Json = False,
 ) -> None:
     """List the built-in recipes and your own. One that cannot be used is told, the others are listed."""
     loaded = load(paths or [])
     recipes = [loaded.recipes[name] for name in sorted(loaded.recipes)]
-    if output is not Output.TABLE:
-        print_data(recipes, output)
+    output = Output.JSON if json else output
+    if output.for_people:
+        print_table(plain_console(), _table(recipes, wide=output is Output.WIDE))
     else:
-        table = Table("name", "title", "does", box=None, pad_edge=False, header_style="dim")
-        for recipe in recipes:
-            table.add_row(cell(recipe.name), cell(recipe.title), _does(recipe))
-        plain_console().print(table)
+        items = [msgspec.convert(to_object(recipe), RecipeObject) for recipe in recipes]
+        print_answer(RecipesAnswer(items=items), output)
     for error in loaded.errors:
         _tell(error)
     if loaded.errors:
@@ -97,20 +131,25 @@ def _show(
             "--output",
             "-o",
             metavar="FORM",
-            help="How to print it: table (default), json, yaml or toml.",
+            help="How to print it: table (default), wide, json, yaml, toml or name.",
             show_default=False,
         ),
     ] = Shown.TABLE,
+    json: Json = False,
 ) -> None:
     """Check a recipe, and tell it in plain words. As JSON or YAML it is an object for kubectl apply, as TOML
     a file, of a built-in one to start your own from."""
+    output = Shown.JSON if json else output
     recipe = _recipe(name)
-    if output is Shown.TABLE:
-        _print_story(story(recipe))
-    elif output is Shown.TOML:
-        print(_toml(name), end="")
-    else:
-        print_data(to_object(recipe), output)
+    match output:
+        case Shown.TABLE | Shown.WIDE:
+            print_story(story(recipe))
+        case Shown.TOML:
+            print(_toml(name), end="")
+        case Shown.NAME:
+            print(recipe.name)
+        case Shown.JSON | Shown.YAML:
+            print_data(to_object(recipe), Output(output.value))
 
 
 @_app.command(
@@ -138,8 +177,10 @@ def _test(
     signal: Annotated[Texts | None, typer.Option(metavar="CODE", help="A finding's code, as xid-31.")] = None,
     framework: Annotated[str, typer.Option(metavar="NAME", help="What the job runs, as paddle.")] = "",
     output: Format = Output.TABLE,
+    json: Json = False,
 ) -> None:
     """Try one recipe on a log and on what else you know. Most options may be repeated."""
+    output = Output.JSON if json else output
     recipe = _recipe(name)
     try:
         known = evidence(
@@ -156,11 +197,11 @@ def _test(
         )
     except InputError as error:
         raise _failed(str(error)) from error
-    answer = match(recipe, known)
-    if output is Output.TABLE:
-        _print_story(story_of_answer(answer))
+    answer = matched(recipe, known)
+    if output.for_people:
+        print_story(story_of_answer(answer))
     else:
-        print_data(_plain(answer), output)
+        print_answer(_plain(answer), output)
     if isinstance(answer, NotMatched):
         raise typer.Exit(Exit.BAD)
 
@@ -189,6 +230,11 @@ def _toml(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def _table(recipes: list[Recipe], *, wide: bool) -> Table:
+    rows = [(one.name, one.title, _does(one), *((one.source,) if wide else ())) for one in recipes]
+    return Table("", ("NAME", "TITLE", "DOES", *(("SOURCE",) if wide else ())), tuple(rows))
+
+
 def _does(recipe: Recipe) -> str:
     if recipe.disabled:
         return "nothing: switched off"
@@ -202,20 +248,20 @@ def _does(recipe: Recipe) -> str:
     return ", ".join(part for part, does in parts.items() if does)
 
 
-def _plain(answer: Matched | NotMatched) -> dict[str, Any]:
+def _plain(answer: Matched | NotMatched) -> TestAnswer:
     """The same fields whether it matches or not."""
-    matched = isinstance(answer, Matched)
+    matches = isinstance(answer, Matched)
     captured = answer.captured if isinstance(answer, Matched) else {}
-    return {
-        "recipe": answer.recipe.name,
-        "matches": matched,
-        "hits": answer.hits,
-        "missing": () if isinstance(answer, Matched) else answer.why,
-        "captured": captured,
-        "explicitEnv": answer.explicit_env if isinstance(answer, Matched) else {},
-        "change": changed(answer.recipe.change, captured) if matched else (),
-        "verify": verified(answer.recipe) if matched else (),
-    }
+    return TestAnswer(
+        recipe=answer.recipe.name,
+        matches=matches,
+        hits=list(answer.hits),
+        missing=[] if isinstance(answer, Matched) else [list(why) for why in answer.why],
+        captured=captured,
+        explicit_env=answer.explicit_env if isinstance(answer, Matched) else {},
+        change=list(changed(answer.recipe.change, captured)) if matches else [],
+        verify=list(verified(answer.recipe)) if matches else [],
+    )
 
 
 # --- printing -----------------------------------------------------------------------------------------------
@@ -229,18 +275,3 @@ def _failed(text: str) -> typer.Exit:
 def _tell(error: RecipeError) -> None:
     for line in error.lines:
         print(f"rekindle recipes: {printable(line)}", file=sys.stderr)
-
-
-def _print_story(told: Story) -> None:
-    console = plain_console()
-    console.print(Text(f"{told.subject} ", style="bold") + _text(told.verdict.text, told.verdict.tone))
-    for section in told.sections:
-        console.print()
-        console.print(Text(section.title, style="bold"))
-        for line in section.lines:
-            indent = "      " if line.tone is Tone.DETAIL else "  - "
-            console.print(Text(indent) + _text(line.text, line.tone), soft_wrap=True)
-
-
-def _text(text: str, tone: Tone) -> Text:
-    return Text(printable(text), style=_STYLES[tone])

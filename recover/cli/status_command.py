@@ -8,93 +8,118 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
+import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import KubeApi
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
-from detectors.text.printing import one_line, printable
-from recover.cli.options import CaFile, Context, Format, Kubeconfig, Namespace, Server, TokenFile, run
-from recover.cli.output import Output, print_data
-from recover.cli.plain_console import cell, plain_console
-from recover.kube.auth import load_credentials
+from detectors.text.printing import one_line
+from recover.cli.access import Access, AllNamespaces, Namespace, namespace_for, with_access
+from recover.cli.options import Format, Json, run
+from recover.cli.output import Output, print_answer
+from recover.cli.plain_console import plain_console
+from recover.cli.telling import STYLES, print_commands, print_line, print_story, print_table
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
 from recover.model import AgentPod, Pod
 from recover.snapshot.agents_seen import agents_seen, signals_seen
 from recover.snapshot.find import NotFound, find, namespace_of
+from recover.snapshot.installation_seen import gone_jobs, installation_seen
 from recover.snapshot.read import CannotTell, Snapshot, pods_on, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
-from recover.stories.overview import Overview, Table, overview
-from recover.stories.why_job import why_job
-from recover.stories.why_node import why_node
-from recover.stories.words import Command, Line, Story, Tone
+from recover.stories.overview import Overview, overview, recently_ended
+from recover.stories.records import StatusAnswer
+from recover.stories.why_job import job_answer, why_job
+from recover.stories.why_node import node_answer, why_node
 
-__all__ = ["print_story", "status", "why"]
+__all__ = ["status", "why"]
 
 T = TypeVar("T")
+Question = Callable[[Cluster, Credentials], Awaitable[T]]
 
-_ROWS_MAX = 50
-
-_STYLES = {
-    Tone.PLAIN: "",
-    Tone.GOOD: "green",
-    Tone.BAD: "red",
-    Tone.WAITING: "yellow",
-    Tone.DETAIL: "dim",
-}
+_WATCH_S = 5.0
 
 
 def status(args: list[str]) -> int:
     """The command's exit status."""
-    return run(_status, args, "status")
+    return run(with_access(_status), args, "status")
 
 
 def why(args: list[str]) -> int:
     """The command's exit status."""
-    return run(_why, args, "why", "rekindle why team/llm, or rekindle why node/gpu-17")
+    return run(with_access(_why), args, "why", "rekindle why team/llm, or rekindle why node/gpu-17")
 
 
 def _status(
     namespace: Namespace = "",
+    all_namespaces: AllNamespaces = False,
     output: Format = Output.TABLE,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    server: Server = "",
-    token_file: TokenFile = "",
-    ca_file: CaFile = "",
+    json: Json = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Look every 5 seconds, and print each change, until Ctrl-C."),
+    ] = False,
+    *,
+    access: Access,
 ) -> None:
     """Show what is wrong, what is being done, what was refused, and where Rekindle is blind."""
+    output = Output.JSON if json else output
 
-    async def looked(cluster: Cluster) -> tuple[Snapshot, Mapping[str, AgentPod] | None]:
+    async def looked(cluster: Cluster, credentials: Credentials) -> tuple[Snapshot, Overview]:
+        within = namespace_for(namespace, all_namespaces, credentials)
         own = await signals_seen(cluster)
-        return await read(cluster, namespace=namespace, jobs=False, own=own), await agents_seen(cluster)
+        snapshot = await read(cluster, namespace=within, jobs=False, own=own)
+        now = datetime.now(UTC)
+        ended = recently_ended(snapshot.recoveries, now)
+        shown = overview(
+            snapshot.nodes,
+            snapshot.health,
+            snapshot.incidents,
+            snapshot.recoveries,
+            now,
+            hidden=snapshot.hidden,
+            agents=await agents_seen(cluster),
+            installed=await installation_seen(cluster),
+            gone=await gone_jobs(cluster, ended),
+            namespace=within,
+            wide=output is Output.WIDE,
+        )
+        return snapshot, shown
 
-    snapshot, agents = _asked(
-        looked,
-        load_credentials(
-            kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
-        ),
-    )
-    _note(snapshot)
-    shown = overview(
-        snapshot.nodes,
-        snapshot.health,
-        snapshot.incidents,
-        snapshot.recoveries,
-        datetime.now(UTC),
-        hidden=snapshot.hidden,
-        agents=agents,
-    )
-    if output is Output.TABLE:
+    if not watch:
+        snapshot, shown = _asked(looked, access)
+        _note(snapshot)
+        _print_status(shown, output)
+        return
+
+    async def watched(cluster: Cluster, credentials: Credentials) -> None:
+        before: StatusAnswer | None = None
+        while True:
+            snapshot, shown = await looked(cluster, credentials)
+            still = msgspec.structs.replace(shown.answer, at=before.at) if before is not None else None
+            if still is None or still != before:
+                if before is None:
+                    _note(snapshot)
+                elif output.for_people:
+                    print()
+                if output.for_people:
+                    print(f"{shown.answer.at.astimezone():%H:%M:%S}")
+                _print_status(shown, output)
+                sys.stdout.flush()
+                before = shown.answer
+            await asyncio.sleep(_WATCH_S)
+
+    _asked(watched, access)
+
+
+def _print_status(shown: Overview, output: Output) -> None:
+    if output.for_people:
         _print_overview(shown)
     else:
-        print_data(shown, output)
+        print_answer(shown.answer, output)
 
 
 def _why(
@@ -102,63 +127,57 @@ def _why(
         str,
         typer.Argument(metavar="JOB|NODE", help="Asked for as NAME, NAMESPACE/NAME, KIND/NAME or node/NAME."),
     ],
-    namespace: Namespace = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Only a job of this namespace.")
+    ] = "",
     output: Format = Output.TABLE,
-    kubeconfig: Kubeconfig = "",
-    context: Context = "",
-    server: Server = "",
-    token_file: TokenFile = "",
-    ca_file: CaFile = "",
+    json: Json = False,
+    *,
+    access: Access,
 ) -> None:
     """Tell why a job or a node is as it is: what was seen, decided, refused and done, and what next."""
+    output = Output.JSON if json else output
 
     async def looked(
-        cluster: Cluster,
+        cluster: Cluster, credentials: Credentials
     ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None]:
-        own = await signals_seen(cluster)
-        snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject), own=own)
-        found = find(subject, snapshot, namespace)
+        own, usual = await signals_seen(cluster), credentials.namespace
+        snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject) or usual, own=own)
+        found = find(subject, snapshot, namespace, usual=usual)
         if isinstance(found, str):
             there = await pods_on(cluster, found, snapshot.health.get(found))
             return snapshot, found, there, await agents_seen(cluster)
         return snapshot, found, await ranks_of(cluster, found.gang) if found.gang is not None else (), None
 
-    snapshot, found, pods, agents = _asked(
-        looked,
-        load_credentials(
-            kubeconfig=kubeconfig, context=context, server=server, token_file=token_file, ca_file=ca_file
-        ),
-    )
+    snapshot, found, pods, agents = _asked(looked, access)
     _note(snapshot)
     now = datetime.now(UTC)
     if isinstance(found, str):
-        story = why_node(
-            found,
-            snapshot.nodes.get(found),
-            snapshot.health.get(found),
-            snapshot.incidents,
-            now,
-            hidden=snapshot.hidden,
-            agents=agents,
-            pods=pods,
-        )
+        node, report = snapshot.nodes.get(found), snapshot.health.get(found)
+        hidden = snapshot.hidden
+        if output.for_people:
+            print_story(
+                why_node(
+                    found, node, report, snapshot.incidents, now, hidden=hidden, agents=agents, pods=pods
+                )
+            )
+        else:
+            print_answer(node_answer(found, node, report, snapshot.incidents, now, hidden=hidden), output)
+        return
+    around = Around(nodes=snapshot.nodes, namespaces=snapshot.namespaces, pods=pods, hidden=snapshot.hidden)
+    if output.for_people:
+        print_story(why_job(found, snapshot.recoveries, snapshot.incidents, now, around))
     else:
-        around = Around(
-            nodes=snapshot.nodes, namespaces=snapshot.namespaces, pods=pods, hidden=snapshot.hidden
-        )
-        story = why_job(found, snapshot.recoveries, snapshot.incidents, now, around)
-    if output is Output.TABLE:
-        print_story(story)
-    else:
-        print_data(story, output)
+        print_answer(job_answer(found, snapshot.recoveries, snapshot.incidents, now, around), output)
 
 
-def _asked(question: Callable[[Cluster], Awaitable[T]], found: Awaitable[Credentials]) -> T:
+def _asked(question: Question[T], access: Access) -> T:
     """The answer of the API server; the command ends where there is none."""
 
     async def connected() -> T:
-        async with KubeApi(await found) as api:
-            return await question(RestCluster(api))
+        credentials = await access.credentials()
+        async with KubeApi(credentials) as api:
+            return await question(RestCluster(api), credentials)
 
     try:
         return asyncio.run(connected())
@@ -179,53 +198,12 @@ def _failed(error: Exception, code: Exit) -> typer.Exit:
     return typer.Exit(code)
 
 
-# --- printing ---------------------------------------------------------------------------------------------
-
-
-def print_story(story: Story) -> None:
-    console = plain_console()
-    console.print(Text(story.subject, style="bold"))
-    console.print(_text(story.verdict), soft_wrap=True)
-    for section in story.sections:
-        console.print()
-        console.print(Text(section.title, style="bold"), soft_wrap=True)
-        for line in section.lines:
-            indent = "      " if line.tone is Tone.DETAIL else "  - "
-            console.print(Text(indent) + _text(line), soft_wrap=True)
-    _print_commands(console, story.commands)
-
-
 def _print_overview(shown: Overview) -> None:
     console = plain_console()
-    console.print(_text(shown.verdict), soft_wrap=True)
+    for line in shown.head:
+        print_line(console, line.text, style=STYLES[line.tone])
+    print_line(console, shown.verdict.text, style=STYLES[shown.verdict.tone])
     for table in shown.tables:
         console.print()
-        _print_table(console, table)
-    _print_commands(console, shown.commands)
-
-
-def _print_table(console: Console, table: Table) -> None:
-    console.print(Text(table.title, style="bold"))
-    drawn = RichTable(box=None, pad_edge=False, header_style="dim")
-    for column in table.columns:
-        drawn.add_column(column, overflow="fold")
-    for row in table.rows[:_ROWS_MAX]:
-        drawn.add_row(*map(cell, row))
-    console.print(drawn)
-    if len(table.rows) > _ROWS_MAX:
-        console.print(f"... and {len(table.rows) - _ROWS_MAX} more: see -o json")
-
-
-def _print_commands(console: Console, commands: tuple[Command, ...]) -> None:
-    console.print()
-    console.print(Text("Useful next", style="bold"))
-    width = max((len(command.run) for command in commands), default=0)
-    for command in commands:
-        console.print(
-            Text(f"  {command.run:<{width}}", style="cyan") + Text(f"   {command.why}", style="dim"),
-            soft_wrap=True,
-        )
-
-
-def _text(line: Line) -> Text:
-    return Text(printable(line.text), style=_STYLES[line.tone])
+        print_table(console, table)
+    print_commands(console, shown.commands)

@@ -29,7 +29,6 @@ from recover.policy.settings import Timing
 __all__ = ["GangState", "gang_faults", "gang_state"]
 
 _EVIDENCE_MAX, _SUSPECTS_MAX = limit(IncidentStatus, "evidence"), limit(IncidentStatus, "suspects")
-_IN_PLACE = "restarted in place"
 _WITH_VOLUMES_MAX, _VOLUMES_MAX = 8, 4
 """Of how many losses the volumes are looked for, and how many of these are evidence."""
 _JUDGED = {Blame.APPLICATION, Blame.RESOURCES}
@@ -203,7 +202,7 @@ def _evidence(loss: Loss) -> Evidence:
         code=loss.code,
         node=loss.node,
         pod=loss.pod,
-        text="; ".join(filter(None, (_IN_PLACE if loss.in_place else "", told_by_log(loss)))),
+        text="; ".join(filter(None, (_in_place(loss), told_by_log(loss)))),
     )
 
 
@@ -234,6 +233,14 @@ def _as_evidence(finding: Finding, node: str, pod: str) -> Evidence:
         pod=pod,
         text=finding.evidence[:180],
     )
+
+
+def _in_place(loss: Loss) -> str:
+    """Of a container that ended in a pod that is still there. Only one that was started again there did
+    restart: a pod may be one that never restarts."""
+    if not loss.in_place:
+        return ""
+    return "its container was started again in the same pod" if loss.restarts else "its pod is still there"
 
 
 def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:

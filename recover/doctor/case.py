@@ -21,10 +21,14 @@ from recover.model.modes import Mode, Modes
 from recover.policy.settings import Timing
 from recover.workloads.as_written import Hazard, PodTemplate, Severity, Written
 
-__all__ = ["Case", "Check", "Finding", "Part", "Place", "Severity"]
+__all__ = ["NOT_ALLOWED", "NOT_ANSWERED", "Case", "Check", "Finding", "Part", "Place", "Severity"]
 
 
 C = TypeVar("C")
+
+NOT_ALLOWED = "you may not"
+NOT_ANSWERED = "the API server failed to answer"
+"""How the reason begins why a check was not made, where the cluster would have told."""
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -15,18 +15,18 @@ from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.text.strict import BadValueError
 from detectors.wire.resource import Resource
 from recover.api.recipe_spec import Recipe
-from recover.doctor.case import Case, Part
+from recover.doctor.case import NOT_ALLOWED, NOT_ANSWERED, Case, Part
+from recover.doctor.saves import claim_of
 from recover.k8s.kinds import CONFIGMAPS, NAMESPACES, NODEHEALTHS, NODES, RECIPES
 from recover.kube.cluster import Cluster
-from recover.model import Gang, Pod, PodPhase, VolumeKind
+from recover.model import Gang, Pod, PodPhase
 from recover.model.modes import Mode, Modes
 from recover.policy.settings import Settings
 from recover.recipes.load import built_in
 from recover.recipes.objects import seen, settle
-from recover.recovery.scan_place import Unscannable, mounted
 from recover.runtime.mode_keeper import STATE, kept_modes
 from recover.snapshot.find import NotFound, find, namespace_of
-from recover.snapshot.read import CannotTell, Snapshot, pods_of, read
+from recover.snapshot.read import CannotTell, Snapshot, pods_of, read, unanswered
 from recover.workloads import workload_of
 from recover.workloads.as_written import Written
 
@@ -58,10 +58,13 @@ class _Claim(msgspec.Struct, frozen=True):
     spec: _ClaimSpec = _ClaimSpec()
 
 
-async def look(cluster: Cluster, asked: str, namespace: str, now: datetime) -> tuple[Case, list[str]]:
-    """The job that was asked for, and notes on what could not be read. Raises CannotTell, NotFound."""
-    snapshot = await read(cluster, namespace=namespace, instead=namespace_of(asked))
-    job = find(asked, snapshot, namespace, command="doctor")
+async def look(
+    cluster: Cluster, asked: str, namespace: str, now: datetime, usual: str = ""
+) -> tuple[Case, list[str]]:
+    """The job that was asked for, and notes on what could not be read. `usual` is the namespace that the
+    kubeconfig names. Raises CannotTell, NotFound."""
+    snapshot = await read(cluster, namespace=namespace, instead=namespace_of(asked) or usual)
+    job = find(asked, snapshot, namespace, command="doctor", usual=usual)
     if isinstance(job, str):
         raise NotFound(
             f"{job} is a node, and a job was expected; `rekindle why node/{job}` tells of the node"
@@ -74,7 +77,7 @@ async def look(cluster: Cluster, asked: str, namespace: str, now: datetime) -> t
     try:
         return await _around(cluster, job.gang, snapshot, now)
     except ReplyLost as error:
-        raise CannotTell(f"the API server does not answer: {error}") from error
+        raise unanswered(error) from error
 
 
 async def _around(cluster: Cluster, gang: Gang, snapshot: Snapshot, now: datetime) -> tuple[Case, list[str]]:
@@ -93,7 +96,7 @@ async def _around(cluster: Cluster, gang: Gang, snapshot: Snapshot, now: datetim
         nodes=snapshot.nodes,
         health=snapshot.health,
         pods=await _pods(cluster, gang, unread),
-        claim=f"{gang.ref.namespace}/{_claim_of(gang)}",
+        claim=f"{gang.ref.namespace}/{claim_of(gang)}",
         access_modes=await _access_modes(cluster, gang, unread),
         adds_environment=await _has_policy(cluster),
         unread=unread,
@@ -105,7 +108,7 @@ def _hidden(gang: Gang, snapshot: Snapshot) -> dict[Part, str]:
     """What the lists of the snapshot lack."""
     lists = {Part.NODES: NODES, Part.HEALTH: NODEHEALTHS, Part.NAMESPACE: NAMESPACES}
     unread = {
-        part: f"you may not list {resource.plural}"
+        part: f"{NOT_ALLOWED} read {resource.plural}"
         for part, resource in lists.items()
         if resource.plural in snapshot.hidden
     }
@@ -149,8 +152,8 @@ def _unread(error: ApiError, what: str, missing: str = "") -> str:
     if error.not_found:
         return f"there is no {what}" + (f": {missing}" if missing else "")
     if error.status in (401, 403):
-        return f"you may not read {what} ({error.message})"
-    return f"the API server failed to answer {what} ({error})"
+        return f"{NOT_ALLOWED} read {what} ({error.message})"
+    return f"{NOT_ANSWERED} {what} ({error})"
 
 
 async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[Pod, ...]:
@@ -166,18 +169,9 @@ async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[
     return mine
 
 
-def _claim_of(gang: Gang) -> str:
-    """The name of the volume claim with its checkpoints; empty where they lie on none."""
-    try:
-        volume = mounted(gang).volume
-    except Unscannable:
-        return ""
-    return str(volume.source.get("claimName", "")) if volume.kind is VolumeKind.CLAIM else ""
-
-
 async def _access_modes(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[str, ...] | None:
     """None where there is no such claim."""
-    claim = _claim_of(gang)
+    claim = claim_of(gang)
     if not claim:
         unread[Part.CLAIM] = "its checkpoints are not known to lie on a volume claim"
         return ()

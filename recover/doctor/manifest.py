@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from recover.api.recipe_spec import Recipe
 from recover.doctor.case import Case, Part
+from recover.doctor.saves import claim_of
 from recover.snapshot.manifests import gang_in, objects, told, why_no_job, without_nulls, workload_in
 
 __all__ = ["cases"]
@@ -20,13 +21,21 @@ def cases(
 ) -> tuple[list[Case], list[str]]:
     """One for each job, and notes on what is none. Raises BadValueError."""
     found, notes = [], []
-    for document, where in objects(list(documents)):
+    every = list(objects(list(documents)))
+    claims = dict(_claims(document for document, _ in every))
+    for document, where in every:
         workload = workload_in(document)
+        if workload is None and _is_claim(document):
+            continue
         if workload is None:
             notes.append(f"{file}: {where}: {told(document)} is left out: {why_no_job(document)}")
             continue
         gang = gang_in(document, workload, file, where)
         spec = workload.written(without_nulls(document), file, where)
+        claim = f"{gang.ref.namespace}/{claim_of(gang)}"
+        unread = dict.fromkeys(Part, _NO_CLUSTER)
+        if claim in claims:
+            del unread[Part.CLAIM]
         found.append(
             Case(
                 gang=gang,
@@ -35,7 +44,26 @@ def cases(
                 now=now,
                 is_file=True,
                 generate_name="" if gang.ref.name else str(document["metadata"]["generateName"]),
-                unread=dict.fromkeys(Part, _NO_CLUSTER),
+                claim=claim if claim in claims else "",
+                access_modes=claims.get(claim, ()),
+                unread=unread,
             )
         )
     return found, notes
+
+
+def _is_claim(document: Any) -> bool:
+    said = ("v1", "PersistentVolumeClaim")
+    return isinstance(document, dict) and (document.get("apiVersion"), document.get("kind")) == said
+
+
+def _claims(documents: Iterable[Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The access modes of each claim of the file, by `namespace/name`."""
+    for document in documents:
+        if not _is_claim(document):
+            continue
+        meta, spec = document.get("metadata"), document.get("spec")
+        if isinstance(meta, dict) and isinstance(spec, dict) and meta.get("name"):
+            modes = spec.get("accessModes")
+            name = f"{meta.get('namespace') or 'default'}/{meta['name']}"
+            yield name, tuple(map(str, modes)) if isinstance(modes, list) else ()

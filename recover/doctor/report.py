@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from detectors.text.answers import Answer, Record
 from detectors.text.printing import one_line
-from recover.doctor.case import C, Case, Check, Finding, Severity
+from recover.doctor.case import NOT_ALLOWED, NOT_ANSWERED, C, Case, Check, Finding, Severity
 from recover.doctor.checks import CHECKS
 from recover.doctor.permission import NOT_OPTED_IN
+from recover.stories.facts import job_record
+from recover.stories.records import JobRecord, name_of
 from recover.stories.words import Command, Line, Section, Story, Tone, counted
 
-__all__ = ["Examined", "NotMade", "Passed", "Report", "examined", "made", "sections", "story", "tone"]
+__all__ = [
+    "Examined",
+    "JobsAnswer",
+    "NotMade",
+    "Passed",
+    "Report",
+    "examined",
+    "made",
+    "sections",
+    "story",
+    "tone",
+]
 
 Titles = Mapping[Severity, tuple[str, Tone]]
 
@@ -24,17 +39,17 @@ _TITLES: Titles = {
 }
 
 
-class Passed(msgspec.Struct, frozen=True):
+class Passed(Record, frozen=True, kw_only=True):
     check: str
     what: str
 
 
-class NotMade(msgspec.Struct, frozen=True):
+class NotMade(Record, frozen=True, kw_only=True):
     check: str
     why: str
 
 
-class Examined(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Examined(Record, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     passed: tuple[Passed, ...]
     not_made: tuple[NotMade, ...]
@@ -42,6 +57,19 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     @property
     def fails(self) -> bool:
         return any(finding.severity is Severity.FAILS for finding in self.findings)
+
+    @property
+    def refused(self) -> tuple[NotMade, ...]:
+        """Checks that were not made because the cluster would not tell what they need."""
+        return tuple(one for one in self.not_made if one.why.startswith((NOT_ALLOWED, NOT_ANSWERED)))
+
+    @property
+    def little_known(self) -> str:
+        """The first words of a verdict where most checks could not be made; else empty."""
+        every = len(self.not_made) + len(self.passed) + len({finding.name for finding in self.findings})
+        if len(self.refused) * 2 < every:
+            return ""
+        return f"{len(self.refused)} of {every} checks could not be made, so this answer says little. "
 
     def count(self, severity: Severity) -> int:
         return sum(1 for finding in self.findings if finding.severity is severity)
@@ -53,13 +81,33 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return passed + (f", {len(self.not_made)} not made" if self.not_made else "")
 
 
-class Report(Examined, frozen=True, kw_only=True, rename="camel"):
-    job: str
+class Report(Examined, frozen=True, kw_only=True):
+    """Of one job."""
+
+    job: Annotated[JobRecord, Meta(description="of a manifest its name may be empty: see generateName")]
+    generate_name: Annotated[str, Meta(description="what its name will begin with, of a manifest")] = ""
+    called: Annotated[str, Meta(description="the job in words")]
+
+
+class JobsAnswer(Answer, frozen=True, kw_only=True, tag="DoctorJobs"):
+    """Of `rekindle doctor JOB` and `rekindle doctor -f FILE`."""
+
+    jobs: list[Report]
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(name_of(report.job) for report in self.jobs)
 
 
 def examined(case: Case) -> Report:
     found = made(CHECKS, case, case.unread)
-    return Report(job=case.called, findings=found.findings, passed=found.passed, not_made=found.not_made)
+    return Report(
+        job=job_record(case.gang.ref),
+        generate_name=case.generate_name,
+        called=case.called,
+        findings=found.findings,
+        passed=found.passed,
+        not_made=found.not_made,
+    )
 
 
 def made(checks: Sequence[Check[C]], case: C, unread: Mapping[Any, str]) -> Examined:
@@ -69,12 +117,12 @@ def made(checks: Sequence[Check[C]], case: C, unread: Mapping[Any, str]) -> Exam
     for check in checks:
         missing = next((part for part in check.needs if part in unread), None)
         if missing is not None:
-            not_made.append(NotMade(check.name, unread[missing]))
+            not_made.append(NotMade(check=check.name, why=unread[missing]))
             continue
         found = list(check.find(case))
         findings += found
         if not found:
-            passed.append(Passed(check.name, check.passed))
+            passed.append(Passed(check=check.name, what=check.passed))
     order = list(Severity)
     return Examined(
         findings=tuple(sorted(findings, key=lambda finding: order.index(finding.severity))),
@@ -83,14 +131,17 @@ def made(checks: Sequence[Check[C]], case: C, unread: Mapping[Any, str]) -> Exam
     )
 
 
-def story(report: Report, commands: tuple[Command, ...]) -> Story:
+def story(report: Report, commands: tuple[Command, ...], *, wide: bool = False) -> Story:
     return Story(
-        subject=report.job, verdict=_verdict(report), sections=sections(report, _TITLES), commands=commands
+        subject=report.called,
+        verdict=_verdict(report),
+        sections=sections(report, _TITLES, wide=wide),
+        commands=commands,
     )
 
 
-def sections(report: Examined, titles: Titles) -> tuple[Section, ...]:
-    """One for each severity, under its title, and what was not checked."""
+def sections(report: Examined, titles: Titles, *, wide: bool = False) -> tuple[Section, ...]:
+    """One for each severity, under its title, and what was not checked; `wide` adds what is right."""
     found = [
         Section(
             title, tuple(line for f in report.findings if f.severity is severity for line in _lines(f, tone))
@@ -98,6 +149,9 @@ def sections(report: Examined, titles: Titles) -> tuple[Section, ...]:
         for severity, (title, tone) in titles.items()
     ]
     found.append(Section("Not checked", _not_made(report)))
+    if wide:
+        passed = (Line(f"{one.what} ({one.check})", Tone.GOOD) for one in report.passed)
+        found.append(Section("In order", tuple(passed)))
     return tuple(section for section in found if section.lines)
 
 
@@ -114,21 +168,33 @@ def _lines(finding: Finding, tone: Tone) -> tuple[Line, ...]:
 
 def _not_made(report: Examined) -> tuple[Line, ...]:
     checks: dict[str, list[str]] = {}
+    lacking: list[str] = []
     for one in report.not_made:
-        checks.setdefault(one.why, []).append(one.check)
-    return tuple(Line(f"{', '.join(names)}: {one_line(why)}") for why, names in checks.items())
+        if one.why.startswith(f"{NOT_ALLOWED} read "):
+            lacking.append(one.why.removeprefix(f"{NOT_ALLOWED} read ").partition(" (")[0])
+            checks.setdefault(NOT_ALLOWED, []).append(one.check)
+        else:
+            checks.setdefault(one.why, []).append(one.check)
+    lines = []
+    for why, names in checks.items():
+        if why == NOT_ALLOWED:
+            why = f"{NOT_ALLOWED} read {', '.join(dict.fromkeys(lacking))}"
+        lines.append(Line(f"{', '.join(names)}: {one_line(why)}"))
+    return tuple(lines)
 
 
 def tone(report: Examined) -> Tone:
     if report.fails:
         return Tone.BAD
-    return Tone.WAITING if report.count(Severity.RISKS) else Tone.GOOD
+    return Tone.WAITING if report.count(Severity.RISKS) or report.refused else Tone.GOOD
 
 
 def _verdict(report: Report) -> Line:
     refused = next((found for found in report.findings if found.name == NOT_OPTED_IN), None)
     if refused is None:
-        return Line(f"{_at_a_fault(report, 'At a fault')}; {report.checks}.", tone(report))
+        return Line(
+            f"{report.little_known}{_at_a_fault(report, 'At a fault')}; {report.checks}.", tone(report)
+        )
     others = tuple(found for found in report.findings if found.name != NOT_OPTED_IN)
     rest = _at_a_fault(msgspec.structs.replace(report, findings=others), "Apart from that, at a fault")
     return Line(f"{_not_enabled(refused)} {rest}; {report.checks}.", tone(report))
@@ -140,7 +206,7 @@ def _not_enabled(refused: Finding) -> str:
     unless = ", unless its namespace enables it" if unsaid and refused.severity is not Severity.FAILS else ""
     instead = ", or the same annotation on its namespace" if unsaid else ""
     return (
-        f"Automatic recovery is not enabled for this job, so Rekindle leaves it alone after a fault{unless}. "
+        f"Not enabled: Rekindle leaves this job alone after a fault{unless}. "
         f"To enable it: {one_line(refused.fix)}{instead}."
     )
 

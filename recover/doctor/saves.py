@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from recover.checkpoints.annotation import ANNOTATION, REPAIR, LocationError, parse
 from recover.doctor.case import Case, Finding, Place, Severity
-from recover.model import VolumeKind
+from recover.model import Gang, VolumeKind
 from recover.recovery.scan_place import Place as ScanPlace
 from recover.recovery.scan_place import Unscannable, location, mounted
 from recover.recovery.scan_spec import user_of
 
-__all__ = ["annotation", "claim", "volume"]
+__all__ = ["annotation", "claim", "claim_of", "volume"]
 
 _UNVERIFIED = (
     "no checkpoint is verified: the framework's own logic decides where it resumes, and one that a crash has "
@@ -31,6 +31,8 @@ _UNSCANNED = {
 }
 _A_CLAIM = "volumes: [{name: ckpt, persistentVolumeClaim: {claimName: NAME}}] of a claim that all nodes mount"
 _PATH = ", PATH being absolute in the containers, as /ckpt"
+_LASTING = frozenset({VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI})
+_LIKELY = ("ckpt", "checkpoint", "output", "save")
 _SHARED_BY_NODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _ONE_POD = "ReadWriteOncePod"
 
@@ -44,7 +46,7 @@ def annotation(case: Case) -> Iterator[Finding]:
             what="nothing says where the checkpoints lie",
             where=case.at(f"metadata.annotations[{ANNOTATION}]"),
             means=_UNVERIFIED,
-            fix=case.set_annotation(ANNOTATION, "PATH") + _PATH,
+            fix=_proposal(case),
         )
         return
     try:
@@ -58,6 +60,32 @@ def annotation(case: Case) -> Iterator[Finding]:
             means=_UNVERIFIED,
             fix=case.set_annotation(ANNOTATION, "PATH") + _PATH,
         )
+
+
+def _proposal(case: Case) -> str:
+    """The path of the volume that probably holds the checkpoints, if the template mounts one."""
+    found = [
+        mount.path
+        for template in case.gang.templates.values()
+        for volume in template.volumes
+        if volume.kind in _LASTING
+        for mount in volume.mounts
+    ]
+    paths = list(dict.fromkeys(found))
+    likely = [path for path in paths if any(word in path.lower() for word in _LIKELY)]
+    best = likely[:1] or (paths if len(paths) == 1 else [])
+    if not best:
+        return case.set_annotation(ANNOTATION, "PATH") + _PATH
+    return f"{case.set_annotation(ANNOTATION, best[0])}, if the checkpoints lie in the volume mounted there"
+
+
+def claim_of(gang: Gang) -> str:
+    """The name of the volume claim with its checkpoints; empty where they lie on none."""
+    try:
+        found = mounted(gang).volume
+    except Unscannable:
+        return ""
+    return str(found.source.get("claimName", "")) if found.kind is VolumeKind.CLAIM else ""
 
 
 def volume(case: Case) -> Iterator[Finding]:

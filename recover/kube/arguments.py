@@ -15,6 +15,9 @@ HELP = {
     "server": "An API server, instead of a kubeconfig.",
     "token_file": "The token for --server.",
     "ca_file": "The certificate authority of --server (default: the system's).",
+    "client_certificate": "A client certificate for --server, instead of a token.",
+    "client_key": "The key of --client-certificate (default: it is in the same file).",
+    "insecure_skip_tls_verify": "Accept any certificate of the API server.",
 }
 """By the name of the argument; for the commands that use typer, too."""
 
@@ -25,6 +28,11 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--server", metavar="URL", default="", help=HELP["server"])
     parser.add_argument("--token-file", metavar="FILE", default="", help=HELP["token_file"])
     parser.add_argument("--ca-file", metavar="FILE", default="", help=HELP["ca_file"])
+    parser.add_argument("--client-certificate", metavar="FILE", default="", help=HELP["client_certificate"])
+    parser.add_argument("--client-key", metavar="FILE", default="", help=HELP["client_key"])
+    parser.add_argument(
+        "--insecure-skip-tls-verify", action="store_true", help=HELP["insecure_skip_tls_verify"]
+    )
 
 
 async def connection(options: argparse.Namespace) -> Credentials:
@@ -35,4 +43,7 @@ async def connection(options: argparse.Namespace) -> Credentials:
         server=options.server,
         token_file=options.token_file,
         ca_file=options.ca_file,
+        client_certificate=options.client_certificate,
+        client_key=options.client_key,
+        insecure_skip_tls_verify=options.insecure_skip_tls_verify,
     )

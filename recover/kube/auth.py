@@ -11,6 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from detectors.client.credentials import Credentials
@@ -33,22 +34,46 @@ log = structlog.get_logger(__name__)
 
 
 async def load_credentials(
-    *, kubeconfig: str = "", context: str = "", server: str = "", token_file: str = "", ca_file: str = ""
+    *,
+    kubeconfig: str = "",
+    context: str = "",
+    server: str = "",
+    token_file: str = "",
+    ca_file: str = "",
+    client_certificate: str = "",
+    client_key: str = "",
+    insecure_skip_tls_verify: bool = False,
 ) -> Credentials:
     """A given server wins, then a given kubeconfig or context, in-cluster, `$KUBECONFIG` and ~/.kube/config.
 
     Raises SettingsError, naming the file or argument, where nothing usable is found.
     """
     if server:
-        return _of_server(server, token_file, ca_file)
-    if token_file:
-        raise SettingsError("--token-file is the token for --server, and none is given")
-    if ca_file:
-        raise SettingsError("--ca-file is the certificate authority of --server, and none is given")
+        return _of_server(
+            Credentials(
+                server=server.rstrip("/"),
+                token_file=token_file,
+                ca_file=ca_file,
+                client_cert_file=client_certificate,
+                client_key_file=client_key,
+                verify=not insecure_skip_tls_verify,
+            )
+        )
+    alone = {
+        "--token-file is the token for": token_file,
+        "--ca-file is the certificate authority of": ca_file,
+        "--client-certificate is a certificate for": client_certificate,
+        "--client-key is a key for": client_key,
+    }
+    for words, given in alone.items():
+        if given:
+            raise SettingsError(f"{words} --server, and none is given")
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     if host and not (kubeconfig or context):
-        return _of_pod(Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443")))
-    return await _from_kubeconfig(_path(kubeconfig), context)
+        found = _of_pod(Credentials.in_cluster(host, os.environ.get("KUBERNETES_SERVICE_PORT", "443")))
+    else:
+        found = await _from_kubeconfig(_path(kubeconfig), context)
+    return msgspec.structs.replace(found, verify=found.verify and not insecure_skip_tls_verify)
 
 
 def _path(kubeconfig: str) -> str:
@@ -62,21 +87,28 @@ def _path(kubeconfig: str) -> str:
     return path
 
 
-def _of_server(server: str, token_file: str, ca_file: str) -> Credentials:
-    if not server.startswith(("https://", "http://")):
-        raise SettingsError(f"--server {server!r}: expected a URL, for example https://10.0.0.1:6443")
-    credentials = Credentials(server=server.rstrip("/"), token_file=token_file, ca_file=ca_file)
+def _of_server(credentials: Credentials) -> Credentials:
+    if not credentials.server.startswith(("https://", "http://")):
+        raise SettingsError(
+            f"--server {credentials.server!r}: expected a URL, for example https://10.0.0.1:6443"
+        )
+    if credentials.client_key_file and not credentials.client_cert_file:
+        raise SettingsError("--client-key is the key of --client-certificate, and none is given")
     try:
         credentials.headers()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise SettingsError(f"--token-file {token_file}: cannot be read: {why}") from error
-    try:
-        credentials.ssl_context()
-    except OSError as error:  # an SSLError is one, too
-        raise SettingsError(
-            f"--ca-file {ca_file}: expected a file of certificates in PEM form: {error}"
-        ) from error
+        raise SettingsError(f"--token-file {credentials.token_file}: cannot be read: {why}") from error
+    for option, file, alone in (
+        ("--ca-file", credentials.ca_file, {"client_cert_file": "", "client_key_file": ""}),
+        ("--client-certificate", credentials.client_cert_file, {"ca_file": ""}),
+    ):
+        try:
+            msgspec.structs.replace(credentials, **alone).ssl_context()
+        except OSError as error:  # an SSLError is one, too
+            raise SettingsError(
+                f"{option} {file}: expected a file of certificates in PEM form: {error}"
+            ) from error
     return credentials
 
 
@@ -118,6 +150,7 @@ async def _from_kubeconfig(path: str, context: str) -> Credentials:
         client_key_file=configuration.key_file or "",
         server_name=configuration.tls_server_name or "",
         proxy=configuration.proxy or "",
+        namespace=_namespace(path, context),
         verify=configuration.verify_ssl,
     )
     try:
@@ -139,6 +172,17 @@ def _context(path: str, wanted: str) -> str:
     if wanted not in names:
         raise SettingsError(f"--context {wanted!r}: expected one of {', '.join(names)}, as {path} has them")
     return wanted
+
+
+def _namespace(path: str, context: str) -> str:
+    """The one that the context names; empty where it names none."""
+    from kubernetes_asyncio.config.kube_config import KubeConfigMerger  # noqa: PLC0415
+
+    for file in KubeConfigMerger(path).config_files.values():
+        for one in file.get("contexts") or []:
+            if one.get("name") == context:
+                return str((one.get("context") or {}).get("namespace") or "")
+    return ""
 
 
 class _Renewed:

@@ -20,7 +20,7 @@ from recover.model import AgentPod, decode
 from recover.model.agent_readiness import AGENT_LABELS, AgentPods, agent_pod
 from recover.policy.settings import Settings, Signals
 
-__all__ = ["agents_seen", "signals_seen"]
+__all__ = ["agents_seen", "release_namespace", "signals_seen"]
 
 _SETTINGS = "rekindle-settings"
 _CONTROLLER = "controller.toml"
@@ -61,6 +61,16 @@ async def signals_seen(cluster: Cluster) -> Signals:
         return msgspec.convert(said.get("signals", {}), Signals)
     except (ApiError, ReplyLost, msgspec.MsgspecError, tomllib.TOMLDecodeError):
         return Signals()
+
+
+async def release_namespace(cluster: Cluster) -> str:
+    """Where the release is; empty where there is none, or where the reader lacks the right to see it. Raises
+    ReplyLost."""
+    try:
+        release = await _release(cluster)
+    except (ApiError, msgspec.MsgspecError):
+        return ""
+    return release.metadata.namespace if release is not None else ""
 
 
 async def _release(cluster: Cluster) -> _ConfigMap | None:

@@ -35,10 +35,13 @@ def namespace_of(asked: str) -> str:
     return first if slash and not _is_kind(first) else ""
 
 
-def find(asked: str, snapshot: Snapshot, namespace: str = "", command: str = "why") -> Job | str:
+def find(
+    asked: str, snapshot: Snapshot, namespace: str = "", command: str = "why", usual: str = ""
+) -> Job | str:
     """The job, or the name of the node, that `asked` means.
 
-    `asked` is NAME, NAMESPACE/NAME, KIND/NAME or node/NAME; `command` is the one that asks. Raises NotFound.
+    `asked` is NAME, NAMESPACE/NAME, KIND/NAME or node/NAME; `command` is the one that asks. Of several with
+    that name, the job of the namespace `usual` is meant, which the kubeconfig names. Raises NotFound.
     """
     first, slash, second = asked.partition("/")
     name = second if slash else first
@@ -63,6 +66,10 @@ def find(asked: str, snapshot: Snapshot, namespace: str = "", command: str = "wh
             return job
         case [], False:
             raise NotFound(_nothing(asked, name, snapshot))
+        case _, False:
+            near = [job for job in jobs if usual and job.ref.namespace == usual]
+            if len(near) == 1:
+                return near[0]
     raise NotFound(_several(asked, jobs, node=name if is_node else "", command=command))
 
 

@@ -32,7 +32,7 @@ from recover.stories.absence import Absence
 from recover.stories.groups import largest
 from recover.workloads import WORKLOADS
 
-__all__ = ["CannotTell", "Lack", "Snapshot", "near", "pods_of", "pods_on", "ranks_of", "read"]
+__all__ = ["CannotTell", "Lack", "Snapshot", "near", "pods_of", "pods_on", "ranks_of", "read", "unanswered"]
 
 T = TypeVar("T")
 
@@ -42,6 +42,12 @@ _JOBS = tuple(workload.resource for workload in WORKLOADS)
 
 class CannotTell(Exception):
     """The cluster cannot be read. One line: what failed, and what to do."""
+
+
+def unanswered(error: ReplyLost) -> CannotTell:
+    return CannotTell(
+        f"the API server does not answer: {error}. Try `kubectl version` with the same kubeconfig and context"
+    )
 
 
 class Lack(StrEnum):
@@ -104,6 +110,8 @@ class _Reader:
         self._cluster = cluster
         self._namespace = namespace
         self.notes: list[str] = []
+        self.refused: list[tuple[str, str]] = []
+        """Plurals that may not be listed, and what the API server says of it."""
         self.lacks: dict[str, Lack] = {}
         self.undecodable: dict[tuple[str, str], str] = {}
 
@@ -137,7 +145,7 @@ class _Reader:
                 raise CannotTell(f"no namespace {asked!r}") from error
             return []
         except ReplyLost as error:
-            raise CannotTell(f"the API server does not answer: {error}") from error
+            raise unanswered(error) from error
 
     async def _list(self, resource: Resource) -> list[msgspec.Raw]:
         items: list[msgspec.Raw] = []
@@ -153,7 +161,7 @@ class _Reader:
                 self.lacks[resource.plural] = self._lack(resource, error)
                 return []
             except ReplyLost as error:
-                raise CannotTell(f"the API server does not answer: {error}") from error
+                raise unanswered(error) from error
             items += answer.items
             page = answer.next_page
             if not page:
@@ -164,7 +172,7 @@ class _Reader:
         if error.status == 401:
             raise CannotTell(f"the API server does not accept these credentials: {error.message}") from error
         if error.status == 403:
-            self.notes.append(f"{resource.plural} left out: you may not list them ({error.message})")
+            self.refused.append((resource.plural, error.message))
             return Lack.FORBIDDEN
         if error.not_found and resource in (NODES, NAMESPACES):
             raise CannotTell(
@@ -222,7 +230,9 @@ async def read(
     if reader.lacks.keys() >= {resource.plural for resource in _OURS}:
         if instead and not namespace:
             return await read(cluster, namespace=instead, jobs=jobs, own=own)
-        raise CannotTell(_no_rights(reader.notes, namespace))
+        raise CannotTell(_no_rights(reader.refused, namespace))
+    if reader.refused:
+        reader.notes.insert(0, _refused(reader.refused))
     return Snapshot(
         nodes={node.name: node for node in nodes},
         health={one.metadata.name: one for one in health},
@@ -251,7 +261,7 @@ async def ranks_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
     except ApiError:
         return ()
     except ReplyLost as error:
-        raise CannotTell(f"the API server does not answer: {error}") from error
+        raise unanswered(error) from error
 
 
 async def pods_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
@@ -289,12 +299,21 @@ async def pods_on(cluster: Cluster, node: str, health: NodeHealth | None) -> tup
     return tuple(pod for pod in found if pod.node == node)
 
 
-def _no_rights(notes: list[str], namespace: str) -> str:
-    first = next(note for note in notes if note.startswith(_OURS[0].plural))
+def _refused(refused: list[tuple[str, str]]) -> str:
+    """All missing rights in one line."""
+    (_, first), *others = refused
+    more = f", and {len(others)} more of this kind" if others else ""
+    names = ", ".join(name for name, _ in refused)
+    return f"you may not list {names}: what these would tell is left out ({first}{more})"
+
+
+def _no_rights(refused: list[tuple[str, str]], namespace: str) -> str:
+    name, why = next(one for one in refused if one[0] == _OURS[0].plural)
+    first = f"{name} ({why})"
     # Whoever may view a namespace has the right there, and only there.
     or_there = "" if namespace else ", or use -n with a namespace where you have it"
     return (
-        f"you may list nothing of what Rekindle writes: {first}; the ClusterRole rekindle-viewer of the "
+        f"you may list nothing that Rekindle writes, such as {first}; the ClusterRole rekindle-viewer of the "
         f"chart gives that right{or_there}"
     )
 

@@ -10,8 +10,21 @@ from detectors.text.printing import one_line, printable
 from recover.api import CheckpointChoice, Phase, RecipeOutcome, Recovery, RecoveryStatus
 from recover.api.reasons import Reason
 from recover.checkpoints.annotation import REPAIR
+from recover.stories.facts import error_of
 from recover.stories.waiting_ranks import Ranks
-from recover.stories.words import FAULTS, Line, Section, Tone, ago, clock, counted, duration, explained, some
+from recover.stories.words import (
+    FAULTS,
+    Line,
+    Section,
+    Tone,
+    ago,
+    cause_words,
+    clock,
+    counted,
+    duration,
+    explained,
+    some,
+)
 
 __all__ = ["PHASE_WORDS", "began_lower", "earlier", "headline", "section"]
 
@@ -46,7 +59,8 @@ def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
     status = recovery.status
     words, tone = PHASE_WORDS[status.phase]
     since = status.phases[-1].at if status.phases else recovery.spec.detected_at
-    after = f"After {FAULTS[recovery.spec.fault]}, "
+    where = [cause.node for cause in status.causes if cause.node]
+    after = f"After {cause_words(recovery.spec.fault, error_of(recovery), where)}, "
     if recovery.active:
         for_now = f" (since {duration((now - since).total_seconds())}, attempt {status.attempt})"
         return _standing(status, ranks, after, for_now)
@@ -181,6 +195,9 @@ def _steps(status: RecoveryStatus) -> Iterable[Line]:
 
 def earlier(recoveries: Sequence[Recovery], now: datetime) -> tuple[Line, ...]:
     return tuple(
-        Line(f"{ago(r.spec.detected_at, now)}: {r.metadata.name}, {FAULTS[r.spec.fault]}, {r.status.phase}")
+        Line(
+            f"{ago(r.spec.detected_at, now)}: {r.metadata.name}, "
+            f"{cause_words(r.spec.fault, error_of(r))}, {r.status.phase}"
+        )
         for r in recoveries
     )

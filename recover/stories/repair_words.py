@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from detectors.text.printing import one_line
@@ -12,7 +12,7 @@ from recover.api.repair_state import Repair, RepairPhase, RepairStep, StepKind, 
 from recover.stories.incident_words import TOLD_MAX
 from recover.stories.words import Line, Tone, ago, duration, explained
 
-__all__ = ["PHASE_WORDS", "repaired", "repairs"]
+__all__ = ["PHASE_WORDS", "repairs"]
 
 PHASE_WORDS = {
     RepairPhase.WAITING: ("waits before the next step", Tone.WAITING),
@@ -43,16 +43,6 @@ def repairs(incidents: Sequence[Incident], now: datetime) -> tuple[Line, ...]:
         if incident.status.repair is not None:
             lines += _told(incident.status.repair, incident.metadata.name, now)
     return tuple(lines)
-
-
-def repaired(incidents: Iterable[Incident], now: datetime) -> Iterator[tuple[str, ...]]:
-    """A row for each node that is under repair or waits for a person; for `rekindle status`."""
-    for incident in incidents:
-        repair = incident.status.repair
-        if repair is not None and repair.phase is not RepairPhase.RETURNED:
-            since = repair.phases[-1].at if repair.phases else incident.spec.detected_at
-            said = one_line(repair.message) or PHASE_WORDS[repair.phase][0]
-            yield incident.spec.node, repair.phase, ago(since, now), repair.reason, said
 
 
 def _told(repair: Repair, name: str, now: datetime) -> Iterator[Line]:

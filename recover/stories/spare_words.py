@@ -6,8 +6,9 @@ from datetime import datetime
 
 from detectors.text.printing import one_line
 from recover.model import Node
+from recover.stories.records import SpareRecord, SpareState
 from recover.stories.words import Line, Tone, ago
-from recover.triage.spare_node import SPARE, Spare, spare_of
+from recover.triage.spare_node import SPARE, spare_of
 
 __all__ = ["FREE", "as_a_spare", "in_short"]
 
@@ -35,13 +36,17 @@ def as_a_spare(node: Node | None, now: datetime) -> tuple[Line, ...]:
     return (Line("no spare any more; our annotations go in mode recover", Tone.WAITING),)
 
 
-def in_short(spare: Spare, trouble: str, now: datetime) -> str:
-    """For `rekindle status`. `trouble` is why the node would not be let in, if anything."""
-    if spare.lent:
-        since = f" {ago(spare.kept.at, now)}" if spare.kept is not None else ""
-        return one_line(f"lent{since} for {spare.instead_of or 'a node'} ({spare.incident})")
-    if spare.taken:
-        return "in service, since somebody took the taint off"
-    if not spare.in_reserve:
-        return "not kept free yet"
-    return f"of no use now: {trouble}" if trouble else FREE
+def in_short(spare: SpareRecord, now: datetime) -> str:
+    """For `rekindle status`."""
+    match spare.state:
+        case SpareState.LENT:
+            since = f" {ago(spare.since, now)}" if spare.since is not None else ""
+            return one_line(f"lent{since} for {spare.instead_of or 'a node'} ({spare.incident})")
+        case SpareState.TAKEN:
+            return "in service, since somebody took the taint off"
+        case SpareState.NOT_KEPT:
+            return "not kept free yet"
+        case SpareState.UNUSABLE:
+            return f"of no use now: {spare.trouble}"
+        case SpareState.FREE:
+            return FREE

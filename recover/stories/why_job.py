@@ -10,22 +10,24 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from detectors.text.printing import one_line
-from recover.api import Act, ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Recovery
+from recover.api import Act, ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Phase, Recovery
 from recover.k8s.kinds import INCIDENTS, RECOVERIES
 from recover.model.left_stopped import is_left_stopped, words
 from recover.policy.commands import enabled_by, name_of, target_of
 from recover.policy.consent import OptIn
 from recover.stories.around import Around
+from recover.stories.facts import decisions_of, incident_record, job_record, recovery_detail
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.job_state import Job, consent
 from recover.stories.job_steps import steps_for_job, steps_for_recovery
 from recover.stories.node_steps import steps_for_node
-from recover.stories.recovery_words import earlier, headline, section
+from recover.stories.records import WhyJobAnswer
+from recover.stories.recovery_words import began_lower, earlier, headline, section
 from recover.stories.waiting_ranks import Ranks, ranks_of
-from recover.stories.words import Command, Line, Section, Story, Tone, explained
+from recover.stories.words import Command, Line, Section, Story, Tone, explained, named
 from recover.workloads import started_by
 
-__all__ = ["Job", "why_job"]
+__all__ = ["Job", "job_answer", "why_job"]
 
 _ON_NODES = (Act.QUARANTINE_NODE, Act.LIFT_SPARE, Act.REPAIR_NODE)
 
@@ -38,15 +40,8 @@ def why_job(
     around: Around = Around(),  # noqa: B008 - frozen
 ) -> Story:
     """The story of one job; recoveries and incidents of others are left out."""
-    mine = [r for r in recoveries if _is_same(r.spec.gang, job.ref)]
-    mine.sort(key=lambda r: (r.spec.detected_at, r.spec.number), reverse=True)
-    causes = {name for r in mine for name in r.cause_names}
-    known = list(incidents)
-    causes |= {i.status.superseded_by for i in known if _concerns(i, job.ref, causes)} - {""}
-    about = newest_first(i for i in known if _concerns(i, job.ref, causes))
-    decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions if _is_about(a, job.ref)]
+    mine, about, decisions = _concerning(job, recoveries, incidents)
     ranks = ranks_of(job.gang, around)
-
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in job.misread)),
         Section("What was seen", seen(about, now)),
@@ -59,10 +54,52 @@ def why_job(
     ]
     return Story(
         subject=str(job.ref),
-        verdict=_verdict(job, mine, about, decisions, ranks, now, around.hidden),
+        verdict=named(str(job.ref), _verdict(job, mine, about, decisions, ranks, now, around.hidden)),
         sections=tuple(one for one in sections if one.lines),
         commands=_commands(job, mine, about, around),
     )
+
+
+def job_answer(
+    job: Job,
+    recoveries: Iterable[Recovery],
+    incidents: Iterable[Incident],
+    now: datetime,
+    around: Around = Around(),  # noqa: B008 - frozen
+) -> WhyJobAnswer:
+    """The same for programs."""
+    mine, about, decisions = _concerning(job, recoveries, incidents)
+    ranks = ranks_of(job.gang, around)
+    return WhyJobAnswer(
+        at=now,
+        hidden=sorted(around.hidden),
+        job=job_record(job.ref),
+        absence=job.absence if job.gang is None else None,
+        consent=job.consent,
+        headline=named(str(job.ref), _verdict(job, mine, about, decisions, ranks, now, around.hidden)).text,
+        incidents=[incident_record(incident) for incident in about],
+        decisions=[
+            one
+            for i in about
+            for one in decisions_of(i.metadata.name, (a for a in i.status.actions if _is_about(a, job.ref)))
+        ],
+        recoveries=[recovery_detail(recovery) for recovery in mine],
+        next_steps=[line.text for line in _next_steps(job, mine, about, around, now)],
+        commands=list(_commands(job, mine, about, around)),
+    )
+
+
+def _concerning(
+    job: Job, recoveries: Iterable[Recovery], incidents: Iterable[Incident]
+) -> tuple[list[Recovery], list[Incident], list[ActionRecord]]:
+    """The job's Recoveries and Incidents, newest first, and the decisions that are told in full."""
+    mine = [r for r in recoveries if _is_same(r.spec.gang, job.ref)]
+    mine.sort(key=lambda r: (r.spec.detected_at, r.spec.number), reverse=True)
+    causes = {name for r in mine for name in r.cause_names}
+    known = list(incidents)
+    causes |= {i.status.superseded_by for i in known if _concerns(i, job.ref, causes)} - {""}
+    about = newest_first(i for i in known if _concerns(i, job.ref, causes))
+    return mine, about, [a for i in about[:TOLD_MAX] for a in i.status.actions if _is_about(a, job.ref)]
 
 
 def _is_same(one: GangRef, other: GangRef) -> bool:
@@ -144,10 +181,21 @@ def _next_steps(
                 steps += steps_for_node(action, incident, around, now)
             elif not (mine and mine[0].active):
                 steps += steps_for_job(action, incident, job, around, now)
+    if not steps and mine and mine[0].status.phase is Phase.SUCCEEDED and not began_lower(mine[0].status):
+        steps = list(_nothing_to_do(mine[0], around))
     left = _left_stopped(job, mine, around.hidden)
     if left is not None and left.tone is Tone.BAD:
         steps = [f"To start the job: `{started_by(job.ref)}`.", *steps]
     return tuple(Line(one_line(step)) for step in dict.fromkeys(steps))
+
+
+def _nothing_to_do(recovery: Recovery, around: Around) -> Iterable[str]:
+    """After a success. The node may still be out."""
+    yield "Nothing needs to be done for this job."
+    for name in recovery.status.avoid_nodes:
+        node = around.nodes.get(name)
+        if node is not None and node.quarantine is not None:
+            yield f"{name} is still out of service; see what it needs: `rekindle why node/{name}`."
 
 
 def _commands(

@@ -24,8 +24,10 @@ from recover.policy.consent import held
 from recover.policy.driver_work import DriverWork
 from recover.stories.annotations import misread_on_node
 from recover.stories.around import Around
+from recover.stories.facts import decisions_of, incident_record, is_current, node_record
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.node_steps import repair_steps, steps_for_node
+from recover.stories.records import WhyNodeAnswer
 from recover.stories.repair_words import repairs
 from recover.stories.signal_words import device_signals, signals
 from recover.stories.spare_words import as_a_spare
@@ -41,11 +43,12 @@ from recover.stories.words import (
     ago,
     counted,
     duration,
+    named,
     some,
 )
 from recover.triage.quarantine import undone_by
 
-__all__ = ["is_current", "why_node", "work_words"]
+__all__ = ["node_answer", "why_node", "work_words"]
 
 _IN_OUR_WORDS = frozenset((*BOOTS, *LASTING, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT, VOLUME_BROKEN))
 """Notes whose evidence says more than their code."""
@@ -65,14 +68,7 @@ def why_node(
     """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
     their plural) nothing is known. `agents` is None where they are no pods, or cannot be read. `pods` are
     some that run there."""
-    about = newest_first(
-        i
-        for i in incidents
-        if name in (i.spec.node, i.status.blamed_node, *i.status.members)
-        or (is_of_starts(i) and name in {suspect.node for suspect in i.status.suspects})
-    )
-    decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
-    decisions += [_kept_from(name, i) for i in about[:TOLD_MAX] if name in i.status.members]
+    about, decisions = _about(name, incidents)
     misread = misread_on_node(node) if node is not None else ()
     sections = [
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
@@ -89,10 +85,61 @@ def why_node(
     ]
     return Story(
         subject=f"Node {name}",
-        verdict=_node_verdict(node, health, now, _missing(node, about, hidden), hidden),
+        verdict=named(
+            f"Node {name}", _node_verdict(node, health, now, _missing(node, about, hidden), hidden)
+        ),
         sections=tuple(section for section in sections if section.lines),
         commands=_node_commands(name, node, health, about, now),
     )
+
+
+def node_answer(
+    name: str,
+    node: Node | None,
+    health: NodeHealth | None,
+    incidents: Iterable[Incident],
+    now: datetime,
+    *,
+    hidden: Collection[str] = (),
+) -> WhyNodeAnswer:
+    """The same for programs."""
+    every = list(incidents)
+    known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in every}
+    about, _ = _about(name, every)
+    status = health.status if health is not None else None
+    return WhyNodeAnswer(
+        at=now,
+        hidden=sorted(hidden),
+        node=node_record(name, node, health, known, now, hidden),
+        headline=named(
+            f"Node {name}", _node_verdict(node, health, now, _missing(node, about, hidden), hidden)
+        ).text,
+        findings=status.findings if status is not None else [],
+        coverage=status.coverage if status is not None else [],
+        pods=status.pods if status is not None else [],
+        incidents=[incident_record(incident) for incident in about],
+        decisions=[
+            one for i in about for one in decisions_of(i.metadata.name, (*i.status.actions, *_kept(name, i)))
+        ],
+        next_steps=[line.text for line in _next_steps(name, node, about, now, hidden)],
+        commands=list(_node_commands(name, node, health, about, now)),
+    )
+
+
+def _about(name: str, incidents: Iterable[Incident]) -> tuple[list[Incident], list[ActionRecord]]:
+    """Incidents of that node, newest first, and the decisions of those that are told in full."""
+    about = newest_first(
+        i
+        for i in incidents
+        if name in (i.spec.node, i.status.blamed_node, *i.status.members)
+        or (is_of_starts(i) and name in {suspect.node for suspect in i.status.suspects})
+    )
+    decisions = [a for i in about[:TOLD_MAX] for a in i.status.actions]
+    return about, decisions + [a for i in about[:TOLD_MAX] for a in _kept(name, i)]
+
+
+def _kept(name: str, incident: Incident) -> tuple[ActionRecord, ...]:
+    return (_kept_from(name, incident),) if name in incident.status.members else ()
 
 
 def _next_steps(
@@ -133,15 +180,6 @@ def _kept_from(name: str, incident: Incident) -> ActionRecord:
     )
 
 
-def is_current(finding: Finding, health: NodeHealth) -> bool:
-    """Open, of this boot, and more than a note."""
-    return (
-        finding.cleared_at is None
-        and finding.severity is not Severity.INFO
-        and finding.boot_id == health.status.boot_id
-    )
-
-
 def _names(signals: Iterable[NodeSignal]) -> str:
     return some(dict.fromkeys(one_line(signal.name) for signal in signals))
 
@@ -165,7 +203,7 @@ def _node_verdict(
     if node is not None and node.quarantine is not None:
         q = node.quarantine
         how = "cordoned and tainted" if q.cordoned else "tainted"
-        said = f"Rekindle quarantined it {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
+        said = f"Rekindle took it out of service {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
         return Line(said + missing, Tone.BAD)
     if node is None and NODES.plural in hidden:
         return Line("You may not read nodes; the rest of this answer comes from other objects.", Tone.WAITING)

@@ -27,11 +27,13 @@ __all__ = [
     "Story",
     "Tone",
     "ago",
+    "cause_words",
     "clock",
     "counted",
     "duration",
     "explained",
     "generic_step",
+    "named",
     "record",
     "some",
 ]
@@ -101,6 +103,44 @@ FAULTS: dict[Fault, str] = {
     Fault.UNKNOWN: "the cause is unknown",
 }
 
+_TAKEN = {
+    "deleted": "a pod was deleted{on}, as by a drain",
+    "evicted": "a pod was evicted{on}",
+    "made-way": "a pod had to make way{on}",
+    "node-gone": "a node disappeared",
+    "not-admitted": "a pod was not admitted{on}",
+}
+"""A pod that others have ended: of class host, and no node need have failed."""
+
+
+_HAPPENED: dict[Fault, str] = {
+    Fault.DEVICE_RESET: "a GPU needed a reset",
+    Fault.MEMORY_DEGRADED: "GPU memory degraded",
+    Fault.HOST: "a node failed",
+    Fault.HOST_HARDWARE: "a processor or memory failed",
+    Fault.THERMAL: "a GPU was too hot",
+    Fault.RESOURCES: "memory, a disk or a quota of the job was used up",
+    Fault.STRAGGLER: "a rank was slow",
+    Fault.UNKNOWN: "a failure of unknown cause",
+}
+"""Of faults whose words in FAULTS are about now, or about one node that a reader has before them."""
+
+
+def cause_words(fault: Fault, error: str, nodes: Iterable[str] = ()) -> str:
+    """What happened to a job, and on which nodes. `error` is the code of its own failure, if it has one."""
+    names = list(dict.fromkeys(nodes))
+    on = f" on {some(names, 2)}" if names else ""
+    one = "node" if len(names) == 1 else "nodes"
+    if error == "node-gone" and names:
+        return f"{one} {some(names, 2)} disappeared"
+    if error in _TAKEN:
+        return _TAKEN[error].format(on=on)
+    if fault is Fault.HOST and names:
+        return f"{one} {some(names, 2)} failed"
+    said = _HAPPENED.get(fault, FAULTS[fault])
+    return f"{said}{on}" + (f" ({error})" if error else "")
+
+
 ORIGINS: dict[Origin, str] = {
     Origin.KERNEL: "the kernel log",
     Origin.DRIVER: "a device driver",
@@ -129,6 +169,32 @@ _ACTIONS: dict[str, tuple[str, str]] = {
     Act.REMAKE_INCIDENT: ("created the Incident again for", "create the Incident again for"),
     Act.LIFT_SPARE: ("found a spare for", "let a spare in for"),
 }
+
+
+_LOWERED = (
+    "After ",
+    "The ",
+    "Nothing ",
+    "You ",
+    "A ",
+    "No ",
+    "There ",
+    "It ",
+    "Its ",
+    "Faults ",
+    "Others ",
+    "Somebody ",
+)
+
+
+def named(subject: str, line: Line) -> Line:
+    """A headline that stands for itself when somebody passes it on."""
+    text = line.text
+    if subject in text:
+        return line
+    if text.startswith(_LOWERED):
+        text = text[0].lower() + text[1:]
+    return Line(f"{subject}: {text}", line.tone)
 
 
 def ago(moment: datetime, now: datetime) -> str:

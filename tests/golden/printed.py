@@ -38,13 +38,27 @@ def printed() -> Iterator[str]:
         [told.incident(told.refused(rooms.Reason.NOT_OPTED_IN))],
         [with_scan, told.recovery(rooms.Phase.STOPPING, number=2)],
         told.NOW,
+        installed=rooms.Installed(
+            namespace="rekindle-system",
+            mode=rooms.Mode.RECOVER,
+            mode_since=told.FAULT_AT - timedelta(hours=5),
+            leader="rekindle-controller-1",
+            renewed_at=told.FAULT_AT,
+        ),
     )
     yield from _of("rekindle why team/llm", lambda: rooms.print_story(job))
-    yield from _of("rekindle why team/llm -o json", lambda: rooms.print_data(job, "json"))
+    yield from _of(
+        "rekindle why team/llm -o json",
+        lambda: rooms.print_answer(rooms.job_answer(told.job(), [with_scan], [done], told.NOW), "json"),
+    )
     yield from _of("rekindle why node/node-3", lambda: rooms.print_story(node))
-    yield from _of("rekindle why node/node-3 -o yaml", lambda: rooms.print_data(node, "yaml"))
+    of_node = rooms.node_answer(
+        NODE, told.node(quarantined=True), told.health(told.finding()), [done], told.NOW, hidden=()
+    )
+    yield from _of("rekindle why node/node-3 -o yaml", lambda: rooms.print_answer(of_node, "yaml"))
+    yield from _of("rekindle why node/node-3 -o name", lambda: rooms.print_answer(of_node, "name"))
     yield from _of("rekindle status", lambda: rooms.print_overview(shown))
-    yield from _of("rekindle status -o json", lambda: rooms.print_data(shown, "json"))
+    yield from _of("rekindle status -o json", lambda: rooms.print_answer(shown.answer, "json"))
     yield from _doctor()
     yield from _every_word()
 
@@ -63,14 +77,19 @@ def _doctor() -> Iterator[str]:
     broken = rooms.installation_report.examined(
         installed.changed(controller=None, health={}, version="0.0.1", lease=None, policies={})
     )
-    told_of = rooms.installation_report.story
+
+    def told_of(report: rooms.installation_report.InstallationReport) -> rooms.Story:
+        return rooms.installation_report.story(report, installed.healthy().now)
+
     yield from _of("rekindle doctor -f job.yaml", lambda: rooms.print_story(rooms.job_report.story(job, ())))
-    yield from _of("rekindle doctor -f job.yaml -o json", lambda: rooms.print_data(job, "json"))
+    jobs = rooms.job_report.JobsAnswer(jobs=[job])
+    yield from _of("rekindle doctor -f job.yaml -o json", lambda: rooms.print_answer(jobs, "json"))
     yield from _of(
         "rekindle doctor -f well.yaml", lambda: rooms.print_story(rooms.job_report.story(well, ()))
     )
     yield from _of("rekindle doctor", lambda: rooms.print_story(told_of(release)))
-    yield from _of("rekindle doctor -o json", lambda: rooms.print_data(release, "json"))
+    answer = rooms.installation_report.InstallationAnswer(installation=release)
+    yield from _of("rekindle doctor -o json", lambda: rooms.print_answer(answer, "json"))
     yield from _of("rekindle doctor, where much is broken", lambda: rooms.print_story(told_of(broken)))
 
 

@@ -38,9 +38,9 @@ from recover.api.repair_state import (
     StepKind,
     StepOutcome,
 )
-from recover.cli.output import Output, print_data
+from recover.cli.output import Output, print_answer
 from recover.cli.status_command import _print_overview as print_overview
-from recover.cli.status_command import print_story
+from recover.cli.telling import print_story
 from recover.doctor import case as doctor_model
 from recover.doctor import checks as job_checks
 from recover.doctor import report as job_report
@@ -57,10 +57,11 @@ from recover.snapshot.find import find
 from recover.snapshot.read import ranks_of, read
 from recover.stories import keys
 from recover.stories.around import Around
+from recover.stories.installation import Installed
 from recover.stories.job_state import Job
 from recover.stories.overview import Overview, overview
-from recover.stories.why_job import why_job
-from recover.stories.why_node import why_node
+from recover.stories.why_job import job_answer, why_job
+from recover.stories.why_node import node_answer, why_node
 from recover.stories.words import Story
 from tests.recover.doctor import doctor_cases
 from tests.recover.doctor.installation import cases as installation_cases
@@ -97,6 +98,7 @@ __all__ = [
     "ControllerMetrics",
     "Fault",
     "IncidentPhase",
+    "Installed",
     "Job",
     "ListPage",
     "OptIn",
@@ -117,10 +119,12 @@ __all__ = [
     "find",
     "installation_cases",
     "installation_report",
+    "job_answer",
     "job_report",
+    "node_answer",
     "overview",
     "play",
-    "print_data",
+    "print_answer",
     "print_overview",
     "print_story",
     "program",

@@ -18,6 +18,7 @@ def lines_of(story: rooms.Story) -> Iterator[str]:
 
 
 def lines_of_overview(shown: rooms.Overview) -> Iterator[str]:
+    yield from (f"status: [{line.tone.value}] {line.text}" for line in shown.head)
     yield f"status: [{shown.verdict.tone.value}] {shown.verdict.text}"
     for table in shown.tables:
         yield f"  # {table.title}: {' | '.join(table.columns)}"

@@ -22,6 +22,7 @@ import recover.runtime.telemetry
 from detectors.service.gpu_metrics import GPU_TABLE
 from recover.api.reasons import reference
 from tools.docs import admission, chart
+from tools.docs.answers import answers_page, answers_schema
 from tools.docs.catalogue import catalogue_page, family_pages
 from tools.docs.dashboard import dashboard
 from tools.docs.device_levels import device_levels_page
@@ -69,6 +70,8 @@ def pages() -> dict[Path, str]:
         REFERENCE / "reasons.md": reference(),
         REFERENCE / "settings.md": _settings(),
         REFERENCE / "metrics.md": _metrics(),
+        REFERENCE / "answers.md": answers_page(),
+        REFERENCE / "answers.schema.json": answers_schema(),
         REFERENCE / "recipes.md": recipes_page(),
         REFERENCE / "node-signals.md": node_signals_page(),
         REFERENCE / "device-levels.md": device_levels_page(),

@@ -12,9 +12,10 @@ import msgspec
 
 from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
 from detectors.wire.resource import Resource
+from recover.doctor.case import NOT_ALLOWED, NOT_ANSWERED
 from recover.doctor.installation.installed import Part
 from recover.kube.rest import RestCluster
-from recover.snapshot.read import CannotTell
+from recover.snapshot.read import CannotTell, unanswered
 
 __all__ = ["Reader"]
 
@@ -101,11 +102,10 @@ class Reader:
             if part is None and (error.status == 429 or error.status >= 500):
                 raise CannotTell(f"the API server cannot answer {what}: {error}") from error
             if part is not None and not error.not_found:
-                failed = f"the API server failed to answer {what}"
-                why = f"{what} may not be read" if error.status == 403 else failed
-                self.unread.setdefault(part, f"{why} ({error.message or error.reason})")
+                failed = f"{NOT_ALLOWED} read" if error.status == 403 else NOT_ANSWERED
+                self.unread.setdefault(part, f"{failed} {what} ({error.message or error.reason})")
         except ReplyLost as error:
-            raise CannotTell(f"the API server does not answer: {error}") from error
+            raise unanswered(error) from error
         except msgspec.MsgspecError as error:
             if part is not None:
                 self.unread.setdefault(part, f"{what} cannot be read: {error}")

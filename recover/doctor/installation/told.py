@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
 
-import msgspec
+from msgspec import Meta
 
+from detectors.text.answers import Answer, Record, Time
 from recover.doctor.case import Severity
 from recover.doctor.installation.all_checks import CHECKS
 from recover.doctor.installation.installed import Installation, Part
 from recover.doctor.installation.spare_checks import standing
 from recover.doctor.report import Examined, made, sections, tone
 from recover.model.judged_recipes import RecipeReason
+from recover.model.modes import Mode
 from recover.policy.consent import word_of
 from recover.stories.words import Command, Line, Section, Story, Tone, ago, counted, duration
 from recover.workloads import WORKLOADS
 
-__all__ = ["Fact", "InstallationReport", "examined", "story"]
+__all__ = ["Facts", "InstallationAnswer", "InstallationReport", "examined", "story"]
 
 _TITLES = {
     Severity.FAILS: ("Does not work", Tone.BAD),
@@ -25,18 +30,52 @@ _TITLES = {
 }
 
 
-class Fact(msgspec.Struct, frozen=True):
-    """Something that was found, and is neither right nor wrong."""
+class LoweredBy(StrEnum):
+    POOL_SETTING = "pool-setting"
+    NAMESPACE_SETTING = "namespace-setting"
+    ANNOTATION = "annotation"
+    """Of the namespace's own people."""
 
-    name: str
-    what: str
+
+class LowerMode(Record, frozen=True, kw_only=True):
+    by: LoweredBy
+    name: Annotated[str, Meta(description="of the pool or namespace")]
+    mode: Mode
 
 
-class InstallationReport(Examined, frozen=True, kw_only=True, rename="camel"):
+class Facts(Record, frozen=True, kw_only=True):
+    """What was found, and is neither right nor wrong; null where it may not be read."""
+
+    kubernetes: Annotated[str, Meta(description="version of the API server")]
+    mode: Mode | None
+    mode_since: Time | None
+    lower_modes: Annotated[list[LowerMode], Meta(description="pools and namespaces that lower the mode")]
+    controllers: int | None
+    controllers_ready: int | None
+    leader: Annotated[str | None, Meta(description="holder of the lease; null: none leads, or not known")]
+    leader_renewed_at: Time | None
+    accelerator_nodes: int | None
+    agents_ready: Annotated[int | None, Meta(description="of these nodes")]
+    frameworks: Annotated[list[str], Meta(description="kinds that are restarted, and who else runs jobs")]
+    spares: Annotated[str, Meta(description="how spares stand, in words; empty where there are none")]
+    recipes: Annotated[int, Meta(description="Recipe objects of people's own")]
+    recipes_used: int
+
+
+class InstallationReport(Examined, frozen=True, kw_only=True):
     namespace: str
-    version: str
-    """Of the release, as its controller is labelled."""
-    facts: tuple[Fact, ...]
+    version: Annotated[str, Meta(description="of the release, as its controller is labelled")]
+    facts: Facts
+
+
+class InstallationAnswer(Answer, frozen=True, kw_only=True, tag="DoctorInstallation"):
+    """Of `rekindle doctor`."""
+
+    installation: InstallationReport
+
+    def names(self) -> tuple[str, ...]:
+        """Those of the findings: what is examined is one thing."""
+        return tuple(dict.fromkeys(finding.name for finding in self.installation.findings))
 
 
 def examined(seen: Installation) -> InstallationReport:
@@ -44,59 +83,48 @@ def examined(seen: Installation) -> InstallationReport:
     return InstallationReport(
         namespace=seen.namespace,
         version=seen.release_version,
-        facts=tuple(_facts(seen)),
+        facts=_facts(seen),
         findings=found.findings,
         passed=found.passed,
         not_made=found.not_made,
     )
 
 
-def _facts(seen: Installation) -> Iterator[Fact]:
-    """What may not be read is not told here: the checks that lack it are named."""
-    yield Fact("kubernetes", seen.server.said)
-    if seen.state is not None:
-        began = seen.state.since
-        lasts = f" for {duration((seen.now - began).total_seconds())}" if began is not None else ""
-        yield Fact("mode", f"{seen.state.mode}{lasts}")
-    for name, modes in _lowered(seen).items():
-        yield Fact(name, ", ".join(modes))
-    if seen.controller is not None:
-        yield Fact("controller", _controllers(seen))
-    if Part.NODES not in seen.unread and Part.PODS not in seen.unread:
-        ready = {pod.node for pod in seen.pods_of("agent") if pod.ready}
-        nodes = seen.accelerated
-        there = sum(1 for node in nodes if node.name in ready)
-        yield Fact("agents", f"ready on {there} of {counted(len(nodes), 'node')} with accelerators")
-    yield Fact("frameworks", ", ".join(_frameworks(seen)))
-    if told := standing(seen):
-        yield Fact("spares", told)
-    if seen.recipes:
-        used = sum(1 for one in seen.recipes if one.reason is RecipeReason.USED)
-        yield Fact("recipes", f"{used} of {len(seen.recipes)} of people's own are used")
+def _facts(seen: Installation) -> Facts:
+    state, controller, lease = seen.state, seen.controller, seen.lease
+    is_led = lease is not None and lease.renewed_at is not None and bool(lease.spec.holder_identity)
+    nodes = seen.accelerated if Part.NODES not in seen.unread else None
+    ready = {pod.node for pod in seen.pods_of("agent") if pod.ready}
+    can_count = nodes is not None and Part.PODS not in seen.unread
+    return Facts(
+        kubernetes=seen.server.said,
+        mode=state.mode if state is not None else None,
+        mode_since=state.since if state is not None else None,
+        lower_modes=list(_lowered(seen)),
+        controllers=controller.spec.replicas if controller is not None else None,
+        controllers_ready=controller.status.ready_replicas if controller is not None else None,
+        leader=lease.spec.holder_identity if lease is not None and is_led else None,
+        leader_renewed_at=lease.renewed_at if lease is not None and is_led else None,
+        accelerator_nodes=len(nodes) if nodes is not None else None,
+        agents_ready=sum(node.name in ready for node in nodes or ()) if can_count else None,
+        frameworks=list(_frameworks(seen)),
+        spares=standing(seen) or "",
+        recipes=len(seen.recipes),
+        recipes_used=sum(1 for one in seen.recipes if one.reason is RecipeReason.USED),
+    )
 
 
-def _lowered(seen: Installation) -> dict[str, list[str]]:
-    """By what lowers the mode; namespaces by their settings and by their own people's word."""
-    found: dict[str, list[str]] = {}
+def _lowered(seen: Installation) -> Iterator[LowerMode]:
+    """By the settings of pools and namespaces, and by the word of the namespaces' own people."""
     if seen.settings is not None:
         for pool, mode in seen.settings.modes.pools.items():
-            found.setdefault("modes of pools", []).append(f"{pool}: {mode}")
+            yield LowerMode(by=LoweredBy.POOL_SETTING, name=pool, mode=mode)
         for name, mode in seen.settings.modes.namespaces.items():
-            found.setdefault("modes of namespaces", []).append(f"{name}: {mode}")
+            yield LowerMode(by=LoweredBy.NAMESPACE_SETTING, name=name, mode=mode)
     for space in seen.namespaces.values():
         word = word_of(space)
         if word is not None:
-            found.setdefault("modes by annotation", []).append(f"{space.name}: {word}")
-    return found
-
-
-def _controllers(seen: Installation) -> str:
-    assert seen.controller is not None, "asked only of one that is there"
-    ready = f"{seen.controller.status.ready_replicas} of {seen.controller.spec.replicas} ready"
-    lease = seen.lease
-    if lease is None or lease.renewed_at is None or not lease.spec.holder_identity:
-        return f"{ready}; none leads"
-    return f"{ready}; {lease.spec.holder_identity} leads, renewed {ago(lease.renewed_at, seen.now)}"
+            yield LowerMode(by=LoweredBy.ANNOTATION, name=space.name, mode=word)
 
 
 def _frameworks(seen: Installation) -> Iterator[str]:
@@ -107,13 +135,53 @@ def _frameworks(seen: Installation) -> Iterator[str]:
     yield from (f"{name} ({image or 'of unknown version'})" for name, image in sorted(seen.others.items()))
 
 
-def story(report: InstallationReport) -> Story:
+# --- for people ---------------------------------------------------------------------------------------------
+
+
+def _fact_lines(facts: Facts, now: datetime) -> Iterator[str]:
+    """What may not be read is not told here: the checks that lack it are named."""
+    yield f"kubernetes: {facts.kubernetes}"
+    if facts.mode is not None:
+        began = facts.mode_since
+        lasts = f" for {duration((now - began).total_seconds())}" if began is not None else ""
+        yield f"mode: {facts.mode}{lasts}"
+    for by, words in _LOWERED_BY.items():
+        lowered = [f"{one.name}: {one.mode}" for one in facts.lower_modes if one.by is by]
+        if lowered:
+            yield f"{words}: {', '.join(lowered)}"
+    if facts.controllers is not None:
+        yield f"controller: {_controllers(facts, now)}"
+    if facts.agents_ready is not None:
+        nodes = counted(facts.accelerator_nodes or 0, "node")
+        yield f"agents: ready on {facts.agents_ready} of {nodes} with accelerators"
+    yield f"frameworks: {', '.join(facts.frameworks)}"
+    if facts.spares:
+        yield f"spares: {facts.spares}"
+    if facts.recipes:
+        yield f"recipes: {facts.recipes_used} of {facts.recipes} of people's own are used"
+
+
+_LOWERED_BY = {
+    LoweredBy.POOL_SETTING: "modes of pools",
+    LoweredBy.NAMESPACE_SETTING: "modes of namespaces",
+    LoweredBy.ANNOTATION: "modes by annotation",
+}
+
+
+def _controllers(facts: Facts, now: datetime) -> str:
+    ready = f"{facts.controllers_ready} of {facts.controllers} ready"
+    if facts.leader is None or facts.leader_renewed_at is None:
+        return f"{ready}; none leads"
+    return f"{ready}; {facts.leader} leads, renewed {ago(facts.leader_renewed_at, now)}"
+
+
+def story(report: InstallationReport, now: datetime, *, wide: bool = False) -> Story:
     return Story(
         subject=f"Rekindle {report.version} in {report.namespace}",
         verdict=_verdict(report),
         sections=(
-            Section("Found", tuple(Line(f"{fact.name}: {fact.what}") for fact in report.facts)),
-            *sections(report, _TITLES),
+            Section("Found", tuple(map(Line, _fact_lines(report.facts, now)))),
+            *sections(report, _TITLES, wide=wide),
         ),
         commands=(
             Command("rekindle status", "what is broken, and what is being done"),
@@ -127,11 +195,13 @@ def _verdict(report: InstallationReport) -> Line:
     if not report.findings:
         seen = " in what you may read" if report.not_made else ""
         good = Tone.WAITING if report.not_made else Tone.GOOD
-        return Line(f"Nothing was found that does not work{seen}; {report.checks}.", good)
+        return Line(
+            f"{report.little_known}Nothing was found that does not work{seen}; {report.checks}.", good
+        )
     found = [
         f"{counted(fails, 'thing does', 'things do')} not work" if fails else "",
         f"{risks} may fail or {'is' if risks == 1 else 'are'} not seen" if risks else "",
         f"{advice} to consider" if advice else "",
     ]
     text = ", ".join(part for part in found if part)
-    return Line(f"{text[0].upper()}{text[1:]}; {report.checks}.", tone(report))
+    return Line(f"{report.little_known}{text[0].upper()}{text[1:]}; {report.checks}.", tone(report))

@@ -27,7 +27,7 @@ MODULES = {
 }
 """Extra -> the modules that its own packages bring; chaos brings the other extras, too."""
 ALL = set().union(*MODULES.values())
-WITHOUT_EXTRA = {"agent", "validate", "reset-devices", "checkpoints", "read-log"}
+WITHOUT_EXTRA = {"agent", "validate", "reset-devices", "completion", "checkpoints", "read-log"}
 """Their --help needs none; what they lack, they say when they meet it."""
 BLOCKED = """
 import contextlib, importlib.abc, io, json, sys

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detectors.commands.exit_status import closing
+from detectors.text.answers import ANSWERS_VERSION
 from recover.checkpoints.marker_template import MARKER_EXPECTED
 from recover.checkpoints.scan_result import (
     MESSAGE_BYTES_MAX,
@@ -56,7 +57,15 @@ def test_json_has_exactly_the_promised_fields(
     }  # fmt: skip
     found = json.loads(capsys.readouterr().out)
     assert not missing(found["checkpoints"][0].pop("reason"), "commit.json", 1)
-    assert found == {"checkpoints": [half, chosen], "chosen": chosen}
+    assert found == {
+        "kind": "CheckpointScan",
+        "apiVersion": ANSWERS_VERSION,
+        "directory": str(root),
+        "chosen": chosen,
+        "checkpoints": [half, chosen],
+        "digests": "",
+        "repairs": [],
+    }
 
 
 def test_the_marker_of_the_generic_format_is_given_beside_it(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from detectors.text.answers import ANSWERS_VERSION
 from recover.cli.read_log_command import run
 from tests.facts import missing
 
@@ -37,16 +38,21 @@ def test_what_is_read_is_told_with_its_lines(tmp_path: Path, capsys: pytest.Capt
     )
 
     assert answer(path, capsys) == {
+        "kind": "LogReading",
+        "apiVersion": ANSWERS_VERSION,
+        "lines": 6,
         "steps": [{"line": 2, "step": 1}, {"line": 3, "step": 2}],
-        "armed_at": 3,
+        "armedAtLine": 3,
+        "medianStepS": None,
         "saves": [{"line": 4, "step": 2}],
-        "first_error": {
+        "stalls": [],
+        "firstError": {
             "line": 6,
             "code": "log-traceback",
             "propagated": False,
             "text": "ValueError: bad shape",
         },
-        "known_issues": [],
+        "knownIssues": [],
     }
 
 
@@ -75,7 +81,7 @@ def test_a_single_line_is_told_and_begins_no_limit(
 ) -> None:
     found = answer(log(tmp_path, "iter 100: loss 4.8186, time 1537.05ms"), capsys)
 
-    assert (found["steps"], found["armed_at"]) == ([{"line": 1, "step": 100}], None)
+    assert (found["steps"], found["armedAtLine"]) == ([{"line": 1, "step": 100}], None)
 
 
 def test_a_log_that_ends_in_lines_of_bars_is_read_to_its_last_bar(
@@ -84,7 +90,7 @@ def test_a_log_that_ends_in_lines_of_bars_is_read_to_its_last_bar(
     bars = "".join(f"\r  {n}%|#| {n}/100 [00:{n:02}<01:00,  1.00it/s]" for n in range(1, 60))
     found = answer(log(tmp_path, "  Total optimization steps = 100", bars), capsys)
 
-    assert (found["steps"], found["armed_at"]) == ([{"line": 2, "step": 59}], 2)
+    assert (found["steps"], found["armedAtLine"]) == ([{"line": 2, "step": 59}], 2)
 
 
 @pytest.mark.parametrize("form", ["{at} {text}", "{at} stdout F {text}"], ids=["kubectl", "containerd"])
@@ -108,7 +114,7 @@ def test_a_template_is_tried_and_one_that_cannot_be_used_is_refused(
     path = log(tmp_path, "it=1!", "it=2!")
 
     assert answer(path, capsys)["steps"] == []
-    assert answer(path, capsys, "--step-template", "it={step}!")["armed_at"] == 2
+    assert answer(path, capsys, "--step-template", "it={step}!")["armedAtLine"] == 2
     assert run([str(path), "--step-template", "it=!"]) == 2
     assert not missing(capsys.readouterr().err, "--step-template", "'it=!'", "{step}")
 
@@ -141,7 +147,7 @@ def test_a_known_issue_is_named_with_its_first_line(
     again = "Cannot allocate 25.0MB memory on GPU 0, available memory is only 3.1GB"
     found = answer(log(tmp_path, text, again, again), capsys)
 
-    assert found["known_issues"] == [{"line": 2, "recipe": "paddle-autogrow-oom"}]
+    assert found["knownIssues"] == [{"line": 2, "recipe": "paddle-autogrow-oom"}]
 
 
 def test_a_file_that_is_not_there_is_told_and_a_log_of_rubbish_is_read(

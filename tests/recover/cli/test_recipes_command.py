@@ -63,7 +63,7 @@ def test_what_does_not_match_says_what_is_missing_with_status_1(capsys: Captured
         (["test", "vllm-bfloat16", "--fact", "gpu.memory.free=1"], ("'gpu.memory.free=1'", "16GiB")),
         (["test", "vllm-bfloat16", "--fault", "sad"], ("--fault", "'sad'", "device-lost")),
         (["test", "vllm-bfloat16", "--framework", "x"], ("--framework", "'x'", "paddle")),
-        (["test", "vllm-bfloat16", "--exit-code", "999"], ("'--exit-code'", 255)),
+        (["test", "vllm-bfloat16", "--exit-code", "999"], ("--exit-code", 255)),
         (["test"], ("'RECIPE'",)),
         (["shake"], ("'shake'",)),
     ],
@@ -139,7 +139,9 @@ def test_every_fixture_gives_the_same_answer_by_command(fixture: Path, capsys: C
 
 def test_all_built_in_recipes_are_listed_and_shown(capsys: Captured) -> None:
     assert run(["list", "-o", "json"]) == 0
-    assert [recipe["name"] for recipe in json.loads(capsys.readouterr().out)] == sorted(built_in())
+    assert [one["metadata"]["name"] for one in json.loads(capsys.readouterr().out)["items"]] == sorted(
+        built_in()
+    )
     assert run(["list"]) == 0
     table = capsys.readouterr().out
     for name in built_in():
@@ -194,7 +196,7 @@ def test_a_recipe_that_is_switched_off_says_so(tmp_path: Path, capsys: Captured)
     first = []
     for recipe in ("cuda-invalid-image", str(file)):
         assert run(["show", recipe]) == 0
-        first.append(capsys.readouterr().out.splitlines()[0])
+        first.append(capsys.readouterr().out.splitlines()[1])
 
     assert first[0] != first[1]
 

@@ -135,12 +135,13 @@ def test_yaml_tells_the_same_as_json(kubeconfig: str, capsys: pytest.CaptureFixt
 
 def test_json_is_for_programs(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert why(["team/llm", "-o", "json", "--kubeconfig", kubeconfig]) == 0
-    story = msgspec.json.decode(capsys.readouterr().out)
-    assert story["subject"] == "Job team/llm"
+    told = msgspec.json.decode(capsys.readouterr().out)
+    assert told["job"] == {"apiVersion": "batch/v1", "kind": "Job", "namespace": "team", "name": "llm"}
 
     assert status(["-o", "json", "--kubeconfig", kubeconfig]) == 0
     shown = msgspec.json.decode(capsys.readouterr().out)
-    assert not missing(shown["verdict"]["text"], 2)
+    assert (shown["acceleratorNodes"], shown["quarantinedNodes"]) == (2, 0)
+    assert [one["fault"] for one in shown["incidents"]] == ["device-lost"]
 
 
 def test_status_prints_its_tables(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:

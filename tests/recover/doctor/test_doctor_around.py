@@ -36,7 +36,7 @@ NO_ENV_FROM = of_container("job", "envFrom", None)
 def test_a_job_with_a_generated_name_is_told_to_have_one() -> None:
     job = case("job", (("metadata", "name"), None), (("metadata", "generateName"), "llm-"))
 
-    assert examined(job).job == "Job team/llm-"
+    assert examined(job).called == "Job team/llm-"
     assert found(job)["environment-not-read"].fix.startswith("metadata.name: NAME")
 
 

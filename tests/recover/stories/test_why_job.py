@@ -215,7 +215,7 @@ def test_an_unknown_culprit_names_its_suspects() -> None:
 def test_only_the_newest_recoveries_are_told_in_full() -> None:
     many = [recovery(number=n, totals=Totals(recoveries=n, lost_steps=n)) for n in range(1, 7)]
 
-    *in_full, earlier = why_job(job(), many, [], NOW).sections
+    *in_full, earlier, _ = why_job(job(), many, [], NOW).sections
 
     for number, section in zip((6, 5, 4), in_full, strict=True):
         assert not missing(section.title, f"job-llm-{number}")
@@ -418,3 +418,23 @@ def test_a_job_that_stays_stopped_since_its_recovery_was_deleted_says_so() -> No
     first, *_ = next_steps(story).splitlines()
     start = """kubectl patch job -n team llm --type merge -p '{"spec":{"suspend":false}}'"""
     assert f"`{start}`" in first
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [("deleted", "drain"), ("evicted", "evicted"), ("", "node-3 failed")]
+)
+def test_a_pod_that_was_taken_away_is_not_told_as_a_node_that_failed(error: str, said: str) -> None:
+    taken = recovery()
+    (cause,) = taken.status.causes
+    cause = msgspec.structs.replace(cause, fault=Fault.HOST, error=error)
+    taken = msgspec.structs.replace(
+        taken,
+        spec=msgspec.structs.replace(taken.spec, fault=Fault.HOST),
+        status=msgspec.structs.replace(taken.status, causes=[cause]),
+    )
+
+    headline = why_job(job(), [taken], [], NOW).verdict.text
+
+    assert headline.startswith("Job team/llm: after ")
+    assert said in headline
+    assert ("node-3 failed" in headline) == (not error)

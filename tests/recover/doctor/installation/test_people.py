@@ -49,5 +49,4 @@ def test_spares_that_pods_fill_are_told_and_those_that_stand_by_or_stand_in_are_
     assert fresh.name == "spares-not-kept"
     assert names(fresh.what, 1, "n1")
     assert (taken.name, taken.severity) == ("spares-in-service", "advice")
-    facts = {fact.name: fact.what for fact in reported(seen).facts}
-    assert names(facts["spares"], 1, 4, "n3", "n9", "lost-gpu")
+    assert names(reported(seen).facts.spares, 1, 4, "n3", "n9", "lost-gpu")

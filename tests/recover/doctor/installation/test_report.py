@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 
 from recover.doctor.installation.installed import Part
-from recover.doctor.installation.told import story
+from recover.doctor.installation.told import InstallationAnswer, story
 from recover.stories.words import Tone
 from tests.facts import names
 from tests.recover.doctor.installation.cases import (
@@ -23,7 +26,7 @@ def test_nothing_is_said_of_an_installation_that_is_all_right() -> None:
 
     assert report.findings == ()
     assert report.not_made == ()
-    verdict = story(report).verdict
+    verdict = story(report, healthy().now).verdict
     assert verdict.tone is Tone.GOOD
     assert names(verdict.text, len(report.passed))
 
@@ -31,7 +34,7 @@ def test_nothing_is_said_of_an_installation_that_is_all_right() -> None:
 def test_who_may_not_read_everything_is_not_told_that_all_is_well() -> None:
     report = reported(changed(unread={Part.CONTROLLER: "you may not"}, controller=None))
 
-    verdict = story(report).verdict
+    verdict = story(report, healthy().now).verdict
 
     assert report.findings == ()
     assert verdict.tone is Tone.WAITING
@@ -65,3 +68,12 @@ def test_what_may_not_be_read_leaves_checks_unmade_and_finds_nothing(part: Part)
     assert report.findings == ()
     assert report.not_made
     assert {one.why for one in report.not_made} == {seen.unread[part]}
+
+
+def test_the_answer_for_programs_validates() -> None:
+    schema = json.loads((Path(__file__).parents[4] / "docs/reference/answers.schema.json").read_text())
+    report = reported(changed(controller=None, health={}, version="0.0.1", lease=None, policies={}))
+    answer = json.loads(msgspec.json.encode(InstallationAnswer(installation=report)))
+
+    jsonschema.validate(answer, {**schema, "oneOf": [{"$ref": "#/$defs/InstallationAnswer"}]})
+    assert answer["installation"]["facts"]["leader"] is None

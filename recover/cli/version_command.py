@@ -1,0 +1,89 @@
+"""`rekindle version`: of this command, and of the controller in the cluster, if it can be asked. Changes
+nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated
+
+import msgspec
+import typer
+from msgspec import Meta
+
+from detectors import __version__
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from detectors.service.settings import SettingsError
+from detectors.text.answers import Answer
+from detectors.text.printing import one_line
+from detectors.wire.resource import Resource
+from recover.cli.access import Access, with_access
+from recover.cli.options import Format, Json, run
+from recover.cli.output import Output, print_answer
+from recover.doctor.installation.release_objects import Deployment
+from recover.policy.settings import Settings
+
+__all__ = ["VersionAnswer", "version"]
+
+_DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+_OURS = {"labelSelector": "app.kubernetes.io/name=rekindle,app.kubernetes.io/component=controller"}
+_VERSION = "app.kubernetes.io/version"
+_WAIT_S = 5.0
+
+
+class VersionAnswer(Answer, frozen=True, kw_only=True, tag="Version"):
+    """Of `rekindle version`."""
+
+    client: str
+    controller: Annotated[str | None, Meta(description="null: none is installed, or it cannot be asked")]
+    namespace: Annotated[str | None, Meta(description="of the controller")]
+
+
+class _Found(msgspec.Struct):
+    items: list[Deployment] = []
+
+
+def version(args: list[str]) -> int:
+    """The command's exit status."""
+    return run(with_access(_version), args, "version")
+
+
+def _version(
+    client: Annotated[bool, typer.Option("--client", help="Ask no cluster.")] = False,
+    output: Format = Output.TABLE,
+    json: Json = False,
+    *,
+    access: Access,
+) -> None:
+    """Print the version of this command, and of the controller in the cluster."""
+    output = Output.JSON if json else output
+    found, why = (None, "") if client else asyncio.run(_controller(access))
+    meta = found.metadata if found is not None else None
+    if why:
+        print(f"rekindle: the controller's version is not known: {one_line(why)}", file=sys.stderr)
+    if not output.for_people:
+        running = meta.labels.get(_VERSION) if meta is not None else None
+        where = meta.namespace if meta is not None else None
+        print_answer(VersionAnswer(client=__version__, controller=running, namespace=where), output)
+        return
+    print(f"client      {__version__}")
+    if meta is not None:
+        print(f"controller  {meta.labels.get(_VERSION, 'without a label')} (in {meta.namespace})")
+
+
+async def _controller(access: Access) -> tuple[Deployment | None, str]:
+    """The controllers' Deployment, or why there is none. Whoever may not list all namespaces asks in the
+    usual one."""
+    try:
+        async with KubeApi(await access.credentials(), timeout_s=_WAIT_S) as api:
+            try:
+                raw = await api.request("GET", _DEPLOYMENTS.path(), params=_OURS)
+            except ApiError as error:
+                if error.status != 403:
+                    raise
+                path = _DEPLOYMENTS.path(namespace=Settings().namespace)
+                raw = await api.request("GET", path, params=_OURS)
+        found = msgspec.json.decode(raw, type=_Found).items
+    except (ApiError, ReplyLost, SettingsError, msgspec.MsgspecError) as error:
+        return None, str(error)
+    return (found[0], "") if found else (None, "Rekindle is not installed in this cluster")

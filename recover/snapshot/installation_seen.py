@@ -1,0 +1,111 @@
+"""Mode and leader, for `rekindle status`; and which jobs of Recoveries are gone. I/O only.
+
+What may not be read is named in `Installed.hidden`: `status` tells the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from detectors.client.kubeapi import ApiError, ReplyLost
+from recover.api import GangRef, Recovery
+from recover.k8s.kinds import CONFIGMAPS, LEASES
+from recover.kube.cluster import Cluster
+from recover.kube.lease import LEASE
+from recover.model.modes import Mode
+from recover.policy.settings import Settings
+from recover.runtime.mode_keeper import STATE, kept_modes
+from recover.snapshot.agents_seen import release_namespace
+from recover.snapshot.read import unanswered
+from recover.stories.installation import Installed
+from recover.workloads import WORKLOADS
+
+__all__ = ["gone_jobs", "installation_seen"]
+
+_JOBS_MAX = 50
+"""More Recoveries that ended within a day are shown without a look at their jobs."""
+
+
+class _Managed(msgspec.Struct):
+    time: datetime | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    managed_fields: list[_Managed] = []
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str = ""
+    lease_duration_seconds: int = 15
+    renew_time: datetime | None = None
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str] = {}
+
+
+async def installation_seen(cluster: Cluster) -> Installed:
+    """Raises CannotTell."""
+    try:
+        namespace = await release_namespace(cluster) or Settings().namespace
+        hidden: list[str] = []
+        lease, state = _Lease(), _ConfigMap()
+        try:
+            lease = msgspec.json.decode(await cluster.get(LEASES, LEASE, namespace), type=_Lease)
+        except (ApiError, msgspec.MsgspecError) as error:
+            if not (isinstance(error, ApiError) and error.not_found):
+                hidden.append("lease")
+        try:
+            state = msgspec.json.decode(await cluster.get(CONFIGMAPS, STATE, namespace), type=_ConfigMap)
+        except (ApiError, msgspec.MsgspecError) as error:
+            if not (isinstance(error, ApiError) and error.not_found):
+                hidden.append("mode")
+    except ReplyLost as error:
+        raise unanswered(error) from error
+    times = [one.time for one in lease.metadata.managed_fields if one.time is not None]
+    mode, since = _mode(state.data)
+    return Installed(
+        namespace=namespace,
+        mode=mode,
+        mode_since=since,
+        leader=lease.spec.holder_identity,
+        renewed_at=max(times, default=lease.spec.renew_time),
+        lease_s=lease.spec.lease_duration_seconds,
+        hidden=tuple(hidden),
+    )
+
+
+def _mode(data: dict[str, str]) -> tuple[Mode | None, datetime | None]:
+    """None where no controller has led yet, or where the ConfigMap cannot be read."""
+    try:
+        standing = kept_modes(data).cluster
+    except (KeyError, ValueError):
+        return None, None
+    return standing.mode, standing.since.get(standing.mode)
+
+
+async def gone_jobs(cluster: Cluster, recoveries: Iterable[Recovery]) -> list[GangRef]:
+    """The jobs of these Recoveries that were deleted, or whose kind is not served. A job that may not be read
+    may well be there."""
+    jobs = {(r.spec.gang.kind, r.spec.gang.namespace, r.spec.gang.name): r.spec.gang for r in recoveries}
+    gone = []
+    for job in list(jobs.values())[:_JOBS_MAX]:
+        resource = next((w.resource for w in WORKLOADS if w.resource.kind == job.kind), None)
+        if resource is None or resource.api_version != job.api_version:
+            continue
+        try:
+            await cluster.get(resource, job.name, job.namespace)
+        except ApiError as error:
+            if error.not_found:
+                gone.append(job)
+        except ReplyLost as error:
+            raise unanswered(error) from error
+    return gone

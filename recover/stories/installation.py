@@ -1,0 +1,182 @@
+"""Whether Rekindle itself works, as `rekindle status` begins: mode, leader, agents, and what is wrong. Pure.
+
+snapshot/installation_seen.py reads it; `rekindle doctor` examines the whole installation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from detectors.text.answers import Record, Time
+from detectors.text.printing import one_line
+from recover.model.modes import Mode
+from recover.stories.words import Line, Tone, ago, counted, duration, some
+
+__all__ = [
+    "InstallationRecord",
+    "Installed",
+    "Problem",
+    "ProblemCode",
+    "installation_lines",
+    "installation_record",
+]
+
+_AGENTS_MAX = 6
+_MODES = {
+    Mode.OBSERVE: "it tells what it would do, and does nothing",
+    Mode.RECOVER: "it takes broken nodes out of service and restarts jobs",
+    Mode.REPAIR: "it takes broken nodes out of service, restarts jobs and mends nodes",
+}
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read of the release. What may not be read is in `hidden`."""
+
+    namespace: str
+    mode: Mode | None = None
+    mode_since: datetime | None = None
+    leader: str = ""
+    """Who holds the lease; empty where nobody does."""
+    renewed_at: datetime | None = None
+    lease_s: int = 15
+    hidden: Collection[str] = ()
+    """`mode`, `lease`."""
+
+
+class ProblemCode(StrEnum):
+    NO_LEADER = "no-leader"
+    """No controller leads: nothing is decided, restarted or repaired."""
+    NEVER_LED = "never-led"
+    """No controller has led since the installation."""
+    SILENT_AGENTS = "silent-agents"
+    """Faults of some nodes are not seen."""
+    NO_ACCELERATORS = "no-accelerators"
+    """No node offers accelerators, so there is nothing to watch."""
+    NOT_READABLE = "not-readable"
+    """Whoever asks may not read what would tell."""
+
+
+class Problem(Record, frozen=True, kw_only=True):
+    code: ProblemCode
+    message: str
+    fix: Annotated[str, Meta(description="a command, or empty")]
+
+
+class InstallationRecord(Record, frozen=True, kw_only=True):
+    """How Rekindle itself stands."""
+
+    namespace: str
+    mode: Annotated[Mode | None, Meta(description="null: it may not be read, or no controller has led yet")]
+    mode_since: Time | None
+    leader: Annotated[str | None, Meta(description="null: nobody leads, or it may not be read")]
+    leader_renewed_at: Time | None
+    agents_reporting: Annotated[int | None, Meta(description="of the nodes with accelerators")]
+    silent_nodes: Annotated[list[str], Meta(description="nodes with accelerators whose agents do not report")]
+    problems: list[Problem]
+
+
+def installation_record(
+    installed: Installed,
+    accelerator_nodes: int | None,
+    silent: Sequence[str],
+    now: datetime,
+    *,
+    sees_health: bool,
+) -> InstallationRecord:
+    """`accelerator_nodes` is None where nodes may not be read; `silent` are those of them without reports."""
+    leads = _leads(installed, now)
+    knows = accelerator_nodes is not None and sees_health
+    return InstallationRecord(
+        namespace=installed.namespace,
+        mode=installed.mode,
+        mode_since=installed.mode_since,
+        leader=installed.leader if leads else None,
+        leader_renewed_at=installed.renewed_at,
+        agents_reporting=accelerator_nodes - len(silent) if accelerator_nodes is not None and knows else None,
+        silent_nodes=list(silent),
+        problems=list(_problems(installed, accelerator_nodes, silent, now, leads=leads)),
+    )
+
+
+def _leads(installed: Installed, now: datetime) -> bool:
+    at = installed.renewed_at
+    if not installed.leader or at is None:
+        return False
+    return (now - at).total_seconds() <= 2 * installed.lease_s
+
+
+def _problems(
+    installed: Installed, accelerator_nodes: int | None, silent: Sequence[str], now: datetime, *, leads: bool
+) -> Iterator[Problem]:
+    space = installed.namespace
+    look = f"kubectl -n {space} get pods -l app.kubernetes.io/component=controller"
+    if "lease" in installed.hidden:
+        yield Problem(
+            code=ProblemCode.NOT_READABLE,
+            message=f"Whether a controller leads is not known: you may not read the Lease in {space}.",
+            fix="",
+        )
+    elif not leads:
+        last = ""
+        if installed.renewed_at is not None:
+            who = f" by {one_line(installed.leader)}" if installed.leader else ""
+            last = f" The lease was last renewed {ago(installed.renewed_at, now)}{who}."
+        yield Problem(
+            code=ProblemCode.NO_LEADER,
+            message=f"NOBODY LEADS: no controller decides, restarts or repairs anything.{last}",
+            fix=look,
+        )
+    if "mode" in installed.hidden:
+        yield Problem(
+            code=ProblemCode.NOT_READABLE,
+            message=f"The mode is not known: you may not read ConfigMaps in {space}.",
+            fix="",
+        )
+    elif installed.mode is None:
+        yield Problem(
+            code=ProblemCode.NEVER_LED,
+            message=f"No controller has ever led in {space}, so no mode is in force.",
+            fix=look,
+        )
+    if silent:
+        nodes = "node" if len(silent) == 1 else "nodes"
+        yield Problem(
+            code=ProblemCode.SILENT_AGENTS,
+            message=f"No agent reports from {nodes} {some(silent, _AGENTS_MAX)}: faults there are not seen.",
+            fix=f"kubectl -n {space} get pods -l app.kubernetes.io/component=agent -o wide",
+        )
+    if accelerator_nodes == 0:
+        yield Problem(
+            code=ProblemCode.NO_ACCELERATORS,
+            message="No node offers accelerators, so there is nothing to watch.",
+            fix="rekindle doctor",
+        )
+
+
+def installation_lines(
+    record: InstallationRecord, accelerator_nodes: int | None, now: datetime
+) -> tuple[Line, ...]:
+    """The first lines of `status`: what is wrong comes first, and loud."""
+    lines = [
+        Line(one.message + (f" See `{one.fix}`." if one.fix else ""), Tone.BAD) for one in record.problems
+    ]
+    parts = []
+    if record.mode is not None:
+        since = ""
+        if record.mode_since is not None:
+            age = duration((now - record.mode_since).total_seconds())
+            since = f" since {record.mode_since:%Y-%m-%d %H:%M} UTC ({age})"
+        parts.append(f"Mode {record.mode}{since}: {_MODES[record.mode]}.")
+    if record.leader is not None:
+        parts.append(f"Leader: {one_line(record.leader)}.")
+    if record.agents_reporting is not None and accelerator_nodes:
+        nodes = counted(accelerator_nodes, "node")
+        parts.append(f"Agents report from {record.agents_reporting} of {nodes} with accelerators.")
+    told = [Line(" ".join(parts), Tone.PLAIN)] if parts else []
+    return (*lines, *told)
