@@ -141,6 +141,9 @@ class Heard:
     def sampled(self, sample: Sample) -> bool:
         return False
 
+    def wants_readings(self) -> bool:
+        return False
+
     def is_in_use(self) -> bool:
         return False
 
@@ -166,7 +169,7 @@ async def test_a_child_that_hangs_in_the_driver_is_named_and_no_answer_given_bef
         def __init__(self, module: str, *, outlived: list[object]) -> None:
             self._outlived = outlived
 
-        async def ask(self, deadline_s: float) -> bytes:
+        async def ask(self, deadline_s: float, question: str) -> bytes:
             await asyncio.sleep(600)
             raise AssertionError
 
