@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import signal
 import sys
+import textwrap
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 
@@ -58,10 +59,11 @@ Usage: rekindle COMMAND [ARGS]...
 
 First steps:
   rekindle demo                  See it work on this machine, without a cluster.
-  rekindle doctor                Tell what does not work of an installation, or how to install it.
-  rekindle enable -f job.yaml    Print a job's manifest with automatic recovery enabled.
+  rekindle doctor                Tell what does not work, or how to install it.
+  rekindle enable -f job.yaml    Print a manifest with recovery enabled.
   rekindle doctor NAMESPACE/JOB  Tell what will not work when that job fails.
   rekindle status                Show what is broken, and what is being done."""
+_COLUMNS = 80
 
 
 def main() -> int:
@@ -113,9 +115,13 @@ def _overview(commands: dict[str, EntryPoint]) -> str:
     groups = {**_HELP, "Of other packages": theirs}
     lines = [line for line in _HEAD.splitlines() if "demo" in commands or "rekindle demo" not in line]
     for title, group in groups.items():
-        told = [f"  {name:<13}  {words}" for name, words in group.items() if name in commands]
+        told = [_row(name, words) for name, words in group.items() if name in commands]
         lines += ["", f"{title}:", *told] if told else []
     return "\n".join([*lines, "\nrekindle help COMMAND says more."])
+
+
+def _row(name: str, words: str) -> str:
+    return textwrap.fill(words, _COLUMNS, initial_indent=f"  {name:<13}  ", subsequent_indent=" " * 17)
 
 
 def is_here(point: EntryPoint) -> bool:

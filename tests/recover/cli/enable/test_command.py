@@ -176,7 +176,7 @@ def test_what_will_not_work_in_spite_of_it_is_told_as_doctor_finds_it(
     for line, fix in (
         (consent, "{rekindle.dev/auto-recovery: enabled}"),
         (limit, "spec.backoffLimit: 6"),
-        (checkpoint, '{rekindle.dev/checkpoint: "PATH"}'),
+        (checkpoint, '{rekindle.dev/checkpoint: "/ckpt"}'),
     ):
         assert not missing(line, str(job), "Job default/llm", fix)
 
