@@ -90,7 +90,7 @@ class EnvTest(_Part, frozen=True, kw_only=True):
     is_: EnvIs = msgspec.field(name="is")
     """`set`, `unset`, `equals` or `not-equals`; a variable that is not there is `not-equals`, too."""
     value: Annotated[str, Meta(max_length=1024)] = ""
-    """For `equals` and `not-equals`."""
+    """The value to compare with, for `equals` and `not-equals`."""
 
 
 class Relation(StrEnum):
@@ -115,9 +115,9 @@ class Comparison(_Part, frozen=True, kw_only=True):
     by how many majors left is below right: `majors-below` (exactly), `not-majors-below`,
     `more-majors-below`."""
     right: Word
-    """As left."""
+    """The other side: a fact, a captured value, or the value itself, as in `left`."""
     by: Annotated[int, Meta(ge=0, le=99)] = 0
-    """For the three last relations: how many majors."""
+    """Number of majors, for the last three relations."""
 
 
 class LabelRule(_Part, frozen=True, kw_only=True):
@@ -126,7 +126,7 @@ class LabelRule(_Part, frozen=True, kw_only=True):
     name: Word
     """The label, as `nvidia.com/gpu.compute.major`."""
     values: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=16)] = []
-    """Any of these. Without values and `atLeast`: the label is there."""
+    """The label has one of these values. Without `values` and `atLeast` any value suffices."""
     at_least: Annotated[str, Meta(max_length=63)] = ""
     """A whole number, or one captured from the log (`{needed_major}`)."""
 
@@ -145,15 +145,15 @@ class Test(_Part, frozen=True, kw_only=True):
     signal: Annotated[str, Meta(max_length=63)] = ""
     """The code of a finding or of a log error, as `xid-31` or `log-cuda-oom`."""
     framework: Framework | None = None
-    """What the job runs: `paddle`, `pytorch`, `tensorflow`, `jax`, `mindspore`, `vllm`."""
+    """The framework that the job runs: `paddle`, `pytorch`, `tensorflow`, `jax`, `mindspore`, `vllm`."""
     request: RequestTest | None = None
-    """What its container requests."""
+    """A resource that the container requests."""
     env: EnvTest | None = None
-    """A variable of its template."""
+    """A variable of the container's template."""
     compare: Comparison | None = None
-    """Two facts, or a fact and a value."""
+    """A comparison of two facts, or of a fact and a value."""
     label: LabelRule | None = None
-    """A label of the node where it ran."""
+    """A label of the node where the container ran."""
 
 
 KINDS = {one.encode_name: one.name for one in msgspec.structs.fields(Test) if one.name != "where"}
@@ -171,7 +171,7 @@ class Match(_Part, frozen=True, kw_only=True):
     """When the recipe applies."""
 
     all_of: Annotated[list[Clause], Meta(min_length=1, max_length=16)]
-    """Each must hold. A clause is one test, or `anyOf` a list of tests."""
+    """Clauses that must all hold. A clause is one test, or `anyOf` with a list of tests."""
 
     @property
     def logs(self) -> list[str]:
@@ -190,11 +190,11 @@ class Placement(_Part, frozen=True, kw_only=True):
     """Where the gang may run from now on."""
 
     avoid_node: bool = False
-    """Not on the node where it failed."""
+    """With `true` the gang does not run on the node where it failed."""
     require: Annotated[list[LabelRule], Meta(max_length=8)] = []
-    """Only on nodes that fulfil each of these."""
+    """The gang runs only on nodes that fulfil each of these rules."""
     forbid: Annotated[list[LabelRule], Meta(max_length=8)] = []
-    """Not on nodes that fulfil one of these."""
+    """The gang does not run on nodes that fulfil one of these rules."""
 
 
 class Change(_Part, frozen=True, kw_only=True):
@@ -216,10 +216,10 @@ class Verify(_Part, frozen=True, kw_only=True):
     log: Annotated[list[Template], Meta(max_length=4)] = []
     """Lines of which the new containers must print one."""
     absent: Prose = ""
-    """What it means if they do not."""
+    """What it means if none of these lines is printed."""
     steps: bool = False
-    """The first new training step, without any line that matched before. What shows later is the next
-    recovery's, and counts against `attempts`."""
+    """The first new training step proves that the change helped, if no line matched before that step. Lines
+    that match later belong to the next recovery, and count against `attempts`."""
 
 
 class RecipeSpec(_Part, frozen=True, kw_only=True):
@@ -228,19 +228,20 @@ class RecipeSpec(_Part, frozen=True, kw_only=True):
     title: Sentence
     """The issue in one line."""
     source: Sentence
-    """Where it is known from."""
+    """Where the issue is described, for example a document or an issue tracker."""
     match: Match
-    """When it applies."""
+    """When the recipe applies."""
     change: Change
-    """What to do then."""
+    """What Rekindle changes if the recipe applies."""
     verify: Verify | None = None
-    """How to see that it helped; required where the change restarts the job."""
+    """How to see that the change helped. Required if the change restarts the job."""
     attempts: Annotated[int, Meta(ge=1, le=10)] = 1
     """How often the change is tried for one job before the recipe gives up."""
     cost: Prose = ""
     """What the change costs, for people who must agree with it."""
     disabled: bool = False
-    """It is checked and not used; an object with the name of a built-in recipe switches that one off so."""
+    """With `true` the recipe is checked and not used. An object with the name of a built-in recipe can so
+    disable the built-in recipe."""
 
 
 class Recipe(RecipeSpec, frozen=True, kw_only=True):
