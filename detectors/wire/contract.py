@@ -220,8 +220,8 @@ class Subject(Wire, frozen=True, kw_only=True):
     volume: Annotated[
         str,
         Meta(
-            description="Name of a volume of that pod as its kubelet has it: the name of the persistent volume, "
-            "or without one the name in the pod's spec.",
+            description="Name of a volume of that pod as its kubelet has it: that of the persistent "
+            "volume, or without one the name in the pod's spec.",
             max_length=253,
         ),
     ] = ""
