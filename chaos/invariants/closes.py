@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from chaos.invariants.base import Check
 from chaos.invariants.write import Write
-from chaos.simulated.reading import note, our_taint
+from chaos.simulated.reading import REPAIR_OVER, note, our_taint, repair_phase
 from recover.k8s.kinds import INCIDENTS
 
 __all__ = ["ClosesWhenOver"]
@@ -14,7 +14,8 @@ __all__ = ["ClosesWhenOver"]
 
 class ClosesWhenOver(Check):
     """No Incident closes while its node is quarantined for it. None closes while the node's agent still shows
-    the fatal fault that is its evidence, unless another Incident is open about that node.
+    the fatal fault that is its evidence, unless another Incident is open about that node. A repair that is
+    over closes the Incident before it lets the node in.
 
     Harm if missed: nobody knows why the node is out, or the close answers a fault that is still there.
     """
@@ -26,7 +27,7 @@ class ClosesWhenOver(Check):
         if status.get("phase") != "Closed" or write.old.get("status", {}).get("phase") == "Closed":
             return
         node = self.facts.node(write.new["spec"].get("node", ""))
-        if node is None:
+        if node is None or repair_phase(write.new) in REPAIR_OVER:
             return
         if note(node).get("incident") == name and our_taint(node) is not None:
             yield f"it was closed while {node['metadata']['name']} is quarantined for it"

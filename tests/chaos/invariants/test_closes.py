@@ -13,10 +13,10 @@ from tests.chaos.invariants.misdeeds import found_of, incident, taken_out
 _SPEC = {"fault": "device-lost", "node": "n2"}
 
 
-async def _closed(sim: Simulation, name: str) -> None:
+async def _closed(sim: Simulation, name: str, **status: object) -> None:
     api = sim.cluster.client(CONTROLLER)
     version = sim.cluster.store.read(INCIDENTS, name).body["metadata"]["resourceVersion"]
-    patch = {"metadata": {"resourceVersion": version}, "status": {"phase": "Closed"}}
+    patch = {"metadata": {"resourceVersion": version}, "status": {"phase": "Closed", **status}}
     await api.patch(INCIDENTS, name, patch, subresource="status")
 
 
@@ -29,6 +29,15 @@ def test_an_incident_that_closes_while_its_node_is_out_is_caught() -> None:
     found = found_of(act)
     assert ClosesWhenOver in found.rules
     assert "quarantined" in found.said[-1]
+
+
+def test_a_repair_that_is_over_closes_its_incident_before_it_lets_the_node_in() -> None:
+    async def act(sim: Simulation) -> None:
+        await incident(sim, "i", _SPEC, {"phase": "Open"})
+        await taken_out(sim, "n2", incident="i")
+        await _closed(sim, "i", repair={"phase": "Returned", "attempt": 1})
+
+    assert ClosesWhenOver not in found_of(act).rules
 
 
 @pytest.mark.parametrize(
