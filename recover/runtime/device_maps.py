@@ -111,6 +111,8 @@ class DeviceMaps:
     async def synced(self) -> None:
         """Until all are read, so that a restart takes no report for gone. Whoever lacks the right to read
         them would wait for ever, and goes on."""
+        if not self.is_on:
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(IN_STEP_S_MAX):
                 for reflector in self.reflectors:
