@@ -30,8 +30,7 @@ class RecipeStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
 
 
 class RecipeObject(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):
-    """A known issue: how to recognise it, what to change, and how to see that the change helped. People write
-    recipes."""
+    """A known issue: how to recognise it, what to change, and how to see that the change helped."""
 
     api_version: str = API_VERSION
     kind: str = KIND
