@@ -72,7 +72,7 @@ NODES_REFUSED: dict[str, Attempt] = {
     "a taint of ours that evicts": spec(taints=[THEIRS, {**OURS, "effect": "NoExecute"}]),
     "the provider's id": spec(providerID="a://b"),
     "the pods' network": spec(podCIDR="10.0.0.0/24", podCIDRs=["10.0.0.0/24"]),
-    "status": ("PATCH", f"{NODE}/status", {"status": {"phase": "Running"}}),
+    "status": ("PATCH", f"{NODE}/status", {"status": {"phase": "Terminated"}}),
     "a condition of others": condition("Ready", "False"),
     "our condition and an address": (
         "STRATEGIC",
