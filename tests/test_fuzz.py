@@ -363,6 +363,11 @@ def inputs(parser: Parser) -> st.SearchStrategy[bytes]:
     return found.map(lambda data: data[: parser.bytes_max])
 
 
+def test_a_manifest_of_old_line_ends_that_is_no_yaml_is_refused_in_words() -> None:
+    with pytest.raises(manifests.ManifestError, match="expected YAML or JSON"):
+        manifests.documents("kind:\r\r&a [1]\n- *a\n", "f")
+
+
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_real_input_is_read(name: str) -> None:
     """Else its damaged forms would reach little of the parser."""

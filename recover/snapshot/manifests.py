@@ -63,7 +63,8 @@ def documents(text: str, name: str) -> list[Any]:
         return list(yaml.safe_load_all(text))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        expected = _RENDERED if "{{" in text.split("\n")[line - 1] else "expected YAML or JSON"
+        at = "".join(text.splitlines()[line - 1 : line])  # YAML counts \r alone as the end of a line, too
+        expected = _RENDERED if "{{" in at else "expected YAML or JSON"
         raise ManifestError(f"{name}: line {line}: {error.problem}; {expected}") from error
     except yaml.YAMLError as error:
         raise ManifestError(f"{name}: {error}; expected YAML or JSON") from error
