@@ -438,7 +438,7 @@ class NodeHealthStatus(Wire, frozen=True, kw_only=True):
     kmsg: LogPosition | None = None
     """Position in the kernel log at which the agent continues after a restart."""
     catalogue_problems: Annotated[
-        list[Annotated[str, Meta(max_length=256, extra=UTF8)]],
+        list[Annotated[str, Meta(max_length=512, extra=UTF8)]],
         Meta(
             description="Entries of the user's own catalogue that the agent does not use, each with the "
             "reason. The agent uses all other entries.",

@@ -231,7 +231,7 @@ def _as_evidence(finding: Finding, node: str, pod: str) -> Evidence:
         code=finding.code,
         node=node,
         pod=pod,
-        text=finding.evidence[:180],
+        text=finding.evidence,
     )
 
 
