@@ -79,7 +79,7 @@ async def test_a_tenant_that_prints_fault_lines_makes_no_finding(host: Host) -> 
         host.prints(lie, "4,1,1,-;" + lie, "step 1")
         await asyncio.sleep(0.02)
         host.prints("step 2")
-        status = await api.until(lambda status: bool(status.pods))
+        status = await api.until(lambda status: any(pod.first_step is not None for pod in status.pods))
         await asyncio.sleep(0.1)
 
     assert api.health.findings == []
