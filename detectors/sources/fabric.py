@@ -25,6 +25,7 @@ import structlog
 
 from detectors.rules.fabric_ports import ETHERNET, Port, PortSample
 from detectors.service.settings import Fabric as Settings
+from detectors.sources.small_files import text_of
 from detectors.text.pci import parse_pci
 
 __all__ = ["Fabric", "FabricReader", "FabricSink"]
@@ -226,17 +227,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _text(path: str) -> str:
-    """Empty where it cannot be read. Cheaper than an open file of Python's."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(file, _FILE_BYTES_MAX).decode("ascii", "replace").strip()
-    except OSError:
-        return ""
-    finally:
-        os.close(file)
+    return text_of(path, _FILE_BYTES_MAX)
 
 
 def _leading(path: str) -> int | None:

@@ -21,6 +21,7 @@ import structlog
 from detectors.rules.boot_records import Boot, CrashRecord, crash_record
 from detectors.rules.host_pressure import HostSample, pressure_of, threads_of
 from detectors.service.settings import Host as Settings
+from detectors.sources.small_files import text_of
 
 __all__ = ["Host", "HostReader", "HostSink"]
 
@@ -129,17 +130,7 @@ def _number(path: str) -> int | None:
 
 
 def _text(path: str) -> str:
-    """Empty where it cannot be read. Cheaper than an open file of Python's."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(file, _SMALL_BYTES_MAX).decode("ascii", "replace").strip()
-    except OSError:
-        return ""
-    finally:
-        os.close(file)
+    return text_of(path, _SMALL_BYTES_MAX)
 
 
 def _bootstatus(folder: Path) -> Iterator[int]:
