@@ -8,7 +8,7 @@ __all__ = ["text_of"]
 
 
 def text_of(path: str, bytes_max: int) -> str:
-    """The file's first bytes without blanks around them; empty if it cannot be read. `open` would cost more."""
+    """The file's first bytes without blanks around them; empty if it cannot be read. `open` costs more."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
