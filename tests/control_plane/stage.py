@@ -71,6 +71,10 @@ class RealStage:
     async def start_agent(self, plane: ControlPlane, host: LaidHost, node: str) -> None:
         self.agents[node] = await agent_started(self.api, plane, host, node)
 
+    async def end_controller(self) -> None:
+        """Also one that a test has started in place of the first: left alive, it would lead the next stage."""
+        await self.controller.stop()
+
     async def end_agents(self) -> None:
         await asyncio.gather(*(agent.child.stop() for agent in self.agents.values()))
 
@@ -299,9 +303,8 @@ async def raised(
         await install_rights(api)
         stack.push_async_callback(wiped, api)
         (plane.folder / f"{CONTROLLER_NAME}.log").unlink(missing_ok=True)  # of the stage before
-        controller = await start_controller(api, plane, settings)
-        stack.push_async_callback(controller.stop)
-        stage = RealStage(api, controller)
+        stage = RealStage(api, await start_controller(api, plane, settings))
+        stack.push_async_callback(stage.end_controller)
         names = [f"n{number}" for number in range(1, nodes + 1)]
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hosts-", dir=plane.folder)))
         hosts = {name: LaidHost(folder / name, name) for name in names[:agents]}
