@@ -90,9 +90,11 @@ def _without_mutant(options: argparse.Namespace) -> _Reached | None:
         tree, file = copied(Path(folder), None), Path(folder) / "reached.json"
         tested = [*_PYTEST, "-p", "tests.mutants.reached_tests", "tests/recover"]
         tests = "" if options.no_tests else _noticed(tree, tested, {FILE: str(file)})
-        traced = _run(tree, ["-m", "tests.mutants.reach", options.seeds], allowed_s=None)
+        reach = ["-m", "tests.mutants.reach", options.seeds, str(options.jobs)]
+        traced = _run(tree, reach, allowed_s=None)
         if tests or traced.returncode != 0:
-            print(f"without any mutant: tests {tests or 'pass'}; seeds {_first_word(traced) or 'pass'}")
+            seeds = (traced.stdout.strip() or _first_word(traced)) if traced.returncode else "seeds pass"
+            print(f"without any mutant: tests {tests or 'pass'}\n{seeds}")
             return None
         reached = (
             {} if options.no_tests else msgspec.json.decode(file.read_bytes(), type=dict[str, list[str]])

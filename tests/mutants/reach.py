@@ -1,6 +1,6 @@
-"""`python -m tests.mutants.reach A..B`: plays those random scripts on the code as it is, and prints as JSON
-by which of them each mutant of the table would have decided otherwise. Exit status 1 if a script has a
-violation.
+"""`python -m tests.mutants.reach A..B [JOBS]`: plays those random scripts on the code as it is, and prints as
+JSON by which of them each mutant of the table would have decided otherwise. Exit status 1, with all seeds that
+have one, if a script has a violation.
 
 A script is deterministic, so a mutant changes a run only from where it decides otherwise. A script in which
 the mutant never does cannot notice the mutant, and need not be played.
@@ -9,6 +9,7 @@ the mutant never does cannot notice the mutant, and need not be played.
 from __future__ import annotations
 
 import sys
+from multiprocessing import Pool
 
 import msgspec
 
@@ -22,20 +23,25 @@ Reach = dict[str, list[int]]
 """Mutant -> seeds in which it would have decided otherwise."""
 
 
-def main(text: str) -> int:
-    places = sites()
-    reach: Reach = {name: [] for name in places}
-    for seed in seeds_of(text):
-        with differing(places) as names:
-            failure = play_seed(seed).failure
-        if failure:
-            print(f"seed {seed}: {failure.splitlines()[0][:300]}")
-            return 1
-        for name in names:
-            reach[name].append(seed)
-    print(msgspec.json.encode(reach).decode())
-    return 0
+def main(text: str, jobs: str = "1") -> int:
+    reach: Reach = {name: [] for name in sites()}
+    violated = []
+    with Pool(int(jobs), maxtasksperchild=20) as pool:
+        for seed, names, failure in pool.imap(_played, seeds_of(text)):
+            for name in names:
+                reach[name].append(seed)
+            if failure:
+                violated.append(f"seed {seed}: {failure.splitlines()[0][:300]}")
+    print("\n".join(violated) if violated else msgspec.json.encode(reach).decode())
+    return 1 if violated else 0
+
+
+def _played(seed: int) -> tuple[int, set[str], str]:
+    """The seed, the mutants that would have decided otherwise, and the violation."""
+    with differing(sites()) as names:
+        failure = play_seed(seed).failure
+    return seed, names, failure
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))
