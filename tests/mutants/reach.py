@@ -1,6 +1,6 @@
 """`python -m tests.mutants.reach A..B [JOBS]`: plays those random scripts on the code as it is, and prints as
-JSON by which of them each mutant of the table would have decided otherwise. Exit status 1, with all seeds that
-have one, if a script has a violation.
+JSON by which of them each mutant of the table would have decided otherwise. Exit status 1, and all seeds that
+have a violation, if there is one.
 
 A script is deterministic, so a mutant changes a run only from where it decides otherwise. A script in which
 the mutant never does cannot notice the mutant, and need not be played.
