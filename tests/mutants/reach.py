@@ -1,6 +1,7 @@
-"""`python -m tests.mutants.reach A..B [JOBS]`: plays those random scripts on the code as it is, and prints as
-JSON by which of them each mutant of the table would have decided otherwise. Exit status 1, and all seeds that
-have a violation, if there is one.
+"""`python -m tests.mutants.reach A..B [JOBS [FILE]]`: plays those random scripts on the code as it is, and
+prints as JSON by which of them each mutant of the table would have decided otherwise. Exit status 1, and all
+seeds that have a violation, if there is one. FILE keeps the answer of each seed: a second call with the same
+code plays only the other seeds.
 
 A script is deterministic, so a mutant changes a run only from where it decides otherwise. A script in which
 the mutant never does cannot notice the mutant, and need not be played.
@@ -8,39 +9,69 @@ the mutant never does cannot notice the mutant, and need not be played.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from multiprocessing import Pool
+from pathlib import Path
 
 import msgspec
 
 from chaos.simulate.command import seeds_of
 from chaos.simulate.many import play_seed
+from tests.mutants.model import ROOT
 from tests.mutants.tracing import differing, sites
 
 __all__ = ["Reach", "main"]
 
 Reach = dict[str, list[int]]
 """Mutant -> seeds in which it would have decided otherwise."""
+_CODE = ("recover", "detectors", "chaos", "tests/mutants")
 
 
-def main(text: str, jobs: str = "1") -> int:
-    reach: Reach = {name: [] for name in sites()}
-    violated = []
+class _Played(msgspec.Struct, frozen=True):
+    """A seed on the code as it is."""
+
+    code: str
+    """Digest of the code that was played."""
+    seed: int
+    names: list[str]
+    """The mutants that would have decided otherwise."""
+    failure: str
+
+
+def main(text: str, jobs: str = "1", file: str = "") -> int:
+    seeds, code = seeds_of(text), _digest()
+    played = _recorded(Path(file), code) if file else {}
     with Pool(int(jobs), maxtasksperchild=20) as pool:
-        for seed, names, failure in pool.imap(_played, seeds_of(text)):
-            for name in names:
-                reach[name].append(seed)
-            if failure:
-                violated.append(f"seed {seed}: {failure.splitlines()[0][:300]}")
+        for one in pool.imap(_play, [(code, seed) for seed in seeds if seed not in played]):
+            played[one.seed] = one
+            if file:
+                with Path(file).open("ab") as stream:
+                    stream.write(msgspec.json.encode(one) + b"\n")
+    reach: Reach = {name: [seed for seed in seeds if name in played[seed].names] for name in sites()}
+    violated = [f"seed {seed}: {played[seed].failure}" for seed in seeds if played[seed].failure]
     print("\n".join(violated) if violated else msgspec.json.encode(reach).decode())
     return 1 if violated else 0
 
 
-def _played(seed: int) -> tuple[int, set[str], str]:
-    """The seed, the mutants that would have decided otherwise, and the violation."""
+def _play(task: tuple[str, int]) -> _Played:
+    code, seed = task
     with differing(sites()) as names:
         failure = play_seed(seed).failure
-    return seed, names, failure
+    return _Played(code, seed, sorted(names), failure.splitlines()[0][:300] if failure else "")
+
+
+def _recorded(file: Path, code: str) -> dict[int, _Played]:
+    lines = file.read_bytes().splitlines() if file.exists() else []
+    played = [msgspec.json.decode(line, type=_Played) for line in lines]
+    return {one.seed: one for one in played if one.code == code}
+
+
+def _digest() -> str:
+    digest = hashlib.sha256()
+    for file in sorted(file for part in _CODE for file in (ROOT / part).rglob("*.py")):
+        digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 if __name__ == "__main__":
