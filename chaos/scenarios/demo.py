@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from chaos.scenarios.watching import Told
 __all__ = ["perform", "slowly"]
 
 SLOW_FACTOR = 4
+ROOM_MB = 50
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
 
 
 def slowly(scenario: Scenario) -> Scenario:
@@ -40,13 +43,21 @@ def perform(
 
     The folder with the logs of agents, controller and nodes stays where something went wrong, and is named.
     """
-    folder = Path(tempfile.mkdtemp(prefix="rekindle-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="rekindle-"))
+    except OSError as error:
+        console.print(_no_room(scenario, error), style="bold red", highlight=False, soft_wrap=True)
+        return None
     verdict: Verdict | None = None
     interrupted = False
     try:
         verdict = asyncio.run(_perform(scenario, console, folder / "stage", keep=keep, quiet=quiet))
     except (StageError, TimeoutError) as error:
         console.print(f"{scenario.name}: {error}", style="bold red", highlight=False)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        console.print(_no_room(scenario, error), style="bold red", highlight=False, soft_wrap=True)
     except (KeyboardInterrupt, SystemExit):  # rich exits where nobody reads on, as in `rekindle demo | head`
         interrupted = True
         raise
@@ -56,6 +67,14 @@ def perform(
         else:
             console.print(f"The logs are in {folder / 'stage'}", soft_wrap=True, highlight=False)
     return verdict
+
+
+def _no_room(scenario: Scenario, error: OSError) -> str:
+    return (
+        f"{scenario.name}: cannot write to {error.filename or tempfile.gettempdir()}: "
+        f"{error.strerror or error}. The scenario needs {ROOM_MB} MB in the folder for temporary files. "
+        "To use another folder, set TMPDIR to its path."
+    )
 
 
 async def _perform(scenario: Scenario, console: Console, folder: Path, *, keep: bool, quiet: bool) -> Verdict:
@@ -72,6 +91,7 @@ async def _perform(scenario: Scenario, console: Console, folder: Path, *, keep: 
         highlight=False,
         soft_wrap=True,
     )
+    say("Starting the processes takes a few seconds.", style="dim", highlight=False)
     async with raised(folder, nodes=scenario.nodes, mode=scenario.mode) as stage:
         verdict = await play(scenario, stage, tell)
         if not quiet:

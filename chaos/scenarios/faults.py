@@ -8,6 +8,8 @@ import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from chaos.apiserver.kinds import Object
 from chaos.cluster.containers import Exit
 from chaos.scenarios.manifests import NAMESPACE
@@ -15,9 +17,10 @@ from chaos.scenarios.scenario import Fault, LogLine, When, Xid
 from chaos.scenarios.stage import Stage
 from recover.k8s.kinds import PODS
 
-__all__ = ["inject", "rank_pod", "wait_for"]
+__all__ = ["StepLine", "inject", "last_step_line", "rank_pod", "wait_for"]
 
-_STEP = re.compile(rb" step (\d+)/")
+_STEP = re.compile(rb"^\S+ \w+ \w ((?:.* )?step (\d+)/.*)$", re.MULTILINE)
+"""A line of a container's log with a step: time, stream and tag of the container runtime, then the text."""
 _TEXTS = {
     13: "pid=4242, name=python3, Graphics SM Warp Exception on (GPC 9, TPC 1, SM 1): Out Of Range Address",
     48: "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer.",
@@ -58,14 +61,27 @@ async def wait_for(stage: Stage, job: str, when: When) -> None:
             await asyncio.sleep(POLL_S / 2)
 
 
-def _last_step(stage: Stage, job: str) -> int:
-    """From the first rank's own log file, as the agent of its node reads it."""
+class StepLine(msgspec.Struct, frozen=True):
+    """A step that the first rank has printed."""
+
+    step: int
+    text: str
+
+
+def last_step_line(stage: Stage, job: str) -> StepLine | None:
+    """From the first rank's own log file, as the agent of its node reads it. None: it printed no step yet."""
     pod = rank_pod(stage, job, 0)
     if pod is None or not pod["spec"].get("nodeName"):
-        return 0
+        return None
     logs = stage.cluster.hosts[pod["spec"]["nodeName"]].log_folder(pod).glob("*/*.log")
-    steps = [int(n) for log in logs for n in _STEP.findall(log.read_bytes()[-4096:])]
-    return max(steps, default=0)
+    found = [match for log in logs for match in _STEP.findall(log.read_bytes()[-4096:])]
+    lines = [StepLine(int(step), text.decode(errors="replace")) for text, step in found]
+    return max(lines, key=lambda line: line.step, default=None)
+
+
+def _last_step(stage: Stage, job: str) -> int:
+    line = last_step_line(stage, job)
+    return line.step if line else 0
 
 
 def _half_written(checkpoints: Path, after: int) -> bool:

@@ -57,7 +57,7 @@ class Verdict(msgspec.Struct, frozen=True):
 async def play(scenario: Scenario, stage: Stage, tell: Callable[[Told], None]) -> Verdict:
     """Raises TimeoutError with what was still missing when `limit_s` has passed."""
     began = datetime.now(UTC)
-    watcher = Watcher(stage, tell, began)
+    watcher = Watcher(stage, tell, began, job=JOB, steps_apart=scenario.job.checkpoint_every)
     reference = asyncio.create_task(_reference(scenario, stage))
     watching = asyncio.create_task(watcher.run())
     struck: list[Struck] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import msgspec
@@ -15,13 +16,21 @@ from recover.api import Recovery
 
 __all__ = ["plain", "print_line", "print_verdict"]
 
-_STYLES = {"FAULT": "bold red", "controller": "cyan", "job": "bold", "stage": "dim"}
+_STYLES = {"FAULT": "bold red", "controller": "cyan", "job": "bold", "stage": "dim", "training": "green"}
+_ROOM_MIN = 20
+"""Columns for the words, below which wrapping helps nobody."""
 
 
 def print_line(console: Console, told: Told) -> None:
-    line = Text(f"{told.at_s:7.2f} s  ", style="dim")
-    line.append(f"{told.who:<11}", style=_STYLES.get(told.who, "yellow"))
-    line.append(told.words)
+    """On a terminal the words continue below themselves; in a pipe one line stays one line."""
+    at, who = f"{told.at_s:7.2f} s  ", f"{told.who:<11}"
+    room = console.width - len(at) - len(who)
+    lines = [told.words]
+    if console.is_terminal and room >= _ROOM_MIN:
+        lines = textwrap.wrap(told.words, room, break_long_words=False, break_on_hyphens=False)
+    line = Text(at, style="dim")
+    line.append(who, style=_STYLES.get(told.who, "yellow"))
+    line.append(f"\n{' ' * len(at + who)}".join(lines))
     console.print(line, soft_wrap=True, highlight=False)
 
 

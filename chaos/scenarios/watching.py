@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from chaos.apiserver.kinds import Object
+from chaos.scenarios.faults import last_step_line
 from chaos.scenarios.stage import Stage
 from recover.api import Phase
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
@@ -27,8 +28,16 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Watcher:
-    def __init__(self, stage: Stage, tell: Callable[[Told], None], began: datetime) -> None:
+    """`job` is the name of the training whose steps are told: one line for every `steps_apart` steps."""
+
+    def __init__(
+        self, stage: Stage, tell: Callable[[Told], None], began: datetime, *, job: str, steps_apart: int
+    ) -> None:
         self._stage = stage
+        self._job = job
+        self._steps_apart = steps_apart
+        self._stretch = 0
+        """The last step that was told, in units of `steps_apart`."""
         self._tell = tell
         self._began = began
         self._said: set[tuple[str, ...]] = set()
@@ -42,6 +51,7 @@ class Watcher:
             await asyncio.sleep(LOOK_S)
 
     def look(self) -> None:
+        self._steps()
         for health in self._stage.objects(NODEHEALTHS):
             self._health(health)
         for node in self._stage.objects(NODES):
@@ -50,6 +60,16 @@ class Watcher:
             self._incident(incident)
         for recovery in self._stage.objects(RECOVERIES):
             self._recovery(recovery)
+
+    def _steps(self) -> None:
+        """From the log of the first rank. After a restart the steps begin again below the last one."""
+        line = last_step_line(self._stage, self._job)
+        if line is None:
+            return
+        stretch = line.step // self._steps_apart
+        if stretch != self._stretch:
+            self._stretch = stretch
+            self.say("training", f"rank 0 prints: {line.text}")
 
     def _once(self, who: str, words: str, *identity: str) -> None:
         if (who, *identity) not in self._said:
@@ -85,9 +105,9 @@ class Watcher:
     def _recovery(self, recovery: Object) -> None:
         name, status = recovery["metadata"]["name"], recovery.get("status", {})
         phase, attempt = status.get("phase"), str(status.get("attempt", 1))
-        if phase and phase != Phase.PLANNED:
-            self._once("controller", f"{phase}: {status.get('message', '')}", name, phase, attempt)
         rejected = status.get("checkpoint", {}).get("rejected", [])
         for checkpoint in rejected:
             words = f"checkpoint step {checkpoint['step']} passed over: {checkpoint['reason']}"
             self._once("controller", words, name, attempt, str(checkpoint["step"]))
+        if phase and phase != Phase.PLANNED:
+            self._once("controller", f"{phase}: {status.get('message', '')}", name, phase, attempt)
