@@ -5,6 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 LOCK   := requirements/dev.lock
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks framework-logs bench-loop soak lint crds docs golden lock image image-audit clean
@@ -21,15 +22,20 @@ $(STAMP): $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "rekindle: $(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@# Half a .venv, left by an interrupted call, is made anew.
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "Installing the locked packages into $(VENV): about a minute."
+	@{ $(PIP) --progress-bar off --require-hashes -r $(LOCK) && touch $@.begun; } | sed -un 's/^Collecting \([^ ]*\).*/  \1/p; s/^Installing collected.*/  Installing them./p'
+	@rm $@.begun 2>/dev/null || { echo "rekindle: pip could not install $(LOCK); it says why above" >&2; exit 1; }
+	$(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: $(STAMP) ## A training job survives a dead GPU and a crash, on this machine (no GPU, no cluster)
 	$(BIN)/rekindle demo
 
+# Each core takes the tests of one file after the other, the files with the slowest tests first (tests/chaos).
+PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder
+
 test: $(STAMP) ## All tests that need nothing but this machine
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-all: lint test rungs frameworks cluster-test ## All of it; the last part, real nodes, needs root
 

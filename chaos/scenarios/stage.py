@@ -31,7 +31,7 @@ __all__ = ["CONTROLLER", "Stage", "StageError", "raised"]
 
 CONTROLLER = "controller"
 """The controller's user name, as the audit log of the API server has it."""
-START_S = 20.0
+START_S = 60.0
 
 
 class StageError(Exception):

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -45,17 +46,38 @@ class Ended(msgspec.Struct, frozen=True):
 
 def ended(command: list[str], deadline_s: float) -> Ended:
     """Raises `OSError` where it cannot be started. Whatever it started itself ends with it."""
+    child: subprocess.Popen[bytes] | None = None
+    status, stuck = None, False
     with _memory_file() as output, _memory_file() as errors:
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
-        )
-        status: int | None = None
         try:
+            with _no_signals() as before:
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=errors,
+                    start_new_session=True,
+                    preexec_fn=partial(  # noqa: PLW1509  (this command has one thread)
+                        signal.pthread_sigmask, signal.SIG_SETMASK, before
+                    ),
+                )
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = child.wait(deadline_s)
         finally:
-            stuck = not _end(child)
+            if child is not None:
+                stuck = not _end(child)
         return Ended(status, _content(output), _content(errors), stuck)
+
+
+@contextlib.contextmanager
+def _no_signals() -> Iterator[set[signal.Signals | int]]:
+    """The signals that end this process wait until the block is over: one between the birth of a child and
+    its name would leave the child alive. Yields the mask of before, which the child needs."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    try:
+        yield set(before)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end(child: subprocess.Popen[bytes]) -> bool:

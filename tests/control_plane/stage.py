@@ -72,7 +72,7 @@ class RealStage:
         self.agents[node] = await agent_started(self.api, plane, host, node)
 
     async def end_controller(self) -> None:
-        """Also one that a test has started in place of the first: left alive, it would lead the next stage."""
+        """Also one that a test has put in its place: left alive, it would lead the next stage."""
         await self.controller.stop()
 
     async def end_agents(self) -> None:

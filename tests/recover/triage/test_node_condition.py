@@ -119,7 +119,21 @@ BLIND = Coverage(
         (unwatched(boot_id="an earlier one"), ("Unknown", NodeReason.NOT_WATCHED)),
         (without_agent(), ("Unknown", NodeReason.NOT_WATCHED)),
     ],
-    ids=str,
+    ids=[
+        "nothing seen",
+        "fault",
+        "fault in observe mode",
+        "quarantined",
+        "quarantined, then blind",
+        "degraded",
+        "reset pending",
+        "suspicion",
+        "blind",
+        "no coverage",
+        "coverage of a blind source",
+        "agent of an earlier boot",
+        "without an agent",
+    ],
 )
 def test_the_condition_says_what_is_known_of_the_node(world: Worlds, expected: tuple[str, str]) -> None:
     told = Told(world).settled()
