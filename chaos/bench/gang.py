@@ -22,7 +22,7 @@ from rich.table import Table
 
 from chaos.bench.arguments import add_cluster, add_count
 from chaos.bench.figures import Machine, machine, shown
-from chaos.bench.gangs import Gang, indexed_job, pytorchjob, runs, turn
+from chaos.bench.gangs import Gang, indexed_job, jobset, paddlejob, pytorchjob, runs, turn
 from chaos.bench.rounds import FELL_OFF
 from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, Throwaway, raised
 from chaos.bench.usage import Usage, usage
@@ -41,7 +41,7 @@ LIMIT_S = 1800.0
 """Kubernetes' own controllers send 20 requests a second, so thousands of pods take minutes."""
 QUIET_S = 5.0
 MIB = 1024 * 1024
-FRAMEWORKS = {"job": indexed_job, "pytorchjob": pytorchjob}
+FRAMEWORKS = {"job": indexed_job, "jobset": jobset, "paddlejob": paddlejob, "pytorchjob": pytorchjob}
 
 
 class Large(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=FRAMEWORKS,
         default="job",
         metavar="NAME",
-        help=f"What runs it: {' or '.join(FRAMEWORKS)} (default: %(default)s).",
+        help=f"What runs it, one of {', '.join(FRAMEWORKS)} (default: %(default)s).",
     )
     return parser
 

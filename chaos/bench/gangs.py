@@ -14,9 +14,9 @@ from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, POOL, Throwaway
 from chaos.cluster import job_objects
 from detectors.wire.contract import key
 from detectors.wire.resource import Resource
-from recover.k8s.kinds import JOBS, PODS, PYTORCHJOBS
+from recover.k8s.kinds import JOBS, JOBSETS, PADDLEJOBS, PODS, PYTORCHJOBS
 
-__all__ = ["Gang", "Turn", "crash", "indexed_job", "pytorchjob", "runs", "turn"]
+__all__ = ["Gang", "Turn", "crash", "indexed_job", "jobset", "paddlejob", "pytorchjob", "runs", "turn"]
 
 _ENDED = {GONE, "Failed", "Succeeded"}
 
@@ -28,6 +28,8 @@ class Gang(msgspec.Struct, frozen=True):
     name: str
     ranks: int
     body: Mapping[str, Any]
+    owner: str
+    """Name of the object that owns the pods."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -44,7 +46,19 @@ class Turn(msgspec.Struct, frozen=True):
 def pytorchjob(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "") -> Gang:
     """`preferred`: a node on which ranks shall run as long as they may."""
     pod = {"containers": [_container("pytorch", gpus)], **_affinity(preferred)}
-    return Gang(PYTORCHJOBS, name, ranks, job_objects.pytorchjob(_metadata(name), pod, ranks=ranks))
+    return Gang(PYTORCHJOBS, name, ranks, job_objects.pytorchjob(_metadata(name), pod, ranks=ranks), name)
+
+
+def paddlejob(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "") -> Gang:
+    pod = {"containers": [_container("paddle", gpus)], **_affinity(preferred)}
+    return Gang(PADDLEJOBS, name, ranks, job_objects.paddlejob(_metadata(name), pod, ranks=ranks), name)
+
+
+def jobset(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "") -> Gang:
+    """Of one Job, which owns the pods."""
+    pod = {"containers": [_container("train", gpus)], **_affinity(preferred)}
+    body = job_objects.jobset(_metadata(name), pod, ranks=ranks, max_restarts=3)
+    return Gang(JOBSETS, name, ranks, body, f"{name}-ranks-0")
 
 
 def indexed_job(
@@ -54,7 +68,7 @@ def indexed_job(
     pod: dict[str, Any] = {"containers": [_container("train", gpus)], **_affinity(preferred)}
     if pool:
         pod["nodeSelector"] = POOL
-    return Gang(JOBS, name, ranks, job_objects.indexed_job(_metadata(name), pod, ranks=ranks))
+    return Gang(JOBS, name, ranks, job_objects.indexed_job(_metadata(name), pod, ranks=ranks), name)
 
 
 def _affinity(preferred: str) -> dict[str, Any]:
@@ -82,7 +96,7 @@ async def runs(stage: Throwaway, gang: Gang, limit_s: float = LIMIT_S) -> dict[s
 
 
 def _running(sight: Sight, gang: Gang, but: Iterable[str] = ()) -> list[Seen]:
-    pods = (seen for seen in sight.all(PODS.plural) if seen.owner == gang.name and seen.uid not in but)
+    pods = (seen for seen in sight.all(PODS.plural) if seen.owner == gang.owner and seen.uid not in but)
     return [seen for seen in pods if seen.facts == ("Running",)]
 
 

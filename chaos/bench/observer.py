@@ -20,7 +20,18 @@ from chaos.bench.seen import GONE, POKE, READY, Seen
 from detectors.client.kubeapi import ApiError, KubeApi, WatchEvent
 from detectors.wire.resource import Resource
 from recover.api.marks import QUARANTINE, UNHEALTHY
-from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, PYTORCHJOBS, RECOVERIES
+from recover.k8s.kinds import (
+    INCIDENTS,
+    JOBS,
+    JOBSETS,
+    NAMESPACES,
+    NODEHEALTHS,
+    NODES,
+    PADDLEJOBS,
+    PODS,
+    PYTORCHJOBS,
+    RECOVERIES,
+)
 from recover.kube.auth import load_credentials
 
 __all__ = ["main"]
@@ -83,6 +94,8 @@ _FACTS: Mapping[Resource, Callable[[_Object], list[str]]] = {
     NODEHEALTHS: _health,
     JOBS: _job,
     PYTORCHJOBS: _job,
+    PADDLEJOBS: _job,
+    JOBSETS: _job,
     PODS: _phase,
     RECOVERIES: _phase,
     INCIDENTS: _phase,

@@ -31,9 +31,11 @@ from recover.k8s.kinds import (
     EVENTS,
     INCIDENTS,
     JOBS,
+    JOBSETS,
     NAMESPACES,
     NODEHEALTHS,
     NODES,
+    PADDLEJOBS,
     PODS,
     PYTORCHJOBS,
     RECOVERIES,
@@ -54,6 +56,8 @@ POOL_NODES = 8
 KWOK = ("type", "kwok")
 """The label by which KWOK knows the nodes that it plays."""
 START_S = 120.0
+_FRAMEWORKS = (PYTORCHJOBS, PADDLEJOBS, JOBSETS, JOBS)
+"""A JobSet before the Jobs that it makes."""
 AT_ONCE = 16
 _CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
@@ -235,7 +239,7 @@ async def _refuse_others(api: KubeApi) -> None:
                 f"node {node['metadata']['name']} has no label {'='.join(KWOK)}: this is no throwaway "
                 "cluster, and faults are injected into none other"
             )
-    for resource in (PYTORCHJOBS, JOBS):
+    for resource in _FRAMEWORKS:
         for job in await _items(api, resource):
             meta = job["metadata"]
             if meta["namespace"] != NAMESPACE:
@@ -275,7 +279,8 @@ async def is_served(api: KubeApi, resource: Resource) -> bool:
 
 async def _wiped(api: KubeApi) -> None:
     """Everything that a bench makes, also what a killed one left."""
-    for resource in (PYTORCHJOBS, JOBS, PODS, CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODES, NODEHEALTHS):
+    ours = (PODS, CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODES, NODEHEALTHS)
+    for resource in (*_FRAMEWORKS, *ours):
         found = [item["metadata"] for item in await _items(api, resource)]
         await _each(_removed(api, resource, meta) for meta in found if _is_ours(resource, meta))
     await _removed(api, CONFIGMAPS, {"name": STATE, "namespace": Settings().namespace})

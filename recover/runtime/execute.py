@@ -94,9 +94,12 @@ class Executor:
         return frozenset(self._taking)
 
     async def run(self, plan: Plan) -> float | None:
-        """Writes the plan. Returns in how many seconds to look again: sooner than planned after a failure."""
+        """Writes the plan. Returns in how many seconds to look again: sooner than planned after a failure.
+        After a plan of one chain the caller goes on with its last answer, before any other task does."""
         writing = [self.begin(chain) for chain in plan.chains if chain]
         waits = [plan.look_again_s]
+        if len(writing) == 1:
+            waits.append(await writing.pop())
         for outcome in await asyncio.gather(*writing, return_exceptions=True):
             if isinstance(outcome, BaseException):  # a defect; the other chains are written
                 raise outcome

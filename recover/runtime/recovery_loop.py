@@ -6,6 +6,7 @@ import asyncio
 
 import structlog
 
+from recover.api import Recovery
 from recover.kube.clock import Clock
 from recover.policy.settings import Settings
 from recover.recovery.advance import advance
@@ -78,9 +79,17 @@ class Recoveries:
             self._queue.add_after(key, wait_s)
 
     async def _look(self, key: str) -> float | None:
-        recovery = self._observer.recoveries.rows.get(key)
-        if recovery is None:
-            return None
+        """Looks and writes. Once a new phase is written its acts follow at once: by way of the queue they
+        would come after the looks at all that the write has changed."""
+        rows = self._observer.recoveries.rows
+        while (recovery := rows.get(key)) is not None:
+            wait_s = await self._look_once(recovery)
+            after = rows.get(key)
+            if after is None or after.status.phase is recovery.status.phase:
+                return wait_s
+        return None
+
+    async def _look_once(self, recovery: Recovery) -> float | None:
         self._metrics.looks.labels(loop="recovery").inc()
         with self._metrics.look_seconds.labels(loop="recovery").time():
             world = self._observer.world(self._modes.now(), self._executor.taking)

@@ -129,23 +129,31 @@ class Requests:
         return sorted((msgspec.json.decode(raw, type=_Data).data or {}).keys() - action.body["data"].keys())
 
     async def _patch_as_seen(self, action: Patch, seen: Node | Gang | None) -> None:
-        """Patches the object. A conflict over what no decision reads, as a framework's own counters, is no
-        reason to decide again: the same patch goes to the new version at once."""
+        """Patches the object. A newer version that differs in nothing that a decision reads, as in a
+        framework's own counters, is no reason to decide again: the same patch goes to that version. The watch
+        may bring it before the patch is sent, or before the API server has refused the older one."""
         for _ in range(CONFLICTS_MAX):
+            action = self._to_newest(action, seen) or action
             try:
                 return await self._patch(action)
             except ApiError as error:
                 if seen is None or not error.stale:
                     raise
-                await self.read_again(action)
-                now = self.seen(action)
-                if now is None or now.version == action.version:  # what was refused is the change itself
-                    raise
-                if msgspec.structs.replace(seen, version=now.version) != now:
+                if self._to_newest(action, seen) is None:
+                    await self.read_again(action)
+                if self._to_newest(action, seen) is None:  # what was refused is the change itself, or stale
                     raise
                 log.info("conflict over what no decision reads, writing again", what=action.what)
-                action = msgspec.structs.replace(action, version=now.version)
-        return await self._patch(action)
+        return await self._patch(self._to_newest(action, seen) or action)
+
+    def _to_newest(self, action: Patch, seen: Node | Gang | None) -> Patch | None:
+        """The patch for the newest version that is known; None if that is its own, or decisions read what is
+        new there."""
+        now = self.seen(action)
+        if seen is None or now is None or now.version == action.version:
+            return None
+        is_alike = msgspec.structs.replace(seen, version=now.version) == now
+        return msgspec.structs.replace(action, version=now.version) if is_alike else None
 
     def seen(self, action: Patch) -> Node | Gang | None:
         """What decisions know of the object, if others write to it too and its version is a precondition."""

@@ -1,6 +1,7 @@
 """`python -m tests.control_plane.up [-- COMMAND...]`: a control plane for people, until Ctrl-C; or for one
 command, which finds it by KUBECONFIG and whose exit status is returned. `--training` starts the
-training-operator beside it, so that PyTorchJobs and PaddleJobs run; `--jobsets` the JobSet controller.
+training-operator beside it, so that PyTorchJobs and PaddleJobs run, with each `--operator-flag`; `--jobsets`
+the JobSet controller.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def main(args: list[str]) -> int:
         with ExitStack() as stack:
             plane = stack.enter_context(started(cached(), controllers=True, silence_s=SILENCE_S))
             if options.training:
-                stack.enter_context(training_operator(cached(), plane))
+                stack.enter_context(training_operator(cached(), plane, options.operator_flag))
             if options.jobsets:
                 stack.enter_context(jobset_controller(cached(), plane))
             return _for_command(command, plane.kubeconfig()) if command else _for_people(plane)
@@ -46,6 +47,9 @@ def main(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.control_plane.up", description=__doc__)
     parser.add_argument("--training", action="store_true", help="with the training-operator")
+    parser.add_argument(
+        "--operator-flag", action="append", default=[], metavar="FLAG", help="of the training-operator"
+    )
     parser.add_argument("--jobsets", action="store_true", help="with the JobSet controller")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; default: until Ctrl-C")
     return parser

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.resource import Resource
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NODES, PODS
 from recover.kube.errors import NotLeaderError
-from recover.model.actions import Action, Create, Delete, Emit, Ensure, Patch
+from recover.model.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
 from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.runtime.execute import Executor
+from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
 from tests.recover.runtime.executing import SPEC, START, execute, patch
 from tests.recover.scripted import CONFLICT, EXISTS, INVALID, MISSING, Scripted, raw
@@ -80,6 +87,53 @@ def test_a_conflict_over_what_no_decision_reads_is_tried_again_at_once_and_any_o
     versions = [body["metadata"]["resourceVersion"] for body in cluster.bodies]
     assert versions == ["7", "8"][:patched]
     assert (wait == 45.0) is (patched == 2)
+
+
+class Watched(Scripted):
+    """A watch brings these objects while a patch is under way, one with each patch."""
+
+    def __init__(self, brought: list[bytes], **answers: list[Any]) -> None:
+        super().__init__(**answers)
+        self.brought = brought
+        self.observer = Observer(self, Settings(), lambda: None)
+
+    async def patch(self, resource: Resource, *args: Any, **kwargs: Any) -> bytes:
+        if self.brought:
+            self.observer.absorb(NODES, self.brought.pop(0))
+        return await super().patch(resource, *args, **kwargs)
+
+
+def cordoned(cluster: Watched, *first: Patch) -> list[str]:
+    """Writes the cordon of n1 on version 7 after these. Returns the versions that its patches name."""
+    cordon = Patch(what="w", resource=NODES, name="n1", uid="n1-uid", version="7", body={"spec": {}})
+
+    async def main(clock: Clock) -> None:
+        cluster.observer.absorb(NODES, raw("n1", 7, namespace=""))
+        await Executor(cluster, cluster.observer, Metrics(), clock).run(Plan(chains=((*first, cordon),)))
+
+    run(main, start=START)
+    of_node = (body["metadata"] for body in cluster.bodies if body["metadata"]["uid"] == "n1-uid")
+    return [metadata["resourceVersion"] for metadata in of_node]
+
+
+@pytest.mark.parametrize(
+    ("there", "named"),
+    [({"status": {"phase": "Running"}}, "8"), ({"spec": {"unschedulable": True}}, "7")],
+    ids=["what no decision reads", "what one reads"],
+)
+def test_a_patch_that_waited_goes_to_the_version_that_a_watch_has_brought_unless_decisions_read_what_is_new(
+    there: dict[str, Any], named: str
+) -> None:
+    cluster = Watched([raw("n1", 8, namespace="", **there)])
+
+    assert cordoned(cluster, patch("r1")) == [named]
+
+
+def test_after_a_conflict_an_object_that_a_watch_has_brought_is_not_read_again() -> None:
+    cluster = Watched([raw("n1", 8, namespace="")], patch=[CONFLICT])
+
+    assert cordoned(cluster) == ["7", "8"]
+    assert ("get", "n1") not in cluster.calls
 
 
 def test_a_chain_ends_at_its_first_failure_and_the_others_go_on() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
 
 from detectors.wire.contract import Fault, ObjectMeta
+from detectors.wire.resource import Resource
 from recover.api import Phase, Recovery, RecoverySpec, RecoveryStatus
 from recover.api.marks import SCAN_OF
-from recover.k8s.kinds import PODS
+from recover.k8s.kinds import PODS, PYTORCHJOBS, RECOVERIES
 from recover.kube.clock import WallClock
+from recover.model.actions import Patch, Plan
 from recover.policy.settings import Settings
 from recover.recovery.scan_pod import scan_label
 from recover.runtime.execute import Executor
@@ -22,7 +25,8 @@ from recover.runtime.observe import Observer
 from recover.runtime.recovery_loop import Recoveries
 from recover.runtime.telemetry import Metrics
 from tests.builders import gang
-from tests.recover.scripted import Scripted, event
+from tests.recover.runtime.executing import SPEC, patch
+from tests.recover.scripted import Scripted, event, raw
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -128,3 +132,49 @@ async def test_of_the_ended_recoveries_those_with_a_scan_are_looked_at() -> None
     await asyncio.wait({running})
 
     assert metrics.registry.get_sample_value("rekindle_looks_total", {"loop": "recovery"}) == 1
+
+
+class Stopping(Scripted):
+    """Takes the phase of a recovery, which sets off work of other loops, and then the stop of its gang."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    async def patch(self, resource: Resource, name: str, body: Any, **_: Any) -> bytes:
+        if resource == RECOVERIES:
+            await asyncio.sleep(0)  # as an answer takes its time
+            asyncio.get_running_loop().call_soon(self.done.append, "other loops")
+            return raw(name, 8, spec=SPEC, status=body["status"])
+        self.done.append("stop")
+        return raw(name, 9)
+
+
+async def test_a_phases_act_follows_the_answer_to_its_write_before_any_other_loop_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At thousands of nodes a look of another loop takes long, and every change sets one off."""
+
+    def planned(recovery: Recovery, *_: object) -> Plan:
+        if recovery.status.phase is Phase.PLANNED:
+            return Plan(chains=((patch("r1"),),))
+        stop = Patch(what="stop-gang", resource=PYTORCHJOBS, name="llm", namespace="ml", body={})
+        return Plan(chains=((stop,),) if "stop" not in cluster.done else ())
+
+    monkeypatch.setattr("recover.runtime.recovery_loop.advance", planned)
+    cluster, metrics, clock = Stopping(), Metrics(), WallClock()
+    observer = Observer(cluster, Settings(), lambda: None)
+    observer.absorb(RECOVERIES, raw("r1", 7, spec=SPEC))
+    modes = ModeKeeper(cluster, observer, Settings(), clock)
+    executor = Executor(cluster, observer, metrics, clock)
+    tested = Recoveries(observer, executor, modes, Settings(), metrics, clock)
+    running = asyncio.create_task(tested.run())
+
+    tested.wake()
+    async with asyncio.timeout(5):
+        while len(cluster.done) < 2:
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running})
+
+    assert cluster.done == ["stop", "other loops"]
