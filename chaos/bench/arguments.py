@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable
 
 from recover.cli.output import add_output
+from recover.kube.arguments import HELP
 
-__all__ = ["add_cluster", "add_count"]
+__all__ = ["access_of", "add_cluster", "add_count"]
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +29,16 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         help="One setting of the controller; may be repeated.",
     )
     add_output(parser)
+
+
+def access_of(options: argparse.Namespace) -> list[str]:
+    """The options of `add_connection` as they were given, for another command of ours."""
+    found = []
+    for name in HELP:
+        given = getattr(options, name)
+        option = f"--{name.replace('_', '-')}"
+        found += [option] if given is True else [option, str(given)] if given else []
+    return found
 
 
 def add_count(

@@ -1,6 +1,7 @@
 """`python -m tests.control_plane.up [-- COMMAND...]`: a control plane for people, until Ctrl-C; or for one
 command, which finds it by KUBECONFIG and whose exit status is returned. `--training` starts the
-training-operator beside it, so that PyTorchJobs and PaddleJobs run; `--jobsets` the JobSet controller.
+training-operator beside it, so that PyTorchJobs and PaddleJobs run; `--jobsets` the JobSet controller. With
+`--bare` there are only etcd and the API server: nothing runs there, and nothing writes that nobody asked for.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main(args: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         with ExitStack() as stack:
-            plane = stack.enter_context(started(cached(), controllers=True, silence_s=SILENCE_S))
+            plane = stack.enter_context(started(cached(), controllers=not options.bare, silence_s=SILENCE_S))
             if options.training:
                 stack.enter_context(training_operator(cached(), plane))
             if options.jobsets:
@@ -47,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.control_plane.up", description=__doc__)
     parser.add_argument("--training", action="store_true", help="with the training-operator")
     parser.add_argument("--jobsets", action="store_true", help="with the JobSet controller")
+    parser.add_argument("--bare", action="store_true", help="etcd and the API server alone")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; default: until Ctrl-C")
     return parser
 
