@@ -21,6 +21,7 @@ from detectors.agent.publish import patch_body
 from detectors.client.kubeapi import ApiError, KubeApi
 from detectors.wire.contract import Finding
 from detectors.wire.resource import MergePatch, Resource
+from detectors.wire.training import PodProgress
 from recover.api.marks import UNHEALTHY
 from recover.k8s.kinds import INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS
 from recover.kube.lease import LEASE
@@ -54,6 +55,8 @@ class Ground:
         self.size = size
         self.gangs = size.gangs()
         self._job_uids: dict[str, str] = {}
+        self._steps: dict[str, list[PodProgress]] = {}
+        """What the agents tell of the ranks on their nodes."""
         self._notes = 0
 
     async def fill(self) -> None:
@@ -61,6 +64,7 @@ class Ground:
         await each(self._node(name, number) for number, name in enumerate(self.size.node_names))
         await each(self._job(gang) for gang in self.gangs)
         await each(self._rank(rank) for gang in self.gangs for rank in gang.ranks)
+        await each(self.publish(node) for node in self._steps)
         await each(self._other(name, node) for name, node in self.size.others())
 
     async def _node(self, name: str, number: int) -> None:
@@ -75,14 +79,16 @@ class Ground:
 
     async def _rank(self, rank: Rank) -> None:
         await self._post(PODS, objects.rank(rank, self._job_uids[rank.gang]), NAMESPACE)
-        await self._runs(rank.name)
+        raw = await self._runs(rank.name)
+        uid = msgspec.json.decode(raw, type=_Object).metadata.uid
+        self._steps.setdefault(rank.node, []).append(objects.steps(rank, uid, now()))
 
     async def _other(self, name: str, node: str) -> None:
         await self._post(PODS, objects.other(name, node), NAMESPACE)
         await self._runs(name)
 
-    async def _runs(self, pod: str) -> None:
-        await self._patch(PODS, pod, {"status": objects.running(now())}, NAMESPACE, "status")
+    async def _runs(self, pod: str) -> bytes:
+        return await self._patch(PODS, pod, {"status": objects.running(now())}, NAMESPACE, "status")
 
     # --- changes --------------------------------------------------------------------------------------------
 
@@ -96,7 +102,7 @@ class Ground:
 
     async def publish(self, node: str, *findings: Finding) -> None:
         """The node's agent reports these, and none else."""
-        body = patch_body(objects.health_status(node, now(), *findings))
+        body = patch_body(objects.health_status(node, now(), *findings, steps=self._steps.get(node, ())))
         await self._patch(NODEHEALTHS, node, body, subresource="status")
 
     async def strike(self, nodes: Iterable[str]) -> None:
@@ -151,9 +157,9 @@ class Ground:
 
     async def _patch(
         self, resource: Resource, name: str, body: Any, namespace: str = "", subresource: str = ""
-    ) -> None:
+    ) -> bytes:
         path = resource.path(name, namespace, subresource)
-        await self.api.request("PATCH", path, body=body, content_type=MergePatch)
+        return await self.api.request("PATCH", path, body=body, content_type=MergePatch)
 
     async def _delete(self, resource: Resource, name: str) -> None:
         with contextlib.suppress(ApiError):

@@ -21,7 +21,7 @@ from chaos.apiserver.store import MemoryCluster
 from chaos.bench.ours import NAMESPACE
 from chaos.bench.scale import objects
 from chaos.bench.scale.figures import Figure, of_times
-from chaos.bench.scale.size import Gang, Size
+from chaos.bench.scale.size import Gang, Rank, Size
 from detectors.wire.contract import Severity
 from detectors.wire.resource import Resource
 from recover.k8s.kinds import JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS
@@ -76,6 +76,9 @@ class InProcess:
         self.observer = Observer(cluster, self._settings, self._changed, lambda: self.now)
         self._modes = Modes(begun(self._settings.mode, self._born))
         self._gangs = size.gangs()
+        self._ranks_on: dict[str, list[Rank]] = {}
+        for rank in (rank for gang in self._gangs for rank in gang.ranks):
+            self._ranks_on.setdefault(rank.node, []).append(rank)
 
     def _changed(self) -> None:
         self._changes += 1
@@ -119,7 +122,11 @@ class InProcess:
 
     def _health(self, name: str, count: int = 0) -> dict[str, Any]:
         suspicion = objects.finding(name, self._born, severity=Severity.SUSPECT, count=max(1, count))
-        status = objects.health_status(name, self._born, *([suspicion] if count else []))
+        steps = [
+            objects.steps(rank, objects.uid_of(PODS.kind, rank.name), self._born)
+            for rank in self._ranks_on.get(name, ())
+        ]
+        status = objects.health_status(name, self._born, *([suspicion] if count else []), steps=steps)
         return {"metadata": {"name": name}, "spec": {}, "status": msgspec.to_builtins(status, str_keys=True)}
 
     def _running(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Pure.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +29,7 @@ from detectors.wire.contract import (
     key,
 )
 from detectors.wire.resource import Resource
+from detectors.wire.training import Edge, PodProgress
 from recover.k8s.kinds import JOBS
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "other",
     "rank",
     "running",
+    "steps",
     "stored",
     "uid_of",
 ]
@@ -82,10 +85,34 @@ def boot_of(node_name: str) -> str:
     return uid_of("boot", node_name)
 
 
-def health_status(node_name: str, now: datetime, *findings: Finding) -> NodeHealthStatus:
-    """The agent reads the kernel log."""
-    row = Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=now)
-    return NodeHealthStatus(boot_id=boot_of(node_name), coverage=[row], findings=list(findings))
+def health_status(
+    node_name: str, now: datetime, *findings: Finding, steps: Iterable[PodProgress] = ()
+) -> NodeHealthStatus:
+    """The agent reads the kernel log and the logs of the pods."""
+    rows = [
+        Coverage(source=source, state=CoverageState.COVERED, since=now)
+        for source in (Source.KMSG, Source.PODS, Source.LOGS)
+    ]
+    return NodeHealthStatus(
+        boot_id=boot_of(node_name), coverage=rows, findings=list(findings), pods=list(steps)
+    )
+
+
+def steps(rank: Rank, uid: str, now: datetime) -> PodProgress:
+    """Its log shows that it trains."""
+    return PodProgress(
+        uid=uid,
+        namespace=NAMESPACE,
+        name=rank.name,
+        container="train",
+        edge=Edge.STEPPING,
+        at=now,
+        first_step=1,
+        first_step_at=now,
+        last_step=2,
+        last_step_at=now,
+        median_step_s=1.0,
+    )
 
 
 def finding(node_name: str, now: datetime, *, severity: Severity = Severity.FATAL, count: int = 1) -> Finding:
