@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from chaos.bench import checkpoints, footprint, gang, logs, loop
-from chaos.bench.scale import command as scale
+from chaos.bench.scale import command as scale_command
 
 __all__ = ["BENCHES", "Bench"]
 
@@ -28,5 +28,5 @@ BENCHES: Mapping[str, Bench] = {
     "gang": gang,
     "logs": logs,
     "loop": loop,
-    "scale": scale,
+    "scale": scale_command,
 }
