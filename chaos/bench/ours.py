@@ -32,11 +32,29 @@ from recover.kube.lease import LEASE
 from recover.policy.settings import Settings
 from recover.runtime.mode_keeper import STATE
 
-__all__ = ["NAMESPACE", "PREFIX", "START_S", "each", "is_served", "prepared", "refuse_others", "wiped"]
+__all__ = [
+    "AGENT",
+    "BINDINGS",
+    "NAMESPACE",
+    "PREFIX",
+    "SERVICE_ACCOUNTS",
+    "START_S",
+    "each",
+    "is_served",
+    "prepared",
+    "refuse_others",
+    "wiped",
+]
 
 NAMESPACE = "rekindle-bench"
 PREFIX = "bench-"
 """Of the names of nodes."""
+AGENT = "rekindle-bench-agent"
+"""The agent's ServiceAccount, and what gives it its rights."""
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+BINDINGS = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
 START_S = 120.0
 AT_ONCE = 16
 PAGE = 500
@@ -144,8 +162,13 @@ async def wiped(api: KubeApi) -> None:
     for resource in (PYTORCHJOBS, JOBS, PODS, CONFIGMAPS, RECOVERIES, INCIDENTS, NODES, NODEHEALTHS, EVENTS):
         found = [item.metadata async for item in _items(api, resource) if _is_ours(resource, item)]
         await each(_removed(api, resource, meta) for meta in found)
-    for resource, name in ((CONFIGMAPS, STATE), (LEASES, LEASE)):
-        await _removed(api, resource, _Meta(name, Settings().namespace))
+    for resource, name, namespace in (
+        (CONFIGMAPS, STATE, Settings().namespace),
+        (LEASES, LEASE, Settings().namespace),
+        (SERVICE_ACCOUNTS, AGENT, NAMESPACE),
+        (BINDINGS, AGENT, ""),
+    ):
+        await _removed(api, resource, _Meta(name, namespace))
 
 
 def _is_ours(resource: Resource, item: _Item) -> bool:

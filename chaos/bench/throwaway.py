@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from chaos.bench.agent_access import agent_access
+from chaos.bench.arguments import as_arguments
 from chaos.bench.ours import NAMESPACE, PREFIX, START_S, each, is_served, prepared, refuse_others, wiped
 from chaos.bench.sight import Sight, observing
 from chaos.cluster.host import Host
@@ -26,11 +28,11 @@ from detectors.agent.publish import patch_body
 from detectors.client.kubeapi import ApiError, KubeApi
 from detectors.wire.contract import Coverage, CoverageState, NodeHealthStatus, Source
 from detectors.wire.resource import MergePatch, Resource
+from recover.cli.access import Access
 from recover.k8s.kinds import (
     NODEHEALTHS,
     NODES,
 )
-from recover.kube.auth import load_credentials
 
 __all__ = ["GPUS_PER_NODE", "NAMESPACE", "POOL", "Throwaway", "is_served", "raised"]
 
@@ -40,6 +42,9 @@ POOL = {"rekindle.dev/bench-pool": "struck"}
 POOL_NODES = 8
 KWOK = ("type", "kwok")
 """The label by which KWOK knows the nodes that it plays."""
+
+
+_LISTEN = ("--listen", "127.0.0.1:0")
 
 
 class _Line(msgspec.Struct):
@@ -89,15 +94,24 @@ class Throwaway:
         address = self.host.gpus[0].pci.rsplit(".", 1)[0]
         self.host.append_kmsg(f"NVRM: Xid (PCI:{address}): {xid}, {words}")
 
-    async def start_agent(self, daemon: list[str]) -> None:
-        """`daemon`: where the API server is, and who we are to it."""
-        command = [sys.executable, "-m", "detectors.commands.main", "agent", "--node", self.struck, *daemon]
+    async def start_agent(self, access: list[str]) -> None:
+        """`access`: where the API server is, and who we are to it."""
+        command = [
+            sys.executable,
+            "-m",
+            "detectors.commands.main",
+            "agent",
+            "--node",
+            self.struck,
+            *access,
+            *_LISTEN,
+        ]
         # A real GPU of this machine must not take the place of the simulated ones.
         command += ["--host-root", str(self.host.root), "--set", "nvml.enabled=false"]
         self.children["agent"] = await spawn("agent", command, self.folder / "agent.log")
 
-    async def start_controller(self, daemon: list[str], settings: Iterable[str]) -> None:
-        command = [sys.executable, "-m", "detectors.commands.main", "controller", *daemon]
+    async def start_controller(self, access: list[str], settings: Iterable[str]) -> None:
+        command = [sys.executable, "-m", "detectors.commands.main", "controller", *access, *_LISTEN]
         for setting in settings:
             command += ["--set", setting]
         self.children["controller"] = await spawn("controller", command, self.folder / "controller.log")
@@ -119,40 +133,32 @@ class Throwaway:
 
 @asynccontextmanager
 async def raised(
-    kubeconfig: Path, folder: Path, *, nodes: int, settings: Sequence[str]
+    access: Access, folder: Path, *, nodes: int, settings: Sequence[str]
 ) -> AsyncIterator[Throwaway]:
     """Sets the stage. However the block ends, nothing that was made stays, save the CRDs and two namespaces.
 
     Raises StageError, before anything was changed, for a cluster that is no throwaway.
     """
-    credentials = await load_credentials(kubeconfig=str(kubeconfig))
-    token = folder / "token"
-    if credentials.tokens is None:
-        raise StageError(
-            f"{kubeconfig}: its user has no token, and the agent knows no other way to say who it is"
-        )
-    token.write_text(await credentials.tokens.token(), encoding="utf-8")
-    daemon = ["--server", credentials.server, "--ca-file", credentials.ca_file, "--token-file", str(token)]
-    daemon += ["--listen", "127.0.0.1:0"]
+    credentials, args = await access.credentials(), as_arguments(access)
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(KubeApi(credentials))
         await refuse_others(api, KWOK)
         await prepared(api)
         stack.push_async_callback(wiped, api)
-        stage = Throwaway(api, await stack.enter_async_context(_seeing(kubeconfig, folder)), folder, nodes)
+        stage = Throwaway(api, await stack.enter_async_context(_seeing(args, folder)), folder, nodes)
         stack.push_async_callback(stage.stop)
         try:
-            await _set(stage, daemon, settings)
+            await _set(stage, args, await agent_access(api, credentials, folder), settings)
             yield stage
         except StageError as error:
             raise StageError(f"{error}\n{stage.last_lines()}") from error
 
 
-def _seeing(kubeconfig: Path, folder: Path) -> contextlib.AbstractAsyncContextManager[Sight]:
-    return observing(kubeconfig, folder / "observer.log")
+def _seeing(args: Sequence[str], folder: Path) -> contextlib.AbstractAsyncContextManager[Sight]:
+    return observing(args, folder / "observer.log")
 
 
-async def _set(stage: Throwaway, daemon: list[str], settings: Sequence[str]) -> None:
+async def _set(stage: Throwaway, access: list[str], of_agent: list[str], settings: Sequence[str]) -> None:
     sight, nodes = stage.sight, set(stage.nodes)
     boots = {name: str(uuid.uuid4()) for name in stage.nodes}
     stage.host.boot(boots[stage.struck])
@@ -161,7 +167,7 @@ async def _set(stage: Throwaway, daemon: list[str], settings: Sequence[str]) -> 
         stage.create(NODES, _gpu_node(name, boot_id, POOL if name in pool else {}))
         for name, boot_id in boots.items()
     )
-    await stage.start_controller(daemon, settings)
+    await stage.start_controller(access, settings)
 
     def lacking(kind: str, *facts: str) -> set[str]:
         return nodes - {seen.name for seen in sight.all(kind) if {*facts} <= {*seen.facts}}
@@ -169,7 +175,7 @@ async def _set(stage: Throwaway, daemon: list[str], settings: Sequence[str]) -> 
     await sight.until("NodeHealths of all nodes", lambda: not lacking(NODEHEALTHS.plural), START_S)
     await sight.until("nodes that are all ready", lambda: not lacking(NODES.plural, "ready"), START_S)
     await each(_covered(stage, name) for name in stage.nodes[1:])
-    await stage.start_agent(daemon)
+    await stage.start_agent(of_agent)
     await sight.moment("coverage by the agent", NODEHEALTHS.plural, stage.struck, Source.KMSG)
     # Kubelets write whole seconds, and what seems to come from before the mode began never acts.
     await asyncio.sleep(1.0)

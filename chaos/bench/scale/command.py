@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.bench.arguments import access_of, add_count
+from chaos.bench.arguments import access_of, add_cluster, add_count, as_arguments
 from chaos.bench.figures import machine, shown
 from chaos.bench.scale.course import Pace, at_size
 from chaos.bench.scale.figures import AtSize, Scale, tell
@@ -22,8 +22,6 @@ from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
-from recover.cli.output import add_output
-from recover.kube.arguments import add_connection, connection
 
 __all__ = ["ABOUT", "measure_in_process", "run"]
 
@@ -67,15 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         "server, and measures the decisions alone.",
         row="bench",
     )
-    add_connection(parser)
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="GROUP.FIELD=VALUE",
-        help="One setting of the controller; may be repeated.",
-    )
-    add_output(parser)
+    add_cluster(parser)
     parser.add_argument(
         "--in-process", action="store_true", help="The decisions alone, in this process, by CPU time."
     )
@@ -119,13 +109,14 @@ def measure_in_process(sizes: Sequence[Size], rounds: int) -> Scale:
 async def _measured(options: argparse.Namespace, sizes: Sequence[Size]) -> Scale:
     load_before = os.getloadavg()[0]
     settings = ("mode=recover", *options.set)
-    credentials = await connection(options)
+    access = access_of(options)
+    credentials = await access.credentials()
     pace = Pace(rounds=options.rounds)
     found = []
     with tempfile.TemporaryDirectory(prefix="rekindle-") as folder:
         async with KubeApi(credentials, timeout_s=60.0) as api:
             for size in sizes:
-                at = await at_size(api, access_of(options), Path(folder), size, settings, pace)
+                at = await at_size(api, as_arguments(access), Path(folder), size, settings, pace)
                 found.append(at)
     notes = (
         "CPU is the controller's own, with its whole process; idle time is taken off what changes cost. The "

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from chaos.bench import BENCHES
-from chaos.bench.arguments import access_of
+from chaos.bench.arguments import access_of, as_arguments
 from chaos.bench.scale.command import _parser
 from chaos.bench.scale.figures import Figure, Scale, growth, of_times
 from chaos.bench.scale.in_process import WOKEN, InProcess
@@ -119,8 +119,8 @@ def test_a_size_that_makes_no_cluster_is_refused(
 def test_the_controller_is_given_the_access_that_the_bench_was_given() -> None:
     given = ["--kubeconfig", "a.yaml", "--context", "b", "--insecure-skip-tls-verify"]
 
-    assert access_of(_parser().parse_args(given)) == given
-    assert access_of(_parser().parse_args([])) == []
+    assert as_arguments(access_of(_parser().parse_args(given))) == given
+    assert as_arguments(access_of(_parser().parse_args([]))) == []
 
 
 async def test_the_stopwatch_tells_the_turns_that_take_long_and_whose_they_are(
