@@ -48,6 +48,8 @@ class Pace(msgspec.Struct, frozen=True):
     """Changes of pods, of each kind."""
     pods_per_s: float = 50.0
     idle_s: float = 10.0
+    told_s: float = 15.0
+    """How long a storm may take to trip the brake. A few nodes, as in a small cluster, trip none."""
 
 
 async def at_size(
@@ -216,8 +218,7 @@ class Course:
         before_s, began_s = controller.cpu_s(), time.time()
         await self._ground.strike(struck)
         told_s = None
-        with_limit_s = time.time() + self._pace.idle_s
-        while told_s is None and time.time() < with_limit_s:
+        while told_s is None and time.time() < began_s + self._pace.told_s:
             if any(name.startswith("fleet-brake-") for name in await self._ground.incidents()):
                 told_s = time.time() - began_s
             await asyncio.sleep(LOOK_S)
