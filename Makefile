@@ -8,7 +8,7 @@ LOCK   := requirements/dev.lock
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks framework-logs bench-loop soak lint crds docs golden lock image image-audit clean
+.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks framework-logs bench-loop bench-scale soak lint crds docs golden lock image image-audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,10 @@ framework-logs: $(STAMP) ## Runs of real training frameworks: the agent's steps 
 bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minutes (needs what control-plane needs)
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up --training -- $(BIN)/rekindle bench loop $(BENCH)
+
+bench-scale: $(STAMP) ## What the size of a cluster costs the controller, on etcd and an API server (BENCH="--sizes 100,1000")
+	$(BIN)/python -m tests.control_plane.build
+	$(BIN)/python -m tests.control_plane.up --bare -- $(BIN)/rekindle bench scale $(BENCH)
 
 soak: $(STAMP) ## The long counts: scripts, demos, kills, faults of torchrun jobs, a real control plane, half an hour of real nodes (as root)
 	$(BIN)/rekindle chaos simulate --seeds 0..4999 --jobs 2

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from chaos.bench import checkpoints, footprint, gang, logs, loop
+from chaos.bench.scale import command as scale_command
 
 __all__ = ["BENCHES", "Bench"]
 
@@ -27,4 +28,5 @@ BENCHES: Mapping[str, Bench] = {
     "gang": gang,
     "logs": logs,
     "loop": loop,
+    "scale": scale_command,
 }

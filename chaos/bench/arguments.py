@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable
 
-from recover.cli.output import add_output
+import msgspec
 
-__all__ = ["add_cluster", "add_count"]
+from recover.cli.access import Access
+from recover.cli.output import add_output
+from recover.kube.arguments import HELP, add_connection
+
+__all__ = ["access_of", "add_cluster", "add_count", "as_arguments"]
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Which throwaway control plane, which settings, which output."""
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        default=os.environ.get("KUBECONFIG"),
-        required="KUBECONFIG" not in os.environ,
-        help="A kubeconfig of the throwaway control plane, whose user has a token (default: $KUBECONFIG).",
-    )
+    add_connection(parser)
     parser.add_argument(
         "--set",
         action="append",
@@ -28,6 +25,20 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         help="One setting of the controller; may be repeated.",
     )
     add_output(parser)
+
+
+def access_of(options: argparse.Namespace) -> Access:
+    """What was given of the options of `add_connection`."""
+    return Access(**{name: getattr(options, name) for name in HELP})
+
+
+def as_arguments(access: Access) -> list[str]:
+    """The same options, for another command of ours."""
+    found = []
+    for name, given in msgspec.structs.asdict(access).items():
+        option = f"--{name.replace('_', '-')}"
+        found += [option] if given is True else [option, str(given)] if given else []
+    return found
 
 
 def add_count(

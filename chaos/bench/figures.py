@@ -16,13 +16,16 @@ from recover.cli.output import Form, print_data
 
 __all__ = ["Goal", "Machine", "Row", "machine", "percentile", "row", "shown", "table"]
 
+PIPED_CHARS = 500
+"""Of a line on a pipe: nothing is cut off."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 def shown(found: T, tell: Callable[[Console, T], None], output: str) -> None:
-    """Prints what a bench has found: for programs, or in its own words."""
+    """Prints what a bench has found: for programs, or in its own words, whole lines where no terminal is."""
     if output == Form.TABLE:
-        tell(Console(), found)
+        console = Console()
+        tell(console if console.is_terminal else Console(width=PIPED_CHARS), found)
     else:
         print_data(found, output, kind="Bench")
 

@@ -20,7 +20,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from chaos.bench.arguments import add_cluster, add_count
+from chaos.bench.arguments import access_of, add_cluster, add_count
 from chaos.bench.figures import Machine, machine, shown
 from chaos.bench.gangs import Gang, indexed_job, jobset, paddlejob, pytorchjob, runs, turn
 from chaos.bench.rounds import FELL_OFF
@@ -31,6 +31,7 @@ from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
+from recover.cli.access import Access
 from recover.k8s.kinds import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
 
 __all__ = ["ABOUT", "Large", "measure", "run", "tell"]
@@ -66,7 +67,7 @@ def run(args: list[str]) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="rekindle-") as folder:
             found = asyncio.run(
-                measure(Path(options.kubeconfig), Path(folder), options.framework, options.ranks, settings)
+                measure(access_of(options), Path(folder), options.framework, options.ranks, settings)
             )
     except (StageError, SettingsError, ApiError, ReplyLost) as error:
         print(f"rekindle bench gang: {error}", file=sys.stderr)
@@ -98,12 +99,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def measure(
-    kubeconfig: Path, folder: Path, framework: str, ranks: int, settings: tuple[str, ...]
+    access: Access, folder: Path, framework: str, ranks: int, settings: tuple[str, ...]
 ) -> Large:
     """Raises StageError, ApiError or ReplyLost where it cannot be measured."""
     load_before = os.getloadavg()[0]
     nodes = -(-ranks // GPUS_PER_NODE) + 1
-    async with raised(kubeconfig, folder, nodes=nodes, settings=settings) as stage:
+    async with raised(access, folder, nodes=nodes, settings=settings) as stage:
         gang = FRAMEWORKS[framework]("large", ranks, gpus=1, preferred=stage.struck)
         began_s = asyncio.get_running_loop().time()
         old = await runs(stage, gang, LIMIT_S)

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from chaos.bench.arguments import add_cluster, add_count
+from chaos.bench.arguments import access_of, add_cluster, add_count
 from chaos.bench.figures import Machine, Row, machine, percentile, row, shown, table
 from chaos.bench.rounds import RANKS, ROUNDS, ROWS, Round, undone
 from chaos.bench.seen import POKE
@@ -29,6 +29,7 @@ from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
+from recover.cli.access import Access
 from recover.k8s.kinds import NAMESPACES, PYTORCHJOBS
 
 __all__ = ["ABOUT", "Hop", "Loop", "measure", "run", "tell"]
@@ -65,7 +66,7 @@ def run(args: list[str]) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="rekindle-") as folder:
             measuring = measure(
-                Path(options.kubeconfig), Path(folder), options.nodes, options.rounds, settings, options.only
+                access_of(options), Path(folder), options.nodes, options.rounds, settings, options.only
             )
             found = asyncio.run(measuring)
     except (StageError, SettingsError, ApiError, ReplyLost) as error:
@@ -100,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def measure(
-    kubeconfig: Path,
+    access: Access,
     folder: Path,
     nodes: int,
     rounds: int,
@@ -112,7 +113,7 @@ async def measure(
     rows: list[Row] = []
     hops: list[Hop] = []
     not_measured = []
-    async with raised(kubeconfig, folder, nodes=nodes, settings=settings) as stage:
+    async with raised(access, folder, nodes=nodes, settings=settings) as stage:
         rows += await _yardsticks(stage)
         for kind in only or ROUNDS:
             if kind == "pytorchjob" and not await is_served(stage.api, PYTORCHJOBS):

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from chaos.bench.seen import GONE, POKE, READY, Seen
+from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import ApiError, KubeApi, WatchEvent
 from detectors.wire.resource import Resource
 from recover.api.marks import QUARANTINE, UNHEALTHY
@@ -32,7 +33,7 @@ from recover.k8s.kinds import (
     PYTORCHJOBS,
     RECOVERIES,
 )
-from recover.kube.auth import load_credentials
+from recover.kube.arguments import add_connection, connection
 
 __all__ = ["main"]
 
@@ -155,8 +156,7 @@ async def _listed(api: KubeApi, resource: Resource) -> str | None:
     return answer.metadata.resource_version
 
 
-async def _observe(kubeconfig: str) -> None:
-    credentials = await load_credentials(kubeconfig=kubeconfig)
+async def _observe(credentials: Credentials) -> None:
     async with KubeApi(credentials) as api, asyncio.TaskGroup() as watches:
         for resource in _FACTS:
             version = await _listed(api, resource)
@@ -167,10 +167,14 @@ async def _observe(kubeconfig: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m chaos.bench.observer", description=__doc__)
-    parser.add_argument("kubeconfig")
+    add_connection(parser)
     options = parser.parse_args()
+
+    async def observe() -> None:
+        await _observe(await connection(options))
+
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
-        asyncio.run(_observe(options.kubeconfig))
+        asyncio.run(observe())
 
 
 if __name__ == "__main__":

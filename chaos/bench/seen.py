@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 import msgspec
 
@@ -33,5 +33,6 @@ class Seen(msgspec.Struct, frozen=True):
     size_bytes: int = 0
 
 
-def command(kubeconfig: Path) -> list[str]:
-    return [sys.executable, "-m", "chaos.bench.observer", str(kubeconfig)]
+def command(access: Sequence[str]) -> list[str]:
+    """`access`: the arguments that say which API server, and as whom."""
+    return [sys.executable, "-m", "chaos.bench.observer", *access]

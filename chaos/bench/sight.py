@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -82,12 +82,12 @@ class Sight:
 
 
 @asynccontextmanager
-async def observing(kubeconfig: Path, log: Path) -> AsyncIterator[Sight]:
+async def observing(access: Sequence[str], log: Path) -> AsyncIterator[Sight]:
     """Runs the observer until the block ends; everything that exists has been seen when it begins."""
     parent = os.getpid()
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            *command(kubeconfig),
+            *command(access),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,

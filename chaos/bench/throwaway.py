@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,9 @@ from typing import Any
 
 import msgspec
 
+from chaos.bench.agent_access import agent_access
+from chaos.bench.arguments import as_arguments
+from chaos.bench.ours import NAMESPACE, PREFIX, START_S, each, is_served, prepared, refuse_others, wiped
 from chaos.bench.sight import Sight, observing
 from chaos.cluster.host import Host
 from chaos.processes.children import Child, spawn
@@ -25,43 +28,23 @@ from detectors.agent.publish import patch_body
 from detectors.client.kubeapi import ApiError, KubeApi
 from detectors.wire.contract import Coverage, CoverageState, NodeHealthStatus, Source
 from detectors.wire.resource import MergePatch, Resource
-from recover.api.crds import manifests
+from recover.cli.access import Access
 from recover.k8s.kinds import (
-    CONFIGMAPS,
-    EVENTS,
-    INCIDENTS,
-    JOBS,
-    JOBSETS,
-    NAMESPACES,
     NODEHEALTHS,
     NODES,
-    PADDLEJOBS,
-    PODS,
-    PYTORCHJOBS,
-    RECOVERIES,
 )
-from recover.kube.auth import load_credentials
-from recover.policy.settings import Settings
-from recover.runtime.mode_keeper import STATE
 
 __all__ = ["GPUS_PER_NODE", "NAMESPACE", "POOL", "Throwaway", "is_served", "raised"]
 
-NAMESPACE = "rekindle-bench"
-PREFIX = "bench-"
-"""Of the names of nodes."""
 GPUS_PER_NODE = 8
 POOL = {"rekindle.dev/bench-pool": "struck"}
 """The label of the struck node and of a few others, so that a small gang can be kept near it."""
 POOL_NODES = 8
 KWOK = ("type", "kwok")
 """The label by which KWOK knows the nodes that it plays."""
-START_S = 120.0
-_FRAMEWORKS = (PYTORCHJOBS, PADDLEJOBS, JOBSETS, JOBS)
-"""A JobSet before the Jobs that it makes."""
-AT_ONCE = 16
-_CRDS = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-)
+
+
+_LISTEN = ("--listen", "127.0.0.1:0")
 
 
 class _Line(msgspec.Struct):
@@ -111,15 +94,24 @@ class Throwaway:
         address = self.host.gpus[0].pci.rsplit(".", 1)[0]
         self.host.append_kmsg(f"NVRM: Xid (PCI:{address}): {xid}, {words}")
 
-    async def start_agent(self, daemon: list[str]) -> None:
-        """`daemon`: where the API server is, and who we are to it."""
-        command = [sys.executable, "-m", "detectors.commands.main", "agent", "--node", self.struck, *daemon]
+    async def start_agent(self, access: list[str]) -> None:
+        """`access`: where the API server is, and who we are to it."""
+        command = [
+            sys.executable,
+            "-m",
+            "detectors.commands.main",
+            "agent",
+            "--node",
+            self.struck,
+            *access,
+            *_LISTEN,
+        ]
         # A real GPU of this machine must not take the place of the simulated ones.
         command += ["--host-root", str(self.host.root), "--set", "nvml.enabled=false"]
         self.children["agent"] = await spawn("agent", command, self.folder / "agent.log")
 
-    async def start_controller(self, daemon: list[str], settings: Iterable[str]) -> None:
-        command = [sys.executable, "-m", "detectors.commands.main", "controller", *daemon]
+    async def start_controller(self, access: list[str], settings: Iterable[str]) -> None:
+        command = [sys.executable, "-m", "detectors.commands.main", "controller", *access, *_LISTEN]
         for setting in settings:
             command += ["--set", setting]
         self.children["controller"] = await spawn("controller", command, self.folder / "controller.log")
@@ -141,57 +133,49 @@ class Throwaway:
 
 @asynccontextmanager
 async def raised(
-    kubeconfig: Path, folder: Path, *, nodes: int, settings: Sequence[str]
+    access: Access, folder: Path, *, nodes: int, settings: Sequence[str]
 ) -> AsyncIterator[Throwaway]:
     """Sets the stage. However the block ends, nothing that was made stays, save the CRDs and two namespaces.
 
     Raises StageError, before anything was changed, for a cluster that is no throwaway.
     """
-    credentials = await load_credentials(kubeconfig=str(kubeconfig))
-    token = folder / "token"
-    if credentials.tokens is None:
-        raise StageError(
-            f"{kubeconfig}: its user has no token, and the agent knows no other way to say who it is"
-        )
-    token.write_text(await credentials.tokens.token(), encoding="utf-8")
-    daemon = ["--server", credentials.server, "--ca-file", credentials.ca_file, "--token-file", str(token)]
-    daemon += ["--listen", "127.0.0.1:0"]
+    credentials, args = await access.credentials(), as_arguments(access)
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(KubeApi(credentials))
-        await _refuse_others(api)
-        await _prepared(api)
-        stack.push_async_callback(_wiped, api)
-        stage = Throwaway(api, await stack.enter_async_context(_seeing(kubeconfig, folder)), folder, nodes)
+        await refuse_others(api, KWOK)
+        await prepared(api)
+        stack.push_async_callback(wiped, api)
+        stage = Throwaway(api, await stack.enter_async_context(_seeing(args, folder)), folder, nodes)
         stack.push_async_callback(stage.stop)
         try:
-            await _set(stage, daemon, settings)
+            await _set(stage, args, await agent_access(api, credentials, folder), settings)
             yield stage
         except StageError as error:
             raise StageError(f"{error}\n{stage.last_lines()}") from error
 
 
-def _seeing(kubeconfig: Path, folder: Path) -> contextlib.AbstractAsyncContextManager[Sight]:
-    return observing(kubeconfig, folder / "observer.log")
+def _seeing(args: Sequence[str], folder: Path) -> contextlib.AbstractAsyncContextManager[Sight]:
+    return observing(args, folder / "observer.log")
 
 
-async def _set(stage: Throwaway, daemon: list[str], settings: Sequence[str]) -> None:
+async def _set(stage: Throwaway, access: list[str], of_agent: list[str], settings: Sequence[str]) -> None:
     sight, nodes = stage.sight, set(stage.nodes)
     boots = {name: str(uuid.uuid4()) for name in stage.nodes}
     stage.host.boot(boots[stage.struck])
     pool = stage.nodes[:POOL_NODES]
-    await _each(
+    await each(
         stage.create(NODES, _gpu_node(name, boot_id, POOL if name in pool else {}))
         for name, boot_id in boots.items()
     )
-    await stage.start_controller(daemon, settings)
+    await stage.start_controller(access, settings)
 
     def lacking(kind: str, *facts: str) -> set[str]:
         return nodes - {seen.name for seen in sight.all(kind) if {*facts} <= {*seen.facts}}
 
     await sight.until("NodeHealths of all nodes", lambda: not lacking(NODEHEALTHS.plural), START_S)
     await sight.until("nodes that are all ready", lambda: not lacking(NODES.plural, "ready"), START_S)
-    await _each(_covered(stage, name) for name in stage.nodes[1:])
-    await stage.start_agent(daemon)
+    await each(_covered(stage, name) for name in stage.nodes[1:])
+    await stage.start_agent(of_agent)
     await sight.moment("coverage by the agent", NODEHEALTHS.plural, stage.struck, Source.KMSG)
     # Kubelets write whole seconds, and what seems to come from before the mode began never acts.
     await asyncio.sleep(1.0)
@@ -210,93 +194,3 @@ async def _covered(stage: Throwaway, node: str) -> None:
     """What the node's agent would have published: it reads the kernel log, and has found nothing."""
     row = Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=datetime.now(UTC))
     await stage.patch(NODEHEALTHS, node, patch_body(NodeHealthStatus(coverage=[row])), subresource="status")
-
-
-async def _each(calls: Iterable[Awaitable[None]]) -> None:
-    slots = asyncio.Semaphore(AT_ONCE)
-
-    async def one(call: Awaitable[None]) -> None:
-        async with slots:
-            await call
-
-    await asyncio.gather(*(one(call) for call in calls))
-
-
-# --- whose cluster it is ----------------------------------------------------------------------------------
-
-
-async def _items(api: KubeApi, resource: Resource) -> list[Any]:
-    """All of a kind; none of one that is not installed, or only just."""
-    if not await is_served(api, resource):
-        return []
-    return list(msgspec.json.decode(await api.request("GET", resource.path()))["items"])
-
-
-async def _refuse_others(api: KubeApi) -> None:
-    for node in await _items(api, NODES):
-        if node["metadata"].get("labels", {}).get(KWOK[0]) != KWOK[1]:
-            raise StageError(
-                f"node {node['metadata']['name']} has no label {'='.join(KWOK)}: this is no throwaway "
-                "cluster, and faults are injected into none other"
-            )
-    for resource in _FRAMEWORKS:
-        for job in await _items(api, resource):
-            meta = job["metadata"]
-            if meta["namespace"] != NAMESPACE:
-                raise StageError(
-                    f"{resource.kind} {meta['namespace']}/{meta['name']} is not this bench's: "
-                    "this is no throwaway cluster, and faults are injected into none other"
-                )
-
-
-async def _prepared(api: KubeApi) -> None:
-    await _wiped(api)
-    for resource, body in (
-        *((_CRDS, crd) for crd in manifests()),
-        *((NAMESPACES, {"metadata": {"name": name}}) for name in (NAMESPACE, Settings().namespace)),
-    ):
-        try:
-            await api.request("POST", resource.path(), body=body)
-        except ApiError as error:
-            if not error.exists:
-                raise
-    async with asyncio.timeout(START_S):
-        for resource in (NODEHEALTHS, INCIDENTS, RECOVERIES):
-            while not await is_served(api, resource):
-                await asyncio.sleep(0.05)
-
-
-async def is_served(api: KubeApi, resource: Resource) -> bool:
-    """A kind that was just installed is unknown at first, then `storage is (re)initializing` (429)."""
-    try:
-        await api.request("GET", resource.path(), params={"limit": "1"})
-    except ApiError as error:
-        if error.status not in (404, 429):
-            raise
-        return False
-    return True
-
-
-async def _wiped(api: KubeApi) -> None:
-    """Everything that a bench makes, also what a killed one left."""
-    ours = (PODS, CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, NODES, NODEHEALTHS)
-    for resource in (*_FRAMEWORKS, *ours):
-        found = [item["metadata"] for item in await _items(api, resource)]
-        await _each(_removed(api, resource, meta) for meta in found if _is_ours(resource, meta))
-    await _removed(api, CONFIGMAPS, {"name": STATE, "namespace": Settings().namespace})
-
-
-def _is_ours(resource: Resource, meta: dict[str, Any]) -> bool:
-    """An Incident of a throwaway cluster is about our nodes and jobs: there are no others."""
-    if resource.namespaced:
-        return bool(meta["namespace"] == NAMESPACE)
-    return resource == INCIDENTS or bool(meta["name"].startswith(PREFIX))
-
-
-async def _removed(api: KubeApi, resource: Resource, meta: dict[str, Any]) -> None:
-    path = resource.path(meta["name"], meta.get("namespace", ""))
-    options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
-    with contextlib.suppress(ApiError):
-        if meta.get("finalizers"):
-            await api.request("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MergePatch)
-        await api.request("DELETE", path, body=options)

@@ -46,8 +46,8 @@ class GangState(msgspec.Struct, frozen=True):
     first_step_due: datetime | None = None
     """Until when a gang may take for its first step, if all its ranks run and none has made one."""
     unknown_on: tuple[str, ...] = ()
-    """Nodes with ranks that may make steps: their agents read more than they publish, so a gang of which
-    nobody else makes a step does not count as one that hangs."""
+    """Nodes with ranks of a gang that may hang, which may make steps: their agents read more than they
+    publish, so a gang of which nobody else makes a step does not count as one that hangs."""
     neighbours_fault: str = ""
     """Why another program on the same GPU may have ended the first lost rank."""
 
@@ -82,7 +82,8 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
         lost = []
     stalled = stalled_at(world, pods) if not lost else None
     due = first_step_due(world, gang, pods, timing, now) if not lost and stalled is None else None
-    unknown_on = tuple(sorted({pod.node for pod in pods if is_unknown(world, pod)}))
+    may_hang = stalled is not None or due is not None
+    unknown_on = tuple(sorted({pod.node for pod in pods if is_unknown(world, pod)})) if may_hang else ()
     is_silent = due is not None and now >= due and steps_are_readable(world, gang)
     hangs = (stalled is not None or is_silent) and not unknown_on
     dead = is_dead(world, pods, lost, timing, now) or hangs

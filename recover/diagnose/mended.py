@@ -17,9 +17,11 @@ __all__ = ["trains_on", "trains_without"]
 def trains_on(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], timing: Timing) -> bool:
     """All that was lost is back and has made steps since: the framework has mended the gang by itself, as it
     may where nobody has asked us to. Only ranks that restarted in place or were made anew can be back."""
+    if not lost:
+        return False
     present = {pod.uid: pod for pod in pods if not pod.ended and not lingers(world, pod)}
     gone = [loss for loss in lost if not loss.in_place]
-    if not lost or any(loss.pod_uid in present for loss in gone):
+    if any(loss.pod_uid in present for loss in gone):
         return False
     back = _made_for(gone, present.values())
     done = sum(1 for pod in pods if pod.phase is PodPhase.SUCCEEDED)

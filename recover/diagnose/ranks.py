@@ -87,11 +87,10 @@ def losses(world: World, pods: list[Pod], now: datetime) -> list[Loss]:
 
 def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
     failed = [c for c in pod.containers if c.exit_code not in (None, 0)]
-    ended = min(failed, key=lambda c: c.beside, default=None)
-
-    error = _first_error(world, pod)
+    ended = min(failed, key=lambda c: c.beside) if failed else None
 
     def lost(code: str, at: datetime | None, *, in_place: bool = False) -> Loss:
+        error = _first_error(world, pod)
         return Loss(
             pod=pod.name,
             pod_uid=pod.uid,

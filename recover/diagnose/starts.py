@@ -56,6 +56,8 @@ def new_pods(world: World, gang: Gang) -> list[Pod]:
 def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
     """Deleted pods of the present start that are gone. `pods` are those that are there; where none of them
     runs, the framework has made the whole gang again by itself."""
+    if gang.ref.uid not in world.departed:
+        return []
     noted = _noted(world, gang)
     oldest = min((p.created for p in pods if p.created and not p.ended), default=None)
     if oldest is None:
@@ -103,6 +105,8 @@ def _replaced(world: World, pods: list[Pod]) -> set[str]:
     """Uids of the pods that are older than all that stay, if every one of them was told to end before the
     oldest that stays was created: no rank has outlived them, so their framework has started the gang
     again."""
+    if all(pod.deleting_since is None for pod in pods):
+        return set()
     stay = (pod for pod in pods if not pod.ended and pod.deleting_since is None)
     staying = min((pod.created for pod in stay if pod.created), default=None)
     if staying is None:

@@ -190,11 +190,12 @@ class World(msgspec.Struct, frozen=True):
     def progress(self, pod: Pod) -> PodProgress | None:
         """How far its training is. A container beside the training one may name a step, too; its steps do not
         advance."""
-        told = [p for p in self._published(pod) if p.edge is not Edge.STARTED]
+        told = _newest([p for p in self._published(pod) if p.edge is not Edge.STARTED])
+        if len(told) < 2:
+            return told[0] if told else None
         return max(
-            _newest(told),
+            told,
             key=lambda p: (p.first_step is not None, p.last_step != p.first_step, p.at),
-            default=None,
         )
 
     def containers(self, pod: Pod) -> list[PodProgress]:
@@ -223,9 +224,13 @@ class World(msgspec.Struct, frozen=True):
 
     def _published(self, pod: Pod) -> list[PodProgress]:
         health = self.health.get(pod.node)
-        return [p for p in health.status.pods if p.uid == pod.uid] if health is not None else []
+        if health is None or not health.status.pods:
+            return []
+        return [p for p in health.status.pods if p.uid == pod.uid]
 
 
 def _newest(told: list[PodProgress]) -> list[PodProgress]:
-    """Of each container the newest instance."""
+    """Of each container the newest instance. Most pods have one container."""
+    if len(told) < 2:
+        return told
     return list({p.container: p for p in sorted(told, key=lambda p: (p.instance, p.at))}.values())

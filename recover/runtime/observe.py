@@ -86,6 +86,8 @@ class Observer:
         self._pods_of: dict[str, dict[str, Pod]] = {}
         self._departed: dict[str, dict[str, Pod]] = {}
         self._gangs_on: dict[str, frozenset[str]] = {}
+        self._pods_on: Counter[tuple[str, str]] = Counter()
+        """How many pods of a gang are bound to a node; a key is the gang's uid and the node's name."""
         self._recoveries_of: dict[str, dict[str, Recovery]] = {}
         self._parts_of: dict[str, dict[str, Gang]] = {}
         self._scans: dict[str, Pod] = {}
@@ -402,7 +404,7 @@ class Observer:
         if self._agents.change(*agents) & self._gangs_on.keys():
             self._notify()  # whether a gang's failure is its own may depend on it
         old, new = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
-        is_news = old != new and (self._is_looked_at(old) or self._is_looked_at(new))
+        is_news = _is_news(old, new) and (self._is_looked_at(old) or self._is_looked_at(new))
         if new is not None and new.node and (old is None or old.node != new.node):
             self._may_exist(new.node)
         if isinstance(old, Bystander):
@@ -433,9 +435,7 @@ class Observer:
             self._not_started.pop(old.uid, None)
         if new is not None and new.owner_uid and new.not_started:
             self._not_started[new.uid] = new
-        for pod in (old, new):
-            if pod is not None and pod.node and pod.owner_uid:
-                self._index_place(pod.owner_uid, pod.node)
+        self._index_place(old, new)
         if is_news:
             self._notify()
 
@@ -488,14 +488,36 @@ class Observer:
         if len(departed) > DEPARTED_MAX:
             del departed[next(iter(departed))]
 
-    def _index_place(self, gang_uid: str, node: str) -> None:
-        here = any(pod.node == node for pod in self._pods_of.get(gang_uid, {}).values())
-        gangs = self._gangs_on.get(node, frozenset())
-        gangs = gangs | {gang_uid} if here else gangs - {gang_uid}
-        if gangs:
-            self._gangs_on[node] = gangs
-        else:
-            self._gangs_on.pop(node, None)
+    def _index_place(self, old: Pod | None, new: Pod | None) -> None:
+        """Counts, so that a change costs the same in a gang of two ranks and of thousands."""
+        left, taken = _place_of(old), _place_of(new)
+        if left == taken:
+            return
+        if taken is not None:
+            self._pods_on[taken] += 1
+            gang_uid, node = taken
+            self._gangs_on[node] = self._gangs_on.get(node, frozenset()) | {gang_uid}
+        if left is not None:
+            self._pods_on[left] -= 1
+            if not self._pods_on[left]:
+                del self._pods_on[left]
+                gang_uid, node = left
+                self._gangs_on[node] -= {gang_uid}
+                if not self._gangs_on[node]:
+                    del self._gangs_on[node]
+
+
+def _place_of(pod: Pod | None) -> tuple[str, str] | None:
+    """The gang, and the node to which the pod is bound."""
+    return (pod.owner_uid, pod.node) if pod is not None and pod.node and pod.owner_uid else None
+
+
+def _is_news(old: Pod | Bystander | None, new: Pod | Bystander | None) -> bool:
+    """Kubelets and others write to a pod what no decision reads, as its address: then only its version is
+    another. The newest version is kept all the same, for whoever writes to the pod next."""
+    if isinstance(old, Pod) and isinstance(new, Pod):
+        old = msgspec.structs.replace(old, version=new.version)
+    return old != new
 
 
 def _is_scan(pod: Pod) -> bool:

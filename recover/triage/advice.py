@@ -73,6 +73,8 @@ def _showing(world: World, reports: Mapping[str, NodeHealth]) -> Iterator[tuple[
     for name, health in reports.items():
         node = world.nodes.get(name)
         for progress in health.status.pods:
+            if not progress.known_lines:
+                continue
             issues = frozenset(line.signature for line in progress.known_lines if line.issue)
             if node is None or not issues:
                 continue

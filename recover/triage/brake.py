@@ -62,11 +62,13 @@ def in_force(world: World, diagnoses: Iterable[Diagnosis], limits: Budgets, now:
     struck: dict[Fault, dict[str, datetime]] = {}
     for incident in world.incidents.values():
         spec, status = incident.spec, incident.status
-        if is_brake(incident):
-            if status.phase is IncidentPhase.OPEN and now < spec.detected_at + window:
-                found[spec.fault] = Brake(spec.fault, spec.detected_at, spec.detected_at + window, 0)
-        elif spec.node and status.blame is Blame.NODE and spec.detected_at > now - window:
-            struck.setdefault(incident.fault, {})[spec.node] = spec.detected_at
+        if spec.detected_at <= now - window:
+            continue
+        if spec.node:
+            if status.blame is Blame.NODE:
+                struck.setdefault(incident.fault, {})[spec.node] = spec.detected_at
+        elif status.phase is IncidentPhase.OPEN and is_brake(incident):
+            found[spec.fault] = Brake(spec.fault, spec.detected_at, spec.detected_at + window, 0)
     for diagnosis in diagnoses:
         struck_at = diagnosis.struck_at or diagnosis.detected_at
         if diagnosis.node and diagnosis.blame is Blame.NODE and struck_at > now - window:

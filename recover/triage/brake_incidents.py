@@ -40,7 +40,7 @@ def brakes(
             status = fitted(IncidentStatus, summary=summary, fault=brake.fault)
             yield create(name, spec, _with_members(status, found))
     for name, incident in world.incidents.items():
-        if is_brake(incident) and name not in names and incident.status.phase is IncidentPhase.OPEN:
+        if incident.status.phase is IncidentPhase.OPEN and name not in names and is_brake(incident):
             yield from close(incident, now)
 
 

@@ -187,8 +187,9 @@ def _why_suspended(gang: Gang) -> str:
 def is_out_of_service(node: Node) -> bool:
     """Whether our quarantine keeps pods off the node."""
     note = node.quarantine
-    tainted = any((taint.key, taint.effect) == (UNHEALTHY, "NoSchedule") for taint in node.taints)
-    return note is not None and (note.cordoned or tainted)
+    if note is None:
+        return False
+    return note.cordoned or any((t.key, t.effect) == (UNHEALTHY, "NoSchedule") for t in node.taints)
 
 
 def _is_younger(born_at: datetime | None, mode: InForce) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from detectors.text.sharing import in_turn
 from detectors.wire.contract import NodeHealth, NodeHealthSpec
-from detectors.wire.fitting import fit, fitted
+from detectors.wire.fitting import fit, fitted, refitted
 from detectors.wire.training import PodSettings
 from recover.api import GangRef
 from recover.api.repair_state import StepKind
@@ -43,6 +43,7 @@ def upkeep(world: World) -> Plan:
     chains: list[tuple[Action, ...]] = []
     signatures = list(world.signatures)
     known = signatures
+    bare = fitted(NodeHealthSpec, signatures=signatures)
     hands_off, waits = _hands_off(world), requests(world)
     unread = world.unread.get(NODEHEALTHS, ())
     for node in world.nodes.values():
@@ -50,7 +51,7 @@ def upkeep(world: World) -> Plan:
             continue
         pods = sorted(_pods(world, node.name, waits), key=lambda pod: pod.uid)
         step = hands_off.get(node.name, "")
-        spec = fitted(NodeHealthSpec, pods=pods, signatures=signatures, hands_off=step)
+        spec = refitted(bare, pods=pods, hands_off=step) if pods or step else bare
         health = world.health.get(node.name)
         if health is None:
             chains.append((_create(node, spec),))
@@ -82,6 +83,8 @@ def _pods(world: World, node: str, waits: Mapping[str, str]) -> list[PodSettings
         return not named.settings.awaits_save, not named.opted_in
 
     found = sorted(_named(world, node, waits), key=lambda named: named.settings.uid)
+    if not found:
+        return []
     fair = in_turn(in_turn(found, lambda n: n.gang.uid), lambda n: (n.gang.namespace, rank(n)))
     return fit(NodeHealthSpec, "pods", [named.settings for named in sorted(fair, key=rank)])
 
@@ -90,8 +93,9 @@ def _named(world: World, node: str, waits: Mapping[str, str]) -> Iterator[_Named
     """Only pods whose job says something, or whose next checkpoint the controller waits for: the agent knows
     the common forms by itself. Where it leaves out some, those of all jobs that opted in: whom it is told of
     comes first."""
-    crowded = world.is_crowded(node)
-    for uid in sorted(world.gangs_on.get(node, ())):
+    uids = sorted(world.gangs_on.get(node, ()))
+    crowded = bool(uids) and world.is_crowded(node)
+    for uid in uids:
         gang = world.gangs.get(uid)
         if gang is None:
             continue

@@ -202,10 +202,11 @@ class ControlPlane:
     def trust(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.ca_file))
 
-    def client_certificate(self, user: str) -> tuple[Path, Path]:
+    def client_certificate(self, user: str, group: str = "") -> tuple[Path, Path]:
         """A certificate of that user, and its key, signed by the authority that the API server believes."""
+        subject = f"/O={group}/CN={user}" if group else f"/CN={user}"
         certificate, key = self.folder / f"{user}.crt", self.folder / f"{user}.key"
-        command = ["openssl", "req", "-x509", *_NEW_KEY, "-days", "2", "-subj", f"/CN={user}"]
+        command = ["openssl", "req", "-x509", *_NEW_KEY, "-days", "2", "-subj", subject]
         command += ["-CA", str(self.ca_file), "-CAkey", str(self.folder / "tls.key")]
         _openssl([*command, "-keyout", str(key), "-out", str(certificate)])
         return certificate, key

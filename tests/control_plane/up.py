@@ -1,7 +1,8 @@
 """`python -m tests.control_plane.up [-- COMMAND...]`: a control plane for people, until Ctrl-C; or for one
 command, which finds it by KUBECONFIG and whose exit status is returned. `--training` starts the
 training-operator beside it, so that PyTorchJobs and PaddleJobs run, with each `--operator-flag`; `--jobsets`
-the JobSet controller.
+the JobSet controller. With `--bare` there are only etcd and the API server: nothing runs there, and nothing
+writes that nobody asked for.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def main(args: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         with ExitStack() as stack:
-            plane = stack.enter_context(started(cached(), controllers=True, silence_s=SILENCE_S))
+            plane = stack.enter_context(started(cached(), controllers=not options.bare, silence_s=SILENCE_S))
             if options.training:
                 stack.enter_context(training_operator(cached(), plane, options.operator_flag))
             if options.jobsets:
@@ -51,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         "--operator-flag", action="append", default=[], metavar="FLAG", help="of the training-operator"
     )
     parser.add_argument("--jobsets", action="store_true", help="with the JobSet controller")
+    parser.add_argument("--bare", action="store_true", help="etcd and the API server alone")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; default: until Ctrl-C")
     return parser
 

@@ -23,6 +23,7 @@ from chaos.bench.throwaway import raised
 from chaos.bench.usage import family, usage
 from chaos.cluster.world import Shape, process_cluster
 from chaos.scenarios.stage import StageError
+from recover.cli.access import Access
 from recover.k8s.kinds import JOBS, NAMESPACES, NODES
 
 MIB = 1024 * 1024
@@ -192,7 +193,7 @@ async def test_a_cluster_that_is_no_throwaway_is_refused_before_anything_is_chan
         before = len(cluster.store.audit)
 
         with pytest.raises(StageError, match="n1" if foreign == "node" else "ml/llm"):
-            async with raised(kubeconfig, tmp_path, nodes=5, settings=[]):
+            async with raised(Access(kubeconfig=str(kubeconfig)), tmp_path, nodes=5, settings=[]):
                 pass
 
         assert not any(e.changed for e in cluster.store.audit[before:] if e.user == "admin")

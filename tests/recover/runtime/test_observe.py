@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from detectors.wire.resource import Resource
@@ -245,6 +247,43 @@ def test_the_place_of_a_gang_follows_its_pods() -> None:
     made.pods.apply(event("DELETED", "b", 4))
     made.pods.apply(event("DELETED", "a", 5))
     assert (seen(made).gangs_on, seen(made).pods_of) == ({}, {})
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.sampled_from(["", "n1", "n2"]), st.sampled_from(["u1", "u2", None])
+        ),
+        max_size=30,
+    )
+)
+def test_the_places_of_gangs_are_those_of_their_pods_after_every_change(
+    changes: list[tuple[str, str, str | None]],
+) -> None:
+    made = observer()
+    for version, (name, node, uid) in enumerate(changes, 1):
+        if uid is None:
+            made.pods.apply(event("DELETED", name, version))
+        else:
+            put(made, (PODS, pod(name, version, node=node, uid=f"{name}-{uid}")))
+        world = seen(made)
+
+        bound = {(p.node, uid) for uid, pods in world.pods_of.items() for p in pods.values() if p.node}
+        assert {(node, uid) for node, uids in world.gangs_on.items() for uid in uids} == bound
+
+
+def test_a_pod_of_which_only_the_version_is_new_wakes_nobody_and_is_kept() -> None:
+    looks: list[str] = []
+    made = Observer(Scripted(), Settings(), lambda: looks.append("look"))
+
+    put(made, (PODS, pod("a", 1, node="n1")), (PODS, pod("a", 2, node="n1")))
+    assert (len(looks), made.pods.rows["ml/a"]) == (
+        1,
+        msgspec.structs.replace(made.pods.rows["ml/a"], version="2"),
+    )
+
+    put(made, (PODS, pod("a", 3, node="n2")))
+    assert len(looks) == 2
 
 
 def test_a_pod_that_is_made_anew_under_its_name_replaces_the_old_one() -> None:

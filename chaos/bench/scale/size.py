@@ -1,0 +1,99 @@
+"""How large a cluster a bench makes, and how its ranks are spread over gangs and nodes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from chaos.bench.ours import PREFIX
+from chaos.bench.throwaway import GPUS_PER_NODE
+
+__all__ = ["Gang", "Rank", "Size", "sizes_of"]
+
+GANG_RANKS = 200
+"""Of an ordinary gang."""
+LARGE_RANKS = 2000
+"""Of the one large gang, where half of the ranks are as many."""
+
+
+class Rank(msgspec.Struct, frozen=True):
+    name: str
+    gang: str
+    index: int
+    node: str
+    gpus: int
+
+
+class Gang(msgspec.Struct, frozen=True):
+    name: str
+    ranks: tuple[Rank, ...]
+
+
+class Size(msgspec.Struct, frozen=True):
+    nodes: int
+    pods: int
+    """All of them, the ranks included."""
+    ranks: int
+
+    @property
+    def node_names(self) -> list[str]:
+        return [f"{PREFIX}{number:05}" for number in range(1, self.nodes + 1)]
+
+    @property
+    def free(self) -> int:
+        """Nodes without ranks, the last ones: a fault there stops nobody, so its time is its own."""
+        return max(1, self.nodes // 5)
+
+    @property
+    def ranks_max(self) -> int:
+        return min(self.pods, GPUS_PER_NODE * (self.nodes - self.free))
+
+    @property
+    def free_nodes(self) -> list[str]:
+        return self.node_names[-self.free :]
+
+    def gangs(self) -> list[Gang]:
+        """The large one first; the last one may be smaller than the others. Ranks fill the nodes in turn, so
+        that neighbours of a gang share a node; the free nodes have none."""
+        nodes = self.node_names[: self.nodes - self.free]
+        gpus = GPUS_PER_NODE // -(-self.ranks // len(nodes))
+        found, placed = [], 0
+        for number, ranks in enumerate(self._gang_sizes()):
+            name = f"gang-{number:04}"
+            places = (nodes[(placed + index) * len(nodes) // self.ranks] for index in range(ranks))
+            found.append(
+                Gang(
+                    name,
+                    tuple(
+                        Rank(f"{name}-{index}", name, index, node, gpus) for index, node in enumerate(places)
+                    ),
+                )
+            )
+            placed += ranks
+        return found
+
+    def _gang_sizes(self) -> Iterator[int]:
+        left = self.ranks
+        large = min(LARGE_RANKS, left // 2)
+        if large > GANG_RANKS:
+            yield large
+            left -= large
+        while left:
+            yield min(GANG_RANKS, left)
+            left -= min(GANG_RANKS, left)
+
+    def others(self) -> Iterator[tuple[str, str]]:
+        """Pods of others, each with its node."""
+        names = self.node_names
+        for number in range(self.pods - self.ranks):
+            yield f"other-{number:06}", names[number % self.nodes]
+
+
+def sizes_of(nodes: Sequence[int], pods: int | None, ranks: int | None) -> list[Size]:
+    """One for each number of nodes. Pods and ranks are those of the last one, and of the others in
+    proportion; unless given, a node has ten pods, and two of them are ranks."""
+    last = nodes[-1]
+    pods = 10 * last if pods is None else pods
+    ranks = min(2 * last, pods) if ranks is None else ranks
+    return [Size(n, max(1, pods * n // last), max(1, ranks * n // last)) for n in nodes]

@@ -1,0 +1,78 @@
+"""`python -m chaos.bench.scale.stopwatch FILE COMMAND...`: a daemon of ours whose event loop is timed.
+
+The daemon is the shipped one. Each step of its event loop that takes a millisecond of CPU time or more is a
+line of JSON in FILE, so that the longest stall can be told on a machine that others use at the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from detectors.commands.main import main as rekindle
+
+__all__ = ["Step", "command", "steps_of"]
+
+LEAST_S = 0.001
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One turn of the event loop, from one wait to the next."""
+
+    at_s: float
+    """When it ended, by this machine's wall clock."""
+    cpu_s: float
+    what: str
+    """The coroutine or function that ran."""
+
+
+def command(report: Path, *daemon: str) -> list[str]:
+    return [sys.executable, "-m", "chaos.bench.scale.stopwatch", str(report), *daemon]
+
+
+def steps_of(report: Path) -> Iterator[Step]:
+    """All that have been told so far; a half line at the end is not yet one."""
+    decoder = msgspec.json.Decoder(Step)
+    lines = report.read_bytes().splitlines(keepends=True) if report.exists() else []
+    return (decoder.decode(line) for line in lines if line.endswith(b"\n"))
+
+
+def timed(run: Callable[[asyncio.Handle], None], report: IO[bytes]) -> Callable[[asyncio.Handle], None]:
+    """`Handle._run`, by which asyncio runs every callback and every step of a task."""
+
+    def step(handle: asyncio.Handle) -> None:
+        began_s = time.thread_time()
+        try:
+            run(handle)
+        finally:
+            took_s = time.thread_time() - began_s
+            if took_s >= LEAST_S:
+                report.write(msgspec.json.encode(Step(time.time(), round(took_s, 6), _what(handle))) + b"\n")
+
+    return step
+
+
+def _what(handle: asyncio.Handle) -> str:
+    callback = getattr(handle, "_callback", None)
+    task = getattr(callback, "__self__", None)
+    if isinstance(task, asyncio.Task):
+        return str(getattr(task.get_coro(), "__qualname__", "a task"))
+    return str(getattr(callback, "__qualname__", "a callback"))
+
+
+def main() -> int:
+    with Path(sys.argv[1]).open("ab", buffering=0) as report:
+        handle: Any = asyncio.Handle  # whose method is asyncio's own
+        handle._run = timed(handle._run, report)
+        sys.argv = [sys.argv[0], *sys.argv[2:]]
+        return rekindle()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
