@@ -131,6 +131,8 @@ def _joined(ctx: Context) -> Step | None:
         return None
     if not ctx.has("resumed"):
         return Step(status=refitted(ctx.status, causes=bounded([*known, *fresh])))
+    if ctx.world.modes.paused is not None:  # the gang was started again: another stop waits for the resume
+        return None
     acting = harming(ctx, fresh)
     if not acting:
         causes = bounded([*known, *fresh]) if are_placed(ctx) else known

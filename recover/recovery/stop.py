@@ -17,7 +17,7 @@ from recover.recovery.avoid import to_avoid
 from recover.recovery.causes import are_gone, first_cause
 from recover.recovery.context import Context, Step, moved, remove_scans, taken
 from recover.triage.capacity import priority_of
-from recover.triage.guard import Denied, may_touch
+from recover.triage.guard import Denied, Verdict, may_touch
 from recover.workloads import workload_of
 
 __all__ = ["given_up", "old_pods_ended", "planned", "removed", "stopping", "stuck_words", "unstuck"]
@@ -56,7 +56,7 @@ def stopping(ctx: Context) -> Step:
                     ctx, Phase.FAILED, f"{gang.ref} was suspended by {ctx.somebody()}", reason=Reason.HELD
                 )
             )
-        verdict = may_touch(ctx.world, gang, ctx.now)
+        verdict = _may_stop(ctx)
         if isinstance(verdict, Denied):
             return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
         if ctx.status.attempt == 1 and (gone := are_gone(ctx)):
@@ -84,6 +84,13 @@ def stopping(ctx: Context) -> Step:
         message = f"the stop of {gang.ref} was taken; waiting until all {gang.size} ranks have ended"
         return Step(status=taken(ctx, message, within_s=ctx.stop_s()))
     return _waited(ctx)
+
+
+def _may_stop(ctx: Context) -> Verdict:
+    """A pause keeps a gang from being stopped. One that this recovery has stopped before, and whose ranks
+    have never all run since, is placed again all the same: otherwise the pause would leave it down."""
+    is_down_by_us = ctx.status.attempt - 1 in ctx.status.uncounted
+    return may_touch(ctx.world, ctx.gang, ctx.now, heeds_pause=not is_down_by_us)
 
 
 def _beside(ctx: Context) -> tuple[Action, ...]:
@@ -118,7 +125,7 @@ def _not_taken(ctx: Context) -> Step:
 
 def _cleared(ctx: Context) -> Step:
     """Its framework has failed the job for good, and heeds no stop: what is left of it is removed."""
-    verdict = may_touch(ctx.world, ctx.gang, ctx.now)
+    verdict = _may_stop(ctx)
     if isinstance(verdict, Denied):
         return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
     left = [pod for pod in ctx.living() if pod.deleting_since is None]
