@@ -60,6 +60,11 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.BAD: _NOT_ALLOWED,
         Exit.NO_ANSWER: _NOT_THERE,
     },
+    "undo": {
+        Exit.GOOD: "taken back, or a dry run, or nothing was left to undo",
+        Exit.BAD: "a recovery or repair is under way, or the API server refused a write",
+        Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such incident",
+    },
     "version": {Exit.GOOD: "printed, also where no controller can be asked"},
     "completion": {Exit.GOOD: "printed"},
     "enable": {Exit.GOOD: "printed", Exit.NO_ANSWER: "no job in it (printed as it was)"},

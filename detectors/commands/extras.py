@@ -22,6 +22,7 @@ EXTRA_OF: Mapping[str, str] = {
             "incidents",
             "hold",
             "release",
+            "undo",
             "enable",
             "checkpoints",
             "read-log",

@@ -33,6 +33,7 @@ _HELP = {
         "resume": "End a pause.",
         "hold": "Put a hold on a node or a job: Rekindle does nothing to it.",
         "release": "Remove a hold.",
+        "undo": "Take back what Rekindle did for one incident.",
     },
     "Prepare a job": {
         "enable": "Print a job's manifest with automatic recovery enabled.",

@@ -356,7 +356,7 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     "must start the job again. The message has the command.",
     EventReason.VARIABLES_REMOVED: "Somebody else had put variables into the ConfigMap from which the job's "
     "ranks read theirs. Rekindle removed them before it started the job; the message has their names.",
-    EventReason.PAUSED: "A person paused Rekindle for the whole cluster: it begins nothing until it is resumed.",
+    EventReason.PAUSED: "A person paused Rekindle for the whole cluster: it begins nothing meanwhile.",
     EventReason.RESUMED: "The pause has ended, by a person or by its own end.",
     EventReason.NOT_JUDGED: "A defect of Rekindle keeps it from judging this object; all others are judged.",
 }

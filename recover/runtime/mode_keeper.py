@@ -122,7 +122,7 @@ class ModeKeeper:
         if modes is self._modes and namespaces == modes.namespaces and now_paused is modes:
             return
         if now_paused.paused != self._modes.paused:
-            _tell_pause(now_paused.paused, self._modes.paused)
+            _tell_pause(now_paused.paused)
         self._modes = msgspec.structs.replace(now_paused, namespaces=namespaces)
         self._to_write.set()
 
@@ -165,11 +165,13 @@ class ModeKeeper:
             return None
 
 
-def _tell_pause(paused: Pause | None, before: Pause | None) -> None:
-    if paused is not None:
-        log.warning("paused: nothing new is begun", **msgspec.structs.asdict(paused) | {"uid": ""})
-    elif before is not None:
-        log.warning("resumed: what was seen before does not act, jobs that are down are restarted")
+def _tell_pause(paused: Pause | None) -> None:
+    if paused is None:
+        log.info("resumed: what was seen before does not act, jobs that are down are restarted")
+        return
+    log.info("paused: nothing new is begun", words=paused.words())
+    for problem in paused.problems:
+        log.warning("the pause cannot be read in full", problem=problem)
 
 
 def kept_modes(data: Mapping[str, str]) -> Modes:
