@@ -7,6 +7,8 @@ from datetime import timedelta
 from detectors.wire.fitting import refitted
 from recover.api import Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
+from recover.diagnose.ranks import losses
+from recover.diagnose.starts import ranks
 from recover.k8s.kinds import PODS
 from recover.model import Pod
 from recover.model.actions import Action, Delete
@@ -20,7 +22,16 @@ from recover.triage.capacity import priority_of
 from recover.triage.guard import Denied, Verdict, may_touch
 from recover.workloads import workload_of
 
-__all__ = ["given_up", "old_pods_ended", "planned", "removed", "stopping", "stuck_words", "unstuck"]
+__all__ = [
+    "given_up",
+    "is_lost",
+    "old_pods_ended",
+    "planned",
+    "removed",
+    "stopping",
+    "stuck_words",
+    "unstuck",
+]
 
 GRACE_MARGIN_S = 60.0
 """After a pod's grace its kubelet kills it and tells so."""
@@ -87,10 +98,17 @@ def stopping(ctx: Context) -> Step:
 
 
 def _may_stop(ctx: Context) -> Verdict:
-    """A pause keeps a gang from being stopped. One that this recovery has stopped before, and whose ranks
-    have never all run since, is placed again all the same: otherwise the pause would leave it down."""
-    is_down_by_us = ctx.status.attempt - 1 in ctx.status.uncounted
+    """A pause keeps a gang from being stopped. One that this recovery has stopped before, and that has lost a
+    rank since or never ran as a whole, is started again all the same: else the pause would leave it down."""
+    is_down_by_us = ctx.status.attempt > 1 and (
+        is_lost(ctx) or ctx.status.attempt - 1 in ctx.status.uncounted
+    )
     return may_touch(ctx.world, ctx.gang, ctx.now, heeds_pause=not is_down_by_us)
+
+
+def is_lost(ctx: Context) -> bool:
+    """The gang has lost a rank, so that a stop takes nothing from it."""
+    return ctx.gang.terminal is not None or bool(losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now))
 
 
 def _beside(ctx: Context) -> tuple[Action, ...]:

@@ -142,7 +142,7 @@ class Guard(msgspec.Struct, frozen=True):
         """May this gang be stopped now, for what was `seen_at` that time, to leave the node `off`? A gang's
         own failure is news, also where what lies behind it is older than the mode."""
         gang, seen_at = harm.gang, max(seen_at, harm.failed_at or seen_at)
-        touch = may_touch(self.world, gang, self.now)
+        touch = may_touch(self.world, gang, self.now, heeds_pause=not _is_down_by_us(self.world, harm))
         if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
             return touch
         # A gang that has failed before or during a pause, and is still down, is restarted after the pause.
@@ -189,6 +189,13 @@ def is_out_of_service(node: Node) -> bool:
     note = node.quarantine
     tainted = any((taint.key, taint.effect) == (UNHEALTHY, "NoSchedule") for taint in node.taints)
     return note is not None and (note.cordoned or tainted)
+
+
+def _is_down_by_us(world: World, harm: Harm) -> bool:
+    """Whether a recovery that has stopped the gang goes on, and the gang has failed meanwhile: a pause must
+    not leave it down."""
+    running = world.active_recovery(harm.gang.ref.uid)
+    return harm.dead and running is not None and running.status.phase is not Phase.PLANNED
 
 
 def _is_younger(born_at: datetime | None, mode: InForce) -> bool:

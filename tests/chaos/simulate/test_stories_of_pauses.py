@@ -87,6 +87,44 @@ def test_a_job_that_is_stopped_when_the_pause_begins_is_started_in_the_pause(con
     play(story, Setup(nodes=3))
 
 
+def test_a_job_that_fails_before_its_recovery_has_ended_is_started_once_more_in_the_pause() -> None:
+    async def story(sim: Simulation) -> None:
+        await trains(sim)
+        sim.crash_rank(0, Exit(1))
+        await sim.until(sim.is_suspended, within_s=60, every_s=0.01)
+        await sim.person.pause()
+        await sim.until(lambda: sim.recovery_is(Phase.VERIFYING), within_s=60, every_s=0.01)
+        await sim.passes(1)
+        sim.crash_rank(1, Exit(1))
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=120)
+        assert sim.recovery().status.attempt == 2
+
+        await sim.passes(60)
+        sim.crash_rank(1, Exit(1))
+        await sim.passes(120)
+        assert len(sim.recoveries()) == 1, "a failure after that waits for the resume"
+        await sim.person.resume()
+        await sim.until(lambda: len(sim.recoveries()) == 2 and sim.recovery_is(Phase.SUCCEEDED), 120)
+
+    play(story)
+
+
+def test_a_job_that_trains_again_is_not_stopped_in_the_pause_for_what_its_new_nodes_show() -> None:
+    async def story(sim: Simulation) -> None:
+        await trains(sim)
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await sim.until(sim.is_suspended, within_s=60, every_s=0.01)
+        await sim.person.pause()
+        await sim.until(lambda: sim.recovery_is(Phase.VERIFYING), within_s=60, every_s=0.01)
+        sim.kernel("n1", lines.DOUBLE_BIT_ERROR)
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=120)
+        await sim.passes(60)
+        assert sim.recovery().status.attempt == 1
+        assert sim.cordoned() == ["n2"]
+
+    play(story)
+
+
 def test_a_stopped_job_gets_the_spare_that_it_needs_in_a_pause_and_no_spare_serves_anything_else() -> None:
     async def story(sim: Simulation) -> None:
         for spare in ("n3", "n4"):
