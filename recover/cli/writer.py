@@ -25,7 +25,17 @@ from recover.kube.rest import RestCluster
 from recover.snapshot.find import NotFound
 from recover.snapshot.read import CannotTell, unanswered
 
-__all__ = ["DryRun", "For", "Reason", "RefusedError", "Writer", "asked_s", "changed", "note"]
+__all__ = [
+    "DryRun",
+    "For",
+    "Reason",
+    "RefusedError",
+    "Writer",
+    "asked_s",
+    "changed",
+    "checked_reason",
+    "note",
+]
 
 DryRun = Annotated[
     bool,
