@@ -15,7 +15,7 @@ from recover.api import GangRef, Recovery
 from recover.k8s.kinds import CONFIGMAPS, LEASES
 from recover.kube.cluster import Cluster
 from recover.kube.lease import LEASE
-from recover.model.modes import Mode
+from recover.model.modes import Modes
 from recover.model.pause import PAUSE, Pause, read_pause
 from recover.policy.settings import Settings
 from recover.runtime.mode_keeper import STATE, kept_modes
@@ -77,11 +77,13 @@ async def installation_seen(cluster: Cluster) -> Installed:
     except ReplyLost as error:
         raise unanswered(error) from error
     times = [one.time for one in lease.metadata.managed_fields if one.time is not None]
-    mode, since = _mode(state.data)
+    kept = _kept(state.data)
+    if "pause" in hidden and kept is not None:
+        pause = kept.paused  # as the controller has noted it
     return Installed(
         namespace=namespace,
-        mode=mode,
-        mode_since=since,
+        mode=kept.cluster.mode if kept is not None else None,
+        mode_since=kept.cluster.since.get(kept.cluster.mode) if kept is not None else None,
         leader=lease.spec.holder_identity,
         renewed_at=max(times, default=lease.spec.renew_time),
         pause=pause,
@@ -110,13 +112,12 @@ async def pause_seen(cluster: Cluster, now: datetime) -> Pause | None:
     return found if found is not None and found.lasts(now) else None
 
 
-def _mode(data: dict[str, str]) -> tuple[Mode | None, datetime | None]:
+def _kept(data: dict[str, str]) -> Modes | None:
     """None where no controller has led yet, or where the ConfigMap cannot be read."""
     try:
-        standing = kept_modes(data).cluster
+        return kept_modes(data)
     except (KeyError, ValueError):
-        return None, None
-    return standing.mode, standing.since.get(standing.mode)
+        return None
 
 
 async def gone_jobs(cluster: Cluster, recoveries: Iterable[Recovery]) -> list[GangRef]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
+from chaos.apiserver.history import Stored
 from chaos.apiserver.store import MemoryCluster
 from detectors.client.kubeapi import ApiError
+from detectors.wire.resource import Resource
 from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import Reason
 from recover.cli import pause_command
 from recover.cli.pause_command import pause, resume
 from recover.cli.status_command import status, why
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NAMESPACES
+from recover.model.modes import Mode, Modes, begun
+from recover.model.pause import Pause
 from tests.facts import missing
 
 SYSTEM = "rekindle-system"
@@ -137,3 +142,27 @@ def test_the_resume_lists_what_was_not_done_in_the_pause(
 
     assert resume(["--kubeconfig", kubeconfig]) == 0
     assert "  - would take node-3 out of service: " in capsys.readouterr().out
+
+
+def test_a_pause_that_may_not_be_read_is_told_as_the_controller_has_noted_it(
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reader lacks the right to that one object."""
+    read = store.read
+
+    def refusing(resource: Resource, name: str, namespace: str = "") -> Stored:
+        if name == "rekindle-pause":
+            raise ApiError(403, "Forbidden", "no right")
+        return read(resource, name, namespace)
+
+    begun_at = datetime(2026, 1, 1, tzinfo=UTC)
+    modes = Modes(begun(Mode.RECOVER, begun_at), paused=Pause(since=begun_at, reason="new switches"))
+    data = {"mode": "recover", "since": begun_at.isoformat(), "modes": msgspec.json.encode(modes).decode()}
+    store.create(CONFIGMAPS, {"metadata": {"name": "rekindle-state"}, "data": data}, SYSTEM)
+    monkeypatch.setattr(store, "read", refusing)
+
+    assert status(["--kubeconfig", kubeconfig]) == 0
+    assert "Rekindle IS PAUSED since 2026-01-01" in capsys.readouterr().out
