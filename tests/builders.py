@@ -45,6 +45,7 @@ from recover.model import (
 )
 from recover.model.actions import Create, Patch, Plan
 from recover.model.modes import Mode, Modes, Standing, begun
+from recover.model.pause import Pause
 from recover.policy.settings import Settings
 from recover.recipes.load import built_in
 from recover.triage.plan import plan
@@ -134,6 +135,8 @@ class Worlds:
         self.mode_since = NOW - timedelta(hours=1)
         self.pools: dict[str, Standing] = {}
         self.lowered: dict[str, Standing] = {}
+        self.paused: Pause | None = None
+        self.resumed: datetime | None = None
         """Namespaces whose mode the settings lower."""
         self.settings = Settings(mode=mode)
         self.nodes = {
@@ -369,7 +372,9 @@ class Worlds:
             for uid in (recovery.spec.gang.uid, recovery.gang_uid):
                 recoveries_of.setdefault(uid, {})[key] = recovery
         return World(
-            modes=Modes(begun(self.mode, self.mode_since), self.pools, self.lowered),
+            modes=Modes(
+                begun(self.mode, self.mode_since), self.pools, self.lowered, self.paused, self.resumed
+            ),
             pool_label=self.settings.budgets.pool_label,
             nodes=self.nodes,
             health=self.health,

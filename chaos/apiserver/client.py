@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import msgspec
@@ -27,8 +28,10 @@ BOOKMARK_S = 60.0
 class Client:
     """Implements recover.kube.cluster.Cluster in process. `user` is who the audit log says it was."""
 
-    def __init__(self, store: MemoryCluster, user: str) -> None:
+    def __init__(self, store: MemoryCluster, user: str, *, dry_run: bool = False) -> None:
+        """`dry_run`: as with dryRun=All in each request that writes."""
         self.user = user
+        self._dry_run = dry_run
         self.disturbance = Disturbance()
         self._store = store
 
@@ -173,7 +176,8 @@ class Client:
         refusal: ApiError | None = None
         raw = b""
         try:
-            stored = operation()
+            with self._store.dry_run() if self._dry_run else nullcontext():
+                stored = operation()
             raw, request = stored.raw, msgspec.structs.replace(request, name=stored.body["metadata"]["name"])
         except ApiError as error:
             refusal = error

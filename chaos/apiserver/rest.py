@@ -107,7 +107,10 @@ class Server:
 
     def _client_of(self, request: web.Request) -> Client:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        return self.client(self._users.get(token, token) or ANONYMOUS)
+        user = self._users.get(token, token) or ANONYMOUS
+        if request.query.get("dryRun") == "All":
+            return Client(self._store, user, dry_run=True)
+        return self.client(user)
 
 
 @asynccontextmanager

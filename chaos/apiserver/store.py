@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -74,6 +75,7 @@ class MemoryCluster:
         self.audit: list[Audit] = []
         self.before_reply: Callable[[Audit], Awaitable[None]] | None = None
         self.version = 0
+        self._keeps = True
         self._random = random.Random(seed)
         self._schemas = dict(schemas or {})
         self._objects: dict[Resource, dict[tuple[str, str], Stored]] = {r: {} for r in KINDS}
@@ -253,6 +255,15 @@ class MemoryCluster:
         marked = metadata.without_empty({**meta, **marks, "finalizers": finalizers})
         return self._put(resource, old, {**old.body, "metadata": marked})
 
+    @contextmanager
+    def dry_run(self) -> Iterator[None]:
+        """Writes are checked and answered as always, and nothing of them is kept."""
+        self._keeps = False
+        try:
+            yield
+        finally:
+            self._keeps = True
+
     # --- inside -------------------------------------------------------------------------------------------
 
     def _pruned(self, resource: Resource, new: Object) -> Object:
@@ -267,6 +278,8 @@ class MemoryCluster:
             raise refusals.invalid(resource, new["metadata"]["name"], why)
 
     def _put(self, resource: Resource, old: Stored | None, new: Object) -> Stored:
+        if not self._keeps:
+            return Stored(new, msgspec.json.encode(new))
         stored = self._at_next_version(new)
         if len(stored.raw) > OBJECT_BYTES_MAX:
             self.version -= 1
@@ -277,6 +290,8 @@ class MemoryCluster:
         return stored
 
     def _remove(self, resource: Resource, old: Stored, last_body: Object) -> Stored:
+        if not self._keeps:
+            return old
         key = _key(old.body)
         del self._objects[resource][key]
         last = self._at_next_version(last_body)

@@ -71,6 +71,8 @@ def _stands_rightly(sim: Simulation, key: str, job: Object) -> str:
     """A cause by the truth for which nobody may start this gang."""
     gang, last = sim.gangs[key], next(reversed(sim.recoveries(key)), None)
     reason = last.status.reason if last is not None else ""
+    if sim.truth.paused_since is not None and not is_suspended(job):
+        return "it has failed in a pause"
     if has_failed(job) and job["metadata"].get("annotations", {}).get(RECREATES) != "recreate":
         return "its framework has failed it for good"
     if reason in (Reason.FOREIGN_OWNER, Reason.HELD) and key in sim.truth.decided_by_people:
@@ -110,7 +112,7 @@ def free_places(sim: Simulation, gang: Gang) -> dict[str, int]:
 
 def left_in_service(sim: Simulation) -> Iterator[str]:
     """Broken nodes that take new pods although nothing speaks for that."""
-    if sim.settings.mode is Mode.OBSERVE:
+    if sim.settings.mode is Mode.OBSERVE or sim.truth.paused_since is not None:
         return
     nodes = sim.cluster.store.objects(NODES)
     for node in nodes:

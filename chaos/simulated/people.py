@@ -5,6 +5,7 @@ like. simulate/world.py gives each simulation one `Person`.
 from __future__ import annotations
 
 import contextlib
+from datetime import datetime
 from typing import Protocol
 
 from chaos.apiserver.client import Client
@@ -14,10 +15,13 @@ from chaos.cluster.world import LocalCluster
 from chaos.controllers.nodes import OUT_OF_SERVICE
 from chaos.simulated.jobs import Gang, Kind
 from chaos.simulated.reading import SPARE, our_taint
+from chaos.simulated.setup import Setup
+from chaos.simulated.truth import Truth
 from detectors.client.kubeapi import ApiError
 from detectors.wire.resource import Resource
 from recover.api import Recovery
-from recover.k8s.kinds import INCIDENTS, JOBS, NODES, RECOVERIES
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, NODES, RECOVERIES
+from recover.model.pause import PAUSE
 
 __all__ = ["PERSON", "Person"]
 
@@ -29,6 +33,8 @@ class Surroundings(Protocol):
 
     cluster: LocalCluster
     gangs: dict[str, Gang]
+    setup: Setup
+    truth: Truth
 
     def node(self, name: str) -> Object: ...
     def resource(self, job: str) -> Resource: ...
@@ -106,6 +112,19 @@ class Person:
         """The Job of a step, which may be gone by now."""
         with contextlib.suppress(ApiError):
             await self._api.delete(JOBS, job, namespace=namespace)
+
+    async def pause(self, **data: str) -> None:
+        """As `kubectl create configmap rekindle-pause`."""
+        namespace = self._sim.setup.settings.namespace
+        await self._api.create(CONFIGMAPS, {"metadata": {"name": PAUSE}, "data": data}, namespace)
+        truth, until = self._sim.truth, data.get("until")
+        truth.paused_since = self._sim.cluster.store.now()
+        truth.paused_until = datetime.fromisoformat(until) if until is not None else None
+
+    async def resume(self) -> None:
+        truth = self._sim.truth
+        await self._api.delete(CONFIGMAPS, PAUSE, namespace=self._sim.setup.settings.namespace)
+        truth.paused_since, truth.acting_since = None, self._sim.cluster.store.now()
 
     async def suspend(self, job: str, value: bool) -> None:
         spec = {"suspend": value}

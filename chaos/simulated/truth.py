@@ -74,8 +74,13 @@ class Truth:
         self.began_at = now()
         """When the controller started in its first mode."""
         self.acting_since = datetime.min.replace(tzinfo=UTC)
-        """When the controller started in the mode that people had raised: it may act on faults from then
-        on."""
+        """When the controller started in the mode that people had raised, or when they resumed it: it may act
+        on faults from then on."""
+
+        self.paused_since: datetime | None = None
+        """When people paused the controller; None where they have not."""
+        self.paused_until: datetime | None = None
+        """When that pause ends by itself, if it does."""
 
     def running(self, gang_uid: str) -> set[str]:
         """Uids of its pods of which a container runs."""

@@ -32,18 +32,38 @@ class Exit(IntEnum):
 
 UNUSABLE = "an argument, setting or file cannot be used"
 _UNREADABLE = "the cluster cannot be read, or Rekindle is not installed there"
+_NOT_THERE = f"{_UNREADABLE}, or there is no such job or node, or several"
+_NOT_ALLOWED = "the API server refused a write, and nothing was changed"
 
 MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "status": {Exit.GOOD: "answered", Exit.NO_ANSWER: _UNREADABLE},
     "why": {
         Exit.GOOD: "answered",
-        Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such job or node, or several",
+        Exit.NO_ANSWER: _NOT_THERE,
     },
     "doctor": {
         Exit.GOOD: "nothing was found that fails",
         Exit.BAD: "something was",
         Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such job, or several",
         Exit.PARTLY: "nothing was found that fails, and some checks could not be made",
+    },
+    "incidents": {Exit.GOOD: "listed", Exit.NO_ANSWER: _UNREADABLE},
+    "pause": {Exit.GOOD: "paused", Exit.BAD: _NOT_ALLOWED, Exit.NO_ANSWER: _UNREADABLE},
+    "resume": {
+        Exit.GOOD: "resumed, or it was not paused",
+        Exit.BAD: _NOT_ALLOWED,
+        Exit.NO_ANSWER: _UNREADABLE,
+    },
+    "hold": {Exit.GOOD: "held", Exit.BAD: _NOT_ALLOWED, Exit.NO_ANSWER: _NOT_THERE},
+    "release": {
+        Exit.GOOD: "released, or it had no hold",
+        Exit.BAD: _NOT_ALLOWED,
+        Exit.NO_ANSWER: _NOT_THERE,
+    },
+    "undo": {
+        Exit.GOOD: "taken back, or a dry run, or nothing was left to undo",
+        Exit.BAD: "a recovery or repair is under way, or the API server refused a write",
+        Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such incident",
     },
     "version": {Exit.GOOD: "printed, also where no controller can be asked"},
     "completion": {Exit.GOOD: "printed"},

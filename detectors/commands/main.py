@@ -24,8 +24,16 @@ _HELP = {
     "Ask a cluster": {
         "status": "Show what is broken, and what is being done.",
         "why": "Tell why a job or a node is in the state it is in.",
+        "incidents": "List what broke, open incidents first.",
         "doctor": "Tell what will not work: of Rekindle as it is installed, or of a job when it fails.",
         "version": "Print the version of this command, and of the controller in the cluster.",
+    },
+    "Take control": {
+        "pause": "Pause Rekindle for the whole cluster: it begins nothing until you resume it.",
+        "resume": "End a pause.",
+        "hold": "Put a hold on a node or a job: Rekindle does nothing to it.",
+        "release": "Remove a hold.",
+        "undo": "Take back what Rekindle did for one incident.",
     },
     "Prepare a job": {
         "enable": "Print a job's manifest with automatic recovery enabled.",

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     # Why an action was refused.
     NOT_OPTED_IN = "NotOptedIn"
     OBSERVE_MODE = "ObserveMode"
+    PAUSED = "Paused"
     HELD = "Held"
     BUDGET_EXHAUSTED = "BudgetExhausted"
     FLEET_BRAKE = "FleetBrake"
@@ -97,6 +98,8 @@ class EventReason(StrEnum):
     LEFT_STOPPED = "LeftStopped"
     VARIABLES_REMOVED = "VariablesRemoved"
     NOT_JUDGED = "NotJudged"
+    PAUSED = "Paused"
+    RESUMED = "Resumed"
 
 
 class NodeReason(StrEnum):
@@ -125,6 +128,12 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Rekindle only observes here: it says what it would do and changes nothing.",
         "Set the mode to recover (the chart's value mode, or mode in the controller's settings), or remove "
         "rekindle.dev/mode: observe from the namespace.",
+    ),
+    Reason.PAUSED: Explanation(
+        "A person paused Rekindle for the whole cluster. Rekindle says what it would do, and begins nothing. "
+        "A job that Rekindle had stopped before is started again all the same.",
+        "`rekindle status` says who paused it and why. `rekindle resume` ends the pause. Rekindle then "
+        "restarts jobs that are down, and acts on faults of nodes that occur again or still last.",
     ),
     Reason.HELD: Explanation(
         "A person froze this object with rekindle.dev/hold, or has suspended the job, or started it again.",
@@ -347,6 +356,8 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     "must start the job again. The message has the command.",
     EventReason.VARIABLES_REMOVED: "Somebody else had put variables into the ConfigMap from which the job's "
     "ranks read theirs. Rekindle removed them before it started the job; the message has their names.",
+    EventReason.PAUSED: "A person paused Rekindle for the whole cluster: it begins nothing meanwhile.",
+    EventReason.RESUMED: "The pause has ended, by a person or by its own end.",
     EventReason.NOT_JUDGED: "A defect of Rekindle keeps it from judging this object; all others are judged.",
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from detectors.text.answers import Answer
 from recover.cli.checkpoints_command import CheckpointsAnswer
+from recover.cli.incidents_command import IncidentsAnswer
 from recover.cli.read_log_reading import LogAnswer
 from recover.cli.recipes_command import RecipesAnswer, TestAnswer
 from recover.cli.version_command import VersionAnswer
@@ -19,6 +20,7 @@ ANSWERS: Mapping[str, type[Answer]] = {
     "rekindle status": StatusAnswer,
     "rekindle why JOB": WhyJobAnswer,
     "rekindle why node/NODE": WhyNodeAnswer,
+    "rekindle incidents": IncidentsAnswer,
     "rekindle doctor": InstallationAnswer,
     "rekindle doctor JOB, rekindle doctor -f FILE": JobsAnswer,
     "rekindle version": VersionAnswer,

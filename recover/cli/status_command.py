@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 import typer
 
 from detectors.client.credentials import Credentials
-from detectors.client.kubeapi import KubeApi
-from detectors.commands.exit_status import Exit
-from detectors.service.settings import SettingsError
-from detectors.text.printing import one_line
 from recover.cli.access import Access, AllNamespaces, Namespace, namespace_for, with_access
+from recover.cli.asking import asked, note_missing
 from recover.cli.options import Format, Json, run
 from recover.cli.output import Output, print_answer
 from recover.cli.plain_console import plain_console
 from recover.cli.telling import STYLES, print_commands, print_line, print_story, print_table
 from recover.kube.cluster import Cluster
-from recover.kube.rest import RestCluster
 from recover.model import AgentPod, Pod
+from recover.model.pause import Pause
 from recover.snapshot.agents_seen import agents_seen, signals_seen
-from recover.snapshot.find import NotFound, find, namespace_of
-from recover.snapshot.installation_seen import gone_jobs, installation_seen
-from recover.snapshot.read import CannotTell, Snapshot, pods_on, ranks_of, read
+from recover.snapshot.find import find, namespace_of
+from recover.snapshot.installation_seen import gone_jobs, installation_seen, pause_seen
+from recover.snapshot.read import Snapshot, pods_on, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
 from recover.stories.overview import Overview, overview, recently_ended
@@ -36,9 +33,6 @@ from recover.stories.why_job import job_answer, why_job
 from recover.stories.why_node import node_answer, why_node
 
 __all__ = ["status", "why"]
-
-T = TypeVar("T")
-Question = Callable[[Cluster, Credentials], Awaitable[T]]
 
 _WATCH_S = 5.0
 
@@ -90,8 +84,8 @@ def _status(
         return snapshot, shown
 
     if not watch:
-        snapshot, shown = _asked(looked, access)
-        _note(snapshot)
+        snapshot, shown = asked(looked, access)
+        note_missing(snapshot)
         _print_status(shown, output)
         return
 
@@ -102,7 +96,7 @@ def _status(
             still = msgspec.structs.replace(shown.answer, at=before.at) if before is not None else None
             if still is None or still != before:
                 if before is None:
-                    _note(snapshot)
+                    note_missing(snapshot)
                 elif output.for_people:
                     print()
                 if output.for_people:
@@ -112,7 +106,7 @@ def _status(
                 before = shown.answer
             await asyncio.sleep(_WATCH_S)
 
-    _asked(watched, access)
+    asked(watched, access)
 
 
 def _print_status(shown: Overview, output: Output) -> None:
@@ -140,17 +134,19 @@ def _why(
 
     async def looked(
         cluster: Cluster, credentials: Credentials
-    ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None]:
+    ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None, Pause | None]:
         own, usual = await signals_seen(cluster), credentials.namespace
         snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject) or usual, own=own)
         found = find(subject, snapshot, namespace, usual=usual)
+        paused = await pause_seen(cluster, datetime.now(UTC))
         if isinstance(found, str):
             there = await pods_on(cluster, found, snapshot.health.get(found))
-            return snapshot, found, there, await agents_seen(cluster)
-        return snapshot, found, await ranks_of(cluster, found.gang) if found.gang is not None else (), None
+            return snapshot, found, there, await agents_seen(cluster), paused
+        ranks = await ranks_of(cluster, found.gang) if found.gang is not None else ()
+        return snapshot, found, ranks, None, paused
 
-    snapshot, found, pods, agents = _asked(looked, access)
-    _note(snapshot)
+    snapshot, found, pods, agents, paused = asked(looked, access)
+    note_missing(snapshot)
     now = datetime.now(UTC)
     if isinstance(found, str):
         node, report = snapshot.nodes.get(found), snapshot.health.get(found)
@@ -158,44 +154,33 @@ def _why(
         if output.for_people:
             print_story(
                 why_node(
-                    found, node, report, snapshot.incidents, now, hidden=hidden, agents=agents, pods=pods
+                    found,
+                    node,
+                    report,
+                    snapshot.incidents,
+                    now,
+                    hidden=hidden,
+                    agents=agents,
+                    pods=pods,
+                    pause=paused,
                 )
             )
         else:
-            print_answer(node_answer(found, node, report, snapshot.incidents, now, hidden=hidden), output)
+            incidents = snapshot.incidents
+            answer = node_answer(found, node, report, incidents, now, hidden=hidden, pause=paused)
+            print_answer(answer, output)
         return
-    around = Around(nodes=snapshot.nodes, namespaces=snapshot.namespaces, pods=pods, hidden=snapshot.hidden)
+    around = Around(
+        nodes=snapshot.nodes,
+        namespaces=snapshot.namespaces,
+        pods=pods,
+        hidden=snapshot.hidden,
+        pause=paused,
+    )
     if output.for_people:
         print_story(why_job(found, snapshot.recoveries, snapshot.incidents, now, around))
     else:
         print_answer(job_answer(found, snapshot.recoveries, snapshot.incidents, now, around), output)
-
-
-def _asked(question: Question[T], access: Access) -> T:
-    """The answer of the API server; the command ends where there is none."""
-
-    async def connected() -> T:
-        credentials = await access.credentials()
-        async with KubeApi(credentials) as api:
-            return await question(RestCluster(api), credentials)
-
-    try:
-        return asyncio.run(connected())
-    except (CannotTell, NotFound) as error:
-        raise _failed(error, Exit.NO_ANSWER) from error
-    except SettingsError as error:
-        raise _failed(error, Exit.UNUSABLE) from error
-
-
-def _note(snapshot: Snapshot) -> None:
-    """What is missing goes to standard error, so that -o json stays clean."""
-    for note in snapshot.notes:
-        print(f"rekindle: {one_line(note)}", file=sys.stderr)
-
-
-def _failed(error: Exception, code: Exit) -> typer.Exit:
-    print(f"rekindle: {error}", file=sys.stderr)
-    return typer.Exit(code)
 
 
 def _print_overview(shown: Overview) -> None:

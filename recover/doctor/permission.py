@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from recover.checkpoints.annotation import ANNOTATION
 from recover.doctor.case import Case, Finding, Part, Place, Severity
 from recover.model.modes import Mode
+from recover.model.pause import PAUSE
 from recover.policy.consent import (
     AUTO_RECOVERY,
     ON_TERMINAL,
@@ -70,6 +71,16 @@ def _asked(value: str, word: OptIn) -> str:
 
 
 def mode(case: Case) -> Iterator[Finding]:
+    paused = case.modes.paused if case.modes is not None else None
+    if paused is not None:
+        yield Finding(
+            name="paused",
+            severity=Severity.FAILS,
+            what=paused.words(),
+            where=Place(f"ConfigMap {case.mode_kept_in.partition('/')[0]}/{PAUSE}", "data", paused.reason),
+            means="nothing is restarted before the resume; a job that is down then is restarted",
+            fix="rekindle resume",
+        )
     if case.mode is Mode.OBSERVE:
         yield Finding(
             name="mode-observe",

@@ -38,10 +38,12 @@ class Cluster(Protocol):
         *,
         namespace: str = "",
         labels: str = "",
+        fields: str = "",
         limit: int = 500,
         page: str = "",
     ) -> ListPage:
-        """Consistent (no resourceVersion asked). An empty namespace means all namespaces."""
+        """Consistent (no resourceVersion asked). An empty namespace means all namespaces. `labels` and
+        `fields` are selectors."""
         ...
 
     def watch(
@@ -50,6 +52,7 @@ class Cluster(Protocol):
         *,
         namespace: str = "",
         labels: str = "",
+        fields: str = "",
         resource_version: str,
         timeout_s: float,
         initial: bool = False,

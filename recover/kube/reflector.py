@@ -75,7 +75,7 @@ class Reflector:
     """`synced` is set after the first complete list, and stays set.
 
     `optional`: the API server may not know the kind, as of a framework that is not installed. Then there is
-    none of it, and the reflector is in step. With `namespace` and `labels` only these objects are kept.
+    none of it, and the reflector is in step. With `namespace` and the selectors only these objects are kept.
     """
 
     def __init__(
@@ -87,8 +87,11 @@ class Reflector:
         optional: bool = False,
         namespace: str = "",
         labels: str = "",
+        fields: str = "",
     ) -> None:
         self._of = {"namespace": namespace, "labels": labels}
+        if fields:
+            self._of["fields"] = fields
         self._cluster = cluster
         self._resource = resource
         self._sink = sink

@@ -42,12 +42,15 @@ class RestCluster:
         *,
         namespace: str = "",
         labels: str = "",
+        fields: str = "",
         limit: int = 500,
         page: str = "",
     ) -> ListPage:
         params = {"limit": str(limit)}
         if labels:
             params["labelSelector"] = labels
+        if fields:
+            params["fieldSelector"] = fields
         if page:
             params["continue"] = page
         payload = await self._api.request("GET", resource.path("", namespace), params=params)
@@ -63,6 +66,7 @@ class RestCluster:
         *,
         namespace: str = "",
         labels: str = "",
+        fields: str = "",
         resource_version: str,
         timeout_s: float,
         initial: bool = False,
@@ -72,6 +76,8 @@ class RestCluster:
             params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         if labels:
             params["labelSelector"] = labels
+        if fields:
+            params["fieldSelector"] = fields
         return self._api.watch(
             resource.path("", namespace), params=params, timeout_s=timeout_s, silence_s=WATCH_SILENCE_S
         )

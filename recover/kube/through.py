@@ -28,9 +28,18 @@ class WritesThrough(ABC):
         return await self._cluster.get(resource, name, namespace)
 
     async def list(
-        self, resource: Resource, *, namespace: str = "", labels: str = "", limit: int = 500, page: str = ""
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        page: str = "",
     ) -> ListPage:
-        return await self._cluster.list(resource, namespace=namespace, labels=labels, limit=limit, page=page)
+        return await self._cluster.list(
+            resource, namespace=namespace, labels=labels, fields=fields, limit=limit, page=page
+        )
 
     def watch(
         self,
@@ -38,6 +47,7 @@ class WritesThrough(ABC):
         *,
         namespace: str = "",
         labels: str = "",
+        fields: str = "",
         resource_version: str,
         timeout_s: float,
         initial: bool = False,
@@ -46,6 +56,7 @@ class WritesThrough(ABC):
             resource,
             namespace=namespace,
             labels=labels,
+            fields=fields,
             resource_version=resource_version,
             timeout_s=timeout_s,
             initial=initial,

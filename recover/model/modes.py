@@ -3,7 +3,7 @@ Pure.
 
 The cluster's mode may be lowered for a pool or a namespace, never raised. Promotion never acts on what was
 seen before it, so each of them remembers since when it has allowed each mode; runtime/mode_keeper.py keeps
-that.
+that. A pause lowers all of them to observe, and its end is a promotion.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["InForce", "Mode", "Modes", "Standing", "begun", "changed", "followed", "lowest"]
+from recover.model.pause import Pause
+
+__all__ = ["InForce", "Mode", "Modes", "Standing", "begun", "changed", "followed", "followed_pause", "lowest"]
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
@@ -46,6 +48,10 @@ class InForce(msgspec.Struct, frozen=True):
     since: Mapping[Mode, datetime]
     by: str = ""
     """Who lowers it, as `pool a100` or `namespace ml`; empty where it is the cluster's own mode."""
+    paused: Pause | None = None
+    """Set where a pause is all that lowers it."""
+    resumed: datetime | None = None
+    """When the last pause ended, if there was one."""
 
     def began(self, mode: Mode) -> datetime | None:
         """Since when at least this mode has been in force; None where a lower one is. What was seen before it
@@ -61,6 +67,8 @@ class InForce(msgspec.Struct, frozen=True):
     @property
     def because(self) -> str:
         """For the end of a sentence about what would be done; empty where nobody lowers the mode."""
+        if self.paused is not None:
+            return f" ({self.paused.words()})"
         return f" ({self.by} is in mode {self.mode})" if self.by else ""
 
 
@@ -71,6 +79,10 @@ class Modes(msgspec.Struct, frozen=True):
     pools: dict[str, Standing] = {}
     """By the value of the nodes' pool label."""
     namespaces: dict[str, Standing] = {}
+    paused: Pause | None = None
+    """The pause that is in force."""
+    resumed: datetime | None = None
+    """When the last pause ended."""
 
 
 def begun(mode: Mode, now: datetime) -> Standing:
@@ -96,12 +108,31 @@ def followed(
     return {name: standing for name, standing in found.items() if standing != _NEVER_LOWERED}
 
 
-def lowest(cluster: Standing, lowering: Iterable[tuple[str, Standing]]) -> InForce:
-    """The cluster's mode, lowered by each of those, which are named as in `InForce.by`."""
+def lowest(
+    cluster: Standing,
+    lowering: Iterable[tuple[str, Standing]],
+    paused: Pause | None = None,
+    resumed: datetime | None = None,
+) -> InForce:
+    """The cluster's mode, lowered by each of those, which are named as in `InForce.by`, and by a pause."""
     mode, by, since = cluster.mode, "", dict(cluster.since)
     for name, standing in lowering:
         if standing.mode < mode:
             mode, by = standing.mode, name
         for each, at in standing.since.items():
             since[each] = max(at, since.get(each, _ALWAYS))
-    return InForce(mode, since, by)
+    if resumed is not None:
+        since |= {each: max(resumed, since.get(each, _ALWAYS)) for each in (Mode.RECOVER, Mode.REPAIR)}
+    if paused is not None and mode is not Mode.OBSERVE:
+        return InForce(Mode.OBSERVE, since, paused=paused, resumed=resumed)
+    return InForce(mode, since, by, resumed=resumed)
+
+
+def followed_pause(before: Modes, pause: Pause | None, now: datetime) -> Modes:
+    """With the object as it is now; None where there is none. The end of a pause is noted as late as it is
+    seen: an earlier time would let act what was seen meanwhile."""
+    paused = pause if pause is not None and pause.lasts(now) else None
+    if paused == before.paused:
+        return before
+    resumed = now if paused is None else before.resumed
+    return msgspec.structs.replace(before, paused=paused, resumed=resumed)

@@ -15,6 +15,7 @@ __all__ = [
     "enabled_by",
     "name_of",
     "target_of",
+    "undo",
     "why",
     "why_node",
 ]
@@ -58,3 +59,8 @@ def enabled_by(ref: GangRef, gang: Gang | None) -> tuple[str, ...]:
         if AUTO_RECOVERY in said and said[AUTO_RECOVERY].strip().lower() != OptIn.ENABLED
     ]
     return tuple(commands) or (annotate(ref, AUTO_RECOVERY, OptIn.ENABLED),)
+
+
+def undo(incident: str) -> str:
+    """The dry run that comes first."""
+    return f"rekindle undo {incident}"

@@ -21,6 +21,9 @@ from recover.model.modes import InForce, Mode, Standing, lowest
 __all__ = [
     "AUTO_RECOVERY",
     "CHECKPOINT_ON_SIGTERM",
+    "HOLD",
+    "HOLD_REASON",
+    "HOLD_UNTIL",
     "MANAGED",
     "MODE",
     "ON_TERMINAL",
@@ -45,8 +48,8 @@ MODE = key("mode")
 ON_TERMINAL = key("on-terminal")
 CHECKPOINT_ON_SIGTERM = key("checkpoint-on-sigterm")
 MANAGED = key("managed")
-_HOLD, _HOLD_UNTIL, _HOLD_REASON = key("hold"), key("hold-until"), key("hold-reason")
-WORDS = frozenset({AUTO_RECOVERY, _HOLD, _HOLD_UNTIL, _HOLD_REASON})
+HOLD, HOLD_UNTIL, HOLD_REASON = key("hold"), key("hold-until"), key("hold-reason")
+WORDS = frozenset({AUTO_RECOVERY, HOLD, HOLD_UNTIL, HOLD_REASON})
 """What is read here of a job's labels and annotations, whatever its framework."""
 
 
@@ -104,19 +107,27 @@ def word_of(namespace: NamespaceView) -> Mode | None:
     return next((mode for mode in Mode if mode == namespace.annotations.get(MODE)), None)
 
 
-def in_force_on(world: World, node: Node) -> InForce:
-    """The cluster's mode, lowered by the node's pool."""
-    return lowest(world.modes.cluster, _pools(world, [node]))
+def in_force_on(world: World, node: Node, *, heeds_pause: bool = True) -> InForce:
+    """The cluster's mode, lowered by the node's pool, and by a pause."""
+    return _lowest(world, _pools(world, [node]), heeds_pause)
 
 
-def in_force_for(world: World, gang: Gang) -> InForce:
+def in_force_for(world: World, gang: Gang, *, heeds_pause: bool = True) -> InForce:
     """The cluster's mode, lowered by the gang's namespace and by the pool of each node where a rank of it
-    stands: where nodes are not to be touched yet, what runs on them is not stopped either."""
+    stands: where nodes are not to be touched yet, what runs on them is not stopped either. A pause lowers it
+    too; what a stopped gang needs to run again does not heed a pause."""
     lowering = list(_namespace(world, gang.ref.namespace))
     if world.modes.pools:
         names = sorted({pod.node for pod in world.pods(gang.ref.uid)} & world.nodes.keys())
         lowering += _pools(world, [world.nodes[name] for name in names])
-    return lowest(world.modes.cluster, lowering)
+    return _lowest(world, lowering, heeds_pause)
+
+
+def _lowest(world: World, lowering: Iterable[tuple[str, Standing]], heeds_pause: bool) -> InForce:
+    modes = world.modes
+    if not heeds_pause:
+        return lowest(modes.cluster, lowering)
+    return lowest(modes.cluster, lowering, modes.paused, modes.resumed)
 
 
 def _pools(world: World, nodes: Iterable[Node]) -> Iterator[tuple[str, Standing]]:
@@ -172,19 +183,19 @@ def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
     `hold` with any value but `false` holds; `hold-until` (RFC 3339) ends it. An unreadable time, or one
     without a zone, holds on: freezing longer is the safe mistake.
     """
-    if annotations.get(_HOLD, "false").strip().lower() == "false" and _HOLD_UNTIL not in annotations:
+    if annotations.get(HOLD, "false").strip().lower() == "false" and HOLD_UNTIL not in annotations:
         return None
     until: datetime | None = None
-    if _HOLD_UNTIL in annotations:
+    if HOLD_UNTIL in annotations:
         try:
-            until = datetime.fromisoformat(annotations[_HOLD_UNTIL])
+            until = datetime.fromisoformat(annotations[HOLD_UNTIL])
         except ValueError:
             until = None
         if until is not None and until.tzinfo is None:
             until = None
         if until is not None and until <= now:
             return None
-    return Hold(until, one_line(annotations.get(_HOLD_REASON, "")))
+    return Hold(until, one_line(annotations.get(HOLD_REASON, "")))
 
 
 def may_write(gang: Gang, world: World, now: datetime) -> bool:

@@ -35,7 +35,7 @@ from recover.recovery.handover import may_read_old, taken_back
 from recover.recovery.recreate import made_anew_or_gone
 from recover.recovery.refused import unless_refused
 from recover.recovery.resume import resuming
-from recover.recovery.stop import planned, stopping, unstuck
+from recover.recovery.stop import is_lost, planned, stopping, unstuck
 from recover.recovery.verify import verifying
 from recover.workloads import workload_of
 
@@ -131,6 +131,8 @@ def _joined(ctx: Context) -> Step | None:
         return None
     if not ctx.has("resumed"):
         return Step(status=refitted(ctx.status, causes=bounded([*known, *fresh])))
+    if ctx.world.modes.paused is not None and not is_lost(ctx):
+        return None  # all ranks were started again: another stop waits for the resume
     acting = harming(ctx, fresh)
     if not acting:
         causes = bounded([*known, *fresh]) if are_placed(ctx) else known

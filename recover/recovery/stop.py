@@ -7,6 +7,8 @@ from datetime import timedelta
 from detectors.wire.fitting import refitted
 from recover.api import Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
+from recover.diagnose.ranks import losses
+from recover.diagnose.starts import ranks
 from recover.k8s.kinds import PODS
 from recover.model import Pod
 from recover.model.actions import Action, Delete
@@ -17,10 +19,19 @@ from recover.recovery.avoid import to_avoid
 from recover.recovery.causes import are_gone, first_cause
 from recover.recovery.context import Context, Step, moved, remove_scans, taken
 from recover.triage.capacity import priority_of
-from recover.triage.guard import Denied, may_touch
+from recover.triage.guard import Denied, Verdict, may_touch
 from recover.workloads import workload_of
 
-__all__ = ["given_up", "old_pods_ended", "planned", "removed", "stopping", "stuck_words", "unstuck"]
+__all__ = [
+    "given_up",
+    "is_lost",
+    "old_pods_ended",
+    "planned",
+    "removed",
+    "stopping",
+    "stuck_words",
+    "unstuck",
+]
 
 GRACE_MARGIN_S = 60.0
 """After a pod's grace its kubelet kills it and tells so."""
@@ -56,7 +67,7 @@ def stopping(ctx: Context) -> Step:
                     ctx, Phase.FAILED, f"{gang.ref} was suspended by {ctx.somebody()}", reason=Reason.HELD
                 )
             )
-        verdict = may_touch(ctx.world, gang, ctx.now)
+        verdict = _may_stop(ctx)
         if isinstance(verdict, Denied):
             return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
         if ctx.status.attempt == 1 and (gone := are_gone(ctx)):
@@ -84,6 +95,20 @@ def stopping(ctx: Context) -> Step:
         message = f"the stop of {gang.ref} was taken; waiting until all {gang.size} ranks have ended"
         return Step(status=taken(ctx, message, within_s=ctx.stop_s()))
     return _waited(ctx)
+
+
+def _may_stop(ctx: Context) -> Verdict:
+    """A pause keeps a gang from being stopped. One that this recovery has stopped before, and that has lost a
+    rank since or never ran as a whole, is started again all the same: else the pause would leave it down."""
+    is_down_by_us = ctx.status.attempt > 1 and (
+        is_lost(ctx) or ctx.status.attempt - 1 in ctx.status.uncounted
+    )
+    return may_touch(ctx.world, ctx.gang, ctx.now, heeds_pause=not is_down_by_us)
+
+
+def is_lost(ctx: Context) -> bool:
+    """The gang has lost a rank, so that a stop takes nothing from it."""
+    return ctx.gang.terminal is not None or bool(losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now))
 
 
 def _beside(ctx: Context) -> tuple[Action, ...]:
@@ -118,7 +143,7 @@ def _not_taken(ctx: Context) -> Step:
 
 def _cleared(ctx: Context) -> Step:
     """Its framework has failed the job for good, and heeds no stop: what is left of it is removed."""
-    verdict = may_touch(ctx.world, ctx.gang, ctx.now)
+    verdict = _may_stop(ctx)
     if isinstance(verdict, Denied):
         return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
     left = [pod for pod in ctx.living() if pod.deleting_since is None]

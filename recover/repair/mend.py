@@ -66,7 +66,7 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
             incident=incident,
             repair=incident.status.repair or Repair(),
             node=node,
-            mode=in_force_on(world, node),
+            mode=in_force_on(world, node, heeds_pause=False),
             world=world,
             settings=settings,
             means=means,
@@ -157,6 +157,9 @@ def _begin(ctx: Context) -> Look:
     since = ctx.mode.began(Mode.REPAIR)
     if since is None:
         return Look(records=_not_in_mode(ctx))
+    if ctx.paused:
+        message = f"would repair {ctx.node.name} ({ctx.paused})"
+        return Look(records=(_refused(ctx, Reason.PAUSED, message, would=True),))
     if (last := _last_seen(ctx)) < since:
         message = f"seen at {last:%Y-%m-%d %H:%M:%S}, before repair mode began{ctx.mode.because}"
         return Look(records=(_refused(ctx, Reason.STALE_EVIDENCE, message),))
@@ -238,11 +241,11 @@ def _stepped_in(ctx: Context) -> Look | None:
 
 
 def _give_back(ctx: Context) -> Look:
-    """Not disruptive, so neither brake nor caps keep it back; a hold does."""
+    """Not disruptive, so neither brake nor caps keep it back; a hold and a pause do."""
     taken = ctx.node.quarantine
     if taken is None or taken.incident != ctx.incident.metadata.name:
         return Look()
-    if frozen(ctx.node, ctx.now):
+    if frozen(ctx.node, ctx.now) or ctx.paused:
         return Look(look_again_s=HELD_LOOK_S)
     message = f"{ctx.repair.message}. Incident {ctx.incident.metadata.name}"
     return Look(

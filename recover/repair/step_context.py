@@ -76,6 +76,12 @@ class Context(msgspec.Struct, frozen=True):
         return self.world.health.get(self.node.name)
 
     @property
+    def paused(self) -> str:
+        """That people have paused Rekindle, in words; empty where they have not. A step that runs goes on."""
+        pause = self.world.modes.paused
+        return pause.words() if pause is not None else ""
+
+    @property
     def found(self) -> list[Finding]:
         """What is broken now, in this boot, and no release has answered."""
         return open_findings(self.node, self.health, answers(self.node), self.now)

@@ -1,8 +1,8 @@
 """Waiting: before a reset or a reboot nothing may stand in its way. Pure.
 
-In this order: people's holds, the brake, a node that takes no new pods, everybody's pods, a pause after the
-last repair, the caps. Pods are never evicted: gangs that asked for recovery are moved as a pending fault
-would move them, all others are waited for until the deadline, and then a person decides.
+In this order: a pause of Rekindle, people's holds, the brake, a node that takes no new pods, everybody's
+pods, a wait after the last repair, the caps. Pods are never evicted: gangs that asked for recovery are moved
+as a pending fault would move them, all others are waited for until the deadline, and then a person decides.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recover.triage.restarts import Grounds
 __all__ = ["in_the_way", "needs_person", "wait"]
 
 
-_NOTHING_BEGINS = (Reason.HELD, Reason.FLEET_BRAKE, Reason.DRIVER_WORK)
+_NOTHING_BEGINS = (Reason.PAUSED, Reason.HELD, Reason.FLEET_BRAKE, Reason.DRIVER_WORK)
 """While these are in the way, the node is not closed to new pods either."""
 
 
@@ -87,6 +87,8 @@ def needs_person(ctx: Context) -> Look:
 
 def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
     """Asked before the step is decided, and once more before it is begun."""
+    if ctx.paused:
+        return InTheWay(Reason.PAUSED, ctx.paused, HELD_LOOK_S)
     if why := frozen(ctx.node, ctx.now):
         return InTheWay(Reason.HELD, why, HELD_LOOK_S)
     if ctx.guard.brakes:

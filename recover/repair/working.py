@@ -66,7 +66,7 @@ def is_begun(ctx: Context, step: RepairStep) -> bool:
 def _begin(ctx: Context, step: RepairStep) -> Look:
     """Asks once more, and makes the Job, or asks the machine outside."""
     if step.kind is StepKind.VALIDATE:
-        if why := frozen(ctx.node, ctx.now):
+        if why := ctx.paused or frozen(ctx.node, ctx.now):
             return Look(repair=ended(ctx, StepOutcome.WITHDRAWN, why))
     else:
         obstacle = in_the_way(ctx, step.kind)
@@ -247,6 +247,8 @@ def _not_rebooted(ctx: Context, step: RepairStep, job: Gang | None) -> str:
 
 
 def _next(ctx: Context) -> Look:
+    if ctx.paused:
+        return waiting(ctx, Reason.PAUSED, ctx.paused, HELD_LOOK_S)
     if why := frozen(ctx.node, ctx.now):
         return waiting(ctx, Reason.HELD, why, HELD_LOOK_S)
     last = ctx.repair.steps[-1]

@@ -32,6 +32,7 @@ from recover.runtime.limiter import Urgency
 from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.node_conditions import NodeConditions
 from recover.runtime.observe import Observer
+from recover.runtime.pause_news import PauseNews
 from recover.runtime.recovery_loop import Recoveries
 from recover.runtime.telemetry import Metrics
 from recover.runtime.webhook import Outside
@@ -101,6 +102,7 @@ class Controller:
             WholeWorld("spares", keep_spares, *shared),
             WholeWorld("recipes", tell, *shared),
             WholeWorld("repair", mend, *shared),
+            WholeWorld("pause", PauseNews(settings.namespace).decide, *shared),
             WholeWorld("conditions", NodeConditions(is_on=settings.node_condition).decide, *shared),
         )
         self._by_time = WholeWorld("expiry", expiry, *shared)

@@ -20,6 +20,7 @@ import tenacity
 
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.resource import Resource
+from recover.api import Act
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES, RECIPES, RECOVERIES
 from recover.kube.clock import Clock
 from recover.kube.cluster import Cluster
@@ -65,7 +66,14 @@ Slot = Callable[[], AbstractAsyncContextManager[None]]
 
 Chain = tuple[Action, ...]
 
+_BEGINS = frozenset({Act.QUARANTINE_NODE.value, "open-recovery"})
+"""Writes that begin something new, and that may wait for their turn."""
+
 log = structlog.get_logger(__name__)
+
+
+class _PausedError(Exception):
+    """The write is not sent, since people have paused Rekindle meanwhile."""
 
 
 class Executor:
@@ -132,6 +140,9 @@ class Executor:
             urgency = min(_urgency(later) for later in chain[number:])  # what an act waits for is as urgent
             try:
                 await self._write(action, partial(self.limiter.slot, urgency, order), seen.get(id(action)))
+            except _PausedError:
+                log.info("write not done: Rekindle was paused after its decision", what=_what(action))
+                return LOOK_AGAIN_S
             except Transient as error:
                 self._note(action, error)
                 log.info("write not done, looking again", what=_what(action), why=str(error))
@@ -147,6 +158,13 @@ class Executor:
             if isinstance(action, Write):
                 self._observer.accepted(action)
         return None
+
+    def _is_kept_back(self, action: Action) -> bool:
+        """A pause counts from the moment when it is seen, also for a decision that waits to be written."""
+        if _what(action) not in _BEGINS:
+            return False
+        pause = self._observer.pause()
+        return pause is not None and pause.lasts(self._clock.now())
 
     def _note(self, action: Action, error: Transient | Permanent) -> bool:
         """Keeps a refusal for the decisions; returns False if they do not read it. A patch that must only be
@@ -179,8 +197,13 @@ class Executor:
             ):
                 with attempt:
                     async with slot():
+                        if self._is_kept_back(action):
+                            raise _PausedError
                         news = await self._requests.apply(action, seen)
             outcome = "done"
+        except _PausedError:
+            outcome = "stale"
+            raise
         except ReplyLost as error:
             outcome = "unknown"
             await self._requests.read_again(action)

@@ -1,7 +1,7 @@
 """Since when which mode is in force: kept in ConfigMap `rekindle-state`, so a restart forgets nothing.
 
 Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it, and a restart of
-the controller is no promotion. model/modes.py tells what follows from it.
+the controller is no promotion. The end of a pause is one. model/modes.py tells what follows from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from recover.kube.clock import Clock
 from recover.kube.cluster import Cluster
 from recover.kube.errors import Transient
 from recover.model import NamespaceView
-from recover.model.modes import Mode, Modes, Standing, begun, changed, followed
+from recover.model.modes import Mode, Modes, Standing, begun, changed, followed, followed_pause
+from recover.model.pause import Pause
 from recover.policy.consent import word_of
 from recover.policy.settings import Settings
 from recover.runtime.observe import Observer
@@ -57,6 +58,13 @@ class ModeKeeper:
         if self._loaded:
             self._follow(self._modes)
         return self._modes
+
+    def changes_in_s(self) -> float | None:
+        """Seconds until time alone ends a pause."""
+        paused = self._modes.paused
+        if paused is None or paused.until is None:
+            return None
+        return max(0.0, (paused.until - self._clock.now()).total_seconds())
 
     async def load(self) -> None:
         """Reads since when each mode is in force, or writes that it begins now. Raises ApiError, ReplyLost,
@@ -110,9 +118,12 @@ class ModeKeeper:
             if name in views or name in self._settings.modes.namespaces
         }
         namespaces = followed(known, wanted, self._clock.now())
-        if modes is self._modes and namespaces == modes.namespaces:
+        now_paused = followed_pause(modes, self._observer.pause(), self._clock.now())
+        if modes is self._modes and namespaces == modes.namespaces and now_paused is modes:
             return
-        self._modes = msgspec.structs.replace(modes, namespaces=namespaces)
+        if now_paused.paused != self._modes.paused:
+            _tell_pause(now_paused.paused)
+        self._modes = msgspec.structs.replace(now_paused, namespaces=namespaces)
         self._to_write.set()
 
     async def _write(self) -> None:
@@ -152,6 +163,15 @@ class ModeKeeper:
                 error=str(error),
             )
             return None
+
+
+def _tell_pause(paused: Pause | None) -> None:
+    if paused is None:
+        log.info("resumed: what was seen before does not act, jobs that are down are restarted")
+        return
+    log.info("paused: nothing new is begun", words=paused.words())
+    for problem in paused.problems:
+        log.warning("the pause cannot be read in full", problem=problem)
 
 
 def kept_modes(data: Mapping[str, str]) -> Modes:

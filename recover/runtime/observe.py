@@ -37,6 +37,7 @@ from recover.model import AgentPod, Bystander, Gang, Node, Pod, Refusal, World, 
 from recover.model.actions import Ask, ConfirmGone, Create, Delete, Ensure, Patch
 from recover.model.agent_readiness import AgentPods, agent_pod, is_agent
 from recover.model.modes import Mode, Modes
+from recover.model.pause import PAUSE, Pause, read_pause, unread_pause
 from recover.policy.consent import AUTO_RECOVERY
 from recover.policy.driver_work import work_labels
 from recover.policy.node_signals import SignalCatalogue
@@ -144,11 +145,21 @@ class Observer:
             *self.workloads,
         )
         self._tables = {table.resource: table for table in tables}
+        self._pause = Table(CONFIGMAPS, read_pause, self._any_change)
         optional = {RECIPES, *(table.resource for table in self.workloads)}
         self.reflectors = [
             Reflector(cluster, resource, table, optional=resource in optional)
             for resource, table in self._tables.items()
         ]
+        self.reflectors.append(
+            Reflector(
+                cluster,
+                CONFIGMAPS,
+                self._pause,
+                namespace=settings.namespace,
+                fields=f"metadata.name={PAUSE}",
+            )
+        )
 
     async def synced(self) -> None:
         for reflector in self.reflectors:
@@ -220,6 +231,13 @@ class Observer:
         """Forgets the live read of a node once something newer speaks of the node."""
         self._asked_nodes.discard(node)
         self._gone_nodes.pop(node, None)
+
+    def pause(self) -> Pause | None:
+        """As people have written it, whether or not it has ended by itself."""
+        key = f"{self._settings.namespace}/{PAUSE}"
+        if why := self._pause.unreadable.get(key):
+            return unread_pause(why)
+        return self._pause.rows.get(key)
 
     def unreadable(self) -> dict[str, int]:
         """Objects skipped, by kind."""

@@ -94,4 +94,6 @@ class Recoveries:
         with self._metrics.look_seconds.labels(loop="recovery").time():
             world = self._observer.world(self._modes.now(), self._executor.taking)
             plan = advance(recovery, world, self._settings, self._clock.now())
-        return await self._executor.run(plan)
+        again_s = await self._executor.run(plan)
+        waits = [wait_s for wait_s in (again_s, self._modes.changes_in_s()) if wait_s is not None]
+        return min(waits, default=None)

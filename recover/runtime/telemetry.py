@@ -98,6 +98,9 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
+        self.paused = Gauge(
+            "rekindle_paused", "1 while people have paused Rekindle, else 0.", registry=self.registry
+        )
         self.accelerated = Gauge(
             "rekindle_nodes_accelerated", "Nodes with accelerators.", registry=self.registry
         )

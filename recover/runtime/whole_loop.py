@@ -95,8 +95,9 @@ class WholeWorld:
             await asyncio.sleep(ERROR_PAUSE_S)
             self.wake()
             return
-        if plan.look_again_s is not None:
-            self._queue.add_after(_LOOK, plan.look_again_s)
+        for wait_s in (plan.look_again_s, self._modes.changes_in_s()):
+            if wait_s is not None:
+                self._queue.add_after(_LOOK, wait_s)
 
     def _decided(self) -> Plan:
         self._metrics.looks.labels(loop=self._name).inc()

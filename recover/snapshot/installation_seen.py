@@ -15,7 +15,8 @@ from recover.api import GangRef, Recovery
 from recover.k8s.kinds import CONFIGMAPS, LEASES
 from recover.kube.cluster import Cluster
 from recover.kube.lease import LEASE
-from recover.model.modes import Mode
+from recover.model.modes import Modes
+from recover.model.pause import PAUSE, Pause, read_pause
 from recover.policy.settings import Settings
 from recover.runtime.mode_keeper import STATE, kept_modes
 from recover.snapshot.agents_seen import release_namespace
@@ -23,7 +24,7 @@ from recover.snapshot.read import unanswered
 from recover.stories.installation import Installed
 from recover.workloads import WORKLOADS
 
-__all__ = ["gone_jobs", "installation_seen"]
+__all__ = ["gone_jobs", "installation_seen", "pause_seen"]
 
 _JOBS_MAX = 50
 """More Recoveries that ended within a day are shown without a look at their jobs."""
@@ -68,28 +69,55 @@ async def installation_seen(cluster: Cluster) -> Installed:
         except (ApiError, msgspec.MsgspecError) as error:
             if not (isinstance(error, ApiError) and error.not_found):
                 hidden.append("mode")
+        pause: Pause | None = None
+        try:
+            pause = await _pause(cluster, namespace)
+        except ApiError:
+            hidden.append("pause")
     except ReplyLost as error:
         raise unanswered(error) from error
     times = [one.time for one in lease.metadata.managed_fields if one.time is not None]
-    mode, since = _mode(state.data)
+    kept = _kept(state.data)
+    if "pause" in hidden and kept is not None:
+        pause = kept.paused  # as the controller has noted it
     return Installed(
         namespace=namespace,
-        mode=mode,
-        mode_since=since,
+        mode=kept.cluster.mode if kept is not None else None,
+        mode_since=kept.cluster.since.get(kept.cluster.mode) if kept is not None else None,
         leader=lease.spec.holder_identity,
         renewed_at=max(times, default=lease.spec.renew_time),
+        pause=pause,
         lease_s=lease.spec.lease_duration_seconds,
         hidden=tuple(hidden),
     )
 
 
-def _mode(data: dict[str, str]) -> tuple[Mode | None, datetime | None]:
+async def _pause(cluster: Cluster, namespace: str) -> Pause | None:
+    try:
+        return read_pause(await cluster.get(CONFIGMAPS, PAUSE, namespace))
+    except ApiError as error:
+        if error.not_found:
+            return None
+        raise
+
+
+async def pause_seen(cluster: Cluster, now: datetime) -> Pause | None:
+    """The pause that is in force; None also where it may not be read. Raises CannotTell."""
+    try:
+        found = await _pause(cluster, await release_namespace(cluster) or Settings().namespace)
+    except ApiError:
+        return None
+    except ReplyLost as error:
+        raise unanswered(error) from error
+    return found if found is not None and found.lasts(now) else None
+
+
+def _kept(data: dict[str, str]) -> Modes | None:
     """None where no controller has led yet, or where the ConfigMap cannot be read."""
     try:
-        standing = kept_modes(data).cluster
+        return kept_modes(data)
     except (KeyError, ValueError):
-        return None, None
-    return standing.mode, standing.since.get(standing.mode)
+        return None
 
 
 async def gone_jobs(cluster: Cluster, recoveries: Iterable[Recovery]) -> list[GangRef]:

@@ -9,6 +9,7 @@ import msgspec
 from detectors.wire.contract import NodeHealth
 from recover.k8s.kinds import NODES
 from recover.model import NamespaceView, Node, Pod
+from recover.model.pause import Pause
 
 __all__ = ["Around"]
 
@@ -22,6 +23,8 @@ class Around(msgspec.Struct, frozen=True):
     pods: tuple[Pod, ...] = ()
     """Those of the job, if the story is a job's and they may be read."""
     hidden: Collection[str] = ()
+    pause: Pause | None = None
+    """The one that is in force."""
 
     def lacks_node(self, name: str) -> bool:
         """It is known that there is no such Node."""

@@ -16,15 +16,19 @@ from msgspec import Meta
 from detectors.text.answers import Record, Time
 from detectors.text.printing import one_line
 from recover.model.modes import Mode
+from recover.model.pause import Pause
 from recover.stories.words import Line, Tone, ago, counted, duration, some
 
 __all__ = [
     "InstallationRecord",
     "Installed",
+    "PauseRecord",
     "Problem",
     "ProblemCode",
     "installation_lines",
     "installation_record",
+    "pause_record",
+    "paused",
 ]
 
 _AGENTS_MAX = 6
@@ -45,11 +49,17 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
     """Who holds the lease; empty where nobody does."""
     renewed_at: datetime | None = None
     lease_s: int = 15
+    pause: Pause | None = None
+    """As it is written; it may have ended by itself."""
     hidden: Collection[str] = ()
-    """`mode`, `lease`."""
+    """`mode`, `lease`, `pause`."""
 
 
 class ProblemCode(StrEnum):
+    PAUSED = "paused"
+    """People have paused Rekindle: it begins nothing."""
+    PAUSE_UNUSABLE = "pause-unusable"
+    """Part of the object that pauses Rekindle cannot be used."""
     NO_LEADER = "no-leader"
     """No controller leads: nothing is decided, restarted or repaired."""
     NEVER_LED = "never-led"
@@ -68,12 +78,24 @@ class Problem(Record, frozen=True, kw_only=True):
     fix: Annotated[str, Meta(description="a command, or empty")]
 
 
+class PauseRecord(Record, frozen=True, kw_only=True):
+    """A pause that is in force."""
+
+    since: Time
+    until: Annotated[Time | None, Meta(description="null: until somebody resumes")]
+    by: Annotated[str, Meta(description="who paused it, as the object says")]
+    reason: str
+
+
 class InstallationRecord(Record, frozen=True, kw_only=True):
     """How Rekindle itself stands."""
 
     namespace: str
     mode: Annotated[Mode | None, Meta(description="null: it may not be read, or no controller has led yet")]
     mode_since: Time | None
+    pause: Annotated[
+        PauseRecord | None, Meta(description="null: Rekindle is not paused, or it may not be read")
+    ]
     leader: Annotated[str | None, Meta(description="null: nobody leads, or it may not be read")]
     leader_renewed_at: Time | None
     agents_reporting: Annotated[int | None, Meta(description="of the nodes with accelerators")]
@@ -96,12 +118,37 @@ def installation_record(
         namespace=installed.namespace,
         mode=installed.mode,
         mode_since=installed.mode_since,
+        pause=pause_record(installed.pause, now),
         leader=installed.leader if leads else None,
         leader_renewed_at=installed.renewed_at,
         agents_reporting=accelerator_nodes - len(silent) if accelerator_nodes is not None and knows else None,
         silent_nodes=list(silent),
         problems=list(_problems(installed, accelerator_nodes, silent, now, leads=leads)),
     )
+
+
+def pause_record(pause: Pause | None, now: datetime) -> PauseRecord | None:
+    if pause is None or not pause.lasts(now):
+        return None
+    return PauseRecord(since=pause.since, until=pause.until, by=pause.by, reason=pause.reason)
+
+
+def paused(pause: Pause | None) -> tuple[Line, ...]:
+    """For `why`, of a pause that is in force."""
+    return (Line(f"{_loud(pause)} `rekindle resume` ends the pause.", Tone.BAD),) if pause is not None else ()
+
+
+def _loud(pause: Pause) -> str:
+    words = pause.words().replace("is paused", "IS PAUSED", 1)
+    return f"{words}. It begins no stop, cordon, taint, repair step or spare."
+
+
+def _pause_problems(pause: Pause | None, now: datetime) -> Iterator[Problem]:
+    if pause is None or not pause.lasts(now):
+        return
+    yield Problem(code=ProblemCode.PAUSED, message=_loud(pause), fix="rekindle resume")
+    for problem in pause.problems:
+        yield Problem(code=ProblemCode.PAUSE_UNUSABLE, message=f"{problem}.", fix="")
 
 
 def _leads(installed: Installed, now: datetime) -> bool:
@@ -115,6 +162,7 @@ def _problems(
     installed: Installed, accelerator_nodes: int | None, silent: Sequence[str], now: datetime, *, leads: bool
 ) -> Iterator[Problem]:
     space = installed.namespace
+    yield from _pause_problems(installed.pause, now)
     look = f"kubectl -n {space} get pods -l app.kubernetes.io/component=controller"
     if "lease" in installed.hidden:
         yield Problem(

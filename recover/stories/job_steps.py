@@ -103,6 +103,10 @@ def _by_hand(case: _Case) -> str:
     return "If the job stands still now, restart it by hand."
 
 
+def _paused(case: _Case) -> Iterator[str]:
+    yield f"`rekindle resume` ends the pause. Rekindle then restarts the job if it is down. {_by_hand(case)}"
+
+
 def _stale(case: _Case) -> Iterator[str]:
     incident = case.incident
     node = incident.status.blamed_node or incident.spec.node if incident is not None else ""
@@ -303,6 +307,7 @@ _EVEN_IF_GONE = frozenset({Reason.NEEDS_FENCING_PROOF, Reason.NO_CAPACITY})
 _BY_REASON: dict[Reason, Callable[[_Case], Iterator[str]]] = {
     Reason.NOT_OPTED_IN: _enable,
     Reason.OBSERVE_MODE: _observed,
+    Reason.PAUSED: _paused,
     Reason.STALE_EVIDENCE: _stale,
     Reason.HELD: _held,
     Reason.BUDGET_EXHAUSTED: _no_budget,

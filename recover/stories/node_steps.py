@@ -96,6 +96,13 @@ def _observed(case: _Case) -> Iterator[str]:
     yield from take_out(case.name, case.around)
 
 
+def _paused(case: _Case) -> Iterator[str]:
+    yield (
+        "`rekindle resume` ends the pause. Rekindle then acts on the fault if it occurs again or still lasts."
+    )
+    yield from take_out(case.name, case.around)
+
+
 def _stale(case: _Case) -> Iterator[str]:
     yield acted_on_again(case.incident, case.name)
     yield from take_out(case.name, case.around)
@@ -181,6 +188,7 @@ def _for_a_person(case: _Case) -> Iterator[str]:
 
 _BY_REASON: dict[Reason, Callable[[_Case], Iterator[str]]] = {
     Reason.OBSERVE_MODE: _observed,
+    Reason.PAUSED: _paused,
     Reason.STALE_EVIDENCE: _stale,
     Reason.HELD: _held,
     Reason.BUDGET_EXHAUSTED: _no_budget,

@@ -25,7 +25,7 @@ from recover.api import (
 from recover.api.repair_state import RepairPhase
 from recover.policy.consent import OptIn
 from recover.stories.absence import Absence
-from recover.stories.installation import InstallationRecord
+from recover.stories.installation import InstallationRecord, PauseRecord
 from recover.stories.words import Command
 
 __all__ = [
@@ -217,6 +217,7 @@ class WhyJobAnswer(Answer, frozen=True, kw_only=True, tag="WhyJob"):
     consent: Annotated[
         OptIn | None, Meta(description="null if only its namespace tells, and that may not be read")
     ]
+    pause: Annotated[PauseRecord | None, Meta(description="null: not paused, or it may not be read")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
     incidents: Annotated[list[IncidentRecord], Meta(description="newest first")]
     decisions: list[DecisionRecord]
@@ -238,6 +239,7 @@ class WhyNodeAnswer(Answer, frozen=True, kw_only=True, tag="WhyNode"):
     at: Time
     hidden: Annotated[list[str], Meta(description="kinds that whoever asks may not read, by their plural")]
     node: NodeRecord
+    pause: Annotated[PauseRecord | None, Meta(description="null: not paused, or it may not be read")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
     findings: Annotated[list[Finding], Meta(description="all that its agent keeps, cleared ones, too")]
     coverage: Annotated[list[Coverage], Meta(description="what its agent can read")]

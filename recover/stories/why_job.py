@@ -18,6 +18,7 @@ from recover.policy.consent import OptIn
 from recover.stories.around import Around
 from recover.stories.facts import decisions_of, incident_record, job_record, recovery_detail
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
+from recover.stories.installation import pause_record, paused
 from recover.stories.job_state import Job, consent
 from recover.stories.job_steps import steps_for_job, steps_for_recovery
 from recover.stories.node_steps import steps_for_node
@@ -43,6 +44,7 @@ def why_job(
     mine, about, decisions = _concerning(job, recoveries, incidents)
     ranks = ranks_of(job.gang, around)
     sections = [
+        Section("Paused", paused(around.pause)),
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in job.misread)),
         Section("What was seen", seen(about, now)),
         Section("Who is to blame", blame(about)),
@@ -76,6 +78,7 @@ def job_answer(
         job=job_record(job.ref),
         absence=job.absence if job.gang is None else None,
         consent=job.consent,
+        pause=pause_record(around.pause, now),
         headline=named(str(job.ref), _verdict(job, mine, about, decisions, ranks, now, around.hidden)).text,
         incidents=[incident_record(incident) for incident in about],
         decisions=[

@@ -19,6 +19,7 @@ from recover.diagnose.set_aside import set_aside
 from recover.diagnose.what_counts import is_proof, open_findings
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
 from recover.model import AgentPod, Node, NodeSignal, Pod
+from recover.model.pause import Pause
 from recover.policy.commands import UNHOLD, cordon, why
 from recover.policy.consent import held
 from recover.policy.driver_work import DriverWork
@@ -26,6 +27,7 @@ from recover.stories.annotations import misread_on_node
 from recover.stories.around import Around
 from recover.stories.facts import decisions_of, incident_record, is_current, node_record
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
+from recover.stories.installation import pause_record, paused
 from recover.stories.node_steps import repair_steps, steps_for_node
 from recover.stories.records import WhyNodeAnswer
 from recover.stories.repair_words import repairs
@@ -64,6 +66,7 @@ def why_node(
     hidden: Collection[str] = (),
     agents: Mapping[str, AgentPod] | None = None,
     pods: Sequence[Pod] = (),
+    pause: Pause | None = None,
 ) -> Story:
     """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
     their plural) nothing is known. `agents` is None where they are no pods, or cannot be read. `pods` are
@@ -71,6 +74,7 @@ def why_node(
     about, decisions = _about(name, incidents)
     misread = misread_on_node(node) if node is not None else ()
     sections = [
+        Section("Paused", paused(pause)),
         Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
         Section("What its agent found", _findings(node, health, now, hidden)),
         Section("What others say of it", (*signals(node, now), *device_signals(pods, now))),
@@ -101,6 +105,7 @@ def node_answer(
     now: datetime,
     *,
     hidden: Collection[str] = (),
+    pause: Pause | None = None,
 ) -> WhyNodeAnswer:
     """The same for programs."""
     every = list(incidents)
@@ -111,6 +116,7 @@ def node_answer(
         at=now,
         hidden=sorted(hidden),
         node=node_record(name, node, health, known, now, hidden),
+        pause=pause_record(pause, now),
         headline=named(
             f"Node {name}", _node_verdict(node, health, now, _missing(node, about, hidden), hidden)
         ).text,

@@ -82,7 +82,7 @@ def _said(
     if not isinstance(verdict, Denied) or asked.level is not QuarantineLevel.CORDON:
         return
     if verdict.would:
-        yield from would_lift(world, asked.node, now)
+        yield from would_lift(world, asked.node, verdict.reason, now)
     else:
         yield from _no_more(world, diagnosis, verdict, now)
 

@@ -97,8 +97,7 @@ class Guard(msgspec.Struct, frozen=True):
         if seen_at < mode.acting_since:
             return _stale(seen_at, mode)
         if mode.mode is Mode.OBSERVE:
-            words = f"would take {node.name} out of service{mode.because}"
-            return Denied(Reason.OBSERVE_MODE, words, would=True)
+            return _only_told(mode, f"would take {node.name} out of service")
         if why := frozen(node, self.now):
             return Denied(Reason.HELD, why)
         if self.brakes:
@@ -143,10 +142,11 @@ class Guard(msgspec.Struct, frozen=True):
         """May this gang be stopped now, for what was `seen_at` that time, to leave the node `off`? A gang's
         own failure is news, also where what lies behind it is older than the mode."""
         gang, seen_at = harm.gang, max(seen_at, harm.failed_at or seen_at)
-        touch = may_touch(self.world, gang, self.now)
+        touch = may_touch(self.world, gang, self.now, heeds_pause=not _is_down_by_us(self.world, harm))
         if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
             return touch
-        mode = in_force_for(self.world, gang)
+        # A gang that has failed before or during a pause, and is still down, is restarted after the pause.
+        mode = in_force_for(self.world, gang, heeds_pause=not harm.dead)
         if seen_at < mode.acting_since and not _is_younger(harm.born_at, mode):
             return _stale(seen_at, mode)
         if isinstance(touch, Denied):
@@ -192,22 +192,31 @@ def is_out_of_service(node: Node) -> bool:
     return note.cordoned or any((t.key, t.effect) == (UNHEALTHY, "NoSchedule") for t in node.taints)
 
 
+def _is_down_by_us(world: World, harm: Harm) -> bool:
+    """Whether a recovery that has stopped the gang goes on, and the gang has failed meanwhile: a pause must
+    not leave it down."""
+    running = world.active_recovery(harm.gang.ref.uid)
+    return harm.dead and running is not None and running.status.phase is not Phase.PLANNED
+
+
 def _is_younger(born_at: datetime | None, mode: InForce) -> bool:
     """Whether the failure is younger than the mode: a pod that was created since the mode began has failed
     since then, whatever its node's clock says. Kubernetes writes whole seconds."""
     return born_at is not None and born_at >= mode.acting_since.replace(microsecond=0)
 
 
-def may_touch(world: World, gang: Gang, now: datetime) -> Verdict:
+def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = True) -> Verdict:
     """Consent, mode, holds and other owners: asked when a recovery is opened, and again before each stop."""
     namespace = world.namespaces.get(gang.ref.namespace)
     consent = opt_in(gang, namespace)
     if consent is OptIn.DISABLED:
         return Denied(Reason.NOT_OPTED_IN, f"{gang.ref} did not ask for automatic recovery")
-    mode = in_force_for(world, gang)
-    if consent is OptIn.OBSERVE or mode.mode is Mode.OBSERVE:
+    mode = in_force_for(world, gang, heeds_pause=heeds_pause)
+    if consent is OptIn.OBSERVE:
         because = mode.because if mode.mode is Mode.OBSERVE else ""
         return Denied(Reason.OBSERVE_MODE, f"would restart {gang.ref}{because}", would=True)
+    if mode.mode is Mode.OBSERVE:
+        return _only_told(mode, f"would restart {gang.ref}")
     if why := frozen_gang(gang, namespace, now):
         return Denied(Reason.HELD, why)
     if gang.unsupported:
@@ -245,13 +254,18 @@ def _share(total: int, percent: float) -> int:
     return max(1, int(total * percent / 100))
 
 
+def _only_told(mode: InForce, would: str) -> Denied:
+    reason = Reason.PAUSED if mode.paused is not None else Reason.OBSERVE_MODE
+    return Denied(reason, f"{would}{mode.because}", would=True)
+
+
 def _stale(seen_at: datetime, mode: InForce) -> Denied:
-    """Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it."""
-    acting = min(mode.mode, Mode.RECOVER)
-    return Denied(
-        Reason.STALE_EVIDENCE,
-        f"seen at {seen_at:%Y-%m-%d %H:%M:%S}, before {acting} mode began",
-    )
+    """Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it. Nor does
+    the end of a pause."""
+    began = f"{min(mode.mode, Mode.RECOVER)} mode began"
+    if mode.paused is None and mode.resumed is not None and mode.acting_since == mode.resumed:
+        began = f"the pause ended at {mode.resumed:%Y-%m-%d %H:%M:%S}"
+    return Denied(Reason.STALE_EVIDENCE, f"seen at {seen_at:%Y-%m-%d %H:%M:%S}, before {began}")
 
 
 def _recent_quarantines(world: World, now: datetime) -> set[tuple[str, str]]:

@@ -100,6 +100,12 @@ class Spare(msgspec.Struct, frozen=True):
         kept = msgspec.structs.replace(before, at=now, node="")
         return self._patch("return-spare", kept, taint=kept.value)
 
+    def decline(self, now: datetime) -> Patch:
+        """As a person does who lays the taint again: it serves that incident no more."""
+        before = self.kept or Kept(now, laid=True)
+        kept = msgspec.structs.replace(before, at=now, node="", declined=self.incident)
+        return self._patch("decline-spare", kept, taint=kept.value)
+
     def _ended(self) -> Patch:
         """A person took the label off: the node is no spare any more, and nothing of ours stays."""
         laid = self.kept is not None and self.kept.laid

@@ -15,7 +15,7 @@ from datetime import datetime
 import msgspec
 
 from detectors.wire.fitting import fitted, refitted
-from recover.api import Act, ActionRecord, IncidentPhase, Outcome
+from recover.api import Act, ActionRecord, IncidentPhase, Outcome, Phase
 from recover.api.marks import UNHEALTHY
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.answered import answers
@@ -33,6 +33,8 @@ __all__ = ["keep_spares", "would_lift"]
 
 HELD_S = 60.0
 """A hold may end by time alone: look again after this."""
+_STOPPED = (Phase.FENCING, Phase.CHOOSING, Phase.RESUMING, Phase.BLOCKED)
+"""A recovery in one of these has stopped its gang, and has not seen all ranks run since."""
 
 
 class _Need(msgspec.Struct, frozen=True):
@@ -55,7 +57,13 @@ def keep_spares(world: World, now: datetime) -> Plan:
     serving, over = _lent(spares, needs, out)
     ours = [spare for spare in spares if _may_touch(world, spare.node, now)]
     unserved = [need for need in needs.values() if need.name not in serving]
-    lifted = dict(_chosen(world, unserved, ours, now))
+    if world.modes.paused is None:
+        lifted = dict(_chosen(world, unserved, ours, now))
+    else:  # a gang that is stopped shall run again, and may need a spare for it
+        waiting = [need for need in unserved if need.name in out.waited_for]
+        free = [spare for spare in spares if _may_touch(world, spare.node, now, heeds_pause=False)]
+        lifted = dict(_chosen(world, waiting, free, now))
+        needs = {name: need for name, need in needs.items() if name in serving | lifted}
     returned = [spare for spare in over if spare in ours]
     busy = {spare.name for spare in (*lifted.values(), *returned)}
     kept = (spare.keep(now) for spare in ours if spare.name not in busy)
@@ -67,8 +75,8 @@ def keep_spares(world: World, now: datetime) -> Plan:
     return Plan(chains=tuple(chains), look_again_s=HELD_S if is_held else None)
 
 
-def would_lift(world: World, node: Node, now: datetime) -> list[ActionRecord]:
-    """In mode observe: what would be done for a node that would be taken out."""
+def would_lift(world: World, node: Node, why: Reason, now: datetime) -> list[ActionRecord]:
+    """In mode observe, or while paused: what would be done for a node that would be taken out."""
     spare = next((one for one in _free(world, _spares(world), now) if _fits(world, one, node)), None)
     if spare is None:
         return []
@@ -80,7 +88,7 @@ def would_lift(world: World, node: Node, now: datetime) -> list[ActionRecord]:
             action=Act.LIFT_SPARE,
             target=node.name,
             outcome=Outcome.WOULD,
-            reason=Reason.OBSERVE_MODE,
+            reason=why,
             message=message,
         )
     ]
@@ -104,21 +112,28 @@ class _Out(msgspec.Struct, frozen=True):
     gone: Mapping[str, tuple[str, Node | None]]
     """Nodes of such gangs that do not exist any more and where a rank held accelerators, with the incident,
     and another node of the gang."""
+    waited_for: Collection[str]
+    """The nodes in `avoided` and `gone` whose gang is stopped by its recovery."""
 
     @classmethod
     def of(cls, world: World, now: datetime) -> _Out:
         avoided: dict[str, str] = {}
         gone: dict[str, tuple[str, Node | None]] = {}
+        waited_for: set[str] = set()
         for recovery in world.recoveries.values():
             if recovery.active:
                 told = {cause.node: cause.incident for cause in recovery.status.causes}
-                for name in {recovery.spec.avoid_node, *recovery.status.avoid_nodes} - {""}:
+                kept_off = {recovery.spec.avoid_node, *recovery.status.avoid_nodes} - {""}
+                for name in kept_off:
                     avoided[name] = told.get(name, recovery.spec.incident)
                 names = recovery.nodes_with_devices
                 like = next((world.nodes[n] for n in names if n in world.nodes), None)
-                for name in filter(world.has_no_node, names):
+                lost = set(filter(world.has_no_node, names))
+                for name in lost:
                     gone[name] = (told.get(name, recovery.spec.incident), like)
-        return cls(avoided, proven(world, now).keys(), gone)
+                if recovery.status.phase in _STOPPED:
+                    waited_for |= kept_off | lost
+        return cls(avoided, proven(world, now).keys(), gone, waited_for)
 
     def has(self, node: Node) -> bool:
         """Quarantined, so that it takes no pods; or dead or broken, and a gang is kept off it."""
@@ -168,8 +183,9 @@ def _lent(
 # --- which spare ------------------------------------------------------------------------------------------
 
 
-def _may_touch(world: World, node: Node, now: datetime) -> bool:
-    return in_force_on(world, node).mode is not Mode.OBSERVE and not frozen(node, now)
+def _may_touch(world: World, node: Node, now: datetime, *, heeds_pause: bool = True) -> bool:
+    mode = in_force_on(world, node, heeds_pause=heeds_pause).mode
+    return mode is not Mode.OBSERVE and not frozen(node, now)
 
 
 def _chosen(

@@ -40,6 +40,9 @@ def test_a_removal_may_end_the_controllers_and_delete_configmaps_and_no_more() -
     ]
 
 
+OPERATOR = "rekindle-operator"
+
+
 def rules() -> Iterator[tuple[str, dict[str, Any]]]:
     for body in manifests("rbac"):
         for rule in body.get("rules", []):
@@ -75,7 +78,7 @@ def test_the_agent_has_one_right() -> None:
 
 def test_teams_read_our_objects_and_delete_recoveries() -> None:
     """What they may write, of a Recipe above all, would reach other teams' jobs."""
-    granted = {account: rule for account, rule in rules() if account not in ACCOUNTS}
+    granted = {account: rule for account, rule in rules() if account not in (*ACCOUNTS, OPERATOR)}
 
     assert granted.keys() == {"rekindle-viewer", "rekindle-editor"}
     assert granted["rekindle-viewer"]["verbs"] == ["get", "list", "watch"]
@@ -83,6 +86,20 @@ def test_teams_read_our_objects_and_delete_recoveries() -> None:
         ["recoveries"],
         ["delete"],
     )
+
+
+def test_operators_write_the_pause_alone_and_have_no_right_outside_the_releases_namespace() -> None:
+    """RBAC knows no name of what is created."""
+    (role,) = [body for body in manifests("rbac") if body["metadata"]["name"] == OPERATOR]
+    writing = [rule for rule in role["rules"] if set(rule["verbs"]) - {"get"}]
+
+    assert (role["kind"], role["metadata"]["namespace"]) == ("Role", "rekindle-system")
+    assert [(rule["resources"], rule.get("resourceNames"), rule["verbs"]) for rule in writing] == [
+        (["configmaps"], None, ["create"]),
+        (["configmaps"], ["rekindle-pause"], ["get", "patch", "delete"]),
+    ]
+    bound = {body["roleRef"]["name"] for body in manifests("rbac") if "roleRef" in body}
+    assert OPERATOR not in bound, "people bind it"
 
 
 def test_rights_are_bound_to_the_accounts_that_the_chart_makes() -> None:

@@ -80,7 +80,14 @@ class Scripted:
         return answer
 
     async def list(
-        self, resource: Resource, *, namespace: str = "", labels: str = "", limit: int = 500, page: str = ""
+        self,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        page: str = "",
     ) -> ListPage:
         answer: ListPage = self._next("list", page, ListPage([], "1"))
         return answer
@@ -91,6 +98,7 @@ class Scripted:
         *,
         namespace: str = "",
         labels: str = "",
+        fields: str = "",
         resource_version: str,
         timeout_s: float,
         initial: bool = False,

@@ -56,7 +56,8 @@ ALL: tuple[tuple[float, type[AnyAct]], ...] = (
     (0.3, people.SpareChange),
     (4, people.Promotion),
 )
-"""Weight and act. The acts that only situations.py draws are missing here."""
+"""Weight and act. The acts that only situations.py draws are missing here, and so is a pause, which tests put
+into drawn scripts."""
 
 _OUTSIDE_REPAIR = (people.Disagreement, people.SpareChange, people.Promotion)
 IN_REPAIR: tuple[tuple[float, type[AnyAct]], ...] = (

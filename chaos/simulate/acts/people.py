@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import timedelta
 from typing import Self
 
 import msgspec
@@ -22,6 +23,7 @@ __all__ = [
     "JobDeletion",
     "NodeHold",
     "NodeRemoval",
+    "Pause",
     "Promotion",
     "SpareChange",
     "StartAgain",
@@ -205,8 +207,28 @@ class Promotion(Act, frozen=True):
             await sim.restart_controller(self.down_s)
 
 
+class Pause(Act, frozen=True):
+    """People pause Rekindle for a while. With `ends` the pause ends by itself then."""
+
+    for_s: float
+    ends: bool
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, seconds(draw, 1, 300), draw.random() < 0.4)
+
+    async def play(self, sim: Simulation) -> None:
+        if sim.truth.paused_since is not None:
+            return
+        until = sim.clock.now() + timedelta(seconds=self.for_s)
+        await sim.person.pause(**({"until": until.isoformat()} if self.ends else {}))
+        await asyncio.sleep(self.for_s)
+        await sim.person.resume()
+
+
 AnyDeed = (
     Promotion
+    | Pause
     | Uncordon
     | Cordon
     | Suspension

@@ -16,6 +16,7 @@ from detectors.text.answers import ANSWERS_VERSION
 from recover.cli.answers import ANSWERS
 from recover.cli.checkpoints_command import run as checkpoints
 from recover.cli.doctor_command import run as doctor
+from recover.cli.incidents_command import incidents
 from recover.cli.read_log_command import run as read_log
 from recover.cli.recipes_command import run as recipes
 from recover.cli.status_command import status, why
@@ -48,6 +49,7 @@ ASKED: dict[str, tuple[Callable[[list[str]], int], list[str]]] = {
     "StatusAnswer": (status, ["--kubeconfig", "KUBECONFIG"]),
     "WhyJobAnswer": (why, ["team/llm", "--kubeconfig", "KUBECONFIG"]),
     "WhyNodeAnswer": (why, ["node/node-3", "--kubeconfig", "KUBECONFIG"]),
+    "IncidentsAnswer": (incidents, ["--kubeconfig", "KUBECONFIG"]),
     "JobsAnswer": (doctor, ["-f", "FOLDER/job.yaml"]),
     "VersionAnswer": (version, ["--client"]),
     "CheckpointsAnswer": (checkpoints, ["scan", "FOLDER"]),

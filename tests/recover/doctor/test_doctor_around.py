@@ -13,6 +13,7 @@ from recover.doctor.case import Part, Severity
 from recover.doctor.report import examined
 from recover.model import NamespaceView, Terminal
 from recover.model.modes import Mode, Modes, Standing, begun
+from recover.model.pause import Pause
 from recover.policy.settings import Budgets
 from recover.stories.words import SOURCES
 from tests.facts import names
@@ -44,6 +45,12 @@ def test_a_job_with_a_generated_name_is_told_to_have_one() -> None:
     ("around", "name", "severity", "object_"),
     [
         ({"mode": Mode.OBSERVE}, "mode-observe", "fails", "ConfigMap rekindle-system/rekindle-state"),
+        (
+            {"modes": Modes(ACTING, paused=Pause(since=NOW, reason="new switches"))},
+            "paused",
+            "fails",
+            "ConfigMap rekindle-system/rekindle-pause",
+        ),
         (
             {"namespace": NamespaceView("team", {}, {"rekindle.dev/mode": "observe"})},
             "namespace-mode-observe",

@@ -12,6 +12,8 @@ from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase, StepOutcome
 from recover.k8s.kinds import INCIDENTS, NODES
 from recover.model.modes import Mode
+from recover.model.pause import Pause
+from tests.builders import NOW
 from tests.recover.repair.scene import GOOD, Scene, broken, rebooting, says
 
 
@@ -68,6 +70,43 @@ def test_a_hold_freezes_the_repair_and_its_end_lets_it_go_on(moment: str) -> Non
     if scene.repair.phase is not RepairPhase.RETURNED:
         scene.repaired()
     assert scene.repair.phase is RepairPhase.RETURNED
+
+
+@pytest.mark.parametrize("moment", ["waiting", "before its Job", "rebooting", "validating"])
+def test_a_pause_lets_the_step_under_way_end_and_begins_no_other_until_the_resume(moment: str) -> None:
+    scene = at(moment)
+    scene.world.paused = Pause(since=NOW)
+    scene.settle()
+    jobs = set(scene.world.repair_jobs)
+
+    if moment == "rebooting":
+        scene.node_boots()
+    if moment == "validating":
+        scene.job_ends(says=GOOD)
+    scene.settle()
+
+    assert set(scene.world.repair_jobs) <= jobs, "nothing new is begun"
+    assert scene.world.nodes["n1"].quarantine is not None
+    assert scene.repair.reason == Reason.PAUSED
+    scene.world.paused, scene.world.resumed = None, scene.world.now
+    scene.bystander_leaves().settle()
+    if scene.repair.phase is not RepairPhase.RETURNED:
+        scene.repaired()
+    assert scene.repair.phase is RepairPhase.RETURNED
+
+
+def test_no_repair_begins_and_no_repaired_node_returns_in_a_pause() -> None:
+    scene = broken()
+    scene.world.paused = Pause(since=NOW)
+    scene.settle()
+    assert scene.incident.status.repair is None
+    assert [(r.outcome, r.reason) for r in scene.incident.status.actions if r.action == "repair-node"] == [
+        (Outcome.WOULD, Reason.PAUSED)
+    ]
+
+    scene.world.paused, scene.world.resumed = None, scene.world.now
+    scene.repaired()
+    assert scene.world.nodes["n1"].quarantine is None
 
 
 def test_a_node_that_people_manage_themselves_is_not_repaired() -> None:

@@ -218,15 +218,15 @@ def test_iluvatars_list_of_free_devices_contradicts_a_kubelet_that_lags() -> Non
 
 
 class Refusing(Client):
-    """The account lacks the right to list ConfigMaps."""
+    """The account lacks the right to list ConfigMaps, but for the one that pauses Rekindle."""
 
     async def list(self, resource: Resource, **of: Any) -> ListPage:
-        if resource == CONFIGMAPS:
+        if resource == CONFIGMAPS and "fields" not in of:
             raise ApiError(403, "Forbidden", "you may not list configmaps")
         return await super().list(resource, **of)
 
     def watch(self, resource: Resource, **of: Any) -> AsyncIterator[WatchEvent]:
-        if resource == CONFIGMAPS:
+        if resource == CONFIGMAPS and "fields" not in of:
             raise ApiError(403, "Forbidden", "you may not watch configmaps")
         return super().watch(resource, **of)
 

@@ -175,6 +175,7 @@ _VERBS = {
     "delete": rf"recovery -n {_NAME} {_NAME}",
 }
 _OURS = {
+    "resume": "",
     "why": rf"(node/{_NAME}|-n {_NAME} {_KIND}/{_NAME})",
     "doctor": rf"-n {_NAME} {_KIND}/{_NAME}",
     "status": "",

@@ -1,0 +1,164 @@
+"""`rekindle hold` and `rekindle release`: write and remove the annotations of a hold on one node or one job.
+policy/consent.py reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from detectors.wire.resource import Resource
+from recover.cli.access import Access, with_access
+from recover.cli.options import run
+from recover.cli.writer import DryRun, For, Reason, Writer, asked_s, changed, checked_reason
+from recover.k8s.kinds import NODES
+from recover.model import Gang, Node
+from recover.policy.commands import undo
+from recover.policy.consent import HOLD, HOLD_REASON, HOLD_UNTIL, MANAGED, held
+from recover.snapshot.find import find, namespace_of
+from recover.snapshot.read import CannotTell, Snapshot, read
+from recover.stories.job_state import Job
+
+__all__ = ["hold", "release"]
+
+Subject = Annotated[
+    str,
+    typer.Argument(metavar="JOB|NODE", help="Named as NAME, NAMESPACE/NAME, KIND/NAME or node/NAME."),
+]
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", "-n", metavar="NAME", help="Only a job of this namespace."),
+]
+_MEANS = {
+    True: "Rekindle does nothing to it: no cordon, taint, repair step or return. Jobs that run on it may be "
+    "restarted.",
+    False: "Rekindle does not stop it, and does not start it while it is stopped.",
+}
+"""By whether it is a node."""
+
+
+def hold(args: list[str]) -> int:
+    """The command's exit status."""
+    return run(with_access(_hold), args, "hold", 'rekindle hold node/gpu-17 --for 1d --reason "new cables"')
+
+
+def release(args: list[str]) -> int:
+    """The command's exit status."""
+    return run(with_access(_release), args, "release")
+
+
+def _hold(
+    subject: Subject,
+    reason: Reason = "",
+    for_: For = "",
+    namespace: Namespace = "",
+    dry_run: DryRun = False,
+    *,
+    access: Access,
+) -> None:
+    """Put a hold on a node or a job: Rekindle does nothing to it until the hold ends. A second call changes
+    the reason and the end."""
+
+    async def work(writer: Writer) -> None:
+        text, for_s, now = checked_reason(reason), asked_s(for_), datetime.now(UTC).replace(microsecond=0)
+        snapshot, found = await _found(writer, subject, namespace, "hold")
+        until = now + timedelta(seconds=for_s) if for_s is not None else None
+        notes = {
+            HOLD: "true",
+            HOLD_UNTIL: until.isoformat() if until is not None else None,
+            HOLD_REASON: text or None,
+        }
+        await _annotate(writer, found, notes)
+        end = f"{until:%Y-%m-%d %H:%M} UTC" if until is not None else f"`rekindle release {subject}`"
+        writer.say(f"{_name(found)} is held until {end}{f': {text}' if text else ''}.")
+        print(_MEANS[isinstance(found, Node)])
+        for line in _under_way(snapshot, found):
+            print(line)
+
+    changed(work, access, dry_run=dry_run)
+
+
+def _release(subject: Subject, namespace: Namespace = "", dry_run: DryRun = False, *, access: Access) -> None:
+    """Remove the hold from a node or a job. It undoes nothing else: a quarantined node stays quarantined."""
+
+    async def work(writer: Writer) -> None:
+        snapshot, found = await _found(writer, subject, namespace, "release")
+        if any(key in found.annotations for key in (HOLD, HOLD_UNTIL, HOLD_REASON)):
+            await _annotate(writer, found, dict.fromkeys((HOLD, HOLD_UNTIL, HOLD_REASON)))
+            writer.say(f"{_name(found)} is held no more.")
+        else:
+            writer.say(f"{_name(found)} has no hold.")
+        for line in _still(snapshot, found):
+            print(line)
+
+    changed(work, access, dry_run=dry_run)
+
+
+async def _found(writer: Writer, subject: str, namespace: str, command: str) -> tuple[Snapshot, Node | Gang]:
+    """The node or job itself, as it is now. Raises NotFound, CannotTell."""
+    usual = writer.usual
+    snapshot = await read(writer.cluster, namespace=namespace, instead=namespace_of(subject) or usual)
+    found = find(subject, snapshot, namespace, command, usual)
+    if isinstance(found, Job):
+        if found.gang is None:
+            raise CannotTell(f"{found.ref} is not changed. {found.absence.of(found.ref)}")
+        return snapshot, found.gang
+    node = snapshot.nodes.get(found)
+    if node is None:
+        gone = NODES.plural in snapshot.hidden
+        said = "you may not read Nodes" if gone else "there is no Node of that name, only records of it"
+        raise CannotTell(f"node/{found} cannot be changed: {said}")
+    return snapshot, node
+
+
+async def _annotate(writer: Writer, found: Node | Gang, notes: Mapping[str, str | None]) -> None:
+    resource, name, namespace, uid = _place(found)
+    await writer.patch(resource, name, {"metadata": {"uid": uid, "annotations": notes}}, namespace)
+
+
+def _place(found: Node | Gang) -> tuple[Resource, str, str, str]:
+    if isinstance(found, Node):
+        return NODES, found.name, "", found.uid
+    return found.resource, found.ref.name, found.ref.namespace, found.ref.uid
+
+
+def _name(found: Node | Gang) -> str:
+    return f"Node {found.name}" if isinstance(found, Node) else str(found.ref)
+
+
+def _under_way(snapshot: Snapshot, found: Node | Gang) -> list[str]:
+    """What a hold does to what goes on."""
+    if isinstance(found, Node):
+        if found.quarantine is None:
+            return []
+        return [f"{found.name} is quarantined, and stays so: the hold keeps its repair and its return back."]
+    return [
+        f"WARNING: Recovery {one.metadata.name} is under way ({one.status.phase}). If it has stopped the "
+        "job, the job stays stopped until the hold ends."
+        for one in snapshot.recoveries
+        if one.active and found.ref.uid in (one.spec.gang.uid, one.gang_uid)
+    ]
+
+
+def _still(snapshot: Snapshot, found: Node | Gang) -> list[str]:
+    """What else keeps Rekindle from it, and what the hold had nothing to do with."""
+    told = []
+    if isinstance(found, Node):
+        if found.labels.get(MANAGED) == "false":
+            told.append(
+                f"Its label {MANAGED}=false still keeps Rekindle from it: "
+                f"`kubectl label node {found.name} {MANAGED}-`."
+            )
+        if found.quarantine is not None:
+            told.append(f"It is still quarantined: `{undo(found.quarantine.incident)}` ends that.")
+        return told
+    space = snapshot.namespaces.get(found.ref.namespace)
+    if space is not None and held(space.annotations, datetime.now(UTC)) is not None:
+        told.append(
+            f"A hold on namespace {space.name} still holds it: "
+            f"`kubectl annotate namespace {space.name} {HOLD}- {HOLD_UNTIL}-`."
+        )
+    return told

@@ -1,0 +1,225 @@
+"""`rekindle pause` and `rekindle resume`: write and delete ConfigMap `rekindle-pause`, which the controller
+watches. docs/pausing.md says what a pause means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from detectors.client.kubeapi import ApiError
+from detectors.text.printing import one_line
+from recover.api import Incident, IncidentPhase, Recovery
+from recover.api.reasons import Reason as Why
+from recover.cli.access import Access, with_access
+from recover.cli.options import run
+from recover.cli.writer import (
+    DryRun,
+    For,
+    Reason,
+    RefusedError,
+    Writer,
+    asked_s,
+    changed,
+    checked_reason,
+    note,
+)
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, RECOVERIES
+from recover.kube.cluster import Cluster
+from recover.model.pause import KEYS, PAUSE, Pause, read_pause
+from recover.policy.commands import why
+from recover.policy.settings import Settings
+from recover.runtime.mode_keeper import STATE, kept_modes
+from recover.snapshot.agents_seen import release_namespace
+
+__all__ = ["pause", "resume"]
+
+SEEN_WITHIN_S = 5.0
+"""So long the command waits until the controller has noted what people have written."""
+_LOOK_S = 0.2
+_TOLD_MAX = 10
+_MEANS = "Meanwhile Rekindle begins no stop, cordon, taint, repair step or spare, and says what it would do."
+_AFTERWARDS = (
+    "Rekindle restarts jobs that are down, and acts on faults of nodes that occur again or still last."
+)
+
+Where = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        metavar="NAME",
+        help="The namespace of the release (default: where its settings are found).",
+        show_default=False,
+    ),
+]
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str] = {}
+
+
+def pause(args: list[str]) -> int:
+    """The command's exit status."""
+    return run(with_access(_pause), args, "pause", 'rekindle pause --for 2h --reason "new switch firmware"')
+
+
+def resume(args: list[str]) -> int:
+    """The command's exit status."""
+    return run(with_access(_resume), args, "resume")
+
+
+def _pause(
+    reason: Reason = "",
+    for_: For = "",
+    namespace: Where = "",
+    dry_run: DryRun = False,
+    *,
+    access: Access,
+) -> None:
+    """Pause Rekindle for the whole cluster: it begins nothing until somebody resumes it. A job that it has
+    stopped already is started again. A second call changes the reason and the end."""
+
+    async def work(writer: Writer) -> None:
+        text, for_s, now = checked_reason(reason), asked_s(for_), datetime.now(UTC).replace(microsecond=0)
+        space = await _release(writer.cluster, namespace)
+        before, data, version = await _there(writer.cluster, space)
+        lasts = before is not None and before.lasts(now)
+        asked = {
+            "since": (before.since if before is not None and lasts else now).isoformat(),
+            "by": await writer.user() or None,
+            "reason": text or None,
+            "until": (now + timedelta(seconds=for_s)).isoformat() if for_s is not None else None,
+        }
+        if before is None:
+            body = _body({key: value for key, value in asked.items() if value is not None})
+            await writer.create(CONFIGMAPS, body, space)
+        else:
+            unknown = dict.fromkeys(data.keys() - set(KEYS))
+            meta = {"uid": before.uid, "resourceVersion": version}
+            await writer.patch(CONFIGMAPS, PAUSE, {"metadata": meta, "data": unknown | asked}, space)
+        now_there = read_pause(msgspec.json.encode(_body({k: v for k, v in asked.items() if v is not None})))
+        writer.say(f"{now_there.words()}.")
+        print(f"{_MEANS} `rekindle resume` ends the pause.")
+        for line in await _under_way(writer.cluster):
+            print(line)
+        if not writer.dry_run:
+            await _wait_until_seen(writer.cluster, space, paused=True)
+
+    changed(work, access, dry_run=dry_run)
+
+
+def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -> None:
+    """End a pause. Rekindle then restarts jobs that are down. It acts on faults of nodes that occur again or
+    still last, and not on those that it only saw in the pause: the command lists them."""
+
+    async def work(writer: Writer) -> None:
+        space = await _release(writer.cluster, namespace)
+        before, _, _ = await _there(writer.cluster, space)
+        if before is None:
+            writer.say(f"Rekindle is not paused: there is no ConfigMap {PAUSE} in namespace {space}.")
+            return
+        told = list(await _not_done(writer.cluster))
+        await writer.delete(CONFIGMAPS, PAUSE, space, before.uid)
+        if not before.lasts(datetime.now(UTC)):
+            writer.say(f"Nothing was left to resume: the pause ended by itself at {before.until}.")
+            return
+        writer.say(f"Rekindle is resumed. {_AFTERWARDS}")
+        if told:
+            print("Not done in the pause:")
+        for line in told[:_TOLD_MAX]:
+            print(f"  - {line}")
+        if len(told) > _TOLD_MAX:
+            print(f"  - and {len(told) - _TOLD_MAX} more: `rekindle status`")
+        if not writer.dry_run:
+            await _wait_until_seen(writer.cluster, space, paused=False)
+
+    changed(work, access, dry_run=dry_run)
+
+
+async def _release(cluster: Cluster, asked: str) -> str:
+    return asked or await release_namespace(cluster) or Settings().namespace
+
+
+async def _there(cluster: Cluster, namespace: str) -> tuple[Pause | None, dict[str, str], str]:
+    """The pause that is written there, its data and its version. Raises RefusedError."""
+    try:
+        raw = await cluster.get(CONFIGMAPS, PAUSE, namespace)
+    except ApiError as error:
+        if error.not_found:
+            return None, {}, ""
+        raise RefusedError(f"ConfigMap {namespace}/{PAUSE} may not be read: {error}") from error
+    found = msgspec.json.decode(raw)
+    return read_pause(raw), found.get("data") or {}, found["metadata"]["resourceVersion"]
+
+
+def _body(data: dict[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": PAUSE}, "data": data}
+
+
+async def _under_way(cluster: Cluster) -> list[str]:
+    """The Recoveries that go on, one line each; nothing where they may not be read."""
+    try:
+        found = [msgspec.json.decode(raw, type=Recovery) for raw in await _every(cluster, RECOVERIES)]
+    except (ApiError, msgspec.MsgspecError):
+        return ["Recoveries may not be read here. Those that have stopped their job go on."]
+    active = [one for one in found if one.active]
+    return [
+        f"Recovery {one.metadata.namespace}/{one.metadata.name} is under way ({one.status.phase}), and goes "
+        f"on if it has stopped its job: `{why(one.spec.gang)}`"
+        for one in active
+    ]
+
+
+async def _not_done(cluster: Cluster) -> Iterator[str]:
+    try:
+        found = [msgspec.json.decode(raw, type=Incident) for raw in await _every(cluster, INCIDENTS)]
+    except (ApiError, msgspec.MsgspecError):
+        return iter(())
+    return _kept_back(found)
+
+
+def _kept_back(incidents: Iterable[Incident]) -> Iterator[str]:
+    for incident in incidents:
+        if incident.status.phase is not IncidentPhase.OPEN:
+            continue
+        for record in incident.status.actions:
+            if record.reason == Why.PAUSED:
+                said = record.message.partition(" (Rekindle is paused")[0]
+                yield one_line(f"{said}: {incident.status.summary}. Incident {incident.metadata.name}")
+
+
+async def _every(cluster: Cluster, resource: Any) -> list[bytes]:
+    found: list[bytes] = []
+    page = ""
+    while True:
+        answer = await cluster.list(resource, page=page)
+        found += (bytes(item) for item in answer.items)
+        page = answer.next_page
+        if not page:
+            return found
+
+
+async def _wait_until_seen(cluster: Cluster, namespace: str, *, paused: bool) -> None:
+    """The controller notes in its own ConfigMap what is in force."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + SEEN_WITHIN_S
+    while True:
+        try:
+            raw = await cluster.get(CONFIGMAPS, STATE, namespace)
+            modes = kept_modes(msgspec.json.decode(raw, type=_ConfigMap).data)
+        except (ApiError, KeyError, ValueError):
+            note(f"ConfigMap {namespace}/{STATE} cannot be read, so what a controller has seen is not known")
+            return
+        if (modes.paused is not None) == paused:
+            print("The controller has seen this.")
+            return
+        if loop.time() >= until_s:
+            note(f"no controller has seen this in {SEEN_WITHIN_S:g} s; `rekindle status` says if one leads")
+            return
+        await asyncio.sleep(_LOOK_S)

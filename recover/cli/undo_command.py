@@ -1,0 +1,90 @@
+"""`rekindle undo INCIDENT`: takes back what Rekindle did for one Incident. First a dry run, which the API
+server checks; `--yes` does it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from recover.api import Incident
+from recover.cli.access import Access, with_access
+from recover.cli.options import run
+from recover.cli.undo_of_incident import TakenBack, taken_back
+from recover.cli.writer import DryRun, RefusedError, Writer, changed
+from recover.k8s.kinds import INCIDENTS, NODES, RECOVERIES
+from recover.policy.commands import undo as undo_words
+from recover.snapshot.find import NotFound
+from recover.snapshot.read import CannotTell, Snapshot, read
+from recover.stories.words import some
+
+__all__ = ["undo"]
+
+_NEEDED = (INCIDENTS, NODES, RECOVERIES)
+
+
+def undo(args: list[str]) -> int:
+    """The command's exit status."""
+    return run(with_access(_undo), args, "undo", "rekindle undo gpu-17-device-lost-4bb47e80")
+
+
+def _undo(
+    incident: Annotated[
+        str, typer.Argument(metavar="INCIDENT", help="Its name, as `rekindle incidents` lists it.")
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, it is a dry run.")] = False,
+    dry_run: DryRun = False,
+    *,
+    access: Access,
+) -> None:
+    """Take back what Rekindle did for one Incident, and nothing else: the quarantine of its node, and the
+    spare that stands in. The same fault does not act again unless it occurs again. Nothing is changed while
+    a Recovery or a repair of the Incident is under way."""
+    name = incident.rpartition("/")[2]
+    is_rehearsal = dry_run or not yes
+
+    async def work(writer: Writer) -> None:
+        snapshot = await read(writer.cluster, jobs=False)
+        for resource in _NEEDED:
+            if resource.plural in snapshot.hidden:
+                raise CannotTell(f"you may not list {resource.plural} of the cluster, so nothing is changed")
+        found = _found(name, snapshot)
+        plan = taken_back(
+            found,
+            snapshot.nodes,
+            snapshot.health,
+            snapshot.incidents,
+            snapshot.recoveries,
+            datetime.now(UTC),
+        )
+        if plan.obstacles:
+            raise RefusedError(f"nothing is changed. {' '.join(plan.obstacles)}")
+        await _write(writer, plan)
+        if not plan.undos:
+            print(f"Nothing that Rekindle did for {name} is left to undo.")
+        elif is_rehearsal:
+            print(f"Nothing was changed. `{undo_words(name)} --yes` does this.")
+
+    changed(work, access, dry_run=is_rehearsal)
+
+
+def _found(name: str, snapshot: Snapshot) -> Incident:
+    by_name = {one.metadata.name: one for one in snapshot.incidents}
+    if name in by_name:
+        return by_name[name]
+    near = get_close_matches(name, by_name, n=3)
+    hint = f"did you mean {some(near, 3)}?" if near else "`rekindle incidents` lists them"
+    raise NotFound(f"no Incident {name!r}: {hint}")
+
+
+async def _write(writer: Writer, plan: TakenBack) -> None:
+    for one in plan.undos:
+        patch = one.patch
+        metadata = {**patch.body.get("metadata", {}), "uid": patch.uid, "resourceVersion": patch.version}
+        await writer.patch(patch.resource, patch.name, {**patch.body, "metadata": metadata})
+        writer.say(one.words)
+    for line in plan.stays:
+        print(line)

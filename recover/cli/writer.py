@@ -1,0 +1,171 @@
+"""How commands of people change a cluster: each write in one request, as the person who calls. I/O only.
+
+With `--dry-run` the API server makes every check, admission included, and keeps nothing (dryRun=All).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from detectors.commands.exit_status import Exit
+from detectors.service.settings import SettingsError
+from detectors.text.printing import one_line
+from detectors.wire.resource import MergePatch, Resource
+from recover.cli.access import Access
+from recover.k8s.durations import parse_s
+from recover.kube.cluster import Cluster
+from recover.kube.rest import RestCluster
+from recover.snapshot.find import NotFound
+from recover.snapshot.read import CannotTell, unanswered
+
+__all__ = [
+    "DryRun",
+    "For",
+    "Reason",
+    "RefusedError",
+    "Writer",
+    "asked_s",
+    "changed",
+    "checked_reason",
+    "note",
+]
+
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Let the API server check each write, print it, and change nothing."),
+]
+For = Annotated[
+    str, typer.Option("--for", metavar="TIME", help="Ends by itself after this, as 2h or 30m or 1d12h.")
+]
+Reason = Annotated[
+    str,
+    typer.Option("--reason", metavar="TEXT", help="Shown wherever something is not done because of it."),
+]
+_REASON_CHARS_MAX = 256
+
+
+class RefusedError(Exception):
+    """What was asked for is not done. One line: why, and what to do."""
+
+
+class Writer:
+    """Raises RefusedError where the API server refuses a write, CannotTell where it does not answer."""
+
+    def __init__(self, api: KubeApi, *, dry_run: bool) -> None:
+        self._api = api
+        self.cluster: Cluster = RestCluster(api)
+        self.usual = ""
+        """The namespace that the kubeconfig names."""
+        self.dry_run = dry_run
+
+    def say(self, text: str) -> None:
+        print(one_line(text) + (" (dry run)" if self.dry_run else ""))
+
+    async def create(self, resource: Resource, body: Any, namespace: str) -> None:
+        await self._send("POST", resource.path(namespace=namespace), resource, body)
+
+    async def patch(self, resource: Resource, name: str, body: Any, namespace: str = "") -> None:
+        """A merge patch. The uid in its metadata, and the version if one is given, must be those there."""
+        await self._send("PATCH", resource.path(name, namespace), resource, body, MergePatch)
+
+    async def delete(self, resource: Resource, name: str, namespace: str, uid: str) -> None:
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        await self._send("DELETE", resource.path(name, namespace), resource, body)
+
+    async def user(self) -> str:
+        """The name under which the API server knows who calls; empty where it does not say (before 1.28)."""
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            raw = await self._api.request(
+                "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=body
+            )
+            return msgspec.json.decode(raw, type=_Review).status.user_info.username
+        except (ApiError, ReplyLost, msgspec.MsgspecError):
+            return ""
+
+    async def _send(
+        self, method: str, path: str, resource: Resource, body: Any, content_type: str = "application/json"
+    ) -> None:
+        params = {"dryRun": "All"} if self.dry_run else None
+        try:
+            await self._api.request(method, path, params=params, body=body, content_type=content_type)
+        except ApiError as error:
+            if error.stale:
+                why = f"{resource.kind} was changed meanwhile, so this command changed nothing: run it again"
+            else:
+                why = f"the API server refuses the write: {error}"
+            raise RefusedError(why) from error
+        except ReplyLost as error:
+            raise unanswered(error) from error
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+
+
+class _ReviewStatus(msgspec.Struct, rename="camel"):
+    user_info: _User = msgspec.field(default_factory=_User)
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+def changed(work: Callable[[Writer], Awaitable[None]], access: Access, *, dry_run: bool) -> None:
+    """Runs `work`; the command ends with the exit status of what it raises."""
+
+    async def connected() -> None:
+        credentials = await access.credentials()
+        async with KubeApi(credentials, user_agent="rekindle-cli") as api:
+            writer = Writer(api, dry_run=dry_run)
+            writer.usual = credentials.namespace
+            await work(writer)
+
+    try:
+        asyncio.run(connected())
+    except (CannotTell, NotFound) as error:
+        raise _failed(error, Exit.NO_ANSWER) from error
+    except RefusedError as error:
+        raise _failed(error, Exit.BAD) from error
+    except ReplyLost as error:
+        raise _failed(unanswered(error), Exit.NO_ANSWER) from error
+    except ApiError as error:
+        raise _failed(error, Exit.NO_ANSWER) from error
+    except SettingsError as error:
+        raise _failed(error, Exit.UNUSABLE) from error
+
+
+def note(text: str) -> None:
+    """What is no part of the answer."""
+    print(f"rekindle: {one_line(text)}", file=sys.stderr)
+
+
+def asked_s(text: str) -> float | None:
+    """Of the option `--for`: None where it is not given. Raises SettingsError."""
+    if not text:
+        return None
+    seconds = parse_s(text)
+    if not seconds:
+        raise SettingsError(f"--for {text!r}: expected a time above 0, as 2h or 30m; nothing is changed")
+    return seconds
+
+
+def checked_reason(text: str) -> str:
+    """Raises SettingsError."""
+    if len(text) > _REASON_CHARS_MAX:
+        raise SettingsError(
+            f"--reason has {len(text)} characters, expected at most {_REASON_CHARS_MAX}; nothing is changed"
+        )
+    return one_line(text).strip()
+
+
+def _failed(error: Exception, code: Exit) -> typer.Exit:
+    note(str(error))
+    return typer.Exit(code)

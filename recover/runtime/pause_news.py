@@ -1,0 +1,47 @@
+"""Tells by Events that Rekindle was paused and resumed, on the ConfigMap that pauses it; for a loop of its
+own. A controller that starts during a pause tells of it once more, under the same name.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from recover.api.reasons import EventReason
+from recover.k8s.bodies import regarding
+from recover.k8s.kinds import CONFIGMAPS
+from recover.model import World
+from recover.model.actions import Emit, Plan
+from recover.model.pause import PAUSE, Pause
+
+__all__ = ["PauseNews"]
+
+_MEANS = (
+    "Rekindle begins no stop, cordon, taint, repair step or spare. A job that it has stopped already is "
+    "started again. `rekindle resume` ends the pause"
+)
+_RESUMED = (
+    "Rekindle was resumed. It restarts jobs that are down, and acts on faults of nodes that occur again or "
+    "still last"
+)
+
+
+class PauseNews:
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._told: Pause | None = None
+
+    def decide(self, world: World, _now: datetime) -> Plan:
+        paused, before = world.modes.paused, self._told
+        if paused == before:
+            return Plan()
+        self._told = paused
+        if paused is not None:
+            words = ". ".join((paused.words(), *paused.problems, _MEANS))
+            return Plan(chains=((self._event(EventReason.PAUSED, words, paused, warning=True),),))
+        assert before is not None, "either of the two is set"
+        return Plan(chains=((self._event(EventReason.RESUMED, _RESUMED, before, warning=False),),))
+
+    def _event(self, reason: EventReason, words: str, pause: Pause, *, warning: bool) -> Emit:
+        about = regarding(CONFIGMAPS.api_version, CONFIGMAPS.kind, PAUSE, pause.uid, self._namespace)
+        key = f"{pause.since.isoformat()}-{pause.until.isoformat() if pause.until is not None else ''}"
+        return Emit(reason=reason, message=words, regarding=about, warning=warning, key=key)
