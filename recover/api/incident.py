@@ -58,7 +58,7 @@ class Evidence(Wire, frozen=True, kw_only=True):
     at: datetime
     """Time at which it was seen."""
     origin: Origin
-    """Who wrote the evidence. Evidence of origin tenant never cordons a node."""
+    """Origin of the evidence. Evidence of origin tenant never cordons a node."""
     code: Annotated[
         str, Meta(description="Code of the finding, or the state that the pod or node showed.", max_length=63)
     ]
@@ -149,7 +149,7 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     cordoned_at: Annotated[
         datetime | None,
         Meta(
-            description="Time at which Rekindle took the node out of service. Hourly limits count this time."
+            description="Time at which Rekindle put the node into quarantine. Hourly limits count this time."
         ),
     ] = None
     members: Annotated[

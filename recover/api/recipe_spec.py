@@ -65,7 +65,7 @@ class RequestIs(StrEnum):
 
 
 class RequestTest(_Part, frozen=True, kw_only=True):
-    """What the container requests of one resource. A request of 0 is none."""
+    """The container's request of one resource. A request of 0 counts as no request."""
 
     name: Word
     """The resource, as `tencent.com/vcuda-core`."""
@@ -164,7 +164,7 @@ class Clause(Test, frozen=True, kw_only=True):
     """One test, or `anyOf` several."""
 
     any_of: Annotated[list[Test], Meta(max_length=32)] = []
-    """It is enough that one of these holds."""
+    """One of these tests must be true."""
 
 
 class Match(_Part, frozen=True, kw_only=True):
@@ -207,7 +207,7 @@ class Change(_Part, frozen=True, kw_only=True):
     hold: Hold = Hold.NEVER
     """Stop the crash loop: `always`, or `unless-placed` where no node fulfils the placement."""
     advise: Prose = ""
-    """What the owner should change, exactly; `{name}` stands for a value that the log gave."""
+    """The exact change that the owner should make; `{name}` stands for a value from the log."""
 
 
 class Verify(_Part, frozen=True, kw_only=True):
@@ -216,7 +216,7 @@ class Verify(_Part, frozen=True, kw_only=True):
     log: Annotated[list[Template], Meta(max_length=4)] = []
     """Lines of which the new containers must print one."""
     absent: Prose = ""
-    """What it means if none of these lines is printed."""
+    """Meaning of a log without any of these lines."""
     steps: bool = False
     """The first new training step proves that the change helped, if no line matched before that step. Lines
     that match later belong to the next recovery, and count against `attempts`."""
@@ -238,7 +238,7 @@ class RecipeSpec(_Part, frozen=True, kw_only=True):
     attempts: Annotated[int, Meta(ge=1, le=10)] = 1
     """How often the change is tried for one job before the recipe gives up."""
     cost: Prose = ""
-    """What the change costs, for people who must agree with it."""
+    """Cost of the change, for people who must agree with it."""
     disabled: bool = False
     """With `true` the recipe is checked and not used. An object with the name of a built-in recipe can so
     disable the built-in recipe."""

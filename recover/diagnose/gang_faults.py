@@ -277,7 +277,7 @@ def _unknown(state: GangState) -> str:
     return (
         "Rekindle cannot tell whether the job hangs and does not restart it, because too many containers "
         f"print on {nodes} and its agent leaves out pods. Keep pods without devices off it, or restart the "
-        "job if its logs stand still"
+        "job if its logs show no progress"
     )
 
 

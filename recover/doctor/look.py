@@ -199,7 +199,9 @@ async def _recipes(cluster: Cluster, notes: list[str]) -> Mapping[str, Recipe]:
         answer = await cluster.list(RECIPES)
         return settle(built_in(), [seen(bytes(raw)) for raw in answer.items]).recipes
     except ApiError as error:
-        notes.append(f"recipes of your own left out: {_unread(error, 'recipes.rekindle.dev', 'CRD missing')}")
+        notes.append(
+            f"your own recipes were left out: {_unread(error, 'recipes.rekindle.dev', 'CRD missing')}"
+        )
     except msgspec.MsgspecError as error:
-        notes.append(f"recipes of your own left out: {error}")
+        notes.append(f"your own recipes were left out: {error}")
     return built_in()

@@ -104,8 +104,8 @@ def _proof(ctx: Context, pod: Pod) -> str:
         return "the node has booted again"
     if _harms_nobody(pod) and ctx.now >= _given_up_at(ctx, pod):
         return (
-            f"the node has been silent for {ctx.timing.fence_wait_s:g} s, and the pod holds no volume "
-            "of its own"
+            f"the node has been silent for {ctx.timing.fence_wait_s:g} s, and the pod has no volume "
+            "that a second writer could damage"
         )
     return ""
 
@@ -116,8 +116,8 @@ def _proof_without_node(ctx: Context, pod: Pod) -> str:
     if not ctx.world.has_no_node(pod.node) or not _harms_nobody(pod) or ctx.now < _given_up_at(ctx, pod):
         return ""
     return (
-        f"the Node object has been gone for {ctx.timing.fence_wait_s:g} s, and the pod holds no "
-        "volume of its own"
+        f"the Node object has been gone for {ctx.timing.fence_wait_s:g} s, and the pod has no "
+        "volume that could be corrupted"
     )
 
 

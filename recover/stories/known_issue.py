@@ -43,15 +43,15 @@ def story_of_answer(answer: Matched | NotMatched) -> Story:
             for alternatives in answer.why
             for index, text in enumerate(_missing(alternatives))
         )
-        sections = [Section("What is missing", missing)]
-        sections += [Section("What fits", held)] if held else []
+        sections = [Section("Missing", missing)]
+        sections += [Section("Matching parts", held)] if held else []
         return Story(
             recipe.name, Line(f"does not match: {_title(recipe)}", Tone.WAITING), tuple(sections), ()
         )
     change = tuple(Line(text) for text in changed(recipe.change, answer.captured))
     notes = tuple(Line(text, Tone.BAD) for text in _explicit(answer))
     sections = [
-        Section("What matched", held),
+        Section("Matches", held),
         Section("The change that Rekindle would make", change + notes),
         Section("How the change would be verified", tuple(Line(text) for text in verified(recipe))),
     ]

@@ -24,7 +24,7 @@ CHECKS: tuple[Check[Installation], ...] = (
     Check("mode", "the controller is in the mode of its settings", release.mode, (Part.STATE,)),
     Check(
         "lower-modes",
-        "pools and namespaces with a mode of their own exist",
+        "the pools and namespaces of the modes exist",
         release.lowered,
         (Part.SETTINGS,),
     ),
