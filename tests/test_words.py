@@ -17,7 +17,7 @@ from tests.golden.templates import in_package
 ROOT = Path(__file__).parents[1]
 WORDS = re.compile(
     r"\b(?:"
-    r"anew|befalls?|blamed|the like|those that|whoever"
+    r"(?<!-)anew|befalls?|blamed|the like|those that|whoever"
     r"|(?:is|was|are|were|be|been) told|tells? of|told of"
     r"|of (?:its|their|your|our|one's) own(?! [a-z`*])|of ours|of yours"
     r"|what (?:is|was|are|were) (?:seen|said|told|done|to be done|found|left|out|there)"
@@ -35,6 +35,7 @@ OPENINGS = re.compile(
 ROOMS = ("diagnose", "doctor", "recovery", "repair", "stories", "triage")
 PAGES = [
     ROOT / "README.md",
+    ROOT / "SECURITY.md",
     *(page for page in ROOT.glob("docs/*.md") if page.name != "glossary.md"),  # has the words to replace
     *ROOT.glob("docs/runbooks/*.md"),
     *(ROOT / f"docs/reference/{name}.md" for name in ("labels", "metrics", "reasons", "settings")),

@@ -159,7 +159,7 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
         ),
     ] = []
     superseded_by: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
-    """Name of the Incident that now stands for the same fault."""
+    """Name of the Incident that now records the same fault."""
     closed_at: datetime | None = None
     """Time at which the Incident was closed."""
     answered: Annotated[

@@ -111,9 +111,9 @@ class Comparison(_Part, frozen=True, kw_only=True):
     left: Word
     """A fact (`cuda.driver`), a value captured from the line (`{wanted}`), or the value itself (`8.0`)."""
     is_: Relation = msgspec.field(name="is")
-    """`at-least`, `at-most`; for versions also `newer-than`, `older-than`, `same-major`, `other-major`, and
-    by how many majors left is below right: `majors-below` (exactly), `not-majors-below`,
-    `more-majors-below`."""
+    """`at-least`, `at-most`; for versions also `newer-than`, `older-than`, `same-major`, `other-major`.
+    With `majors-below`, the major version of left is lower by exactly `by` than that of right; with
+    `not-majors-below` it is not; with `more-majors-below` it is lower by more than `by`."""
     right: Word
     """The other side: a fact, a captured value, or the value itself, as in `left`."""
     by: Annotated[int, Meta(ge=0, le=99)] = 0
@@ -141,7 +141,8 @@ class Test(_Part, frozen=True, kw_only=True):
     exit_code: Annotated[int, Meta(ge=1, le=255)] | None = None
     """A container ended with this status; 128 + n is the signal n."""
     fault: Fault | None = None
-    """The class of a finding, as `device-lost` or `application`; a wrong one is answered with all of them."""
+    """The fault class of a finding, for example `device-lost` or `application`. For a wrong class the
+    error lists all classes."""
     signal: Annotated[str, Meta(max_length=63)] = ""
     """The code of a finding or of a log error, as `xid-31` or `log-cuda-oom`."""
     framework: Framework | None = None

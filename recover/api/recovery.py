@@ -365,7 +365,7 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     uncounted: Annotated[
         list[int],
         Meta(
-            description="Attempts in which the ranks never all ran. They count for no limit.",
+            description="Attempts in which not all ranks ran at the same time. They count for no limit.",
             max_length=128,
             extra=NEWEST,
         ),

@@ -99,12 +99,12 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pool_percent_max: Percent = 10.0
     """Most quarantined nodes of a pool, as a percentage of the nodes with the same value of `pool_label`."""
     pool_label: str = "node.kubernetes.io/instance-type"
-    """Label of nodes whose values are the pools. `modes.pools` and spares use the same pools."""
+    """Label of nodes. Each value of the label is one pool, also for `modes.pools` and for spares."""
     domain_nodes_max: Count = 1
     """Most quarantined nodes at a time among the nodes with the same value of `domain_label` (a rack or an
     NVLink domain)."""
     domain_label: str = "nvidia.com/gpu.clique"
-    """Label of nodes whose values are the domains. A node without this label is in no domain."""
+    """Label of nodes. Each value of the label is one domain. A node without the label is in no domain."""
     brake_percent: Percent = 3.0
     """The brake engages when one fault class appears within `brake_window_s` on more than this percentage
     of the nodes, and on at least `brake_nodes_min` nodes. Rekindle takes no disruptive action until the
@@ -127,19 +127,21 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where and when the controller starts stopped gangs again."""
 
     hold_without_room: bool = True
-    """A stopped gang is started only once the accelerators of the present nodes suffice for all of its ranks.
-    It is started at once if the labels and taints of a node show Karpenter or Cluster Autoscaler, since an
-    autoscaler adds nodes only for pending pods. Set this to `false` with any other autoscaler."""
+    """The controller starts a stopped gang only when the present nodes have enough accelerators for all of
+    its ranks. If the labels or taints of a node show Karpenter or Cluster Autoscaler, the controller
+    starts the gang at once, because an autoscaler adds nodes only for pending pods. Set this to `false`
+    with any other autoscaler."""
     suspicion_s: PositiveSeconds = 86_400.0
-    """Gangs prefer other nodes to a suspected node for this long. Training that goes on there, a reboot, a
-    repair or a person's release ends the suspicion sooner."""
+    """Gangs prefer other nodes to a suspected node for this long. The suspicion ends sooner if a training
+    makes steps there, after a reboot, after a repair, or after a release by a person."""
     again_s: PositiveSeconds = 10.0
-    """A gang whose ranks never all ran is stopped and started again on better nodes. This is the shortest
-    time between two such starts; each further start doubles it. These starts do not count as attempts."""
+    """If not all ranks of a started gang run, the controller may stop the gang and start it again on
+    better nodes. This is the shortest time between two such starts; each further start doubles the time.
+    These starts do not count as attempts."""
     again_max_s: PositiveSeconds = 900.0
     """Longest time between two such starts."""
     again_starts_max: Annotated[int, Meta(ge=1, le=128)] = 100
-    """Most starts of this kind in one recovery. After that the ranks keep waiting where they are."""
+    """Most such starts in one recovery. After that the ranks wait on their present nodes."""
 
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
