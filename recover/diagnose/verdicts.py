@@ -81,7 +81,7 @@ def _by_its_log(world: World, first: Loss, failed: Failed, meaning: str, error: 
             return Verdict(Fault.RESOURCES, Blame.RESOURCES, why, error)
         case Failed.STORAGE | Failed.DEVICE:
             why = (
-                f"there is no culprit: the log says that a {failed} failed below the program "
+                f"there is no culprit: the log says that the {failed} below the program failed "
                 f"({meaning}){shown}"
             )
             return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, stuck is None or stuck.nodes < 2)

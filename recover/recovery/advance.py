@@ -138,7 +138,7 @@ def _joined(ctx: Context) -> Step | None:
         return Step(status=refitted(ctx.status, causes=causes)) if is_news else None
     summary = "; ".join(cause.summary for cause in acting)
     # One attempt more than are allowed is stopped too: choosing ends it there, with the gang suspended.
-    words = f"stopping all ranks once more: {summary}"
+    words = f"Rekindle stops all ranks once more: {summary}"
     return Step(status=next_attempt(ctx, fresh, words, counts=has_run(ctx)))
 
 
@@ -180,7 +180,7 @@ def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
         summary=why,
         finding=first_cause(ctx).finding,
     )
-    words = f"{why}; removing its remaining pods"
+    words = f"{why}; Rekindle removes its remaining pods"
     return Step(status=next_attempt(ctx, [cause], words, counts=has_run(ctx)))
 
 

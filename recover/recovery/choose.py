@@ -163,7 +163,8 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
         status=moved(
             ctx,
             Phase.RESUMING,
-            f"starting all {ctx.gang.size} ranks from {begins_from(choice)}{over}{avoiding}{delay}{changes}",
+            f"Rekindle starts all {ctx.gang.size} ranks from "
+            f"{begins_from(choice)}{over}{avoiding}{delay}{changes}",
             reason=Reason.FRAMEWORK_BACKOFF if waits_s else reason,
             within_s=ctx.allowed_s(ctx.timing.resume_deadline_s) + waits_s,
             status=status,

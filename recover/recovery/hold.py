@@ -120,7 +120,7 @@ def _beside_others(ctx: Context, found: Room) -> Step:
 
 
 def _released(ctx: Context) -> Step:
-    message = f"there is room for {ctx.gang.ref}: starting all {ctx.gang.size} ranks"
+    message = f"there is room for {ctx.gang.ref}: Rekindle starts all {ctx.gang.size} ranks"
     within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
     return Step(status=moved(ctx, Phase.RESUMING, message, within_s=within_s))
 

@@ -173,7 +173,7 @@ def _held(ctx: Context) -> Step | None:
             writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
     if is_held:
-        message = f"the hold on {gang.ref} has ended: starting all {gang.size} ranks"
+        message = f"the hold on {gang.ref} has ended: Rekindle starts all {gang.size} ranks"
         within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
         return Step(status=moved(ctx, Phase.RESUMING, message, within_s=within_s))
     return None

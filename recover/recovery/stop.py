@@ -40,7 +40,7 @@ def planned(ctx: Context) -> Step:
         priority=priority_of(ctx.world, ctx.gang),
         tolerations=of_pods(ctx.world, ctx.gang),
     )
-    message = f"stopping all {ctx.gang.size} ranks: {cause.summary}"
+    message = f"Rekindle stops all {ctx.gang.size} ranks: {cause.summary}"
     return Step(status=moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status))
 
 
@@ -184,7 +184,7 @@ def given_up(ctx: Context, message: str, reason: Reason) -> RecoveryStatus:
 
 
 def old_pods_ended(ctx: Context) -> RecoveryStatus:
-    message = "all old pods have ended; choosing the checkpoint"
+    message = "all old pods have ended; Rekindle chooses the checkpoint"
     return moved(ctx, Phase.CHOOSING, message, within_s=ctx.timing.scan_deadline_s)
 
 
