@@ -316,7 +316,8 @@ class Recreation(Wire, frozen=True, kw_only=True):
     definition: Annotated[
         str,
         Meta(
-            description="The job as it is created again, in JSON; empty once it was created.",
+            description="Definition of the job for its new creation, in JSON; empty when the job was "
+            "created.",
             max_length=DEFINITION_CHARS_MAX,
             extra=WHOLE,
         ),
