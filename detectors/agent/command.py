@@ -77,9 +77,9 @@ async def _until_told(options: AgentOptions) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "agent",
-        "Watch one node: its kernel log, its GPUs, the logs of its training pods. It runs until it is "
-        "stopped, and writes only the NodeHealth of that node.\n\n"
-        "`rekindle agent scan` looks once, and needs no cluster: rekindle agent scan --help.",
+        "Watch one node: its kernel log, its GPUs, the logs of its training pods. The agent runs "
+        "until it is stopped, and writes only the NodeHealth of this node.\n\n`rekindle agent scan` "
+        "reads the node once, and needs no cluster: rekindle agent scan --help.",
     )
     parser.add_argument(
         "--node",
@@ -98,7 +98,10 @@ def _parser() -> argparse.ArgumentParser:
         "--server", metavar="URL", default="", help="An API server (default: that of the pod's cluster)."
     )
     parser.add_argument(
-        "--token-file", metavar="FILE", default="", help="The token for --server; read again for each call."
+        "--token-file",
+        metavar="FILE",
+        default="",
+        help="A file with the token for --server; the agent reads the file again for each call.",
     )
     parser.add_argument(
         "--ca-file",
@@ -119,13 +122,13 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         dest="overrides",
         metavar="GROUP.FIELD=VALUE",
-        help="One setting, as nvml.enabled=false; may be repeated.",
+        help="One setting, such as nvml.enabled=false; you can repeat this option.",
     )
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         default="0.0.0.0:9101",
-        help="Where /healthz, /readyz and /metrics are served (default: %(default)s).",
+        help="The address of /healthz, /readyz and /metrics (default: %(default)s).",
     )
     return parser
 
@@ -160,7 +163,7 @@ def _credentials(args: argparse.Namespace) -> Credentials:
         os.environ.get("KUBERNETES_SERVICE_PORT", "443"),
     )
     if not host:
-        raise ValueError("--server must name the API server, since this is no pod of a cluster")
+        raise ValueError("--server must name the API server, because the agent does not run in a pod")
     return Credentials.in_cluster(host, port)
 
 

@@ -218,7 +218,7 @@ def _told(report: _Report, *, whole: bool) -> Iterator[str]:
         yield f"{entry.severity:<8} {what}{times}{after}"
         yield f"         {_when(entry.first_at)}  {printable(' '.join(entry.evidence.splitlines()))}"
         if entry.action != "none":
-            yield f"         its source recommends: {entry.action.replace('-', ' ')}"
+            yield f"         recommended action: {entry.action.replace('-', ' ')}"
     if not shown:
         yield "no finding above info"
     if notes:
@@ -226,7 +226,7 @@ def _told(report: _Report, *, whole: bool) -> Iterator[str]:
     for source in report.sources:
         yield f"{source.source}: {_read(source)}"
     for problem in report.catalogue_problems:
-        yield f"catalogue: not used: {problem}"
+        yield f"catalogue row that is not used: {problem}"
 
 
 def _read(source: SourceState) -> str:
@@ -249,8 +249,8 @@ def _when(at: datetime) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "agent scan",
-        "Tell once what the kernel log of this node shows, or a log that was saved. No cluster is needed, "
-        "and nothing is written.",
+        "Print the findings of this node's kernel log, or of a saved log, once. The command needs "
+        "no cluster, and writes nothing.",
         example="rekindle agent scan --replay dmesg.txt --json",
     )
     parser.add_argument(
@@ -258,8 +258,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         action="append",
         default=[],
-        help="A saved kernel log instead (- for standard input): records of /dev/kmsg, the text of dmesg, or "
-        "the journal's, as text or JSON; each line tells its own form.",
+        help="A saved kernel log instead (- for standard input): records of /dev/kmsg, the text of "
+        "dmesg, or the journal, as text or JSON; each line may have another form.",
     )
     parser.add_argument(
         "--host-root",
@@ -269,7 +269,7 @@ def _parser() -> argparse.ArgumentParser:
         help="The folder with the node's proc, sys and dev (default: /).",
     )
     parser.add_argument("--json", action="store_true", help="Print JSON.")
-    parser.add_argument("--all", action="store_true", help="Show findings of severity info, too.")
+    parser.add_argument("--all", action="store_true", help="Also show findings of severity info.")
     parser.add_argument(
         "--settings",
         metavar="FILE",
@@ -283,6 +283,6 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         dest="overrides",
         metavar="GROUP.FIELD=VALUE",
-        help="One setting, as nvml.enabled=false; may be repeated.",
+        help="One setting, such as nvml.enabled=false; you can repeat this option.",
     )
     return parser

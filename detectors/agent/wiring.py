@@ -213,7 +213,10 @@ class _Agent:
     async def _kmsg(self) -> None:
         path = self._options.host_root / "dev/kmsg"
         if not self._core.boot_id:
-            why = f"{_boot_id_path(self._options.host_root)}: no boot id to tell old findings from new ones"
+            why = (
+                f"{_boot_id_path(self._options.host_root)}: there is no boot id, so the agent cannot "
+                "distinguish old findings from new findings"
+            )
             _log.error("kernel log is not read", why=why)
             self.cover(Source.KMSG, CoverageState.BLIND, why)
             return

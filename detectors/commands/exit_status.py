@@ -74,7 +74,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "recipes show": {Exit.GOOD: "shown"},
     "recipes test": {Exit.GOOD: "it matches", Exit.BAD: "it does not"},
     "crds": {Exit.GOOD: "printed or written", Exit.BAD: "not written"},
-    "agent": {Exit.GOOD: "ended by SIGTERM or SIGINT", Exit.BAD: "ended by an error of its own"},
+    "agent": {Exit.GOOD: "ended by SIGTERM or SIGINT", Exit.BAD: "ended by an error"},
     "agent scan": {
         Exit.GOOD: "no finding above info",
         Exit.BAD: "a fatal finding",
@@ -84,7 +84,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     },
     "controller": {
         Exit.GOOD: "ended by SIGTERM or SIGINT, its lease is given away",
-        Exit.BAD: "ended by an error of its own",
+        Exit.BAD: "ended by an error",
         Exit.NO_ANSWER: "its lease is lost: it ended at once",
     },
     "leave": {

@@ -140,7 +140,7 @@ class FabricFold:
         if is_down(track):
             yield self._so(PORT_DOWN, pci, f"{now}; it was Active in this boot", track.down_since)
         if is_dead(track, at, limits, ranks):
-            text = f"{now}; training on the node has not gone on since the link was lost"
+            text = f"{now}; no training on the node has continued since the link was lost"
             yield self._so(PORT_DEAD, pci, text)
         if track.flaps(at, limits):
             text = f"{now}; its link went down twice within {limits.flap_window_s:g} s"
@@ -184,7 +184,7 @@ class FabricFold:
         if all(track.is_steady(at) for track in tracks):
             yield PORT_FLAPS, "the link stays up"
         if all(track.last_hour_errors is not None and not track.has_errors(limits) for track in tracks):
-            yield PORT_ERRORS, "the link has no more errors than a sound one"
+            yield PORT_ERRORS, "the link has no more errors than a healthy link"
         if not any(self._faster(port, track, sample) for port, track in zip(ports, tracks, strict=True)):
             yield PORT_SLOW, "the port is as fast as the others"
 

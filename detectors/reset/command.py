@@ -130,14 +130,14 @@ def _tell(outcome: Outcome, message: str, termination_log: Path) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "reset-devices",
-        "Reset GPUs of this node that nobody uses any more. It needs root, the node's /proc and its root "
-        "folder.",
+        "Reset GPUs of this node that no process uses. The command needs root, the node's /proc "
+        "and its root folder.",
     )
     parser.add_argument(
         "--devices",
         default=os.environ.get("REKINDLE_DEVICES", ""),
         metavar="UUID,...",
-        help="Which GPUs; empty: all of the node (default: $REKINDLE_DEVICES).",
+        help="The GPUs to reset; empty: all GPUs of the node (default: $REKINDLE_DEVICES).",
     )
     parser.add_argument(
         "--host-root",
@@ -147,7 +147,10 @@ def _parser() -> argparse.ArgumentParser:
         help="The folder that is the node's root (default: /).",
     )
     parser.add_argument(
-        "--nvidia-smi", default="", metavar="PATH", help="Where it lies on the node, if in no usual place."
+        "--nvidia-smi",
+        default="",
+        metavar="PATH",
+        help="The path of nvidia-smi on the node, if it is in no usual place.",
     )
     parser.add_argument(
         "--wait-s",
@@ -161,6 +164,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=Path,
         default=TERMINATION_LOG,
-        help="Where the report is left, if it exists (default: %(default)s).",
+        help="The file for the report, if the file exists (default: %(default)s).",
     )
     return parser

@@ -23,8 +23,8 @@ GPU_TABLE = (
     Metric(
         "rekindle_gpu_utilization_ratio",
         "gauge",
-        "Share of the driver's last sample period, a second at most, in which some kernel ran on the GPU. "
-        "GPUs in MIG mode have none.",
+        "Share of the driver's last sample period (at most one second) in which a kernel ran on "
+        "the GPU. GPUs in MIG mode have no such value.",
         _GPU,
     ),
     Metric("rekindle_gpu_memory_used_bytes", "gauge", "Memory that is allocated on the GPU.", _GPU),
@@ -36,7 +36,7 @@ GPU_TABLE = (
     Metric(
         "rekindle_gpu_ecc_errors_total",
         "counter",
-        "ECC errors of the GPU's memory in its life: kind corrected or uncorrected.",
+        "ECC errors of the GPU's memory during the lifetime of the GPU: kind corrected or uncorrected.",
         (*_GPU, "kind"),
     ),
     Metric(
@@ -49,26 +49,28 @@ GPU_TABLE = (
     Metric(
         "rekindle_gpu_pod_info",
         "gauge",
-        "1 for each GPU, or MIG GPU instance, of a pod. sharing: whole, mig, shared (several pods hold it, "
-        "by MPS or in time), or unplaced (a virtual GPU: its plugin alone knows on which GPU).",
+        "1 for each GPU, or MIG GPU instance, of a pod. sharing: whole, mig, shared (several pods "
+        "hold the GPU, by MPS or time slices), or unplaced (a virtual GPU: only its device plugin "
+        "knows the GPU).",
         (*_POD, "sharing"),
     ),
     Metric(
         "rekindle_gpu_pod_utilization_ratio",
         "gauge",
-        "Utilization of a GPU that one pod alone holds.",
+        "Utilization of a GPU that only one pod holds.",
         _POD,
     ),
     Metric(
         "rekindle_gpu_pod_memory_used_bytes",
         "gauge",
-        "Memory that is allocated on a GPU, or in a MIG GPU instance, that one pod alone holds.",
+        "Memory that is allocated on a GPU, or in a MIG GPU instance, that only one pod holds.",
         _POD,
     ),
     Metric(
         _LEFT_OUT,
         "gauge",
-        "Series of GPUs and their pods that are left out of the scrape: more than gpu_metrics.series_max.",
+        "Series of GPUs and their pods that the scrape leaves out, because there are more than "
+        "gpu_metrics.series_max.",
     ),
 )
 

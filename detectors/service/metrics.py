@@ -16,43 +16,59 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 TABLE = (
-    Metric("rekindle_agent_kernel_records_total", "counter", "Kernel log records read, of any facility."),
     Metric(
-        "rekindle_agent_kernel_records_lost_total", "counter", "Kernel log records lost to an overrun or cut."
+        "rekindle_agent_kernel_records_total",
+        "counter",
+        "Records of the kernel log that the agent has read, of any facility.",
     ),
     Metric(
-        "rekindle_agent_kernel_records_bad_total", "counter", "Kernel log records that could not be parsed."
+        "rekindle_agent_kernel_records_lost_total",
+        "counter",
+        "Records of the kernel log that were lost by an overrun, or cut.",
     ),
-    Metric("rekindle_agent_findings", "gauge", "Live findings that no verdict has cleared."),
-    Metric("rekindle_agent_log_bytes_total", "counter", "Bytes of pod logs read."),
-    Metric("rekindle_agent_log_bytes_skipped_total", "counter", "Bytes of pod logs skipped: too far behind."),
+    Metric(
+        "rekindle_agent_kernel_records_bad_total",
+        "counter",
+        "Records of the kernel log that the agent could not parse.",
+    ),
+    Metric("rekindle_agent_findings", "gauge", "Findings that are open."),
+    Metric("rekindle_agent_log_bytes_total", "counter", "Bytes of pod logs that the agent has read."),
+    Metric(
+        "rekindle_agent_log_bytes_skipped_total",
+        "counter",
+        "Bytes of pod logs that the agent has skipped because it was too far behind.",
+    ),
     Metric(
         "rekindle_log_signature_total",
         "counter",
-        "Lines of pod logs, since the agent began, with a template of this recipe's match: a sign of its "
-        "issue and no proof. Not those whose own figures say otherwise (memory that is really full).",
+        "Lines of pod logs since the start of the agent that match a template of this recipe: a "
+        "sign of the known issue, and no proof. Lines whose figures contradict the issue (memory "
+        "that is really full) do not count.",
         ("signature",),
     ),
-    Metric("rekindle_agent_containers_followed", "gauge", "Containers whose log is followed."),
+    Metric("rekindle_agent_containers_followed", "gauge", "Containers whose log the agent reads."),
     Metric(
-        "rekindle_agent_containers_left_out", "gauge", "Containers that run and are not followed: too many."
+        "rekindle_agent_containers_left_out",
+        "gauge",
+        "Running containers whose log the agent does not read, because there are too many.",
     ),
     Metric(
         "rekindle_agent_source_covered",
         "gauge",
-        "1 while a source is read, 0 while it is blind.",
+        "1 while the agent reads a source, 0 while the source is blind.",
         ("source",),
     ),
     Metric(
         "rekindle_agent_api_calls_total",
         "counter",
-        "Calls to the API server: kind write or ask; result ok, lost, or the HTTP status.",
+        "Calls to the API server: kind write or ask (a read of the spec); result ok, lost, or the "
+        "HTTP status.",
         ("kind", "result"),
     ),
     Metric(
         "rekindle_agent_loop_stall_seconds_max",
         "gauge",
-        "Longest time that the loop came late to its own tick.",
+        "Longest delay of the agent's loop.",
     ),
 )
 

@@ -56,70 +56,78 @@ class Chain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How kernel lines fold into findings."""
 
     repeat_s: PositiveSeconds = 60.0
-    """The same code on the same subject within this time adds to the count; later it is a new finding."""
+    """The same code on the same subject within this time adds to the count of the finding. After this time
+    it is a new finding."""
     consequence_s: PositiveSeconds = 10.0
-    """Codes on the same device within this time of the first are its consequences (48, 171, 63, 154 come
-    seconds apart)."""
+    """Codes on the same device within this time of the first code are its consequences (the Xids 48, 171,
+    63 and 154 come seconds apart)."""
 
 
 class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the logs of training pods are followed."""
+    """How the agent reads the logs of training pods."""
 
     stall_min_s: PositiveSeconds = 600.0
-    """No pod is called stalled before this: evaluation and checkpoints take minutes. Where a first one is
-    likely due that nothing announces, it is three times as long: at the end of an epoch or of the run, and
-    after 500, 1000, 2500 or another usual number of steps."""
+    """No pod counts as stalled before this time: evaluation and checkpoints take minutes. The time is
+    three times as long when a first evaluation or checkpoint may begin without a log line: at the end of
+    an epoch or of the run, and after 500, 1000, 2500 or another usual number of steps."""
     stall_factor: Annotated[float, Meta(ge=2, le=1e6)] = 10.0
-    """... nor before this many times the median step, nor before one and a half times the longest pause that
-    the job has made between two lines with a step. Where a line tells of many steps, the usual pause between
-    two such lines is added."""
+    """No pod counts as stalled before this many times the median step, nor before one and a half times the
+    job's longest pause between two lines with a step. If one line stands for many steps, the agent adds
+    the usual pause between two such lines."""
     pause_s: PositiveSeconds = 1800.0
-    """After a line that tells of a checkpoint or an evaluation no pod is called stalled before this. A job's
-    own hang-timeout is not affected."""
+    """After a line about a checkpoint or an evaluation, no pod counts as stalled before this time. This
+    does not change a job's own hang-timeout."""
     containers_max: Annotated[int, Meta(ge=1, le=4096)] = 256
-    """So many containers are followed at once. Of more, those whose pods hold devices or are named by the
-    controller come first; what is left out is told in the NodeHealth's coverage."""
+    """Most containers whose logs the agent reads at once. If there are more, containers whose pods hold
+    devices or are named by the controller come first. The NodeHealth's coverage says which containers are
+    left out."""
     read_bytes: Bytes = 64 * 1024
-    """Read of one file at a time, so that a pod that prints gigabytes starves nobody."""
+    """Bytes that the agent reads of one file before it reads the next file, so that a pod that prints
+    gigabytes does not delay the others."""
     read_pause_s: PositiveSeconds = 0.025
-    """Between two reads of one file. With `read_bytes` it bounds the rate of one file."""
+    """Pause between two reads of one file. With `read_bytes` this limits the rate of one file."""
     node_bytes_per_s: Annotated[float, Meta(ge=1024, le=1e12)] = 4e6
-    """Read of all files together; each that prints more waits for its turn. It takes half a core's time at
-    most, however slowly the lines of a log are read."""
+    """Most bytes per second of all files together; a file that grows faster waits for its turn. Reading
+    takes at most half the time of a core, even if the lines of a log need much time."""
     backlog_bytes_max: Bytes = 8 * 1024 * 1024
-    """A file further behind than this is continued near its end; what is skipped is counted in a metric."""
+    """If the agent is further behind in a file than this, it continues near the end of the file, and
+    counts the skipped bytes in a metric."""
     line_bytes_max: Bytes = 16 * 1024
-    """Longer lines are cut: containerd splits at 16 KiB anyway."""
+    """The agent cuts longer lines: containerd splits lines at 16 KiB as well."""
     ended_poll_s: PositiveSeconds = 0.5
-    """How often it is checked that a followed pod's cgroup still exists."""
+    """Time between two checks that the cgroup of a pod still exists."""
     ended_keep_s: Seconds = 900.0
-    """An ended container stays in the status at least this long, for its tail to be read."""
+    """An ended container stays in the status at least this long, so that the controller can read its last
+    lines."""
     excluded_namespaces: tuple[str, ...] = ("kube-*", "rekindle-system")
-    """Logs that are never opened. A trailing `*` matches any rest."""
+    """Namespaces whose logs the agent never opens. A trailing `*` matches any rest."""
 
 
 class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The GPUs' inventory and health, asked for by a child process that may be lost."""
+    """The GPUs' inventory and health, which the agent reads in a child process, because a call of the
+    driver may never return."""
 
     enabled: bool = True
-    """False leaves the inventory to /proc/driver/nvidia, and the GPUs' health to the kernel log alone."""
+    """With `false`, the agent reads the inventory from /proc/driver/nvidia, and the health of the GPUs
+    from the kernel log only."""
     deadline_s: PositiveSeconds = 60.0
-    """A driver call can block 6-45 s in a GSP timeout; beyond this the child is given up, which is told."""
+    """A call of the driver can take 6 to 45 s in a GSP timeout. After this time the agent gives the child
+    process up, and reports that."""
     every_s: PositiveSeconds = 30.0
-    """How often the GPUs are asked."""
+    """Time between two reads of the GPUs."""
     confirm_s: PositiveSeconds = 10.0
-    """How soon again, where an answer must be heard several times before it counts."""
+    """Time until the next read, if an answer must repeat before it counts."""
     refresh_s: PositiveSeconds = 3600.0
-    """How often GPUs are asked which no pod uses, and which the driver does not keep ready: without its
-    persistence mode each look would start them."""
+    """Time between two reads of GPUs that no pod uses and that the driver does not keep ready: without
+    persistence mode each read would start the GPU."""
     gpus_expected: Annotated[int, Meta(ge=0, le=64)] = 0
-    """How many GPUs the node should have; with fewer it is suspect. 0: as many as PCI, this boot and the last
-    one have shown."""
+    """Number of GPUs that the node should have. With fewer GPUs the node is a suspect. 0: as many GPUs as
+    PCI, this boot and the last boot have shown."""
     retry_s: PositiveSeconds = 60.0
-    """First wait after a failure; doubled up to `refresh_s`."""
+    """First wait after a failure. The wait doubles up to `refresh_s`."""
     hands_off_max_s: PositiveSeconds = 3600.0
-    """NVML is left alone while a repair has asked for the devices, but for no step of it longer than this,
-    which is longer than any step may take."""
+    """The agent does not use NVML while a repair needs the devices, for at most this time. It is longer
+    than any step of a repair may take."""
 
 
 class Export(StrEnum):
@@ -130,139 +138,152 @@ class Export(StrEnum):
 
 
 class GpuMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Readings of the GPUs among the agent's metrics, for dashboards (docs/monitoring.md#gpus)."""
+    """Readings of the GPUs in the agent's metrics, for dashboards (docs/monitoring.md#gpus)."""
 
     export: Export = Export.OFF
-    """`on`, `off`, or `auto`: on, unless the node has a pod of NVIDIA's dcgm-exporter, which tells the same
-    and more. The GPUs are read in the look at their health (`nvml.every_s`)."""
+    """`on`, `off`, or `auto`: on, unless the node has a pod of NVIDIA's dcgm-exporter, which exports the
+    same and more. The agent reads these values together with the health of the GPUs (`nvml.every_s`)."""
     series_max: Annotated[int, Meta(ge=1, le=20_000)] = 1000
-    """More series than this are left out of a scrape, those of pods first, and counted. A GPU has 10, a MIG
-    GPU instance 2, a pod up to 3 for each GPU or instance."""
+    """Most series in one scrape. The agent leaves out further series, those of pods first, and counts
+    them. A GPU has 10 series, a MIG GPU instance 2, a pod up to 3 for each GPU or instance."""
 
 
 class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The ports of InfiniBand and RoCE adapters, read in /sys."""
+    """The ports of InfiniBand and RoCE adapters, which the agent reads in /sys."""
 
     enabled: bool = True
-    """False leaves the ports to the kernel log alone."""
+    """With `false`, the agent learns of faults of ports only from the kernel log."""
     every_s: PositiveSeconds = 15.0
-    """Time between two looks, by the clock: the agents of all nodes look at the same moments."""
+    """Time between two reads, by the clock: the agents of all nodes read at the same moments."""
     deadline_s: PositiveSeconds = 10.0
-    """Beyond this a look is given up, which is told: the firmware of an adapter may hang."""
+    """Time limit of a read, because the firmware of an adapter may hang. After this time the agent gives
+    the read up, and reports that."""
     dead_s: Seconds = 60.0
-    """A port without a link for this long under a rank is dead, and an adapter that misses on the bus for
-    this long is gone."""
+    """A port without a link for this long counts as dead, if a rank uses it. An adapter that is missing on
+    the bus for this long counts as gone."""
     settle_s: Seconds = 300.0
-    """After a boot, and after its driver was loaded, a port is not judged for this long. A port that was down
-    counts as well again after this long."""
+    """The agent does not judge a port for this long after a boot, and after its driver was loaded. A port
+    that was down counts as healthy again after this time."""
     flap_window_s: PositiveSeconds = 300.0
-    """A link that goes down twice within this time flaps."""
+    """A link that goes down twice within this time counts as flapping."""
     errors_per_hour: Annotated[int, Meta(ge=0, le=10**9)] = 120
-    """More errors of a link than this are noted. A link may have one wrong bit in 10^12 (InfiniBand), and a
-    sound one has none after its error correction."""
+    """The agent makes a note if a link has more errors than this. A link may have one wrong bit in 10^12
+    (InfiniBand), and a healthy link has none after its error correction."""
 
 
 class Volumes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The volumes that pods with accelerators mount, asked for their room in a child process that may be
-    lost."""
+    """The volumes that pods with accelerators mount. The agent reads their free space in a child process,
+    because a call may never return."""
 
     enabled: bool = True
-    """False leaves full, silent and broken volumes to the kernel log and to the logs of pods."""
+    """With `false`, the agent learns of full, silent and broken volumes only from the kernel log and from
+    the logs of pods."""
     every_s: PositiveSeconds = 60.0
-    """Time between two looks, and the end of a rank brings one sooner. Each asks the server of a volume in a
-    network once."""
+    """Time between two reads; after the end of a rank the agent reads sooner. Each read asks the server of
+    a network volume once."""
     pause_s: PositiveSeconds = 5.0
-    """Between two looks at least this long."""
+    """Shortest time between two reads."""
     deadline_s: PositiveSeconds = 60.0
-    """A volume that does not answer one call within this time is silent. A file server that is failed over
-    may take most of this."""
+    """A volume that does not answer a call within this time counts as silent. The failover of a file
+    server may take most of this time."""
     full_bytes: Annotated[int, Meta(ge=0, le=2**60)] = 2**30
-    """A volume is full where no more bytes than this are free for its users, and no larger share than
+    """A volume counts as full if at most this many bytes are free for its users, and at most
     `full_percent`."""
     full_percent: Annotated[float, Meta(ge=0, le=100)] = 1.0
-    """... of its bytes, or of its inodes (files)."""
+    """A volume counts as full if at most this percentage of its bytes, or of its inodes (files), is free."""
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The node itself, read in /proc and /sys."""
+    """The node itself, which the agent reads in /proc and /sys."""
 
     enabled: bool = True
-    """False leaves the node itself to the kernel log alone."""
+    """With `false`, the agent learns of faults of the node only from the kernel log."""
     every_s: PositiveSeconds = 30.0
-    """Time between two looks at pressure and processes."""
+    """Time between two reads of pressure and processes."""
     clock_s: PositiveSeconds = 2.0
-    """A clock that is further than this from the API server's is noted: times of different nodes' logs can
-    hardly be compared then."""
+    """The agent makes a note if the node's clock differs from the API server's clock by more than this,
+    because the log times of different nodes can then hardly be compared."""
     memory_percent: Annotated[float, Meta(gt=0, le=100)] = 10.0
-    """Of five minutes, in which all work of the node waited for memory."""
+    """The agent makes a note if all work of the node waited for memory during more than this percentage of
+    five minutes."""
     io_percent: Annotated[float, Meta(gt=0, le=100)] = 60.0
-    """Of five minutes, in which all work waited for disks or file servers. Checkpoints cause some."""
+    """The agent makes a note if all work waited for disks or file servers during more than this percentage
+    of five minutes. Checkpoints cause some of this."""
     cpu_percent: Annotated[float, Meta(gt=0, le=100)] = 90.0
-    """Of five minutes, in which some work waited for a processor, as where data loaders are too many."""
+    """The agent makes a note if some work waited for a processor during more than this percentage of five
+    minutes, for example because of too many data loaders."""
     pids_percent: Annotated[float, Meta(gt=0, le=100)] = 85.0
-    """Of the processes and threads that the node may have. The kubelet evicts pods where few are left."""
+    """The agent makes a note if the node uses more than this percentage of its processes and threads. The
+    kubelet evicts pods when few are left."""
 
 
 class PodResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The kubelet is asked which pod holds which device, in a child process that may be lost."""
+    """The agent asks the kubelet which pod holds which device, in a child process, because a call may
+    never return."""
 
     enabled: bool = True
-    """False leaves it unknown: every GPU pod of the node counts as holding a broken device."""
+    """With `false`, every GPU pod of the node counts as a holder of a broken device."""
     deadline_s: PositiveSeconds = 5.0
-    """Beyond this the call is given up. At the agent's start the kernel log waits for the first answer."""
+    """Time limit of a call. At the start of the agent, the kernel log waits for the first answer."""
     pause_s: PositiveSeconds = 1.0
-    """Between two calls: pods that start together are asked for together."""
+    """Pause between two calls, so that pods that start together need one call."""
     retry_s: PositiveSeconds = 5.0
-    """First wait after a failure; doubled up to `retry_max_s`. A new pod or finding does not wait for it."""
+    """First wait after a failure. The wait doubles up to `retry_max_s`. For a new pod or finding the agent
+    calls at once."""
     retry_max_s: PositiveSeconds = 300.0
-    """Longest wait: a kubelet that was missing is found again by then, on a node where nothing happens."""
+    """Longest wait after a failure: on a node where nothing happens, the agent finds a kubelet again
+    within this time."""
 
 
 class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When NodeHealth.status is written, and the spec asked for."""
+    """When the agent writes NodeHealth.status, and reads the spec."""
 
     refresh_s: PositiveSeconds = 600.0
-    """Changes that are no edges (counts) wait at most this long."""
+    """Minor changes, such as counts, wait at most this long before the agent writes them."""
     idle_refresh_s: Seconds = 600.0
-    """The agent writes the status at least this often, even if nothing changes, so that the age of the status
-    shows whether the agent lives. 0 switches this off: where agents are pods, their readiness shows it (the
-    chart sets 0)."""
+    """The agent writes the status at least this often, even if nothing changes, so that the age of the
+    status shows whether the agent runs. 0 switches this off: if agents are pods, their readiness shows the
+    same (the chart sets 0)."""
     ask_s: PositiveSeconds = 300.0
-    """An empty patch, which writes nothing, brings the spec this often."""
+    """Time between two reads of the spec. The agent reads by an empty patch, which changes nothing."""
     ask_busy_s: PositiveSeconds = 5.0
-    """The same while a pod is stalled, a finding of ours is open, or a repair has our devices."""
+    """Time between two reads of the spec while a pod is stalled, a finding is open, or a repair needs the
+    devices."""
     ask_busy_for_s: Seconds = 3600.0
-    """A finding counts as open for the line above this long; the controller has settled it by then."""
+    """For `ask_busy_s`, a finding counts as open for at most this long: by then the controller has decided
+    about it."""
     ask_broken_s: PositiveSeconds = 30.0
-    """The same after that, as long as a device of the node is broken: its repair may have waited for pods to
-    end, and then asks for the device."""
+    """Time between two reads of the spec after `ask_busy_for_s`, as long as a device of the node is
+    broken: a repair that waited for pods to end may then need the device."""
     burst_writes: Annotated[int, Meta(ge=1, le=10_000)] = 20
-    """Edges written at once within `burst_window_s`; more of them wait and go out together."""
+    """Most important changes that the agent writes at once within `burst_window_s`. Further changes wait,
+    and go out together."""
     burst_window_s: PositiveSeconds = 10.0
-    """The last so many seconds, in which those are counted."""
+    """Window of `burst_writes`."""
     missing_retry_s: PositiveSeconds = 3.0
-    """Until the controller has created this node's NodeHealth."""
+    """Time between two tries while the controller has not created the NodeHealth of this node."""
     retry_max_s: PositiveSeconds = 5.0
-    """Longest wait between two tries of a write that failed."""
+    """Longest time between two tries of a write that failed."""
     ready_within_s: PositiveSeconds = 660.0
-    """/readyz fails when the API has not answered for this long: two asks and a minute."""
+    """/readyz fails when the API server has not answered for this long: the time of two reads, and one
+    minute."""
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extra: str = ""
-    """A TOML file with further rows; they win over the packaged ones. Its tables are `[[xid]]`, `[[sxid]]`,
-    `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`, `[[host]]`,
-    `[[engine]]`, `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]`, `[[host_states]]` and `[[log_error]]`. Bad
-    rows are reported and skipped."""
+    """A TOML file with further rows, which replace packaged rows of the same code. The tables are
+    `[[xid]]`, `[[sxid]]`, `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`,
+    `[[host]]`, `[[engine]]`, `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]`, `[[host_states]]` and
+    `[[log_error]]`. The agent reports bad rows, and skips them."""
 
 
 class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the agent gives up of its container's rights before it reads anything (SECURITY.md)."""
+    """The rights of its container that the agent gives up before it reads anything (SECURITY.md)."""
 
     enabled: bool = True
-    """Of all capabilities keep CAP_SYSLOG; with Landlock (Linux 5.13) use in /dev only NVIDIA's devices and
-    the kernel log, and write no file. Where /dev lacks a device of NVIDIA's, all of /dev, CAP_MKNOD and
-    CAP_CHOWN are kept, with which NVML makes it."""
+    """The agent keeps only the capability CAP_SYSLOG. With Landlock (Linux 5.13) it uses in /dev only
+    NVIDIA's devices and the kernel log, and writes no file. If /dev lacks a device of NVIDIA, the agent
+    keeps access to all of /dev, CAP_MKNOD and CAP_CHOWN, with which NVML creates the device."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

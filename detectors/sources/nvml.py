@@ -183,12 +183,12 @@ class Nvml:
         """Until the step changes, or has taken too long."""
         self._sink.not_found()
         while stuck := [child.pid for child in self._outlived if child.returncode is None]:
-            self._sink.blind(f"asked to let go for repair {step}, but process {stuck[0]} hangs in the driver")
+            self._sink.blind(f"repair {step} needs the devices, but process {stuck[0]} hangs in the driver")
             if await self._changed_within(_STUCK_LOOK_S):
                 return
         self._outlived.clear()
         _log.info("let go of the devices", step=step, at_most_s=self._settings.hands_off_max_s)
-        self._sink.blind(f"let go for repair {step}")
+        self._sink.blind(f"the agent has closed the devices for repair {step}")
         self._sink.let_go(step)
         if not await self._changed_within(self._settings.hands_off_max_s):
             _log.warning("the repair takes too long; the devices are read again", step=step)

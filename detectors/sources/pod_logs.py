@@ -73,7 +73,7 @@ class PodLogs:
         self._watch = FolderWatch(pause_s=_WATCH_PAUSE_S)
         try:
             while not self._watch.add(self._root, self._scan):
-                self._sink.blind(f"{self._root}: no such folder, or not to be read")
+                self._sink.blind(f"{self._root}: the folder does not exist, or cannot be read")
                 await asyncio.sleep(_MISSING_RETRY_S)
             self._scan(first=True)
             self._sink.scanned(frozenset(self._left_out))

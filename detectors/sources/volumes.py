@@ -159,7 +159,7 @@ class VolumeReader:
             raise VolumesError(f"the table of mounts was not read within {limit_s:g} s") from None
         if not listed.later:
             raise VolumesError(
-                f"{self._folder}: volumes that are mounted after the agent's start do not show here; "
+                f"{self._folder}: the agent does not see volumes that are mounted after its start; "
                 "expected mountPropagation: HostToContainer"
             )
         return listed.mounts

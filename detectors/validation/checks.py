@@ -49,7 +49,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         name="kernel-log",
         run=kernel_log.run,
         deadline_s=60.0,
-        proves="the kernel has told of no fatal fault since the repair",
+        proves="the kernel has reported no fatal fault since the repair",
         needs="the kernel log",
     ),
 )

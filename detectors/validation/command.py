@@ -103,21 +103,24 @@ def _parser() -> argparse.ArgumentParser:
         "that sees its devices.",
         example="rekindle validate --expected-devices 8 --checks devices,kernel-log",
     )
-    parser.add_argument("--checks", default="", metavar="NAME,...", help="Only these (default: all).")
-    parser.add_argument("--list", action="store_true", help="Tell what there is to check, and check nothing.")
+    parser.add_argument(
+        "--checks", default="", metavar="NAME,...", help="Run only these checks (default: all)."
+    )
+    parser.add_argument("--list", action="store_true", help="List the checks, and run none.")
     parser.add_argument(
         "--extra-command",
         action="append",
         default=[],
         metavar="NAME=COMMAND",
-        help="A check of your own: passed with exit status 0, not run with 77, else failed; may be repeated.",
+        help="Your own check: exit status 0 means passed, 77 not run, anything else failed; you can "
+        "repeat this option.",
     )
     parser.add_argument(
         "--deadline",
         action="append",
         default=[],
         metavar="NAME=SECONDS",
-        help="How long one check may take, ours or yours; may be repeated.",
+        help="Time limit of one check, also of your own; you can repeat this option.",
     )
     parser.add_argument(
         "--host-root",
@@ -130,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         "--expected-devices",
         default=os.environ.get("REKINDLE_EXPECTED_DEVICES", ""),
         metavar="COUNT",
-        help="GPUs that the node must have; 0: nobody knows (default: $REKINDLE_EXPECTED_DEVICES).",
+        help="Number of GPUs that the node must have; 0: unknown (default: $REKINDLE_EXPECTED_DEVICES).",
     )
     parser.add_argument(
         "--devices",
@@ -142,7 +145,8 @@ def _parser() -> argparse.ArgumentParser:
         "--incident",
         default=os.environ.get("REKINDLE_INCIDENT", ""),
         metavar="NAME",
-        help="For which they were: only its own reset counts (default: $REKINDLE_INCIDENT).",
+        help="The Incident of the repair: only a reset for this Incident counts (default: "
+        "$REKINDLE_INCIDENT).",
     )
     parser.add_argument(
         "--catalogue", default="", metavar="FILE", help="Further rows of the agent's catalogue, as TOML."
@@ -152,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=Path,
         default=TERMINATION_LOG,
-        help="Where the report is left, if it exists (default: %(default)s).",
+        help="The file for the report, if the file exists (default: %(default)s).",
     )
     return parser
 

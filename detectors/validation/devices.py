@@ -31,7 +31,7 @@ def run(node: Node) -> Result:
         else (of_sample(sample).devices, "by NVML")
     )
     of = f" of {node.devices_expected}" if node.devices_expected else ""
-    told = f"{len(devices)}{of} GPUs ({how}{'' if of else '; not told how many there must be'})"
+    told = f"{len(devices)}{of} GPUs ({how}{'' if of else '; the expected number is unknown'})"
     missing = _missing(node, devices, shown)
     gone = set(node.devices) - {device.uuid for device in devices}
     if gone or len(devices) < (node.devices_expected or 1):

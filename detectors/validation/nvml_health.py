@@ -111,7 +111,7 @@ def _sram(nvml: Any, handle: Any) -> Iterator[str]:
     status = struct()
     nvml.nvmlDeviceGetSramEccErrorStatus(handle, ctypes.byref(status))
     if status.bThresholdExceeded:
-        yield "uncorrectable errors of its SRAM are above NVIDIA's threshold: the GPU must be looked at"
+        yield "uncorrectable errors of its SRAM are above NVIDIA's threshold: the GPU must be examined"
 
 
 def _recovery_action(nvml: Any, handle: Any) -> Iterator[str]:

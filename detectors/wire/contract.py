@@ -244,7 +244,7 @@ class Finding(Wire, frozen=True, kw_only=True):
     fault: Fault
     """Fault class: the kind of thing that broke."""
     origin: Origin
-    """Who wrote the evidence. Evidence of origin tenant never cordons a node."""
+    """Origin of the evidence. Evidence of origin tenant never cordons a node."""
     severity: Severity
     """Effect of the fault on work that uses the subject: info (recorded only), suspect (restarts prefer other
     nodes), pending (the work goes on until its next checkpoint), fatal (the work is lost)."""
@@ -462,7 +462,8 @@ class NodeHealthSpec(Wire, frozen=True, kw_only=True):
     signatures: Annotated[
         list[Signature],
         Meta(
-            description="Log lines of people's own recipes, beside those that every agent knows.",
+            description="Log lines of the cluster's Recipe objects. Every agent also knows the lines "
+            "of the built-in recipes.",
             max_length=32,
         ),
     ] = []

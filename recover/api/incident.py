@@ -58,7 +58,7 @@ class Evidence(Wire, frozen=True, kw_only=True):
     at: datetime
     """Time at which it was seen."""
     origin: Origin
-    """Who wrote the evidence. Evidence of origin tenant never cordons a node."""
+    """Origin of the evidence. Evidence of origin tenant never cordons a node."""
     code: Annotated[
         str, Meta(description="Code of the finding, or the state that the pod or node showed.", max_length=63)
     ]
@@ -149,7 +149,7 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     cordoned_at: Annotated[
         datetime | None,
         Meta(
-            description="Time at which Rekindle took the node out of service. Hourly limits count this time."
+            description="Time at which Rekindle put the node into quarantine. Hourly limits count this time."
         ),
     ] = None
     members: Annotated[
@@ -159,7 +159,7 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
         ),
     ] = []
     superseded_by: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
-    """Name of the Incident that now stands for the same fault."""
+    """Name of the Incident that now records the same fault."""
     closed_at: datetime | None = None
     """Time at which the Incident was closed."""
     answered: Annotated[

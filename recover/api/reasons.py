@@ -94,7 +94,7 @@ class EventReason(StrEnum):
     SPARE_RETURNED = "SpareReturned"
     NODE_REPAIR_STARTED = "NodeRepairStarted"
     NODE_HANDED_OVER = "NodeHandedOver"
-    INCIDENT_REMADE = "IncidentRemade"
+    INCIDENT_REMADE = "IncidentRecreated"
     LEFT_STOPPED = "LeftStopped"
     VARIABLES_REMOVED = "VariablesRemoved"
     NOT_JUDGED = "NotJudged"
@@ -121,11 +121,11 @@ class Explanation(msgspec.Struct, frozen=True):
 
 EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.NOT_OPTED_IN: Explanation(
-        "The job did not ask for automatic recovery, so Rekindle leaves it alone.",
+        "Automatic recovery is not enabled for the job, so Rekindle does not restart the job.",
         "Put the label or annotation rekindle.dev/auto-recovery: enabled on the job or its namespace.",
     ),
     Reason.OBSERVE_MODE: Explanation(
-        "Rekindle only observes here: it says what it would do and changes nothing.",
+        "The mode is observe: Rekindle reports the action that it would take, and changes nothing.",
         "Set the mode to recover (the chart's value mode, or mode in the controller's settings), or remove "
         "rekindle.dev/mode: observe from the namespace.",
     ),
@@ -136,249 +136,274 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "restarts jobs that are down, and acts on faults of nodes that occur again or still last.",
     ),
     Reason.HELD: Explanation(
-        "A person froze this object with rekindle.dev/hold, or has suspended the job, or started it again.",
-        "Remove rekindle.dev/hold and rekindle.dev/hold-until, or let the job run, when automation may act.",
+        "A person put a hold (rekindle.dev/hold) on this object, suspended the job, or started "
+        "the job again.",
+        "When Rekindle may act again, remove rekindle.dev/hold and rekindle.dev/hold-until, or "
+        "resume the job.",
     ),
     Reason.BUDGET_EXHAUSTED: Explanation(
-        "A limit on how much may be taken out, or on how often one job may be restarted, is used up.",
+        "A limit on quarantined nodes, on restarts of one job, or on repairs is reached.",
         "Release repaired nodes, or raise the limit under budgets or repair in the controller's settings.",
     ),
     Reason.FLEET_BRAKE: Explanation(
-        "The same fault appeared on many nodes at once. That points to a common cause such as a driver, a "
-        "network or the detection itself, so nothing disruptive is done.",
-        "Look for the common cause. The brake ends by itself when its window has passed.",
+        "One fault class appeared on many nodes at once. The likely cause is a driver, a "
+        "network or the detection itself, so Rekindle stops all disruptive actions.",
+        "Look for the common cause. The brake ends when its window has passed.",
     ),
     Reason.NO_CAPACITY: Explanation(
-        "There are not enough healthy nodes for the whole gang. A stopped gang is not started before all of "
-        "its ranks fit.",
-        "The message names the nodes that are out and why: add or release nodes. The gang starts by itself "
-        "once it fits. With an autoscaler other than Karpenter and Cluster Autoscaler set "
-        "`placement.hold_without_room` to `false`.",
+        "There are not enough healthy nodes for the whole gang. Rekindle starts a stopped gang "
+        "only when all of its ranks fit.",
+        "The message names the nodes that are out, and why. Add nodes, or release nodes. "
+        "Rekindle starts the gang as soon as all ranks fit. If the cluster has an autoscaler "
+        "other than Karpenter and Cluster Autoscaler, set `placement.hold_without_room` to "
+        "`false`.",
     ),
     Reason.RANKS_NOT_STARTED: Explanation(
-        "The gang was started, and some of its ranks do not run although they need no further node: an image "
-        "cannot be pulled, a volume cannot be mounted, or their pods are refused.",
-        "The message names what the ranks wait for. The recovery goes on by itself once all ranks run.",
+        "Rekindle started the gang, and some of its ranks do not run, for a reason other than "
+        "a lack of nodes: an image cannot be pulled, a volume cannot be mounted, or the API "
+        "server refuses their pods.",
+        "The message says why the ranks wait. Remove the cause. The recovery continues when all ranks run.",
     ),
     Reason.NO_SPARE: Explanation(
-        "No spare node of the same pool is free to stand in for the node that is out.",
-        "`rekindle status` shows what each spare does. Rekindle uses the next spare that becomes free. To "
-        "add one, put the label rekindle.dev/spare=true on a free node of the same pool.",
+        "No spare node of the same pool is free to replace the quarantined node.",
+        "`rekindle status` shows the state of each spare. Rekindle uses the next spare that "
+        "becomes free. To add a spare, put the label rekindle.dev/spare=true on a free node of "
+        "the same pool.",
     ),
     Reason.STALE_EVIDENCE: Explanation(
-        "The evidence is older than the node's boot, the device's reset, a person's release or the present "
-        "mode, so it no longer counts.",
-        "Rekindle acts if the fault occurs again, or lasts longer than one minute. To take the node out of "
-        "service now, cordon it.",
+        "The evidence is older than the last boot of the node, the last reset of the device, a "
+        "release by a person, or the present mode, so Rekindle does not act on that evidence.",
+        "Rekindle acts if the fault occurs again, or lasts longer than one minute. To keep "
+        "pods off the node now, cordon the node.",
     ),
     Reason.BLIND: Explanation(
-        "A source that is needed to tell who is to blame was not readable, and being blind is not being "
-        "innocent.",
-        "See the coverage of the node (rekindle why): it says why the agent cannot read the source.",
+        "Rekindle could not read a source that it needs to find the culprit. A node without "
+        "this source may be healthy or broken.",
+        "The coverage of the node says why the agent cannot read the source (rekindle why).",
     ),
     Reason.WRITE_REFUSED: Explanation(
-        "The API server refused the write, for example because of an admission policy, a webhook or a quota. "
-        "All other writes for the same fault were made, and Rekindle tries this one again every 10 seconds.",
-        "The message has the API server's words. Let the ServiceAccount rekindle-controller pass that "
-        "policy, webhook or quota.",
+        "The API server refused the write, for example because of an admission policy, a "
+        "webhook or a quota. Rekindle made all other writes for the same fault, and tries the "
+        "refused write again every 10 seconds.",
+        "The message contains the API server's answer. Change the policy, webhook or quota so "
+        "that the ServiceAccount rekindle-controller may make the write.",
     ),
     Reason.FOREIGN_OWNER: Explanation(
-        "Another controller decides about this object, and Rekindle does not fight it.",
-        "Let that controller make the change, or take the object out of its hands.",
+        "Another controller, or a person, decides about this object, and Rekindle does not "
+        "override that decision.",
+        "Make the change through that controller, or remove the object from its control.",
     ),
     Reason.TERMINAL_JOB: Explanation(
-        "The job's framework has already failed the job for good; it cannot be resumed.",
-        "Submit the job again. Raise its restart limit so that there is time to step in, or put the "
-        "annotation rekindle.dev/on-terminal: recreate on the job: it is then deleted and created again.",
+        "The job's framework has marked the job as failed, and this is final: the job cannot be resumed.",
+        "Submit the job again. For the next failure, raise the restart limit of the job so "
+        "that Rekindle has time to act, or put the annotation rekindle.dev/on-terminal: "
+        "recreate on the job: Rekindle then deletes the job and creates it again.",
     ),
     Reason.STILL_TRAINING: Explanation(
-        "The job's steps still advance, and a job that trains is not stopped for a symptom.",
-        "Nothing to do. It is stopped only for confirmed hardware evidence, or when its steps end.",
+        "The job still makes steps. Rekindle does not stop a job that trains because of a suspicion.",
+        "Nothing to do. Rekindle stops the job only on proof of a hardware fault, or when its steps end.",
     ),
     Reason.CRASH_LOOP: Explanation(
-        "The same cause came back again and again without a step of progress in between.",
-        "Read the failed rank's log in the Recovery and mend the job; then resume it by hand.",
+        "The job failed several times from the same cause, and made no new step between the failures.",
+        "Read the failed rank's log in the Recovery and correct the job. Then resume the job by hand.",
     ),
     Reason.UNSUPPORTED: Explanation(
-        "Rekindle does not know how to stop and resume this kind of workload safely.",
-        "Use a batch/v1 Job with as many completions as parallelism, a Kubeflow PyTorchJob or PaddleJob, or "
-        "a JobSet, or restart it by hand.",
+        "Rekindle cannot stop and resume this kind of workload safely.",
+        "Use a batch/v1 Job with as many completions as parallelism, a Kubeflow PyTorchJob or "
+        "PaddleJob, or a JobSet. Otherwise restart the workload by hand.",
     ),
     Reason.NOT_IN_REPAIR_MODE: Explanation(
-        "The mode in force for this node does not allow repairs, or does no longer.",
-        "Mend and release the node by hand. What is found once mode repair holds for it is repaired.",
+        "The present mode of this node does not allow repairs.",
+        "Repair and release the node by hand. Rekindle repairs faults that it finds after mode "
+        "repair is enabled for the node.",
     ),
     Reason.PODS_OF_OTHERS: Explanation(
-        "Pods still run on the node, and none is evicted for a repair. Before a reset those count that hold "
-        "accelerators, before a reboot all but those of DaemonSets and of Rekindle itself.",
-        "Let them end, or move them. After repair.wait_for_others_s a person is called.",
+        "Pods still run on the node, and Rekindle evicts no pod for a repair. A reset waits "
+        "for pods that hold accelerators. A reboot waits for all pods except those of "
+        "DaemonSets and of Rekindle.",
+        "Wait until the pods end, or move them. After repair.wait_for_others_s Rekindle hands "
+        "the node over to a person.",
     ),
     Reason.DRIVER_WORK: Explanation(
-        "An operator replaces the node's driver or changes its MIG layout, as a label of the Node says. A "
-        "reset or reboot would break off that work.",
-        "Nothing to do. The repair goes on two minutes after the work has ended. If the work hangs, see the "
-        "operator's pods on the node.",
+        "A label of the Node says that another controller is replacing the driver or changing "
+        "the MIG layout of the node. A reset or reboot would interrupt this work.",
+        "Nothing to do. The repair continues two minutes after the work has ended. If the work "
+        "hangs, look at the pods of that controller on the node.",
     ),
     Reason.COOLING_DOWN: Explanation(
-        "The node was given back by a repair a moment ago.",
-        "Nothing to do. Its next repair begins when repair.cool_down_s has passed.",
+        "A repair has just released the node.",
+        "Nothing to do. The next repair of the node begins when repair.cool_down_s has passed.",
     ),
     Reason.KEEPS_FAILING: Explanation(
-        "The node was repaired and given back several times within days, and has failed again.",
-        "Have the hardware looked at. The limit is repair.repairs_per_node_max.",
+        "Rekindle repaired and released the node several times within days, and the node has failed again.",
+        "Have the hardware examined. The limit is repair.repairs_per_node_max.",
     ),
     Reason.NODE_SILENT: Explanation(
-        "Kubernetes does not hear from the node, so no Job of a repair can run there.",
-        "Restart the machine from its console. With repair.webhook or repair.maintenance set, somebody "
-        "outside reboots such nodes.",
+        "The node is NotReady, so no Job of a repair can run there.",
+        "Restart the machine from its console. To have such nodes rebooted by another system, "
+        "set repair.webhook or repair.maintenance.",
     ),
     Reason.NODE_GONE: Explanation(
-        "The Node object was deleted during its repair.",
-        "Nothing to do. A machine that registers again is a new node.",
+        "Somebody deleted the Node object during the repair.",
+        "Nothing to do. If the machine registers again, Rekindle treats it as a new node.",
     ),
     Reason.NEEDS_PERSON: Explanation(
-        "Neither a reset nor a reboot is known to mend this fault.",
-        "Do what the message says, then release the node.",
+        "Neither a reset nor a reboot is known to repair this fault.",
+        "Follow the message, then release the node.",
     ),
     Reason.REPAIR_FAILED: Explanation(
-        "The reset or the reboot could not be done, and nothing is left to try.",
-        "The message and the Job's log tell why. Mend the node, then release it.",
+        "The reset or the reboot failed, and Rekindle has no other repair to try.",
+        "The message and the Job's log say why. Repair the node, then release it.",
     ),
     Reason.VALIDATION_FAILED: Explanation(
-        "After all that could be tried the checks still fail, so the node does not return.",
-        "The checks stand in the Incident. Mend the node, then release it.",
+        "The checks still fail after every possible repair, so Rekindle does not release the node.",
+        "The Incident lists the checks. Repair the node, then release it.",
     ),
     Reason.RELEASED_BY_PERSON: Explanation(
-        "A person uncordoned the node or took its taint off during its repair.",
-        "Nothing to do. If the fault comes back, it counts again.",
+        "A person uncordoned the node, or removed its taint, during the repair.",
+        "Nothing to do. Rekindle acts if the fault occurs again.",
     ),
     Reason.CHECKPOINT_UNVERIFIED: Explanation(
-        "No checkpoint was verified before the resume; the training framework chose by its own logic.",
-        "Say where the checkpoints lie: rekindle.dev/checkpoint: /path/in/the/container on the job.",
+        "No checkpoint was verified before the resume, so the training framework chose the checkpoint.",
+        "Put the annotation rekindle.dev/checkpoint: /path/in/the/container on the job, with "
+        "the folder of the checkpoints.",
     ),
     Reason.RESUMED_OLDER: Explanation(
-        "The job resumed from an older step than that of the chosen checkpoint, or than the step that it had "
-        "reached if no checkpoint was verified.",
+        "The job resumed from a step before the chosen checkpoint or, if no checkpoint was "
+        "verified, from a step before the last step that it had made.",
         "Make the training script load the path in REKINDLE_RESUME_FROM.",
     ),
     Reason.RESUMED_FROM_SCRATCH: Explanation(
-        "The job started again from its first step: its checkpoint was not loaded.",
+        "The job started again from its first step and did not load its checkpoint.",
         "Make the training script load the path in REKINDLE_RESUME_FROM, or its newest checkpoint.",
     ),
     Reason.SUCCEEDED_UNVERIFIED: Explanation(
-        "The job runs again, but nobody can read its steps, and no newer checkpoint has proved progress.",
-        'Print the step, and name its form: rekindle.dev/step-template: "step {step}" on the job.',
+        "The job runs again, but Rekindle cannot read its steps, and no newer checkpoint has "
+        "proved progress.",
+        "Print the step in the log, and put an annotation with its form on the job: "
+        'rekindle.dev/step-template: "step {step}".',
     ),
     Reason.NO_STEPS: Explanation(
-        "The job runs, but no new step came before the deadline.",
-        "Read the ranks' logs. If loading takes longer than that, set rekindle.dev/hang-timeout on the job, "
-        "or raise timing.verify_deadline_s.",
+        "The job runs, but made no new step before the deadline.",
+        "Read the ranks' logs. If loading takes longer than the deadline, set "
+        "rekindle.dev/hang-timeout on the job, or raise timing.verify_deadline_s.",
     ),
     Reason.PODS_STUCK: Explanation(
-        "Old pods did not end in time, and a gang is never resumed over a living old pod. The recovery goes "
-        "on once they have ended.",
-        "Describe the old pods to see what keeps them. Finalizers and unreachable volumes are the usual "
-        "causes.",
+        "Old pods did not end in time. Rekindle never resumes a gang while an old pod is still "
+        "running. The recovery continues when the old pods have ended.",
+        "Describe the old pods to see why they do not end. The usual causes are finalizers and "
+        "unreachable volumes.",
     ),
     Reason.NEEDS_FENCING_PROOF: Explanation(
-        "A node does not answer, and nothing proves that it no longer writes to the job's volume.",
-        "Switch the node off, then put the taint node.kubernetes.io/out-of-service on it. If its Node object "
-        "is gone, make sure that the machine is off, then delete the pods that the message names with "
-        "--force.",
+        "A node does not answer, and nothing proves that its pods no longer write to the job's volume.",
+        "Switch the node off, then put the taint node.kubernetes.io/out-of-service on the "
+        "Node. If the Node object is gone, make sure that the machine is off, then delete with "
+        "--force the pods that the message names.",
     ),
     Reason.FRAMEWORK_BACKOFF: Explanation(
-        "The job's framework has counted failed pods and lets time pass before it makes new ones.",
-        "Nothing to do. With the annotation rekindle.dev/on-terminal: recreate on the job it is deleted and "
-        "created again instead, at once.",
+        "The job's framework has counted failed pods and waits before it creates new pods.",
+        "Nothing to do. To avoid the wait, put the annotation rekindle.dev/on-terminal: "
+        "recreate on the job: Rekindle then deletes the job and creates it again.",
     ),
     Reason.FRAMEWORK_SILENT: Explanation(
-        "The job's stop is not taken, or the stopped job is not prepared for its next start: its framework's "
-        "own controller does not answer.",
-        "See whether that controller runs and what it logs. The recovery goes on once it has done its part.",
+        "The framework's controller does not react: it has not carried out the stop of the "
+        "job, or has not prepared the stopped job for its next start.",
+        "Check that the framework's controller runs, and read its log. The recovery continues "
+        "when the controller reacts.",
     ),
     Reason.STOP_REFUSED: Explanation(
-        "The API server refuses the job's stop, mostly because of a policy or a webhook.",
-        "The Recovery has the API server's words. Let the controller's ServiceAccount suspend jobs. The "
-        "recovery goes on once the stop is accepted.",
+        "The API server refuses the write that stops the job, usually because of a policy or a webhook.",
+        "The Recovery contains the API server's answer. Let the ServiceAccount "
+        "rekindle-controller suspend jobs. The recovery continues when the API server accepts "
+        "the stop.",
     ),
     Reason.START_REFUSED: Explanation(
-        "The API server refuses the job's start, or the ConfigMap that its ranks read.",
-        "The Recovery has the API server's words. A quota on ConfigMaps, an immutable ConfigMap of that "
-        "name, a policy or a webhook may refuse the write. The recovery goes on once the write is accepted.",
+        "The API server refuses the write that starts the job, or the ConfigMap that the ranks read.",
+        "The Recovery contains the API server's answer. The cause may be a quota on "
+        "ConfigMaps, an immutable ConfigMap of that name, a policy or a webhook. The recovery "
+        "continues when the API server accepts the write.",
     ),
     Reason.RANKS_ENDED: Explanation(
-        "Some ranks ended with exit code 0 or failed for good, so the framework never makes them again, and "
-        "the gang can never be whole. While the others train, they are not stopped.",
-        "Where it stays stopped, submit the job again, with a training script that exits with another code "
-        "when it is stopped; or put the annotation rekindle.dev/on-terminal: recreate on the job.",
+        "Some ranks ended with exit code 0, or failed finally. The framework never creates "
+        "their pods again, so the gang can never be complete. Rekindle does not stop the other "
+        "ranks while they train.",
+        "If the job stays stopped, submit it again, with a training script that does not exit "
+        "with code 0 when it is stopped. Or put the annotation rekindle.dev/on-terminal: "
+        "recreate on the job.",
     ),
     Reason.DELETION_HELD: Explanation(
-        "The job is being deleted to be created again, and a finalizer delays its deletion.",
-        "See metadata.finalizers of the job. The recovery goes on once the job is gone.",
+        "Rekindle is deleting the job to create it again, and a finalizer delays the deletion.",
+        "Look at metadata.finalizers of the job. The recovery continues when the job is gone.",
     ),
     Reason.KNOWN_ISSUE: Explanation(
-        "The job failed by a known issue that only its owner can change, so it is not started again.",
-        "Make the change that the message names in the job's template, then resume it by hand.",
+        "The job failed because of a known issue that only its owner can correct, so Rekindle "
+        "does not start the job again.",
+        "Make the change that the message names in the job's template, then resume the job by hand.",
     ),
     Reason.CAUSE_GONE: Explanation(
-        "The fault for which the job was to be stopped was answered before the stop, as by a release of the "
-        "node. The job trains on.",
-        "Nothing to do. If the fault comes back, it counts again.",
+        "The fault was resolved before Rekindle stopped the job, for example because a person "
+        "released the node. The job continues to train.",
+        "Nothing to do. Rekindle acts if the fault occurs again.",
     ),
     Reason.JOB_GONE: Explanation(
-        "The job was deleted while it was being recovered.",
+        "Somebody deleted the job during its recovery.",
         "Nothing to do.",
     ),
     Reason.JOB_COMPLETED: Explanation(
-        "The job completed before the recovery had to do anything more.",
+        "The job completed during its recovery, and needs no further action.",
         "Nothing to do.",
     ),
 }
 
 EVENT_EXPLANATIONS: dict[EventReason, str] = {
-    EventReason.FAULT_DETECTED: "A fault was found on a node or in a job; the Incident tells the rest.",
-    EventReason.FAULT_CLEARED: "A fault was ended by a reset, a reboot or a person.",
-    EventReason.RECOVERY_PLANNED: "A job will be stopped and resumed.",
-    EventReason.RECOVERY_STARTED: "The job's old pods are being stopped.",
+    EventReason.FAULT_DETECTED: "Rekindle found a fault on a node or in a job. The Incident has the details.",
+    EventReason.FAULT_CLEARED: "A reset, a reboot or a person has ended a fault.",
+    EventReason.RECOVERY_PLANNED: "Rekindle will stop and resume the job.",
+    EventReason.RECOVERY_STARTED: "Rekindle stops the job's old pods.",
     EventReason.RECOVERY_SUCCEEDED: "The job runs again.",
-    EventReason.RECOVERY_FAILED: "The recovery gave up; a person is needed.",
-    EventReason.RECOVERY_BLOCKED: "The recovery waits for something; the message says for what.",
-    EventReason.KNOWN_ISSUE: "The workload shows a known issue; the message says what to change.",
-    EventReason.NODE_QUARANTINED: "The node takes no new pods: cordoned, and tainted rekindle.dev/unhealthy.",
-    EventReason.NODE_RELEASED: "The node takes pods again.",
-    EventReason.SPARE_LIFTED: "The spare takes pods in place of a node that is out.",
-    EventReason.SPARE_RETURNED: "The spare takes no new pods any more; what runs there stays.",
-    EventReason.NODE_REPAIR_STARTED: "The node, or a device of it, is being reset or rebooted.",
-    EventReason.NODE_HANDED_OVER: "A person must mend the node; the message says what to do.",
-    EventReason.INCIDENT_REMADE: "The Incident of a node that is out was missing. It is created again, and "
-    "the node stays out.",
-    EventReason.LEFT_STOPPED: "A person deleted the Recovery of a job that Rekindle has stopped, so a person "
-    "must start the job again. The message has the command.",
-    EventReason.VARIABLES_REMOVED: "Somebody else had put variables into the ConfigMap from which the job's "
-    "ranks read theirs. Rekindle removed them before it started the job; the message has their names.",
-    EventReason.PAUSED: "A person paused Rekindle for the whole cluster: it begins nothing meanwhile.",
-    EventReason.RESUMED: "The pause has ended, by a person or by its own end.",
-    EventReason.NOT_JUDGED: "A defect of Rekindle keeps it from judging this object; all others are judged.",
+    EventReason.RECOVERY_FAILED: "The recovery failed. A person must act.",
+    EventReason.RECOVERY_BLOCKED: "The recovery waits. The message says why.",
+    EventReason.KNOWN_ISSUE: "The job shows a known issue. The message names the change that corrects it.",
+    EventReason.NODE_QUARANTINED: "Rekindle has put the node into quarantine (cordon and taint "
+    "rekindle.dev/unhealthy): the node takes no new pods.",
+    EventReason.NODE_RELEASED: "The quarantine has ended: the node takes pods again.",
+    EventReason.SPARE_LIFTED: "The spare takes pods in place of a quarantined node.",
+    EventReason.SPARE_RETURNED: "The spare takes no new pods any more. Pods that run there continue to run.",
+    EventReason.NODE_REPAIR_STARTED: "Rekindle resets a device of the node, or reboots the node.",
+    EventReason.NODE_HANDED_OVER: "A person must repair the node. The message says how.",
+    EventReason.INCIDENT_REMADE: "The Incident of a quarantined node was missing. Rekindle has created "
+    "the Incident again, and the node stays in quarantine.",
+    EventReason.LEFT_STOPPED: "A person deleted the Recovery of a job that Rekindle had stopped, so a "
+    "person must start the job again. The message contains the command.",
+    EventReason.VARIABLES_REMOVED: "Somebody else had put variables into the ConfigMap that the job's "
+    "ranks read. Rekindle removed these variables before it started the "
+    "job. The message names them.",
+    EventReason.PAUSED: "A person has paused Rekindle for the whole cluster: Rekindle begins nothing.",
+    EventReason.RESUMED: "The pause has ended: a person ended it, or its time has passed.",
+    EventReason.NOT_JUDGED: "Because of a defect, Rekindle cannot process this object. Rekindle "
+    "processes all other objects.",
 }
 
 NODE_EXPLANATIONS: dict[NodeReason, tuple[str, str]] = {
     NodeReason.NO_FAULT: (
         "True",
-        "The agent watches the node, and no fault is open that takes it out.",
+        "The agent watches the node, and has found no fault that requires a quarantine.",
     ),
     NodeReason.DEGRADED: (
         "True",
-        "A device is degraded and still computes correctly. Pods are placed there if no better node is free.",
+        "A device is degraded and still computes correctly. The scheduler uses the node if no "
+        "better node is free.",
     ),
     NodeReason.FAULT_FOUND: (
         "False",
-        "A fault is open that takes the node out. The mode, a budget, a brake or a hold may keep Rekindle "
-        "from doing that.",
+        "The node has a fault that requires a quarantine. The mode, a budget, a brake or a "
+        "hold may prevent the quarantine.",
     ),
-    NodeReason.QUARANTINED: ("False", "Rekindle has taken the node out of service."),
+    NodeReason.QUARANTINED: ("False", "Rekindle has put the node into quarantine."),
     NodeReason.NOT_WATCHED: (
         "Unknown",
-        "Nobody knows whether the node has a fault: its agent does not report, or cannot read its source.",
+        "Rekindle does not know whether the node has a fault: the agent does not report, or "
+        "cannot read a source.",
     ),
 }
 """The condition's status, and what the reason means."""
@@ -403,13 +428,13 @@ def reference() -> str:
             for reason, told in EXPLANATIONS.items()
         ),
         "",
-        "## Of Kubernetes Events",
+        "## In Kubernetes Events",
         "",
         "| reason | meaning |",
         "|---|---|",
         *(f"| `{reason}`{_when(reason)} | {meaning} |" for reason, meaning in EVENT_EXPLANATIONS.items()),
         "",
-        "## Of the Node condition `AcceleratorHealthy`",
+        "## In the Node condition `AcceleratorHealthy`",
         "",
         "Rekindle writes the condition only where `node_condition` is set.",
         "",

@@ -65,7 +65,7 @@ class RequestIs(StrEnum):
 
 
 class RequestTest(_Part, frozen=True, kw_only=True):
-    """What the container requests of one resource. A request of 0 is none."""
+    """The container's request of one resource. A request of 0 counts as no request."""
 
     name: Word
     """The resource, as `tencent.com/vcuda-core`."""
@@ -111,9 +111,9 @@ class Comparison(_Part, frozen=True, kw_only=True):
     left: Word
     """A fact (`cuda.driver`), a value captured from the line (`{wanted}`), or the value itself (`8.0`)."""
     is_: Relation = msgspec.field(name="is")
-    """`at-least`, `at-most`; for versions also `newer-than`, `older-than`, `same-major`, `other-major`, and
-    by how many majors left is below right: `majors-below` (exactly), `not-majors-below`,
-    `more-majors-below`."""
+    """`at-least`, `at-most`; for versions also `newer-than`, `older-than`, `same-major`, `other-major`.
+    With `majors-below`, the major version of left is lower by exactly `by` than that of right; with
+    `not-majors-below` it is not; with `more-majors-below` it is lower by more than `by`."""
     right: Word
     """The other side: a fact, a captured value, or the value itself, as in `left`."""
     by: Annotated[int, Meta(ge=0, le=99)] = 0
@@ -141,7 +141,8 @@ class Test(_Part, frozen=True, kw_only=True):
     exit_code: Annotated[int, Meta(ge=1, le=255)] | None = None
     """A container ended with this status; 128 + n is the signal n."""
     fault: Fault | None = None
-    """The class of a finding, as `device-lost` or `application`; a wrong one is answered with all of them."""
+    """The fault class of a finding, for example `device-lost` or `application`. For a wrong class the
+    error lists all classes."""
     signal: Annotated[str, Meta(max_length=63)] = ""
     """The code of a finding or of a log error, as `xid-31` or `log-cuda-oom`."""
     framework: Framework | None = None
@@ -164,7 +165,7 @@ class Clause(Test, frozen=True, kw_only=True):
     """One test, or `anyOf` several."""
 
     any_of: Annotated[list[Test], Meta(max_length=32)] = []
-    """It is enough that one of these holds."""
+    """One of these tests must be true."""
 
 
 class Match(_Part, frozen=True, kw_only=True):
@@ -207,7 +208,7 @@ class Change(_Part, frozen=True, kw_only=True):
     hold: Hold = Hold.NEVER
     """Stop the crash loop: `always`, or `unless-placed` where no node fulfils the placement."""
     advise: Prose = ""
-    """What the owner should change, exactly; `{name}` stands for a value that the log gave."""
+    """The exact change that the owner should make; `{name}` stands for a value from the log."""
 
 
 class Verify(_Part, frozen=True, kw_only=True):
@@ -216,7 +217,7 @@ class Verify(_Part, frozen=True, kw_only=True):
     log: Annotated[list[Template], Meta(max_length=4)] = []
     """Lines of which the new containers must print one."""
     absent: Prose = ""
-    """What it means if none of these lines is printed."""
+    """Meaning of a log without any of these lines."""
     steps: bool = False
     """The first new training step proves that the change helped, if no line matched before that step. Lines
     that match later belong to the next recovery, and count against `attempts`."""
@@ -238,7 +239,7 @@ class RecipeSpec(_Part, frozen=True, kw_only=True):
     attempts: Annotated[int, Meta(ge=1, le=10)] = 1
     """How often the change is tried for one job before the recipe gives up."""
     cost: Prose = ""
-    """What the change costs, for people who must agree with it."""
+    """Cost of the change, for people who must agree with it."""
     disabled: bool = False
     """With `true` the recipe is checked and not used. An object with the name of a built-in recipe can so
     disable the built-in recipe."""

@@ -70,7 +70,7 @@ class Cause(Wire, frozen=True, kw_only=True):
     at: datetime
     """Time at which triage decided to restart the job for this cause."""
     node: Annotated[
-        str, Meta(description="The blamed or suspected node, if any.", max_length=NAME_CHARS_MAX)
+        str, Meta(description="The culprit, or a suspect, if any.", max_length=NAME_CHARS_MAX)
     ] = ""
     summary: Annotated[str, Meta(max_length=512)] = ""
     """The cause in one sentence."""
@@ -78,7 +78,7 @@ class Cause(Wire, frozen=True, kw_only=True):
         str,
         Meta(description="Id of the node's worst finding; empty if the job itself failed.", max_length=63),
     ] = ""
-    blame: Annotated[Blame, Meta(description="Who was to blame when triage decided.")] = Blame.UNKNOWN
+    blame: Annotated[Blame, Meta(description="The culprit when triage decided.")] = Blame.UNKNOWN
     error: Annotated[
         str,
         Meta(
@@ -163,7 +163,8 @@ class CheckpointChoice(Wire, frozen=True, kw_only=True):
     repaired: Annotated[
         list[Annotated[str, Meta(max_length=256)]],
         Meta(
-            description="Changes that the scan made beside the checkpoints, or could not make.", max_length=16
+            description="Changes in the folder of the checkpoints that the scan made, or could not make.",
+            max_length=16,
         ),
     ] = []
     digests: Annotated[
@@ -263,9 +264,11 @@ class RecipeUse(Wire, frozen=True, kw_only=True):
         list[Requirement], Meta(description="Labels that the job's nodes must have.", max_length=16)
     ] = []
     message: Annotated[
-        str, Meta(description="What Rekindle changed, or why it changed nothing.", max_length=512)
+        str, Meta(description="The change, or the reason why Rekindle changed nothing.", max_length=512)
     ] = ""
-    advice: Annotated[str, Meta(description="What the job's owner should change.", max_length=2048)] = ""
+    advice: Annotated[
+        str, Meta(description="The change that the owner of the job should make.", max_length=2048)
+    ] = ""
 
 
 class RecoverySpec(Wire, frozen=True, kw_only=True):
@@ -283,7 +286,7 @@ class RecoverySpec(Wire, frozen=True, kw_only=True):
     """Time of the first evidence."""
     summary: Annotated[str, Meta(description="The first cause in one sentence.", max_length=512)] = ""
     avoid_node: Annotated[
-        str, Meta(description="The blamed or suspected node, if any.", max_length=NAME_CHARS_MAX)
+        str, Meta(description="The culprit, or a suspect, if any.", max_length=NAME_CHARS_MAX)
     ] = ""
     nodes: Annotated[list[str], Meta(description="Nodes on which the ranks ran.", max_length=4096)] = []
     nodes_without_devices: Annotated[
@@ -313,7 +316,8 @@ class Recreation(Wire, frozen=True, kw_only=True):
     definition: Annotated[
         str,
         Meta(
-            description="The job as it is created again, in JSON; empty once it was created.",
+            description="Definition of the job for its new creation, in JSON; empty when the job was "
+            "created.",
             max_length=DEFINITION_CHARS_MAX,
             extra=WHOLE,
         ),
@@ -334,7 +338,7 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
             max_length=63,
         ),
     ] = ""
-    message: Annotated[str, Meta(description="What happens now, in plain words.", max_length=1024)] = ""
+    message: Annotated[str, Meta(description="The present state, in plain words.", max_length=1024)] = ""
     causes: Annotated[list[Cause], Meta(max_length=64)] = []
     """Causes that the recovery has taken up."""
     nodes: Annotated[
@@ -362,7 +366,7 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     uncounted: Annotated[
         list[int],
         Meta(
-            description="Attempts in which the ranks never all ran. They count for no limit.",
+            description="Attempts in which not all ranks ran at the same time. They count for no limit.",
             max_length=128,
             extra=NEWEST,
         ),

@@ -111,7 +111,7 @@ class CheckRecord(_Wire, frozen=True, kw_only=True):
     outcome: Outcome
     """Result of the check."""
     message: Annotated[str, Meta(max_length=256)] = ""
-    """What the check measured, or why it could not run."""
+    """Result of the check, or the reason why it could not run."""
 
 
 class Repair(_Wire, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class Repair(_Wire, frozen=True, kw_only=True):
             max_length=63,
         ),
     ] = ""
-    message: Annotated[str, Meta(description="What happens now, in plain words.", max_length=1024)] = ""
+    message: Annotated[str, Meta(description="The present state, in plain words.", max_length=1024)] = ""
     deadline: Annotated[
         datetime | None, Meta(description="End of the time that the present phase may take.")
     ] = None

@@ -19,12 +19,12 @@ class Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
 
 
 class Blame(StrEnum):
-    """Who is to blame, once settled."""
+    """The culprit, once settled."""
 
     NODE = "node"
     APPLICATION = "application"
     RESOURCES = "resources"
-    """What the job may use was used up: memory, a disk, a quota."""
+    """The job used up its memory, a disk or a quota."""
     UNKNOWN = "unknown"
 
 

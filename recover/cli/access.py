@@ -23,7 +23,8 @@ Namespace = Annotated[
         "--namespace",
         "-n",
         metavar="NAME",
-        help="Only jobs of this namespace (default: that of the kubeconfig's context, if it names one).",
+        help="Only jobs of this namespace (default: the namespace of the kubeconfig's context, if it "
+        "names one).",
         show_default=False,
     ),
 ]

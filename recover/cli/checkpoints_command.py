@@ -40,11 +40,11 @@ from recover.cli.output import Output, add_output, print_answer
 __all__ = ["CheckpointsAnswer", "run"]
 
 _NO_NAMES = (
-    "Nothing in it has the name of one, such as step-40, global_step40, iter_0000040, checkpoint-40, "
-    "ckpt_40, 40, step-40.pt or epoch=3-step=40.ckpt."
+    "No entry has the name of a checkpoint, such as step-40, global_step40, iter_0000040, "
+    "checkpoint-40, ckpt_40, 40, step-40.pt or epoch=3-step=40.ckpt."
 )
-_ABOUT = "Look at training checkpoints."
-_COMMANDS = {"scan": "List the checkpoints of a directory, and choose the newest complete one."}
+_ABOUT = "Examine training checkpoints."
+_COMMANDS = {"scan": "List the checkpoints of a directory, and choose the newest complete checkpoint."}
 
 
 def run(args: list[str]) -> int:
@@ -112,11 +112,14 @@ class CheckpointsAnswer(Answer, frozen=True, kw_only=True, tag="CheckpointScan")
 
     directory: str
     chosen: Annotated[
-        Checkpoint | None, Meta(description="from which a resume would start; null: none is complete")
+        Checkpoint | None,
+        Meta(description="the checkpoint from which a resume would start; null: no checkpoint is complete"),
     ]
     checkpoints: Annotated[list[Checkpoint], Meta(description="newest first; paths are below directory")]
-    digests: Annotated[str, Meta(description="what the bytes of the chosen one were compared with")]
-    repairs: Annotated[list[str], Meta(description="what --repair would change, or has changed")]
+    digests: Annotated[
+        str, Meta(description="the digests with which the bytes of the chosen checkpoint were compared")
+    ]
+    repairs: Annotated[list[str], Meta(description="changes that --repair would make, or has made")]
 
     def names(self) -> tuple[str, ...]:
         """The path of the chosen one."""
@@ -155,62 +158,68 @@ def _parser() -> argparse.ArgumentParser:
     formats = [reader.name for reader in READERS]
     command = Parser(
         "checkpoints scan",
-        "List the checkpoints of a directory, newest first, and choose the newest complete one. Only names, "
-        "sizes and headers are read, and nothing is changed without --write.",
+        "List the checkpoints of a directory, newest first, and choose the newest complete "
+        "checkpoint. The command reads only names, sizes and headers, and changes nothing without "
+        "--write.",
         positional="DIR",
         example="rekindle checkpoints scan /ckpt",
     )
-    command.add_argument("dir", type=Path, metavar="DIR", help="The directory that holds step-40/ and so on.")
+    command.add_argument(
+        "dir", type=Path, metavar="DIR", help="The directory that contains step-40/ and so on."
+    )
     command.add_argument(
         "--format", choices=formats, metavar="NAME",
-        help=f"The only format to accept (default: by file names): {', '.join(formats)}.",
+        help=f"The only format to accept (default: by the names of the files): {', '.join(formats)}.",
     )  # fmt: skip
     command.add_argument(
         "--marker", type=_marker, metavar="FILE",
-        help=f"Of --format generic, what a complete checkpoint holds: {MARKER_EXPECTED}.",
+        help=f"With --format generic, the file that a complete checkpoint contains: {MARKER_EXPECTED}.",
     )  # fmt: skip
     add_output(command, Output)
     command.add_argument(
         "--exclude", type=int, action="append", default=[], metavar="STEP",
-        help="Never choose this step, because it failed to load; may be repeated.",
+        help="Never choose this step, because it failed to load; you can repeat this option.",
     )  # fmt: skip
     command.add_argument(
         "--message-file", type=Path, metavar="FILE",
-        help="Write the result in at most 4096 bytes for the controller, and print nothing; "
-        "those older than the chosen one are not examined.",
+        help="Write the result in at most 4096 bytes for the controller, and print nothing. The command "
+                "does not examine older checkpoints than the chosen one.",
     )  # fmt: skip
     command.add_argument(
         "--digests", action="store_true",
-        help="Read every byte of the chosen one and compare it with the digests that its format stores.",
+        help="Read every byte of the chosen checkpoint, and compare the bytes with the digests that the "
+                "format stores.",
     )  # fmt: skip
     command.add_argument(
         "--time", type=_seconds, default=TIME_S, metavar="SECONDS",
-        help=f"How long to look at most (default: {TIME_S:g}); inf with --digests has all of it read.",
+        help=f"Time limit in seconds (default: {TIME_S:g}). With --digests, inf reads the whole checkpoint.",
     )  # fmt: skip
     command.add_argument(
         "--repair", type=_allowed, default=frozenset(), metavar="WHAT",
-        help=f"Say how a framework's own logic would be led to the chosen one: {REPAIR_EXPECTED}.",
+        help=f"Show the changes by which the framework would load the chosen checkpoint: {REPAIR_EXPECTED}.",
     )  # fmt: skip
     command.add_argument(
         "--write", action="store_true",
-        help="Do what --repair says; only while no training writes there. Nothing is deleted.",
+        help="Make the changes of --repair. Use this only while no training writes there. The command "
+                "deletes nothing.",
     )  # fmt: skip
     command.add_argument(
         "--volume", type=Path, metavar="FOLDER",
-        help="Where the training's volume is mounted here; DIR is then the training's path, and only links "
-        "that stay in the volume are followed.",
+        help="The path where the training's volume is mounted here. DIR is then the training's path, "
+                "and the command follows only links that stay in the volume.",
     )  # fmt: skip
     command.add_argument(
         "--mounted-at", type=_absolute, metavar="PATH",
-        help="Where the training mounts the volume of --volume.",
+        help="The path where the training mounts the volume of --volume.",
     )  # fmt: skip
     command.add_argument(
         "--other-user", action="store_true",
-        help="The training runs as another user: choose nothing older in place of what may not be read here.",
+        help="The training runs as another user: choose no older checkpoint instead of a checkpoint "
+                "that this user may not read.",
     )  # fmt: skip
     command.add_argument(
         "--mark", type=_name, default="by-hand", metavar="NAME",
-        help="Ends the names of what --write keeps (default: by-hand).",
+        help="The end of the names of files that --write keeps (default: by-hand).",
     )  # fmt: skip
     return command
 
@@ -281,7 +290,7 @@ def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[st
     if result.digests:
         print(result.digests)
     if options.repair and not lines:
-        print("Nothing is to be repaired.")
+        print("There is nothing to repair.")
     for line in lines:
         print(line)
 

@@ -52,9 +52,9 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "controller",
-        "Name the culprit of a fault, quarantine its node, restart the whole gang from its last complete "
-        "checkpoint, and prove by new steps that it resumed. Mode observe (the default) only says what would "
-        "be done.",
+        "Name the culprit of a fault, quarantine the node, restart the whole gang from its newest "
+        "complete checkpoint, and prove by new steps that the gang trains again. In mode observe "
+        "(the default), only report these actions.",
         example="rekindle controller --kubeconfig FILE --set mode=observe",
     )
     parser.add_argument(
@@ -65,28 +65,30 @@ def _parser() -> argparse.ArgumentParser:
         metavar="GROUP.FIELD=VALUE",
         action="append",
         default=[],
-        help="One setting, as mode=recover or timing.settle_s=1; may be repeated.",
+        help="One setting, such as mode=recover or timing.settle_s=1; you can repeat this option.",
     )
     add_connection(parser)
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
         default="0.0.0.0:9100",
-        help="Where /healthz, /readyz and /metrics are served; port 0 is a free one (default: %(default)s).",
+        help="The address of /healthz, /readyz and /metrics; port 0 means any free port (default: "
+        "%(default)s).",
     )
     parser.add_argument(
         "--identity",
         metavar="NAME",
         default="",
-        help="Who holds the lease: the pod's name (default: host name and a random suffix). A controller "
-        "started anew under the same name leads at once, so no two that may live at once can share one.",
+        help="The name of this controller in the Lease: the name of the pod (default: host name and a "
+        "random suffix). A controller that starts again under the same name leads at once, so two "
+        "controllers must never have the same name.",
     )
     parser.add_argument(
         "--log-level",
         metavar="LEVEL",
         default="info",
         choices=["debug", "info", "warning", "error"],
-        help="What is logged: debug, info (default), warning or error.",
+        help="The log level: debug, info (default), warning or error.",
     )
     return parser
 

@@ -22,7 +22,7 @@ def run(args: list[str]) -> int:
         "--output-dir",
         type=Path,
         metavar="DIR",
-        help="Write a file for each kind there, and print nothing.",
+        help="Write one file for each kind into this folder, and print nothing.",
     )
     directory: Path | None = parser.parse_args(args).output_dir
     if directory is None:

@@ -61,13 +61,14 @@ def _doctor(
         str,
         typer.Argument(
             metavar="JOB",
-            help="Asked for as NAME, NAMESPACE/NAME or KIND/NAME; without it, Rekindle itself.",
+            help="The job, as NAME, NAMESPACE/NAME or KIND/NAME. Without a job: the installation of "
+            "Rekindle.",
         ),
     ] = "",
     file: Annotated[
         str,
         typer.Option(
-            "--file", "-f", metavar="FILE", help="A manifest before its submission; - is standard input."
+            "--file", "-f", metavar="FILE", help="A manifest that is not submitted yet; - is standard input."
         ),
     ] = "",
     namespace: Annotated[
@@ -135,7 +136,8 @@ def _tell_jobs(found: Sequence[Case], notes: Sequence[str], file: str, output: O
     if not found:
         kinds = ", ".join(sorted({workload.resource.kind for workload in WORKLOADS}))
         raise _failed(
-            f"{name_of(file)}: no job in it that Rekindle restarts. It restarts these kinds: {kinds}",
+            f"{name_of(file)}: this file has no job that Rekindle restarts. Rekindle restarts these "
+            f"kinds: {kinds}",
             Exit.NO_ANSWER,
         )
     reports = [examined(case) for case in found]
@@ -157,11 +159,11 @@ def _end(reports: Sequence[Examined]) -> None:
 
 def _commands(case: Case, file: str) -> tuple[Command, ...]:
     if file:
-        return (Command(f"rekindle enable -f {file}", "the manifest with consent and envFrom"),)
+        return (Command(f"rekindle enable -f {file}", "to print the manifest with consent and envFrom"),)
     ref = case.gang.ref
     return (
-        Command(why(ref), "what happened to it so far"),
-        Command("rekindle status", "the whole cluster"),
+        Command(why(ref), "to see what has happened to the job"),
+        Command("rekindle status", "to see the whole cluster"),
     )
 
 

@@ -58,12 +58,12 @@ class Stall(Record, frozen=True, kw_only=True):
 class LogAnswer(Answer, frozen=True, kw_only=True, tag="LogReading"):
     """Of `rekindle read-log`."""
 
-    lines: Annotated[int, Meta(description="how many the log has")]
+    lines: Annotated[int, Meta(description="number of lines in the log")]
     steps: list[Marked]
-    armed_at_line: Annotated[int | None, Meta(description="from this line on a stall would count")]
-    median_step_s: Annotated[float | None, Meta(description="null where the log tells no times")]
-    saves: Annotated[list[Marked], Meta(description="lines that tell of a checkpoint")]
-    stalls: Annotated[list[Stall], Meta(description="pauses after which the job would be restarted")]
+    armed_at_line: Annotated[int | None, Meta(description="line from which on Rekindle would notice a stall")]
+    median_step_s: Annotated[float | None, Meta(description="null if the log has no times")]
+    saves: Annotated[list[Marked], Meta(description="lines about a checkpoint")]
+    stalls: Annotated[list[Stall], Meta(description="pauses after which Rekindle would restart the job")]
     first_error: FirstError | None
     known_issues: list[KnownIssue]
 

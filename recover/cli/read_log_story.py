@@ -19,15 +19,15 @@ _NAMES = {
     TEMPLATE: "the job's own template",
     PLAIN: "the usual wording of a step",
     PLAIN_OF_RUN: "the usual wording of a global step",
-    PLAIN_OF_EPOCH: "the usual wording of a step behind an epoch",
+    PLAIN_OF_EPOCH: "the usual wording of a step after an epoch",
     LOSS_BAR: "a progress bar that shows a loss",
 }
 _IMPLIED = {
     Implies.MAYBE_OWN: "a failure of this rank, if the program ended there",
-    Implies.PEER_LOST: "a consequence: another rank was gone first",
-    Implies.TIMED_OUT: "a consequence: another rank did not come in time",
-    Implies.TOLD_TO_END: "no failure of this rank: something asked it to end",
-    Implies.SAID_ELSEWHERE: "a launcher's word: why a process failed stands in another line or log",
+    Implies.PEER_LOST: "a propagated error: another rank ended first",
+    Implies.TIMED_OUT: "a propagated error: another rank did not answer in time",
+    Implies.TOLD_TO_END: "no failure of this rank: the rank received the order to end",
+    Implies.SAID_ELSEWHERE: "an error of a launcher: another line or log has the cause",
 }
 
 
@@ -58,7 +58,7 @@ def _steps(reading: Reading) -> Iterator[str]:
         f"Steps: read from {counted(len(steps), 'line')} of {reading.answer.lines}, step {begin.step} in "
         f"line {begin.line} to step {end.step} in line {end.line}{pace}."
     )
-    yield f"  Their number is that of {_called(reading.source)}."
+    yield f"  The step is the number of {_called(reading.source)}."
     yield f"  Rekindle would notice a hang from line {reading.answer.armed_at_line} on."
     if reading.of_epoch:
         yield (
@@ -67,14 +67,14 @@ def _steps(reading: Reading) -> Iterator[str]:
         )
     for rival in reading.rivals:
         yield (
-            f"  Another number rises as well, that of {_called(rival)}. If that one is the step, annotate "
+            f"  The number of {_called(rival)} rises as well. If this number is the step, annotate "
             f"the job with {STEP_TEMPLATE}."
         )
 
 
 def _unread(reading: Reading) -> Iterator[str]:
     yield (
-        "Steps: none is known. Rekindle would not notice a hang of this job, and only a newer checkpoint "
+        "Steps: none. Rekindle would not notice a hang of this job, and only a newer checkpoint "
         "would prove that the job trains again."
     )
     for name in reading.unproven:
@@ -82,20 +82,21 @@ def _unread(reading: Reading) -> Iterator[str]:
     if reading.bars:
         total = max(reading.bars)
         yield (
-            f"  A progress bar without a name counts to {total}. If that is the training's, annotate the "
-            f"job with {STEP_TEMPLATE}: '| {{step}}/{total} ['."
+            f"  A progress bar without a name counts to {total}. If this is the progress bar of the "
+            f"training, annotate the job with {STEP_TEMPLATE}: '| {{step}}/{total} ['."
         )
     else:
         yield (
-            "  If a line tells the step, annotate the job with the words around the number, such as "
-            f"{STEP_TEMPLATE}: 'step {{step}}/', and try it here with --step-template."
+            "  If a line contains the step, annotate the job with the words around the number, "
+            f"such as {STEP_TEMPLATE}: 'step {{step}}/', and try the template here with "
+            "--step-template."
         )
 
 
 def _saves(reading: Reading) -> Iterator[str]:
     saves = reading.answer.saves
     if not saves:
-        yield "Checkpoints: no line tells of one."
+        yield "Checkpoints: no line is about a checkpoint."
         return
     numbers = [f"step {save.step}" if save.step is not None else f"line {save.line}" for save in saves]
     yield f"Checkpoints: {counted(len(saves), 'line')} of the log, for {some(numbers, 4)}."

@@ -46,7 +46,7 @@ class Shown(StrEnum):
 class RecipesAnswer(Answer, frozen=True, kw_only=True, tag="RecipeList"):
     """Of `rekindle recipes list`."""
 
-    items: Annotated[list[RecipeObject], Meta(description="each as `kubectl apply` takes it")]
+    items: Annotated[list[RecipeObject], Meta(description="each recipe as an object for `kubectl apply`")]
 
     def names(self) -> tuple[str, ...]:
         return tuple(one.metadata.name for one in self.items)
@@ -57,17 +57,19 @@ class TestAnswer(Answer, frozen=True, kw_only=True, tag="RecipeTest"):
 
     recipe: str
     matches: bool
-    hits: Annotated[list[Hit], Meta(description="clauses that hold")]
+    hits: Annotated[list[Hit], Meta(description="clauses that are true")]
     missing: Annotated[
         list[list[str]],
-        Meta(description="for each clause that does not hold, why each of its alternatives does not"),
+        Meta(description="for each clause that is not true, the reason for each of its alternatives"),
     ]
     captured: Annotated[dict[str, str], Meta(description="values of the placeholders")]
     explicit_env: Annotated[
         dict[str, str], Meta(description="variables of the change that the template sets itself")
     ]
     change: Annotated[list[str], Meta(description="what Rekindle would change, in words")]
-    verify: Annotated[list[str], Meta(description="how it would see that the change helped, in words")]
+    verify: Annotated[
+        list[str], Meta(description="how Rekindle would verify that the change helped, in words")
+    ]
 
     def names(self) -> tuple[str, ...]:
         return (self.recipe,) if self.matches else ()
@@ -76,7 +78,7 @@ class TestAnswer(Answer, frozen=True, kw_only=True, tag="RecipeTest"):
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE", help="A built-in recipe's name, or a file: TOML, or an object in YAML or JSON."
+        metavar="RECIPE", help="The name of a built-in recipe, or a file: TOML, or an object in YAML or JSON."
     ),
 ]
 Texts = list[str]
@@ -86,7 +88,8 @@ _app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings=HELP_NAMES,
-    help="Look at known issues: how each shows, what to change, how to see that it helped.",
+    help="List known issues: how to recognise an issue, what to change, and how to verify that the "
+    "change helped.",
 )
 
 
@@ -98,7 +101,8 @@ def run(args: list[str]) -> int:
 @_app.command("list", epilog=closing("recipes list"), context_settings=HELP_NAMES)
 def _list(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="PATH", help="Your own: files, or folders of *.toml.")
+        list[Path] | None,
+        typer.Argument(metavar="PATH", help="Your own recipes: files, or folders of *.toml."),
     ] = None,
     output: Format = Output.TABLE,
     json: Json = False,
@@ -131,7 +135,7 @@ def _show(
             "--output",
             "-o",
             metavar="FORM",
-            help="How to print it: table (default), wide, json, yaml, toml or name.",
+            help="How to print the recipe: table (default), wide, json, yaml, toml or name.",
             show_default=False,
         ),
     ] = Shown.TABLE,
@@ -161,21 +165,26 @@ def _test(
     name: Name,
     log: Annotated[Texts | None, typer.Option(metavar="FILE", help="A log; - is standard input.")] = None,
     exit_code: Annotated[
-        list[int] | None, typer.Option(metavar="CODE", min=0, max=255, help="How a container ended.")
+        list[int] | None, typer.Option(metavar="CODE", min=0, max=255, help="Exit code of the container.")
     ] = None,
     request: Annotated[
-        Texts | None, typer.Option(metavar="RESOURCE=COUNT", help="What the container requests.")
+        Texts | None, typer.Option(metavar="RESOURCE=COUNT", help="A resource request of the container.")
     ] = None,
     env: Annotated[
-        Texts | None, typer.Option(metavar="NAME=VALUE", help="A variable in the template's own env.")
+        Texts | None, typer.Option(metavar="NAME=VALUE", help="A variable in the env of the template.")
     ] = None,
     fact: Annotated[
-        Texts | None, typer.Option(metavar="NAME=VALUE", help="As cuda.driver=12.4; gpu.memory.free=16GiB.")
+        Texts | None,
+        typer.Option(metavar="NAME=VALUE", help="A fact, such as cuda.driver=12.4 or gpu.memory.free=16GiB."),
     ] = None,
     label: Annotated[Texts | None, typer.Option(metavar="NAME=VALUE", help="A label of the node.")] = None,
-    fault: Annotated[Texts | None, typer.Option(metavar="CLASS", help="A fault that was found.")] = None,
-    signal: Annotated[Texts | None, typer.Option(metavar="CODE", help="A finding's code, as xid-31.")] = None,
-    framework: Annotated[str, typer.Option(metavar="NAME", help="What the job runs, as paddle.")] = "",
+    fault: Annotated[Texts | None, typer.Option(metavar="CLASS", help="The fault class.")] = None,
+    signal: Annotated[
+        Texts | None, typer.Option(metavar="CODE", help="The code of a finding, such as xid-31.")
+    ] = None,
+    framework: Annotated[
+        str, typer.Option(metavar="NAME", help="The framework of the job, such as paddle.")
+    ] = "",
     output: Format = Output.TABLE,
     json: Json = False,
 ) -> None:

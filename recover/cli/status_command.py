@@ -54,7 +54,9 @@ def _status(
     json: Json = False,
     watch: Annotated[
         bool,
-        typer.Option("--watch", "-w", help="Look every 5 seconds, and print each change, until Ctrl-C."),
+        typer.Option(
+            "--watch", "-w", help="Read the cluster every 5 seconds, and print each change, until Ctrl-C."
+        ),
     ] = False,
     *,
     access: Access,
@@ -119,7 +121,9 @@ def _print_status(shown: Overview, output: Output) -> None:
 def _why(
     subject: Annotated[
         str,
-        typer.Argument(metavar="JOB|NODE", help="Asked for as NAME, NAMESPACE/NAME, KIND/NAME or node/NAME."),
+        typer.Argument(
+            metavar="JOB|NODE", help="The job or node, as NAME, NAMESPACE/NAME, KIND/NAME or node/NAME."
+        ),
     ],
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", metavar="NAME", help="Only a job of this namespace.")

@@ -35,8 +35,10 @@ class VersionAnswer(Answer, frozen=True, kw_only=True, tag="Version"):
     """Of `rekindle version`."""
 
     client: str
-    controller: Annotated[str | None, Meta(description="null: none is installed, or it cannot be asked")]
-    namespace: Annotated[str | None, Meta(description="of the controller")]
+    controller: Annotated[
+        str | None, Meta(description="null: no controller is installed, or the cluster does not answer")
+    ]
+    namespace: Annotated[str | None, Meta(description="version of the controller")]
 
 
 class _Found(msgspec.Struct):
@@ -49,7 +51,7 @@ def version(args: list[str]) -> int:
 
 
 def _version(
-    client: Annotated[bool, typer.Option("--client", help="Ask no cluster.")] = False,
+    client: Annotated[bool, typer.Option("--client", help="Print only the version of this command.")] = False,
     output: Format = Output.TABLE,
     json: Json = False,
     *,
@@ -60,7 +62,7 @@ def _version(
     found, why = (None, "") if client else asyncio.run(_controller(access))
     meta = found.metadata if found is not None else None
     if why:
-        print(f"rekindle: the controller's version is not known: {one_line(why)}", file=sys.stderr)
+        print(f"rekindle: cannot read the controller's version: {one_line(why)}", file=sys.stderr)
     if not output.for_people:
         running = meta.labels.get(_VERSION) if meta is not None else None
         where = meta.namespace if meta is not None else None

@@ -67,8 +67,8 @@ def silence_of(
         return _outdated(node, health, now) if health is not None else None
     agent = agents.get(node)
     if agent is None:
-        return Silence(node, "its agent's pod is missing")
-    return None if agent.ready else Silence(node, "its agent's pod is not ready", agent.since)
+        return Silence(node, "the agent's pod is missing")
+    return None if agent.ready else Silence(node, "the agent's pod is not ready", agent.since)
 
 
 def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
@@ -76,7 +76,7 @@ def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
     every, at = timedelta(seconds=health.status.refresh_s), health.status.observed_at
     if not every or at is None or now - at <= _REFRESHES * every:
         return None
-    return Silence(node, "its agent has not written for too long", at + every)
+    return Silence(node, "the agent has not reported for too long", at + every)
 
 
 def not_covered(world: World, node: str, at: datetime, now: datetime) -> str:
@@ -101,14 +101,14 @@ def unwatched(world: World, node: Node, now: datetime) -> str:
     if health is None or not health.status.coverage:
         return "no agent reports from this node"
     if health.status.boot_id != node.boot_id:
-        return "its agent has not reported since the node was booted"
+        return "the agent has not reported since the node's last boot"
     silent = silence(world, node.name, now)
     if silent is not None:
         return silent.kind
     for family in policies()[Fault.APPLICATION].required:
         row = _row(health, family)
         if row is None:
-            return f"its agent does not read faults of {FAMILIES[family]}"
+            return f"the agent does not read faults of {FAMILIES[family]}"
         if row.state is not CoverageState.COVERED:
             return f"{row.source} is blind ({row.why})"
     return ""
@@ -121,7 +121,7 @@ def _missing(health: NodeHealth, family: Family, node: str, at: datetime) -> str
     if row.state is not CoverageState.COVERED:
         return f"{row.source} of {node} is blind ({row.why})"
     if row.since - at > _CLOCKS:
-        return f"{row.source} of {node} is covered only since {row.since:%H:%M:%S}"
+        return f"the agent has read {row.source} of {node} only since {row.since:%H:%M:%S}"
     return ""
 
 
@@ -142,9 +142,9 @@ def looked_at(world: World, node: str) -> str:
     read = {family for row in rows if row.state is CoverageState.COVERED for family in row.families}
     if not read:
         return (
-            "the kernel log was read and shows no fault of the node; which kinds of faults its agent reads "
-            "is unknown: it is of an older version"
+            "the kernel log shows no fault of the node; the agent has an older version, so "
+            "Rekindle does not know which kinds of faults it reads"
         )
     unread = [words for family, words in FAMILIES.items() if family not in read]
-    without = f"; nobody watched for faults of {', '.join(unread)}" if unread else ""
-    return f"its agent watched the node and saw no fault{without}"
+    without = f"; the agent does not read faults of {', '.join(unread)}" if unread else ""
+    return f"the agent watched the node and saw no fault{without}"

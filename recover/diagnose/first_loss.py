@@ -25,10 +25,10 @@ for other workers. An older error was survived, though no step has shown it."""
 _CLOCKS = timedelta(seconds=5)
 """Clocks that are kept in time differ by less, and within that a rank dies of a peer that it has lost."""
 _WORDS = {
-    Implies.PEER_LOST: "a consequence: its log says that it lost a peer",
-    Implies.TIMED_OUT: "a consequence: its log says that it waited in vain for a peer",
-    Implies.TOLD_TO_END: "a consequence: its log says that it was asked to end",
-    Implies.SAID_ELSEWHERE: "its log says only that a process failed",
+    Implies.PEER_LOST: "a propagated error: the log says that the rank lost a peer",
+    Implies.TIMED_OUT: "a propagated error: the log says that the rank waited in vain for a peer",
+    Implies.TOLD_TO_END: "a propagated error: the log says that the rank received the order to end",
+    Implies.SAID_ELSEWHERE: "the log says only that a process failed",
 }
 
 
@@ -83,7 +83,7 @@ def told_by_log(loss: Loss) -> str:
     """In words, without the log's own text: others may read it."""
     if not loss.error:
         return ""
-    words = _WORDS.get(_implied(loss.error), "the first error of its log")
+    words = _WORDS.get(_implied(loss.error), "the first error in the log")
     return f"{words} ({loss.error})"
 
 
@@ -91,12 +91,12 @@ def nobody_is_blamed(loss: Loss) -> str:
     """Why not the program, where the first loss is one of which its log says that its cause is elsewhere."""
     match _implied(loss.error):
         case Implies.TOLD_TO_END:
-            said = "it was asked to end, and nobody is known to have asked it"
+            said = "the rank received the order to end, and the sender is unknown"
         case Implies.SAID_ELSEWHERE:
-            said = "a process failed, and does not say why"
+            said = "a process failed, without the cause"
         case _:
-            said = "another rank went before it, and none is known to have"
-    return f"nobody is blamed: its log says that {said}"
+            said = "another rank failed earlier, and no earlier failure is known"
+    return f"there is no culprit: the log says that {said}"
 
 
 def _failed_at(loss: Loss) -> datetime:

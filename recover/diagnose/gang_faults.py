@@ -241,20 +241,20 @@ def _in_place(loss: Loss) -> str:
     restart: a pod may be one that never restarts."""
     if not loss.in_place:
         return ""
-    return "its container was started again in the same pod" if loss.restarts else "its pod is still there"
+    return "the container was started again in the same pod" if loss.restarts else "the pod still exists"
 
 
 def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
     """A hang if steps of the gang were read before; otherwise only a notice."""
     gang = state.gang
     if state.dead:
-        why = "none has made its first step yet; its steps were read before, so the job hangs"
+        why = "none has made its first step yet. Rekindle read steps of the job before, so the job hangs"
     elif state.unknown_on:
-        why = f"no step of them is known; {_unknown(state)}"
+        why = f"Rekindle knows of no step; {_unknown(state)}"
     else:
         why = (
-            "none has made its first step yet; either the job hangs, or its log shows no steps that Rekindle "
-            "can read (see rekindle doctor)"
+            "none has made its first step yet. Either the job hangs, or its log shows no steps "
+            "that Rekindle can read (see rekindle doctor)"
         )
     return Diagnosis(
         name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, due.isoformat()),
@@ -278,7 +278,7 @@ def _unknown(state: GangState) -> str:
     return (
         "Rekindle cannot tell whether the job hangs and does not restart it, because too many containers "
         f"print on {nodes} and its agent leaves out pods. Keep pods without devices off it, or restart the "
-        "job if its logs stand still"
+        "job if its logs show no progress"
     )
 
 
@@ -290,11 +290,11 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
     silent = [(p, t) for p in state.pods if (t := failed_volumes(world, p.node, p.uid, at)).findings]
     waits = max((told for _, told in silent), key=lambda told: told.nodes, default=None)
     if state.dead and waits is not None:
-        why = f"no rank has made a step since its time limit, and {waits.words}; no node is to blame"
+        why = f"no rank has made a step within the time limit, and {waits.words}; no node is the culprit"
     elif state.dead:
-        why = "no rank has made a step since its time limit; no culprit can be named"
+        why = "no rank has made a step within the time limit; Rekindle has found no culprit"
     else:
-        why = f"no rank is known to have made a step since its time limit; {_unknown(state)}"
+        why = f"Rekindle knows of no step within the time limit; {_unknown(state)}"
     return Diagnosis(
         name=incident_name(gang.ref.name, Fault.HANG, gang.ref.uid, at.isoformat()),
         fault=Fault.HANG,
@@ -309,7 +309,7 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
             fitted(Evidence, at=at, origin=Origin.TENANT, code="stalled"),
             *[_as_evidence(told.findings[0], pod.node, pod.name) for pod, told in silent][:_VOLUMES_MAX],
         ),
-        suspects=tuple(fitted(Suspect, node=n, score=0.3, why="its agent is blind") for n, _ in blind),
+        suspects=tuple(fitted(Suspect, node=n, score=0.3, why="the agent is blind") for n, _ in blind),
         harms=(Harm(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),),
         blind=dict(blind),
     )

@@ -42,8 +42,9 @@ def neighbours_fault(world: World, gang: Gang, loss: Loss, timing: Timing) -> st
     if not shown or not _has_neighbours(world, gang, node):
         return ""
     return (
-        f"nobody is blamed: the kernel log of {node.name} shows {shown[0]}, and other jobs share the GPUs of "
-        "the node by MPS, where an exception of one program ends all programs on that GPU"
+        f"there is no culprit: the kernel log of {node.name} shows {shown[0]}, and other jobs share "
+        "the GPUs of the node by MPS. With MPS, an exception of one program ends all programs on "
+        "that GPU"
     )
 
 

@@ -226,8 +226,12 @@ def _summary(node: Node, first: Finding, findings: list[Finding], after: datetim
     where = f"{node.name}, device {device}" if device else node.name
     if first.confined:
         where += f", GPU instance {first.subject.gpu_instance}"
-    more = f", and {len(findings) - 1} more finding(s)" if len(findings) > 1 else ""
-    again = f"; it went on after {after:%H:%M:%S}, when its last Incident ended" if after is not None else ""
+    more = f", and {len(findings) - 1} more findings" if len(findings) > 1 else ""
+    again = (
+        f"; the fault continued after {after:%H:%M:%S}, when its last Incident ended"
+        if after is not None
+        else ""
+    )
     return f"{first.code} on {where}: {first.fault}{more}{again}"
 
 
@@ -255,7 +259,7 @@ def not_ready(
             severity=Severity.FATAL,
             detected_at=at,
             seen_at=at,
-            summary=f"{node.name} is not ready: Kubernetes no longer hears from it",
+            summary=f"{node.name} is NotReady: its kubelet does not report to Kubernetes",
             blame=Blame.NODE,
             settled=True,
             node=node.name,

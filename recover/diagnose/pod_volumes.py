@@ -36,7 +36,7 @@ class Trouble(msgspec.Struct, frozen=True):
     def words(self) -> str:
         """Empty where there are none."""
         said = "; ".join(finding.evidence for finding in self.findings[:_SHOWN_MAX])
-        return f"{said}, and so on {self.nodes} nodes" if self.nodes > 1 else said
+        return f"{said}, and the same is true on {self.nodes} nodes" if self.nodes > 1 else said
 
 
 def full_volumes(world: World, node: str, pod: str, at: datetime) -> Trouble:

@@ -25,11 +25,12 @@ from recover.model import World
 __all__ = ["OUTSIDE", "Verdict", "judged"]
 
 OUTSIDE = {
-    "deleted": "its pod was taken away",
-    "node-gone": "its node is gone",
-    "evicted": "its kubelet has ended its pod",
-    "made-way": "its kubelet has ended its pod for the machine's shutdown, or for a pod of the node's own",
-    "not-admitted": "its kubelet has refused its pod",
+    "deleted": "the pod was deleted",
+    "node-gone": "the node is gone",
+    "evicted": "the kubelet evicted the pod",
+    "made-way": "the kubelet ended the pod, because the machine shut down or because the node needed "
+    "room for a pod of higher priority",
+    "not-admitted": "the kubelet refused the pod",
 }
 """Losses that are not the program's own."""
 _NO_SUSPECTS = frozenset({"deleted", "evicted", "made-way"})
@@ -64,7 +65,7 @@ def judged(world: World, first: Loss, now: datetime, *, covered: bool, beside: s
         return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, beside, error)
     blind = "" if covered else not_covered(world, first.node, first.at, now)
     if blind:
-        return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, f"nobody is blamed: {blind}", error, True, blind)
+        return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, f"there is no culprit: {blind}", error, True, blind)
     return _by_its_log(world, first, failed, meaning, error)
 
 
@@ -76,16 +77,19 @@ def _by_its_log(world: World, first: Loss, failed: Failed, meaning: str, error: 
     shown = f"; {stuck.words}" if stuck is not None and stuck.words else ""
     match failed:
         case Failed.RESOURCES:
-            why = f"its log tells why: {meaning}" + (f"; {full}" if full else "")
+            why = f"the log gives the cause: {meaning}" + (f"; {full}" if full else "")
             return Verdict(Fault.RESOURCES, Blame.RESOURCES, why, error)
         case Failed.STORAGE | Failed.DEVICE:
-            why = f"nobody is blamed: its log says that a {failed} failed under it ({meaning}){shown}"
+            why = (
+                f"there is no culprit: the log says that the {failed} below the program failed "
+                f"({meaning}){shown}"
+            )
             return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, stuck is None or stuck.nodes < 2)
         case Failed.PROGRAM if full:
-            why = f"its log does not say why, and {full}"
+            why = f"the log does not give the cause, and {full}"
             return Verdict(Fault.RESOURCES, Blame.RESOURCES, why, error)
         case Failed.PROGRAM if stuck is not None and stuck.words:
-            why = f"nobody is blamed: its log does not say why, and {stuck.words}"
+            why = f"there is no culprit: the log does not give the cause, and {stuck.words}"
             return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, why, error, stuck.nodes < 2)
         case Failed.PROGRAM:
             return Verdict(Fault.APPLICATION, Blame.APPLICATION, looked_at(world, first.node), error)
@@ -94,7 +98,7 @@ def _by_its_log(world: World, first: Loss, failed: Failed, meaning: str, error: 
 def _out_of_memory(world: World, first: Loss) -> Verdict:
     """The kernel's word, which needs no other: who uses up memory breaks no device."""
     if node_ran_out(world, first.node, first.at):
-        why = "the kernel's out-of-memory killer has ended it, since its node had no memory left"
+        why = "the kernel's out-of-memory killer ended the rank, because the node had no memory left"
         return Verdict(Fault.HOST, Blame.UNKNOWN, why, OOM_KILLED, True)
-    why = "the kernel's out-of-memory killer has ended it"
+    why = "the kernel's out-of-memory killer ended the rank"
     return Verdict(Fault.RESOURCES, Blame.RESOURCES, why, OOM_KILLED)

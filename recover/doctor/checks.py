@@ -8,34 +8,49 @@ from recover.doctor.case import Case, Check, Part
 __all__ = ["CHECKS"]
 
 CHECKS: tuple[Check[Case], ...] = (
-    Check("opted-in", "it asks to be restarted", permission.opted_in),
-    Check("mode", "the controller may act", permission.mode, (Part.MODE,)),
+    Check("opted-in", "automatic recovery is enabled for the job", permission.opted_in),
+    Check("mode", "the controller's mode allows actions", permission.mode, (Part.MODE,)),
     Check(
-        "lowered", "no setting lowers that for its namespace or its nodes", permission.lowered, (Part.MODE,)
+        "lowered",
+        "no setting lowers the mode for the job's namespace or nodes",
+        permission.lowered,
+        (Part.MODE,),
     ),
-    Check("namespace", "its namespace does not forbid it", permission.namespace, (Part.NAMESPACE,)),
-    Check("hold", "nobody holds it", permission.hold),
-    Check("annotations", "everything that was written for Rekindle can be read", permission.misread),
-    Check("owner", "its kind is restarted, and nobody else decides when it runs", permission.owner),
-    Check("ended", "it has not failed for good", permission.ended),
-    Check("checkpoint-annotation", "it says where its checkpoints lie", saves.annotation),
-    Check("checkpoint-volume", "a scan can mount what it says of its checkpoints", saves.volume),
-    Check("checkpoint-claim", "all its ranks can mount that claim", saves.claim, (Part.CLAIM,)),
-    Check("environment", "its ranks read what a recovery tells them", environment.read_by_ranks),
-    Check("own-variables", "it sets no variable that is Rekindle's", environment.own_variables),
-    Check("headroom", "a failed rank does not end it for good, or it is made again", retries.headroom),
-    Check("deadline", "no deadline ends it", retries.deadline),
-    Check("removal", "it is not removed before it can be made again", retries.removal),
-    Check("known-issues", "no recipe knows its template for an issue", issues_ahead.in_template),
+    Check("namespace", "the job's namespace allows actions", permission.namespace, (Part.NAMESPACE,)),
+    Check("hold", "there is no hold on the job", permission.hold),
+    Check(
+        "annotations", "Rekindle can read all of its labels and annotations on the job", permission.misread
+    ),
+    Check(
+        "owner",
+        "Rekindle restarts jobs of this kind, and no other controller decides when the job runs",
+        permission.owner,
+    ),
+    Check("ended", "the job has not failed finally", permission.ended),
+    Check("checkpoint-annotation", "an annotation names the folder of the checkpoints", saves.annotation),
+    Check("checkpoint-volume", "a scan can mount the volume of the checkpoints", saves.volume),
+    Check("checkpoint-claim", "all ranks can mount the claim of the checkpoints", saves.claim, (Part.CLAIM,)),
+    Check("environment", "the ranks read the variables of a recovery", environment.read_by_ranks),
+    Check("own-variables", "the job sets no variable that Rekindle sets", environment.own_variables),
+    Check(
+        "headroom",
+        "one failed rank does not fail the job finally, or Rekindle may create the job again",
+        retries.headroom,
+    ),
+    Check("deadline", "the job has no deadline", retries.deadline),
+    Check("removal", "the job is not removed before Rekindle can create it again", retries.removal),
+    Check("known-issues", "the template shows no known issue", issues_ahead.in_template),
     Check(
         "known-issues-of-nodes",
-        "no recipe knows its nodes for an issue",
+        "the nodes show no known issue",
         issues_ahead.on_nodes,
         (Part.NODES,),
     ),
-    Check("tolerations", "it tolerates no taint of a bad node", pod_templates.tolerations),
-    Check("grace", "its pods end in time", pod_templates.grace),
-    Check("gates", "its pods wait for nobody", pod_templates.gates),
-    Check("agents", "agents see all its nodes", progress.seen, (Part.HEALTH, Part.RUNNING)),
-    Check("steps", "its steps are read", progress.steps, (Part.HEALTH, Part.RUNNING)),
+    Check(
+        "tolerations", "the pods do not tolerate the taint of a quarantined node", pod_templates.tolerations
+    ),
+    Check("grace", "the pods end in time", pod_templates.grace),
+    Check("gates", "the pods have no scheduling gate", pod_templates.gates),
+    Check("agents", "agents watch all nodes of the job", progress.seen, (Part.HEALTH, Part.RUNNING)),
+    Check("steps", "agents read the steps of the job", progress.steps, (Part.HEALTH, Part.RUNNING)),
 )

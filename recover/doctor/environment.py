@@ -30,15 +30,18 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
     if not case.pods and case.adds_environment and _pods_consent(case):
         return
     unknown = not case.pods and case.adds_environment is None
-    unless = ", unless the policy rekindle-environment adds it to the pods, which is not known"
+    unless = (
+        ", unless the policy rekindle-environment adds the ConfigMap to the pods; this command cannot "
+        "see that policy"
+    )
     yield Finding(
         name="environment-not-read",
         severity=Severity.RISKS,
-        what=f"its containers do not read the ConfigMap {'' if gang.ref.name else '<name>'}{name}"
+        what=f"the containers do not read the ConfigMap {('' if gang.ref.name else '<name>')}{name}"
         + (unless if unknown else ""),
         where=case.at(f"{case.templates[0][0]}.spec.containers[].envFrom"),
-        means="ranks do not learn where to resume, and no known issue is cured by a variable; "
-        f"a {gang.ref.kind} takes no envFrom after its creation",
+        means="ranks do not learn from which checkpoint to resume, and Rekindle cannot correct known "
+        f"issues by a variable; nobody can add an envFrom to a {gang.ref.kind} after its creation",
         fix=("" if gang.ref.name else "metadata.name: NAME instead of generateName, then ")
         + "rekindle enable -f job.yaml | kubectl create -f -",
     )
@@ -68,7 +71,7 @@ def own_variables(case: Case) -> Iterator[Finding]:
                         severity=Severity.FAILS if resumes else Severity.RISKS,
                         what=f"container {container.name} sets {variable.name} itself",
                         where=case.at(place, variable.value),
-                        means="that beats what is handed over"
-                        + (": each restart begins at that same place" if resumes else ""),
-                        fix=f"remove {variable.name} from env; as a default, let the program have it",
+                        means="the template's variable takes precedence over the variable of Rekindle"
+                        + (", so each restart begins from the same checkpoint" if resumes else ""),
+                        fix=f"remove {variable.name} from env; put a default into the program",
                     )

@@ -77,7 +77,7 @@ def on_nodes(case: Case) -> Iterator[Finding]:
             node.name: fitting for node in nodes if (fitting := _fitting(case, recipe, node)) is not None
         }
         if found:
-            on = f"on {some(sorted(found))}, {len(found)} of the {len(nodes)} nodes that it may run on"
+            on = f"on {some(sorted(found))}, {len(found)} of the {len(nodes)} nodes on which the job may run"
             yield _finding(case, *found[min(found)], on=on)
 
 
@@ -127,10 +127,16 @@ def _severity(recipe: Recipe) -> Severity:
 
 def _means(recipe: Recipe) -> str:
     if recipe.change.hold is Hold.ALWAYS:
-        return "when it shows in a log, the job is held: only its owner can change it"
+        return (
+            "when the issue appears in a log, Rekindle does not start the job again: only its owner "
+            "can correct the job"
+        )
     if _severity(recipe) is Severity.RISKS:
-        return "the job fails so, and is then started again with this change, as far as it reaches the ranks"
-    return "it is reported, and nothing is changed"
+        return (
+            "the job fails with this issue, and Rekindle then starts the job again with this change, "
+            "if the change can reach the ranks"
+        )
+    return "Rekindle reports the issue, and changes nothing"
 
 
 def _fix(recipe: Recipe) -> str:

@@ -66,9 +66,7 @@ async def look(
     snapshot = await read(cluster, namespace=namespace, instead=namespace_of(asked) or usual)
     job = find(asked, snapshot, namespace, command="doctor", usual=usual)
     if isinstance(job, str):
-        raise NotFound(
-            f"{job} is a node, and a job was expected; `rekindle why node/{job}` tells of the node"
-        )
+        raise NotFound(f"{job} is a node: expected a job. For the node: `rekindle why node/{job}`")
     if job.gang is None:
         raise NotFound(
             f"{job.ref} cannot be checked. {job.absence.of(job.ref)} Its recoveries: "
@@ -126,7 +124,7 @@ async def _spec(cluster: Cluster, gang: Gang) -> Written:
         return workload_of(gang).written(msgspec.json.decode(raw), str(gang.ref), "")
     except ApiError as error:
         if error.not_found:
-            raise NotFound(f"{gang.ref} has just been deleted") from error
+            raise NotFound(f"somebody has just deleted {gang.ref}") from error
         raise CannotTell(f"{gang.ref} cannot be read: {error}") from error
     except BadValueError as error:
         raise CannotTell(str(error)) from error
@@ -138,7 +136,7 @@ async def _modes(cluster: Cluster, unread: dict[Part, str]) -> Modes | None:
         return kept_modes(msgspec.json.decode(raw, type=_State).data)
     except ApiError as error:
         unread[Part.MODE] = _unread(
-            error, f"ConfigMap {_STATE}", "no controller of that namespace has led yet"
+            error, f"ConfigMap {_STATE}", "no controller of that namespace has led so far"
         )
     except KeyError as error:
         unread[Part.MODE] = f"ConfigMap {_STATE}: data.{error.args[0]} is missing"
@@ -165,7 +163,7 @@ async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[
         return ()
     mine = tuple(pod for pod in found if not pod.ended)
     if not any(pod.phase is PodPhase.RUNNING for pod in mine):
-        unread[Part.RUNNING] = "no pod of it runs"
+        unread[Part.RUNNING] = "no pod of the job runs"
     return mine
 
 
@@ -173,7 +171,7 @@ async def _access_modes(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -
     """None where there is no such claim."""
     claim = claim_of(gang)
     if not claim:
-        unread[Part.CLAIM] = "its checkpoints are not known to lie on a volume claim"
+        unread[Part.CLAIM] = "the checkpoints are not on a volume claim that this command knows"
         return ()
     try:
         raw = await cluster.get(_CLAIMS, claim, gang.ref.namespace)
@@ -201,7 +199,9 @@ async def _recipes(cluster: Cluster, notes: list[str]) -> Mapping[str, Recipe]:
         answer = await cluster.list(RECIPES)
         return settle(built_in(), [seen(bytes(raw)) for raw in answer.items]).recipes
     except ApiError as error:
-        notes.append(f"recipes of your own left out: {_unread(error, 'recipes.rekindle.dev', 'CRD missing')}")
+        notes.append(
+            f"your own recipes were left out: {_unread(error, 'recipes.rekindle.dev', 'CRD missing')}"
+        )
     except msgspec.MsgspecError as error:
-        notes.append(f"recipes of your own left out: {error}")
+        notes.append(f"your own recipes were left out: {error}")
     return built_in()

@@ -13,7 +13,7 @@ from recover.snapshot.manifests import gang_in, objects, told, why_no_job, witho
 
 __all__ = ["cases"]
 
-_NO_CLUSTER = "a file was read, and no cluster"
+_NO_CLUSTER = "this command read a file, and no cluster"
 
 
 def cases(

@@ -26,8 +26,8 @@ __all__ = ["NOT_OPTED_IN", "ended", "hold", "lowered", "misread", "mode", "names
 NOT_OPTED_IN = "not-opted-in"
 
 _MEANS = {
-    OptIn.OBSERVE: "an Incident says what would be done, and nothing is done",
-    OptIn.DISABLED: "an Incident says what happened, and the job is left alone",
+    OptIn.OBSERVE: "Rekindle reports in an Incident what it would do, and does nothing",
+    OptIn.DISABLED: "Rekindle reports the fault in an Incident, and does not restart the job",
 }
 _TOLD_ELSEWHERE = (f"annotation {AUTO_RECOVERY}:", f"label {AUTO_RECOVERY}:", f"annotation {ANNOTATION}:")
 
@@ -43,10 +43,16 @@ def opted_in(case: Case) -> Iterator[Finding]:
         yield Finding(
             name=NOT_OPTED_IN,
             severity=Severity.RISKS if unknown else Severity.FAILS,
-            what="the job does not ask to be restarted"
-            + (", and whether its namespace does is not known" if unknown else ", nor does its namespace"),
+            what="automatic recovery is not enabled for the job"
+            + (
+                "; you may not read its namespace, which may enable automatic recovery"
+                if unknown
+                else ", and not for its namespace"
+            ),
             where=case.at(f"metadata.annotations[{AUTO_RECOVERY}]"),
-            means=f"unless its namespace does: {_MEANS[word]}" if unknown else _MEANS[word],
+            means=f"unless the namespace enables automatic recovery: {_MEANS[word]}"
+            if unknown
+            else _MEANS[word],
             fix=case.set_annotation(AUTO_RECOVERY, "enabled"),
         )
     for field, value in own.items():
@@ -66,8 +72,8 @@ def opted_in(case: Case) -> Iterator[Finding]:
 
 def _asked(value: str, word: OptIn) -> str:
     if value.strip().lower() in set(OptIn):
-        return f"the job asks not to be restarted; it counts as {word}"
-    return f"expected enabled, observe or disabled; the job counts as {word}"
+        return f"the job refuses automatic recovery; the value counts as {word}"
+    return f"expected enabled, observe or disabled; the value counts as {word}"
 
 
 def mode(case: Case) -> Iterator[Finding]:
@@ -104,17 +110,17 @@ def lowered(case: Case) -> Iterator[Finding]:
     nodes = (case.nodes[pod.node] for pod in case.pods if pod.node in case.nodes)
     for pool in sorted({node.labels.get(Budgets().pool_label, "") for node in nodes}):
         if pool in case.modes.pools and case.modes.pools[pool].mode is Mode.OBSERVE:
-            yield _by_settings(case, f"pool {pool}, where it runs,", f"pools.{pool}")
+            yield _by_settings(case, f"pool {pool}, where the job runs,", f"pools.{pool}")
 
 
 def _by_settings(case: Case, what: str, field: str) -> Finding:
     return Finding(
         name="lowered-to-observe",
         severity=Severity.FAILS,
-        what=f"the {what} is in mode observe by the controller's settings",
+        what=f"the controller's settings put {what} into mode observe",
         where=Place(f"ConfigMap {case.mode_kept_in}", "data.modes", Mode.OBSERVE),
         means=_MEANS[OptIn.OBSERVE],
-        fix=f"in the controller's settings: take modes.{field} out",
+        fix=f"in the controller's settings: remove modes.{field}",
     )
 
 
@@ -136,18 +142,18 @@ def namespace(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="namespace-mode-higher",
             severity=Severity.RISKS,
-            what=f"the namespace asks for a higher mode than the cluster's, which is {case.mode}",
+            what=f"the namespace sets a higher mode than the cluster's mode {case.mode}",
             where=Place(f"Namespace {space.name}", "metadata.annotations[rekindle.dev/mode]", word),
-            means=f"mode {case.mode} holds: a namespace may lower the mode and not raise it",
+            means=f"mode {case.mode} applies: a namespace can lower the mode, and cannot raise it",
             fix=f"kubectl annotate namespace {space.name} rekindle.dev/mode-",
         )
     if held(space.annotations, case.now) is not None:
         yield Finding(
             name="namespace-held",
             severity=Severity.FAILS,
-            what="the namespace is held",
+            what="the namespace has a hold",
             where=Place(f"Namespace {space.name}", "metadata.annotations[rekindle.dev/hold]"),
-            means="nothing is done to its jobs until the hold ends",
+            means="Rekindle does not act on the jobs of the namespace until the hold ends",
             fix=f"kubectl annotate namespace {space.name} rekindle.dev/hold- rekindle.dev/hold-until-",
         )
 
@@ -160,9 +166,9 @@ def hold(case: Case) -> Iterator[Finding]:
     yield Finding(
         name="held",
         severity=Severity.FAILS,
-        what=f"the job is held {end}" + (f" ({found.reason})" if found.reason else ""),
+        what=f"the job has a hold {end}" + (f" ({found.reason})" if found.reason else ""),
         where=case.at("metadata.annotations[rekindle.dev/hold]"),
-        means="nothing is done to it until the hold ends",
+        means="Rekindle does not act on the job until the hold ends",
         fix="remove the annotations rekindle.dev/hold and rekindle.dev/hold-until"
         if case.is_file
         else f"kubectl annotate {case.target} rekindle.dev/hold- rekindle.dev/hold-until-",
@@ -178,8 +184,8 @@ def misread(case: Case) -> Iterator[Finding]:
                 severity=Severity.RISKS,
                 what=sentence,
                 where=case.at("metadata"),
-                means="it does not do what it was meant to",
-                fix="write what is expected: docs/reference/labels.md lists every name and value",
+                means="the label or annotation has no effect",
+                fix="write an expected value: docs/reference/labels.md lists every name and value",
             )
 
 
@@ -189,20 +195,20 @@ def owner(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="unsupported",
             severity=Severity.FAILS,
-            what=f"this {gang.ref.kind} is not restarted: {gang.unsupported}",
+            what=f"Rekindle does not restart this {gang.ref.kind}: {gang.unsupported}",
             where=case.at("spec"),
-            means="it is left alone",
-            fix="spec.completions: the same number as spec.parallelism, if its pods are one training",
+            means="Rekindle does not act on the job",
+            fix="spec.completions: the same number as spec.parallelism, if the pods are one training",
         )
     if gang.foreign_owner:
         yield Finding(
             name="foreign-owner",
             severity=Severity.FAILS,
-            what=f"{gang.foreign_owner} decides when it runs",
+            what=f"{gang.foreign_owner} decides when the job runs",
             where=case.at("metadata"),
-            means="a stop would be undone at once, so the job is left alone",
-            fix="let nobody else own the job: without the queue's label, the controlling ownerReference or "
-            "spec.managedBy, whichever it is",
+            means="that controller would undo a stop at once, so Rekindle does not act on the job",
+            fix="remove the other controller from the job: the queue's label, the controlling "
+            "ownerReference or spec.managedBy",
         )
 
 
@@ -213,8 +219,9 @@ def ended(case: Case) -> Iterator[Finding]:
     yield Finding(
         name="failed-for-good",
         severity=Severity.FAILS,
-        what=f"its framework has failed it for good ({terminal.reason or 'no reason given'})",
+        what="the framework has marked the job as failed, and this is final "
+        f"({terminal.reason or 'no reason given'})",
         where=case.at("status.conditions", terminal.message),
-        means="it is not started again",
-        fix=f"create it again; with the annotation {ON_TERMINAL}: recreate that is done for you",
+        means="Rekindle does not start the job again",
+        fix=f"create the job again; with the annotation {ON_TERMINAL}: recreate, Rekindle does that for you",
     )

@@ -18,11 +18,12 @@ def tolerations(case: Case) -> Iterator[Finding]:
             yield Finding(
                 name="tolerates-everything",
                 severity=Severity.RISKS if late else Severity.ADVICE,
-                what="its pods tolerate every taint, that of a bad node too",
+                what="the pods tolerate every taint, the taint of a quarantined node included",
                 where=case.at(f"{field}.spec.tolerations", "operator: Exists"),
                 means=late
-                or "a restart keeps it off the node that failed it by affinity; off others it is not kept",
-                fix="tolerations: [{key: nvidia.com/gpu, operator: Exists}]: each taint by its key",
+                or "at a restart, an affinity keeps the pods off the node that broke; nothing keeps "
+                "them off other quarantined nodes",
+                fix="tolerations: [{key: nvidia.com/gpu, operator: Exists}]: name each taint by its key",
             )
 
 
@@ -36,8 +37,8 @@ def grace(case: Case) -> Iterator[Finding]:
                 severity=Severity.RISKS,
                 what=f"a pod may take {seconds} s to end",
                 where=case.at(f"{field}.spec.terminationGracePeriodSeconds", str(seconds)),
-                means=f"a rank that does not heed SIGTERM is not gone within {within_s:g} s "
-                "(timing.stop_deadline_s): the recovery stops there and calls a person",
+                means=f"a rank that ignores SIGTERM does not end within {within_s:g} s "
+                "(timing.stop_deadline_s): the recovery stops there and needs a person",
                 fix=f"terminationGracePeriodSeconds: {int(within_s / 2)}",
             )
 
@@ -49,8 +50,9 @@ def gates(case: Case) -> Iterator[Finding]:
             yield Finding(
                 name="scheduling-gates",
                 severity=Severity.RISKS,
-                what="its pods are not scheduled before somebody lifts their gates",
+                what="the pods have scheduling gates, and are not scheduled before a controller removes them",
                 where=case.at(f"{field}.spec.schedulingGates", names),
-                means=f"nor at a restart: after {case.timing.resume_deadline_s:g} s it is blocked",
-                fix="without schedulingGates, or with a controller that lifts them from every new pod",
+                means=f"the same is true at a restart: after {case.timing.resume_deadline_s:g} s the "
+                "recovery is blocked",
+                fix="remove schedulingGates, or run a controller that removes the gates from every new pod",
             )

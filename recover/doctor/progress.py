@@ -22,10 +22,10 @@ def seen(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="no-agent",
             severity=Severity.RISKS,
-            what=f"no agent reports for {_of(unwatched, nodes)}",
+            what=f"no agent reports from {_of(unwatched, nodes)}",
             where=Place(f"NodeHealth {unwatched[0]}", "metadata.name"),
-            means="faults of its GPUs and hung ranks are not seen there; only that pods end is",
-            fix=f"kubectl get pods -A --field-selector spec.nodeName={unwatched[0]}: an agent must be there",
+            means="Rekindle does not see faults of GPUs and hung ranks there; it sees only pods that end",
+            fix=f"kubectl get pods -A --field-selector spec.nodeName={unwatched[0]} must list an agent",
         )
     for source in Source:
         blind = [
@@ -39,9 +39,10 @@ def seen(case: Case) -> Iterator[Finding]:
             yield Finding(
                 name="blind",
                 severity=Severity.RISKS,
-                what=f"{SOURCES[source]} is not read on {_of(group.names, nodes)}",
+                what=f"the agent does not read its source ({SOURCES[source]}) on {_of(group.names, nodes)}",
                 where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{source}]", group.why),
-                means="what only that source tells is not seen, and nothing is blamed for lack of it",
+                means="Rekindle does not see faults that only this source shows, and names no culprit "
+                "without it",
                 fix=f"kubectl describe nodehealth {group.names[0]}",
             )
 
@@ -56,15 +57,17 @@ def steps(case: Case) -> Iterator[Finding]:
     if any(told.first_step is not None for told in _progress(case) if told.uid in uids):
         return
     created = min((pod.created for pod in case.pods if pod.created is not None), default=None)
-    since = f", the first of which came {ago(created, case.now)}" if created is not None else ""
+    since = f", the first of which was created {ago(created, case.now)}" if created is not None else ""
     yield Finding(
         name="no-steps",
         severity=Severity.RISKS,
-        what=f"no step was read so far in the logs of its {counted(len(case.pods), 'pod')}{since}",
+        what="no agent has read a step so far in the logs of the job's "
+        f"{counted(len(case.pods), 'pod')}{since}",
         where=case.at(f"metadata.annotations[{STEP_TEMPLATE}]", case.gang.annotations.get(STEP_TEMPLATE, "")),
-        means="a hang is not noticed, lost steps not counted, and only a newer checkpoint proves a resume",
+        means="Rekindle does not notice a hang and does not count lost steps, and only a newer "
+        "checkpoint proves a recovery",
         fix=case.set_annotation(STEP_TEMPLATE, "step {step}/")
-        + ", as its log words it; {step} stands for the number",
+        + ", with the words of the job's log; {step} stands for the number",
     )
 
 

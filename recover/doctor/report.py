@@ -33,7 +33,7 @@ __all__ = [
 Titles = Mapping[Severity, tuple[str, Tone]]
 
 _TITLES: Titles = {
-    Severity.FAILS: ("Will fail at a fault, or lose work", Tone.BAD),
+    Severity.FAILS: ("Fails at a fault, or loses work", Tone.BAD),
     Severity.RISKS: ("May fail, or costs time", Tone.WAITING),
     Severity.ADVICE: ("Advice", Tone.PLAIN),
 }
@@ -69,7 +69,9 @@ class Examined(Record, frozen=True, kw_only=True):
         every = len(self.not_made) + len(self.passed) + len({finding.name for finding in self.findings})
         if len(self.refused) * 2 < every:
             return ""
-        return f"{len(self.refused)} of {every} checks could not be made, so this answer says little. "
+        return (
+            f"This command could not make {len(self.refused)} of {every} checks, so this answer says little. "
+        )
 
     def count(self, severity: Severity) -> int:
         return sum(1 for finding in self.findings if finding.severity is severity)
@@ -84,9 +86,11 @@ class Examined(Record, frozen=True, kw_only=True):
 class Report(Examined, frozen=True, kw_only=True):
     """Of one job."""
 
-    job: Annotated[JobRecord, Meta(description="of a manifest its name may be empty: see generateName")]
-    generate_name: Annotated[str, Meta(description="what its name will begin with, of a manifest")] = ""
-    called: Annotated[str, Meta(description="the job in words")]
+    job: Annotated[
+        JobRecord, Meta(description="the name is empty if the manifest has a generateName instead")
+    ]
+    generate_name: Annotated[str, Meta(description="the generateName of the manifest, or empty")] = ""
+    called: Annotated[str, Meta(description="the job, in words")]
 
 
 class JobsAnswer(Answer, frozen=True, kw_only=True, tag="DoctorJobs"):
@@ -196,25 +200,29 @@ def _verdict(report: Report) -> Line:
             f"{report.little_known}{_at_a_fault(report, 'At a fault')}; {report.checks}.", tone(report)
         )
     others = tuple(found for found in report.findings if found.name != NOT_OPTED_IN)
-    rest = _at_a_fault(msgspec.structs.replace(report, findings=others), "Apart from that, at a fault")
+    rest = _at_a_fault(msgspec.structs.replace(report, findings=others), "After you enable it, at a fault")
     return Line(f"{_not_enabled(refused)} {rest}; {report.checks}.", tone(report))
 
 
 def _not_enabled(refused: Finding) -> str:
     """The job's own word beats its namespace's; where it has none, its namespace may have it instead."""
     unsaid = not refused.where.value
-    unless = ", unless its namespace enables it" if unsaid and refused.severity is not Severity.FAILS else ""
+    unless = (
+        ", unless its namespace enables automatic recovery"
+        if unsaid and refused.severity is not Severity.FAILS
+        else ""
+    )
     instead = ", or the same annotation on its namespace" if unsaid else ""
     return (
-        f"Not enabled: Rekindle leaves this job alone after a fault{unless}. "
-        f"To enable it: {one_line(refused.fix)}{instead}."
+        f"Not enabled: Rekindle does not restart this job after a fault{unless}. To enable "
+        f"automatic recovery: {one_line(refused.fix)}{instead}."
     )
 
 
 def _at_a_fault(report: Report, when: str) -> str:
     fails, risks, advice = (report.count(severity) for severity in Severity)
     if not report.findings:
-        return f"{when} nothing was found that would not work"
+        return f"{when} everything that was checked works"
     found = [
         f"{counted(fails, 'thing')} will fail" if fails else "nothing will fail",
         f"{risks} may fail or cost time" if risks else "",

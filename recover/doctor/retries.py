@@ -30,10 +30,11 @@ def deadline(case: Case) -> Iterator[Finding]:
             yield Finding(
                 name="active-deadline",
                 severity=Severity.ADVICE,
-                what=f"it is failed after {seconds} s",
+                what=f"the framework fails the job after {seconds} s",
                 where=case.at(field, str(seconds)),
-                means="the time starts again with each restart; when it is over, the job has failed for good",
-                fix=f"remove {field}, if it is not meant so",
+                means="the time starts again with each restart; when the time is over, the job has "
+                "failed finally",
+                fix=f"remove {field}, unless you want this deadline",
             )
 
 
@@ -48,8 +49,8 @@ def removal(case: Case) -> Iterator[Finding]:
     yield Finding(
         name="removed-too-soon",
         severity=Severity.FAILS if at_once else Severity.RISKS,
-        what=f"a failed job is removed after {seconds} s",
+        what=f"Kubernetes removes the job {seconds} s after its failure",
         where=case.at(field, str(seconds)),
-        means=f"it may be gone before it can be made again, which takes up to {needed_s:g} s",
+        means=f"the job may be gone before Rekindle can create it again, which takes up to {needed_s:g} s",
         fix=f"{field}: 3600",
     )

@@ -14,23 +14,23 @@ from recover.recovery.scan_spec import user_of
 __all__ = ["annotation", "claim", "claim_of", "volume"]
 
 _UNVERIFIED = (
-    "no checkpoint is verified: the framework's own logic decides where it resumes, and one that a crash has "
-    "cut short may be what it takes"
+    "no checkpoint is verified: the framework chooses the checkpoint, and may choose an incomplete one"
 )
 _UNSCANNED = {
     VolumeKind.EMPTY_DIR: (
         "checkpoints-in-empty-dir",
         Severity.FAILS,
-        "it goes with its pod: the job starts from its first step at each restart",
+        "Kubernetes deletes the volume with the pod: the job starts from its first step at each restart",
     ),
     VolumeKind.HOST_PATH: (
         "checkpoints-on-host-path",
         Severity.RISKS,
-        "no checkpoint is verified; and unless all nodes share that folder, a rank that moves has none",
+        "no checkpoint is verified; and a rank that moves to another node has no checkpoint, "
+        "unless all nodes share that folder",
     ),
 }
 _A_CLAIM = "volumes: [{name: ckpt, persistentVolumeClaim: {claimName: NAME}}] of a claim that all nodes mount"
-_PATH = ", PATH being absolute in the containers, as /ckpt"
+_PATH = ", where PATH is absolute in the containers, for example /ckpt"
 _LASTING = frozenset({VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI})
 _LIKELY = ("ckpt", "checkpoint", "output", "save")
 _SHARED_BY_NODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
@@ -43,7 +43,7 @@ def annotation(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="no-checkpoint-annotation",
             severity=Severity.RISKS,
-            what="nothing says where the checkpoints lie",
+            what="no annotation names the folder of the checkpoints",
             where=case.at(f"metadata.annotations[{ANNOTATION}]"),
             means=_UNVERIFIED,
             fix=_proposal(case),
@@ -76,7 +76,10 @@ def _proposal(case: Case) -> str:
     best = likely[:1] or (paths if len(paths) == 1 else [])
     if not best:
         return case.set_annotation(ANNOTATION, "PATH") + _PATH
-    return f"{case.set_annotation(ANNOTATION, best[0])}, if the checkpoints lie in the volume mounted there"
+    return (
+        f"{case.set_annotation(ANNOTATION, best[0])}, if the checkpoints are in the volume that is "
+        "mounted there"
+    )
 
 
 def claim_of(gang: Gang) -> str:
@@ -104,7 +107,8 @@ def volume(case: Case) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what=f"no volume is mounted at {path}",
             where=where,
-            means="it goes with its container: the job starts from its first step at each restart",
+            means="the folder is deleted with the container: the job starts from its first step at each "
+            "restart",
             fix=f"{_A_CLAIM}, and in the containers volumeMounts: [{{name: ckpt, mountPath: {path}}}]",
         )
         return
@@ -127,9 +131,9 @@ def _repair(case: Case, place: ScanPlace) -> Iterator[Finding]:
     yield Finding(
         name="repair-by-another-user",
         severity=Severity.RISKS,
-        what="its containers run as root or as their image's user, and a scan never runs as root",
+        what="the containers run as root or as the user of their image, and a scan never runs as root",
         where=case.at(f"metadata.annotations[{REPAIR}]", allowed),
-        means="the scan may not change what that user has written, so the repair does not happen",
+        means="the scan may not change the files of that user, so Rekindle does not repair the checkpoints",
         fix="securityContext: {runAsUser: ID} in the pod template, or an fsGroup that may write there",
     )
 
@@ -142,10 +146,10 @@ def claim(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="claim-missing",
             severity=Severity.FAILS,
-            what="the claim that its checkpoints lie on is not there",
+            what="the claim of the checkpoints does not exist",
             where=Place(f"PersistentVolumeClaim {case.claim}", "metadata.name"),
-            means="neither a rank nor a scan starts: pods that mount it are not scheduled",
-            fix=f"kubectl -n {namespace} get pvc  # and create {name}, or name one that is there",
+            means="no rank and no scan starts: Kubernetes does not schedule pods that mount a missing claim",
+            fix=f"kubectl -n {namespace} get pvc  # and create {name}, or name an existing claim",
         )
         return
     if case.gang.size < 2 or not modes or not _SHARED_BY_NODES.isdisjoint(modes):
@@ -154,11 +158,12 @@ def claim(case: Case) -> Iterator[Finding]:
     yield Finding(
         name="claim-of-one-pod" if only_one_pod else "claim-of-one-node",
         severity=Severity.FAILS if only_one_pod else Severity.RISKS,
-        what=f"{case.gang.size} ranks share a claim that one {'pod' if only_one_pod else 'node'} can mount",
+        what=f"{case.gang.size} ranks share a claim that only one {('pod' if only_one_pod else 'node')} "
+        "can mount",
         where=Place(f"PersistentVolumeClaim {case.claim}", "spec.accessModes", ", ".join(modes)),
         means="the other ranks do not start"
         if only_one_pod
-        else "all ranks must find room on one node together, and after a node has died the volume moves only "
-        "when that node is proven to be off",
-        fix="spec.accessModes: [ReadWriteMany], in a new claim of a storage class that has it",
+        else "all ranks must find room together on one node, and after a node has died the volume moves "
+        "only when that node is proven to be off",
+        fix="spec.accessModes: [ReadWriteMany], in a new claim of a storage class that supports this mode",
     )

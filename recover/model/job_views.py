@@ -20,7 +20,7 @@ def queue_words(parallelism: int, completions: int | None) -> str:
     """Why a batch/v1 Job is no gang, after its name: its pods do not all live at once. Empty if they do."""
     if completions is None or completions <= parallelism:
         return ""
-    return f"works off {completions} completions, {parallelism} at a time, and is no gang"
+    return f"completes {completions} pods, {parallelism} at a time, so its pods are not one gang"
 
 
 def template_of(spec: PodSpec, count: int = 0) -> Template:

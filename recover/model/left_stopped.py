@@ -21,6 +21,6 @@ def is_left_stopped(gang: Gang) -> bool:
 
 def words(gang: Gang, mark: Mark) -> str:
     return (
-        f"Rekindle has stopped {gang.ref}, and Recovery {mark.recovery}, which would start it again, was "
-        "deleted. The job stays suspended until a person starts it"
+        f"Rekindle has stopped {gang.ref}, and somebody deleted Recovery {mark.recovery}, which "
+        "would have started the job again. The job stays suspended until a person starts it"
     )

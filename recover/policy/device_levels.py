@@ -162,7 +162,7 @@ def _lacks(one: ReportedFault, *, is_known: bool, is_short: bool) -> list[str]:
     """What a level that people have raised needs to act, and does not have."""
     is_chip = one.part is Part.CHIP
     needs = (
-        (one.since is not None, "no time is told"),
+        (one.since is not None, "the report contains no time"),
         (not one.is_public, "another program than the driver reported it"),
         (is_known or not is_chip, "none of its fault codes is known"),
         (one.is_listed or not is_chip, "the plugin does not list the chip as unhealthy"),
@@ -185,7 +185,7 @@ def _reason(
     if one.is_resetting:
         words.append("a chip is being reset")
     if lacks:
-        words.append(f"by your settings more than a suspicion, but {' and '.join(lacks)}")
+        words.append(f"your settings make this more than a suspicion, but {' and '.join(lacks)}")
     told = sorted(one.codes, key=lambda code: (code not in codes, code))[:_CODES_TOLD]
     words += [f"{code}: {codes[code].meaning}" if code in codes else f"code {code}" for code in told]
     if len(one.codes) > len(told):

@@ -44,133 +44,150 @@ LabelValue = Annotated[
 
 
 class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long the controller waits. Every wait has an end, and says what happens then."""
+    """How long the controller waits. Every wait has an end."""
 
     settle_s: Seconds = 2.0
-    """A verdict that is not final waits this long after its last line: 48, 171, 63, 154 are one fault."""
+    """A diagnosis that is not final waits this long after the last kernel line of the fault: the Xids 48,
+    171, 63 and 154, one after the other, are one fault."""
     settle_max_s: Seconds = 10.0
-    """... but never longer than this after its first line."""
+    """Longest wait of a diagnosis that is not final, counted from the first kernel line of the fault."""
     blame_window_s: Seconds = 120.0
-    """A gang's failure this close to a hardware finding on one of its nodes is that finding's victim."""
+    """If a gang fails within this time of a hardware finding on one of its nodes, the finding counts as
+    the cause."""
     deleted_settle_s: Seconds = 1.0
-    """A pod that goes away may be its job's own end: job and pods come by different watches, so wait."""
+    """After a pod was deleted, the controller waits this long before it decides: the job may have ended,
+    and job and pods arrive by different watches."""
     in_place_grace_s: Seconds = 5.0
-    """A single container that restarts in place may be elastic training: wait this long for new steps."""
+    """After a single container restarts in place, the controller waits this long for new steps: the
+    training may be elastic."""
     stop_deadline_s: Seconds = 180.0
-    """Old pods on living nodes must be gone after this time, or 60 s after the end of their own
-    `terminationGracePeriodSeconds` if that is later. Else the recovery is Blocked until they are gone."""
+    """Old pods on Ready nodes must be gone after this time, or 60 s after the end of their own
+    `terminationGracePeriodSeconds` if that is later. Otherwise the recovery is Blocked until the pods are
+    gone."""
     fence_wait_s: Seconds = 300.0
-    """Without proof that a node is off, its pods with no or shared volumes are given up after this long
-    (Kubernetes' own default toleration of an unreachable node)."""
+    """Without proof that a node is off, the controller treats its pods as ended after this time, if their
+    volumes are shared (such as NFS) or local to the node (the time is Kubernetes' default toleration of an
+    unreachable node)."""
     scan_deadline_s: Seconds = 30.0
-    """The checkpoint scan's limit; then the framework's own logic decides."""
+    """Time limit of the checkpoint scan. After that the framework chooses the checkpoint."""
     resume_deadline_s: Seconds = 600.0
-    """All pods must run by then; afterwards the recovery is Blocked with the scheduler's reason."""
+    """All pods must run within this time. Otherwise the recovery is Blocked, with the scheduler's reason."""
     per_rank_s: Annotated[float, Meta(ge=0, le=3600)] = 0.3
-    """Stop and resume may take this long for each rank where that is longer than their deadlines: Kubernetes'
-    own controllers send 20 requests a second, and a pod takes several (2,000 were not gone in 180 s)."""
+    """Time for each rank to stop and to start, if the sum over all ranks is longer than the deadlines:
+    Kubernetes' controllers send 20 requests a second, and a pod needs several (2,000 pods were not gone in
+    180 s)."""
     verify_deadline_s: Seconds = 2700.0
-    """The first new step must come by then. Loading a large checkpoint from NFS takes 33 min on average
-    (Lablup, 504 B200)."""
+    """The first new step must come within this time. Loading a large checkpoint from NFS takes 33 min on
+    average (Lablup, 504 B200)."""
     checkpoint_grace_s: Seconds = 1800.0
-    """A gang on a degraded node is moved at its next checkpoint, and after this long at the latest: its log
-    may not show when a checkpoint is complete."""
+    """The controller moves a gang off a degraded node at the gang's next checkpoint, and after this time
+    at the latest: the log may not show when a checkpoint is complete."""
     recovery_window_s: Seconds = 86400.0
-    """The window of `recoveries_per_gang_max`."""
+    """Length of the window in which `budgets.recoveries_per_gang_max` counts."""
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on what may be taken out. Where an absolute and a percentage stand, the smaller counts, at
-    least 1."""
+    """Limits on quarantines and restarts. Where a limit has a number and a percentage, the smaller one
+    applies, and at least 1."""
 
     quarantined_percent_max: Percent = 5.0
-    """Of the cluster's accelerator nodes."""
+    """Most quarantined nodes, as a percentage of the cluster's accelerator nodes."""
     quarantined_nodes_max: Count = 1000
-    """Of the cluster, beside the percentage."""
+    """Most quarantined nodes of the cluster, as a number."""
     quarantines_per_hour_max: Count = 20
-    """Of the cluster, new ones."""
+    """Most new quarantines of the cluster within one hour."""
     pool_percent_max: Percent = 10.0
-    """Of the nodes that share the value of `pool_label`."""
+    """Most quarantined nodes of a pool, as a percentage of the nodes with the same value of `pool_label`."""
     pool_label: str = "node.kubernetes.io/instance-type"
-    """Its values are the pools, those of `modes.pools` and of spares, too."""
+    """Label of nodes. Each value of the label is one pool, also for `modes.pools` and for spares."""
     domain_nodes_max: Count = 1
-    """At a time, of the nodes that share the value of `domain_label` (a rack or an NVLink domain)."""
+    """Most quarantined nodes at a time among the nodes with the same value of `domain_label` (a rack or an
+    NVLink domain)."""
     domain_label: str = "nvidia.com/gpu.clique"
-    """Its values are the domains; a node without it is in none."""
+    """Label of nodes. Each value of the label is one domain. A node without the label is in no domain."""
     brake_percent: Percent = 3.0
-    """One fault class on more than this share of the nodes, and on `brake_nodes_min`, within
-    `brake_window_s`, is no set of single faults: nothing disruptive is done until the window has passed."""
+    """The brake engages when one fault class appears within `brake_window_s` on more than this percentage
+    of the nodes, and on at least `brake_nodes_min` nodes. Rekindle takes no disruptive action until the
+    window has passed."""
     brake_nodes_min: Count = 5
-    """Fewer nodes, as in a small cluster, never trip the brake."""
+    """The brake never engages for fewer nodes than this, for example in a small cluster."""
     brake_window_s: Seconds = 300.0
-    """Length of the window in which struck nodes are counted, and of the pause after the brake engages."""
+    """Length of the window in which nodes with the fault are counted, and of the pause after the brake
+    engages."""
     attempts_per_cause_max: Count = 3
-    """Restarts of one gang for one cause without progress of its steps. A cause is the fault class and the
-    node of a hardware fault, or the first error of the gang's own failure. A restart counts only if all ranks
+    """Most restarts of one gang for one cause without new steps. A cause is the fault class and the node
+    of a hardware fault, or the first error of the gang's own failure. A restart counts only if all ranks
     ran."""
     recoveries_per_gang_max: Count = 48
-    """In `timing.recovery_window_s`. Llama 3 405B saw 8.6 interruptions a day."""
+    """Most recoveries of one gang within `timing.recovery_window_s`. Llama 3 405B had 8.6 interruptions a
+    day."""
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where stopped gangs are started again, and when."""
+    """Where and when the controller starts stopped gangs again."""
 
     hold_without_room: bool = True
-    """A stopped gang is started only once the accelerators of the present nodes suffice for all of its ranks.
-    It is started at once if the labels and taints of a node show Karpenter or Cluster Autoscaler, since an
-    autoscaler adds nodes only for pending pods. Set this to `false` with any other autoscaler."""
+    """The controller starts a stopped gang only when the present nodes have enough accelerators for all of
+    its ranks. If the labels or taints of a node show Karpenter or Cluster Autoscaler, the controller
+    starts the gang at once, because an autoscaler adds nodes only for pending pods. Set this to `false`
+    with any other autoscaler."""
     suspicion_s: PositiveSeconds = 86_400.0
-    """Gangs prefer other nodes to a suspected node for this long. Training that goes on there, a reboot, a
-    repair or a person's release ends the suspicion sooner."""
+    """Gangs prefer other nodes to a suspected node for this long. The suspicion ends sooner if a training
+    makes steps there, after a reboot, after a repair, or after a release by a person."""
     again_s: PositiveSeconds = 10.0
-    """A gang whose ranks never all ran is stopped and started again on better nodes. This is the shortest
-    time between two such starts; each further start doubles it. These starts do not count as attempts."""
+    """If not all ranks of a started gang run, the controller may stop the gang and start it again on
+    better nodes. This is the shortest time between two such starts; each further start doubles the time.
+    These starts do not count as attempts."""
     again_max_s: PositiveSeconds = 900.0
     """Longest time between two such starts."""
     again_starts_max: Annotated[int, Meta(ge=1, le=128)] = 100
-    """Most starts of this kind in one recovery. After that the ranks keep waiting where they are."""
+    """Most such starts in one recovery. After that the ranks wait on their present nodes."""
 
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scan: str = "rekindle:latest"
-    """Image of the scan pod: this package is all it needs."""
+    """Image of the scan pod. The image needs only this package."""
     repair: str = ""
-    """Image of a repair's containers that name none; empty: the scan's."""
+    """Image of a repair's containers that name no image. Empty: the image of the scan."""
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long closed Incidents and ended Recoveries stay."""
 
     days: Annotated[float, Meta(gt=0, le=10_000)] = 30.0
-    """Since it ended; one that is still open, or still needed, stays."""
+    """Days since the end of the object. An object that is open, or still needed, stays."""
     objects_max: Count = 5000
-    """Of each of the two kinds; beyond it the oldest go first."""
+    """Most objects of each of the two kinds. The controller deletes the oldest first."""
     look_again_s: PositiveSeconds = 3600.0
-    """Age comes without any change, so it is looked for this often."""
+    """Time between two searches for objects that have become too old."""
 
 
 class Rooms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much of one namespace's objects the controller keeps, so that none can take its memory from the
-    others: MiB of JSON, of what is kept. A MiB of jobs takes up to 9 MiB of memory, one of pods up to 2.5."""
+    """How many objects of one namespace the controller caches, in MiB of JSON, so that one namespace
+    cannot use up the controller's memory. A MiB of jobs takes up to 9 MiB of memory, and a MiB of pods up
+    to 2.5 MiB."""
 
     jobs_mib: Count = 40
-    """Jobs of all frameworks together: some 8,000 ordinary ones."""
+    """Jobs of all frameworks together: the default is enough for about 8,000 ordinary jobs."""
     pods_mib: Count = 96
-    """Some 160,000 ranks."""
+    """Pods: the default is enough for about 160,000 ranks."""
     recoveries_mib: Count = 48
-    """More than `retention.objects_max` Recoveries have."""
+    """Recoveries: the default is more than `retention.objects_max` Recoveries need."""
 
 
 class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long one controller may write, so that no second one does at the same time. Kubernetes' own values.
-    `duration_s` less `renew_deadline_s` is also how long one write may take."""
+    """How long one controller may write, so that no second controller writes at the same time. The
+    defaults are those of Kubernetes' own controllers. One write may take `duration_s` minus
+    `renew_deadline_s`."""
 
     duration_s: Annotated[int, Meta(ge=1, le=3600)] = 15
-    """A leader that fell silent is followed by another one after this. Whole seconds: the Lease says so."""
+    """Another controller takes over when the leader has not renewed the Lease for this time. The Lease
+    allows only whole seconds."""
     renew_deadline_s: PositiveSeconds = 10.0
-    """A leader without an answered renewal for this long sends no further write and ends itself."""
+    """A leader whose renewals got no answer for this time sends no further write, and ends."""
     retry_s: PositiveSeconds = 2.0
-    """Between two renewals, and between two looks of one that stands by."""
+    """Time between two renewals by the leader, and between two reads of the Lease by a controller that
+    stands by."""
 
     @property
     def is_in_order(self) -> bool:
@@ -189,92 +206,106 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LowerModes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where less than the cluster's mode holds. A higher one than the cluster's changes nothing, and what was
-    seen before a pool or namespace was raised never acts there."""
+    """Lower modes for pools and namespaces. A mode above the cluster's mode has no effect. Rekindle does
+    not act on faults that it saw before the mode of a pool or namespace was raised."""
 
     pools: dict[LabelValue, Mode] = {}
-    """By the value of `budgets.pool_label` that the pool's nodes have. It holds for its nodes, and for gangs
-    with a rank on one of them."""
+    """Modes by pool: the pool's value of `budgets.pool_label`. The mode applies to the nodes of the pool,
+    and to gangs with a rank on one of these nodes."""
     namespaces: dict[DnsLabel, Mode] = {}
-    """It holds for their gangs. A namespace's own annotation `rekindle.dev/mode` may lower it further."""
+    """Modes by namespace, for the gangs of the namespace. The namespace's annotation `rekindle.dev/mode`
+    may lower the mode further."""
 
 
 class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Files with the pod templates of a repair's steps, YAML with `metadata` and `spec` as a Job has them.
-    Empty: the packaged ones. docs/repair.md tells what a container is given and what it must leave behind."""
+    """Files with the pod templates of a repair's steps: YAML with `metadata` and `spec`, as in a Job.
+    Empty: the packaged templates. docs/repair.md describes the input of a container, and the result that
+    it must leave."""
 
     reset: str = ""
-    """Resets `REKINDLE_DEVICES`, or all; exit code 0 says that it did."""
+    """Resets the devices in `REKINDLE_DEVICES`, or all devices. Exit code 0 means that the reset was done."""
     reboot: str = ""
-    """Asks for the reboot; a new boot id proves it."""
+    """Requests the reboot. A new boot id proves the reboot."""
     validate: str = ""
-    """Leaves its report as termination message."""
+    """Writes its report as termination message."""
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a node must show before it returns."""
+    """The checks that a node must pass before its release."""
 
     required: tuple[str, ...] = ("devices", "kernel-log")
-    """Checks that must have been made: one of these that could not run keeps the node out, as one that failed
-    does. Others that could not run are only named in the Incident."""
+    """Checks that must run. If one of these checks fails or cannot run, the node stays in quarantine.
+    Other checks that cannot run are only named in the Incident."""
 
 
 class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A machine outside that reboots nodes in place of a Job, as clouds and management boards can."""
+    """A service outside the cluster that reboots nodes instead of a Job, for example of a cloud or of a
+    management board."""
 
     url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
-    """It is sent a POST with `action`, `id`, `node`, `bootId` and more as JSON, and answers 2xx once it will
-    reboot the node. The same `id` may come again and must then do nothing more. Empty: reboots are Jobs."""
+    """The controller sends a POST with `action`, `id`, `node`, `bootId` and more as JSON to this URL. The
+    service answers 2xx if it will reboot the node. The same `id` may arrive again, and must then cause no
+    second reboot. Empty: reboots are Jobs."""
     token_file: str = ""
-    """A file whose text is sent as `Authorization: Bearer`; read again for each request."""
+    """A file whose text the controller sends as `Authorization: Bearer`. The controller reads the file
+    again for each request."""
     timeout_s: PositiveSeconds = 10.0
-    """Of one request; it is sent again every 10 s until it is taken or the reboot's deadline has passed."""
+    """Time limit of one request. The controller sends the request again every 10 s until the service
+    accepts it, or the deadline of the reboot has passed."""
 
 
 class Maintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An object by which another controller of the cluster reboots nodes, in place of a Job."""
+    """An object by which another controller of the cluster reboots nodes, instead of a Job."""
 
     plural: str = ""
-    """Of its kind, as `rebootnodes`: the controller needs the right to create and delete them."""
+    """Plural name of the object's kind, for example `rebootnodes`. The controller needs the right to
+    create and delete objects of this kind."""
     manifest: str = ""
-    """YAML; `{node}`, `{id}`, `{incident}` and `{fault}` in it are replaced. Its name is the step's id, and
-    it is deleted when the reboot is over. Empty: reboots are Jobs, or the webhook's."""
+    """The object in YAML. The controller replaces `{node}`, `{id}`, `{incident}` and `{fault}`. The name
+    of the object is the id of the step, and the controller deletes the object after the reboot. Empty:
+    reboots are Jobs, or requests to the webhook."""
 
 
 class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """In mode repair: how quarantined nodes are reset, rebooted, validated and returned."""
+    """How the controller resets, reboots, validates and releases quarantined nodes in mode `repair`."""
 
     nodes_at_once_max: Count = 2
-    """Nodes on which something is done at a time; the smaller of this and `percent_at_once_max` counts."""
+    """Most nodes under repair at a time, as a number. The smaller of this limit and `percent_at_once_max`
+    applies."""
     percent_at_once_max: Percent = 2.0
-    """Of the cluster's accelerator nodes, at least 1."""
+    """Most nodes under repair at a time, as a percentage of the cluster's accelerator nodes, and at least
+    1."""
     resets_per_hour_max: Count = 10
-    """Of the whole cluster; so a template that does harm does it slowly."""
+    """Most resets in the cluster within one hour, so that a harmful template does little harm."""
     reboots_per_hour_max: Count = 5
-    """Of the whole cluster."""
+    """Most reboots in the cluster within one hour."""
     repairs_per_node_max: Count = 2
-    """Of one node that returned within `repairs_window_s`; when it fails again after these, a person
-    decides."""
+    """Most repairs that released the same node within `repairs_window_s`. When the node fails again after
+    that, a person decides."""
     repairs_window_s: PositiveSeconds = 604_800.0
-    """How long a return is remembered against its node; a week."""
+    """Window of `repairs_per_node_max`; a week."""
     cool_down_s: Seconds = 600.0
-    """A node that was just returned is left alone this long before it is repaired again."""
+    """Shortest time between the release of a node after a repair and the next repair of the node."""
     wait_for_others_s: PositiveSeconds = 86_400.0
-    """Pods are never evicted for a repair. Where some still run after this long, a person decides."""
+    """The controller never evicts pods for a repair. If pods still run after this time, it hands the node
+    over to a person."""
     not_ready_s: PositiveSeconds = 600.0
-    """A node that Kubernetes does not hear from may come back by itself for this long."""
+    """The controller waits this long for a NotReady node to become Ready again before it repairs the node."""
     hands_off_s: Seconds = 60.0
-    """The node's agent has this long to let go of the devices before a reset; one that does not answer does
-    not hold it up for longer. While a device is broken it asks every 30 s."""
+    """Before a reset, the controller waits this long for the node's agent to close the devices. After
+    that, the reset begins without an answer. While a device is broken, the agent asks every 30 s."""
     reset_deadline_s: PositiveSeconds = 600.0
-    """From the begin of the reset's Job to its end; then the node is rebooted."""
+    """Time limit of a reset, from the begin of its Job to the end. After that, the controller reboots the
+    node."""
     reboot_deadline_s: PositiveSeconds = 1200.0
-    """Until the node is Ready in a new boot; large servers take 15 min. Then a person is called."""
+    """Time limit of a reboot, until the node is Ready in a new boot; large servers take 15 min. After
+    that, the controller hands the node over to a person."""
     validate_deadline_s: PositiveSeconds = 1800.0
-    """Until the checks have reported, and the node's agent from the present boot; later they count as
-    failed."""
+    """Time limit of a validation, until the checks have reported, and the node's agent has reported from
+    the present boot. After that, the checks count as failed."""
     job_keep_s: Seconds = 86_400.0
-    """An ended Job stays this long, for its log; at least 10 min, so that its end is seen."""
+    """An ended Job of a repair stays this long, for its log. At least 10 min, so that the controller sees
+    the end."""
     templates: Templates = Templates()
     validation: Validation = Validation()
     webhook: Webhook = Webhook()
@@ -298,66 +329,73 @@ class LevelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeviceReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """ConfigMaps in which device plugins of other vendors than NVIDIA report their devices
+    """ConfigMaps in which device plugins of vendors other than NVIDIA report their devices
     (docs/other-detectors.md). With `ascend` or `iluvatar` the controller needs the right to list and watch
-    ConfigMaps in these namespaces; the chart gives it. The levels are those of
-    docs/reference/device-levels.md; `severity` is as for the rows of conditions."""
+    ConfigMaps in these namespaces; the chart gives this right. docs/reference/device-levels.md lists the
+    levels; `severity` means the same as in the rows of `signals`."""
 
     ascend: bool = False
-    """Read what MindCluster reports: `mindx-dl-deviceinfo-*`, `mindx-dl-nodeinfo-*` and `cluster-info-*`."""
+    """Read the reports of MindCluster: `mindx-dl-deviceinfo-*`, `mindx-dl-nodeinfo-*` and
+    `cluster-info-*`."""
     iluvatar: bool = False
-    """Read `ix-device-info-cm-*`, and compare what the kubelet offers with what it has."""
+    """Read `ix-device-info-cm-*`, and compare the number of devices that the kubelet offers with the
+    number that it has."""
     plugin_namespace: DnsLabel = "kube-system"
-    """Where the device plugins write."""
+    """Namespace in which the device plugins write."""
     cluster_namespace: DnsLabel = "mindx-dl"
-    """Where NodeD and ClusterD of MindCluster write."""
+    """Namespace in which NodeD and ClusterD of MindCluster write."""
     ascend_labels: str = "mx-consumer-cim=true"
-    """Of the ConfigMaps of the Ascend device plugin; the API server sends no others. Empty for plugins that
-    write none: then all ConfigMaps of `plugin_namespace` are sent."""
+    """Label selector of the Ascend device plugin's ConfigMaps: the API server sends only these. Empty for
+    plugins that write no label: the API server then sends all ConfigMaps of `plugin_namespace`."""
     chip: dict[str, LevelRow] = {}
-    """By the level of a chip, as `SeparateNPU`. Above `suspect` it acts only for a known fault code, with
-    its time, and where the plugin and the kubelet both have taken the chip out."""
+    """Rows by the level of a chip, for example `SeparateNPU`. A level above `suspect` acts only if the
+    fault code is known and has a time, and if both plugin and kubelet have withdrawn the chip."""
     switch: dict[str, LevelRow] = {}
-    """By the level of a switch between chips, as `Separate`."""
+    """Rows by the level of a switch between chips, for example `Separate`."""
     node: dict[str, LevelRow] = {}
-    """By the level of another part of the server, as `SeparateFault`. NodeD tells no time, so it is a
-    suspicion at most."""
+    """Rows by the level of another part of the server, for example `SeparateFault`. NodeD reports no time,
+    so such a fault is a suspicion at most."""
 
 
 class Signals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows of your own about what other controllers write on Nodes. A row wins over the packaged row of that
-    name (docs/reference/node-signals.md). It has `values`, those that mean trouble; `severity`: `info` is
-    only told, `suspect` makes restarts prefer other nodes, `pending` and `fatal` act as findings of an agent
-    do; and `fault`, the class that says what is done. One of the three is given at least."""
+    """Your own rows about signals that other controllers write on Nodes. A row replaces the packaged row
+    of the same name (docs/reference/node-signals.md). A row sets at least one of three fields. `values`:
+    the values that mean a fault. `severity`: `info` is only reported, `suspect` makes restarts prefer
+    other nodes, `pending` and `fatal` act like findings of an agent. `fault`: the fault class, which
+    decides the action."""
 
     conditions: dict[str, SignalRow] = {}
-    """By type, as `GpuMemWatch`. A new row without values means status `True`."""
+    """Rows by the type of the condition, for example `GpuMemWatch`. A new row without values means status
+    `True`."""
     taints: dict[str, SignalRow] = {}
-    """By key. A new row without values means any value. A taint without `timeAdded` makes its node suspect at
-    most."""
+    """Rows by the key of the taint. A new row without values means any value. A taint without `timeAdded`
+    makes its node a suspect at most."""
     labels: dict[str, SignalRow] = {}
-    """By key, as `autopilot.ibm.com/gpuhealth`. A new row without values means any value."""
+    """Rows by the key of the label, for example `autopilot.ibm.com/gpuhealth`. A new row without values
+    means any value."""
     reports: DeviceReports = DeviceReports()
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = Mode.OBSERVE
-    """`observe` says what it would do; `recover` quarantines nodes and restarts opted-in gangs; `repair` also
-    resets, reboots, validates and returns quarantined nodes."""
+    """`observe`: Rekindle only reports what it would do. `recover`: it quarantines nodes and restarts
+    gangs with consent. `repair`: it also resets, reboots, validates and releases quarantined nodes."""
     modes: LowerModes = LowerModes()
     namespace: DnsLabel = "rekindle-system"
-    """Where the controller keeps its own ConfigMap and its Lease: that of the chart's release."""
+    """Namespace of the controller's ConfigMap and Lease: the namespace of the chart's release."""
     scheduling_gates: bool = True
-    """The API server holds pods back by scheduling gates (Kubernetes 1.27 and later). Where it drops them,
-    the scan pod is created only once the old pods have ended, and its start is waited for."""
+    """The API server supports scheduling gates (Kubernetes 1.27 and later). With `false`, the controller
+    creates the scan pod only when the old pods have ended, and each recovery waits for the start of the
+    scan."""
     agents_are_pods: bool = False
-    """Agents are pods of the chart's DaemonSet, in `namespace`; the chart sets this. A node whose agent's pod
-    is missing or not ready counts as not watched. With `false`, the age of the agent's last write decides."""
+    """Agents are pods of the chart's DaemonSet, in `namespace`; the chart sets this. A node counts as not
+    watched if its agent's pod is missing or not ready. With `false`, the age of the agent's last write
+    decides."""
     node_condition: bool = False
-    """Write the condition `AcceleratorHealthy` on each accelerator node, for tools that read it. Tools that
-    repair nodes by conditions, as Karpenter and the auto-repair of clouds, can be told to end a node for it:
-    they do not ask for Rekindle's budgets, brakes, holds or modes. With `false` Rekindle writes no such
-    condition, and removes the ones that it has written."""
+    """Write the condition `AcceleratorHealthy` on each accelerator node, for tools that read the
+    condition. Some tools can be configured to delete a node with this condition, for example Karpenter and
+    the auto-repair of clouds: they do not respect Rekindle's budgets, brake, holds or modes. With `false`,
+    Rekindle writes no such condition, and removes the conditions that it has written."""
     accelerators: tuple[str, ...] = (
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",

@@ -106,25 +106,37 @@ def _outcome(
     """What comes of it, and why, in words that follow the recipe's title."""
     change = fitting.recipe.change
     if change.hold is Hold.ALWAYS:
-        return RecipeOutcome.HELD, "not started again, since only its owner can change it"
+        return (
+            RecipeOutcome.HELD,
+            "Rekindle does not start the job again, because only its owner can correct the issue",
+        )
     if change.hold is Hold.UNLESS_PLACED and not any(fulfils(node, placed) for node in nodes):
         wanted = " and ".join(words(one) for one in placed) or "accelerators"
-        return RecipeOutcome.HELD, f"not started again, since no node has what it needs ({wanted})"
+        return (
+            RecipeOutcome.HELD,
+            f"Rekindle does not start the job again, because no node has the required properties ({wanted})",
+        )
     if not change.env and change.placement is None:
-        return RecipeOutcome.ADVISED, "nothing is changed, its owner must"
+        return RecipeOutcome.ADVISED, "Rekindle changes nothing: the owner of the job must correct the issue"
     explicit = fitting.explicit_env
     if change.env and change.env.keys() <= explicit.keys() and change.placement is None:
         names = ", ".join(sorted(explicit))
         return (
             RecipeOutcome.ADVISED,
-            f"nothing is changed, since the template itself sets {names} and that wins",
+            f"Rekindle changes nothing, because the template sets {names} and takes precedence",
         )
     if not tried and change.env and change.env.items() <= there.items() and change.placement is None:
         names = ", ".join(sorted(change.env))
-        return RecipeOutcome.ADVISED, f"nothing is changed, since another recipe has set {names} before"
+        return (
+            RecipeOutcome.ADVISED,
+            f"Rekindle changes nothing, because another recipe has already set {names}",
+        )
     if tried >= fitting.recipe.attempts:
-        again = f"it came back after {tried} change(s)"
-        return RecipeOutcome.GAVE_UP, f"{again}, so it is not tried again and what was changed is taken back"
+        again = f"the issue occurred again after {tried} change{'s' if tried != 1 else ''}"
+        return (
+            RecipeOutcome.GAVE_UP,
+            f"{again}, so Rekindle does not try the change again, and has reverted it",
+        )
     return RecipeOutcome.APPLIED, "; ".join(_done(fitting))
 
 
@@ -159,7 +171,10 @@ def proof(recipe: Recipe, running: Sequence[PodProgress], *, stepped: bool) -> P
     again = [line for line in lines if any(t.match(line.text) is not None for t in templates_of(recipe))]
     if again:
         return Proof("", f"{recipe.name}: {again[0].file} says again: {again[0].text.strip()}")
-    absent = f"; the line {one_of(verify.log)} was not seen: {verify.absent}" if wanted and verify else ""
+    absent = f"; the line {one_of(verify.log)} did not appear: {verify.absent}" if wanted and verify else ""
     if stepped and verify is not None and verify.steps:
-        return Proof("steps", f"{recipe.name}: it makes steps, without what was seen before{absent}")
-    return Proof("", f"{recipe.name}: nothing shows that it helped{absent}")
+        return Proof(
+            "steps",
+            f"{recipe.name}: the job makes steps, and the line of the issue did not appear again{absent}",
+        )
+    return Proof("", f"{recipe.name}: nothing proves that the change helped{absent}")

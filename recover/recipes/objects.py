@@ -109,8 +109,11 @@ def settle(built_in: Mapping[str, Recipe], objects: Iterable[SeenRecipe]) -> InF
         signature = _signature(one.recipe)
         is_told = replaces or bool(signature.match or signature.verify)
         if is_told and not _has_room([*signatures.values(), signature]):
-            most = f"{SIGNATURES_MAX} recipes with at most {SIGNATURES_CHARS_MAX} characters of templates"
-            why = f"agents look for the log lines of {most}, and older objects have taken all of that"
+            most = (
+                f"at most {SIGNATURES_MAX} recipes, with at most {SIGNATURES_CHARS_MAX} characters of "
+                "templates"
+            )
+            why = f"agents look for the log lines of {most}, and older Recipe objects use all of this space"
             judged.append(_refused(one, RecipeReason.TOO_MANY, why, replaces=replaces))
             continue
         if is_told:
@@ -146,15 +149,21 @@ def _has_room(signatures: list[Signature]) -> bool:
 def _used(one: SeenRecipe, recipe: Recipe, *, replaces: bool) -> JudgedRecipe:
     reason = RecipeReason.DISABLED if recipe.disabled else RecipeReason.USED
     if recipe.disabled:
-        message = "switched off, and the built-in recipe of this name with it" if replaces else "switched off"
+        message = (
+            "this recipe is switched off, and so is the built-in recipe of this name"
+            if replaces
+            else "switched off"
+        )
     else:
-        message = "used in the place of the built-in recipe of this name" if replaces else "used"
+        message = (
+            "Rekindle uses this recipe instead of the built-in recipe of this name" if replaces else "used"
+        )
     return JudgedRecipe(seen=one, accepted=True, reason=reason, message=message)
 
 
 def _refused(one: SeenRecipe, reason: RecipeReason, why: str, *, replaces: bool) -> JudgedRecipe:
     end = "; this recipe is not used, all others are"
-    end += ", and the built-in one of this name stays in force" if replaces else ""
+    end += ", and the built-in recipe of this name stays in force" if replaces else ""
     text = f"{KIND} {one.name}: {why}"
     room = limit(Condition, "message") - len(end)
     message = (text if len(text) <= room else f"{text[: room - 3]}...") + end

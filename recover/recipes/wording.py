@@ -14,21 +14,23 @@ __all__ = ["changed", "one_of", "rule_words"]
 
 def changed(change: Change, captured: dict[str, str]) -> tuple[str, ...]:
     """What is done and what is advised, in this order."""
-    texts = [f"set {name}={value} in the new containers" for name, value in change.env.items()]
+    texts = [f"Rekindle sets {name}={value} in the new containers" for name, value in change.env.items()]
     if change.placement is not None:
         if change.placement.avoid_node:
-            texts.append("not on the node where it failed")
-        rules = (("only", change.placement.require), ("not", change.placement.forbid))
-        texts += [f"{word} on nodes where {rule_words(one, captured)}" for word, of in rules for one in of]
+            texts.append("the job avoids the node where it failed")
+        rules = (("runs only", change.placement.require), ("does not run", change.placement.forbid))
+        texts += [
+            f"the job {word} on nodes where {rule_words(one, captured)}" for word, of in rules for one in of
+        ]
     match change.hold:
         case Hold.ALWAYS:
-            texts.append("held: no restart until its owner has changed it")
+            texts.append("Rekindle does not restart the job until its owner has corrected it")
         case Hold.UNLESS_PLACED:
-            texts.append("held, if there is no such node")
+            texts.append("Rekindle does not start the job if there is no such node")
         case Hold.NEVER:
             pass
     if change.advise:
-        texts.append(f"advice to the owner: {fill(change.advise, captured)}")
+        texts.append(f"advice to the owner of the job: {fill(change.advise, captured)}")
     return tuple(texts)
 
 

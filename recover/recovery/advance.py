@@ -140,7 +140,7 @@ def _joined(ctx: Context) -> Step | None:
         return Step(status=refitted(ctx.status, causes=causes)) if is_news else None
     summary = "; ".join(cause.summary for cause in acting)
     # One attempt more than are allowed is stopped too: choosing ends it there, with the gang suspended.
-    words = f"stopping all ranks once more: {summary}"
+    words = f"Rekindle stops all ranks once more: {summary}"
     return Step(status=next_attempt(ctx, fresh, words, counts=has_run(ctx)))
 
 
@@ -154,7 +154,10 @@ def _ended(ctx: Context) -> Step | None:
     if terminal.succeeded:
         message = f"{ctx.gang.ref} has completed"
         return Step(status=moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED))
-    message = f"{ctx.gang.ref} was failed for good by its framework: {terminal.reason} {terminal.message}"
+    message = (
+        f"the framework has marked {ctx.gang.ref} as failed, and this is final: {terminal.reason} "
+        f"{terminal.message}"
+    )
     return Step(
         status=moved(ctx, Phase.ESCALATED, message.strip(), reason=Reason.TERMINAL_JOB),
         writes=(ctx.event(EventReason.RECOVERY_FAILED, message, warning=True),),
@@ -166,7 +169,10 @@ def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
     rank was lost, triage tells of it, and that begins the attempt."""
     if not ctx.has("resumed") or losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now):
         return None
-    why = f"its framework has failed it for good ({terminal.reason or 'no reason given'})"
+    why = (
+        "the framework has marked the job as failed, and this is final "
+        f"({terminal.reason or 'it gave no reason'})"
+    )
     cause = fitted(
         Cause,
         incident=ctx.spec.incident,
@@ -176,7 +182,7 @@ def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
         summary=why,
         finding=first_cause(ctx).finding,
     )
-    words = f"{why}; clearing what is left of it"
+    words = f"{why}; Rekindle removes its remaining pods"
     return Step(status=next_attempt(ctx, [cause], words, counts=has_run(ctx)))
 
 

@@ -50,7 +50,7 @@ def placed_again(ctx: Context, pods: list[Pod]) -> Step | None:
     wait_s = pause_s(ctx, ctx.status.attempt)
     if wait_s > 0:
         return Step(look_again_s=wait_s)
-    return Step(status=next_attempt(ctx, [], f"placing all ranks again: {why}", counts=False))
+    return Step(status=next_attempt(ctx, [], f"Rekindle places all ranks again: {why}", counts=False))
 
 
 def pause_s(ctx: Context, attempt: int) -> float:
@@ -83,7 +83,7 @@ def _may_train(ctx: Context, pod: Pod) -> bool:
 
 def _bad_place(found: Avoidance, pods: list[Pod]) -> str:
     bad = next((pod for pod in pods if pod.node in found.broken), None)
-    return f"{bad.name} is on {bad.node}, where {found.broken[bad.node]}" if bad is not None else ""
+    return f"{bad.name} runs on {bad.node}, where {found.broken[bad.node]}" if bad is not None else ""
 
 
 def _needless(ctx: Context, found: Avoidance, pods: list[Pod]) -> str:
@@ -93,7 +93,7 @@ def _needless(ctx: Context, found: Avoidance, pods: list[Pod]) -> str:
         return ""
     required = {host_of(ctx.world, name) for name in found.required}
     free = [host for host in mark.avoided if host not in required and _is_there(ctx, host)]
-    return f"{', '.join(free[:5])} may be used again" if free and _fits(ctx, found.required) else ""
+    return f"{', '.join(free[:5])} can be used again" if free and _fits(ctx, found.required) else ""
 
 
 def _is_there(ctx: Context, host: str) -> bool:

@@ -51,7 +51,7 @@ def are_gone(ctx: Context) -> str:
     gone = [_gone(ctx, cause) for cause in causes.values()]
     if not all(gone) or losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now):
         return ""
-    return f"{ctx.gang.ref} is not stopped: {'; '.join(sorted(set(gone)))[:800]}"
+    return f"Rekindle does not stop {ctx.gang.ref}: {'; '.join(sorted(set(gone)))[:800]}"
 
 
 def _gone(ctx: Context, cause: Cause) -> str:
@@ -63,18 +63,18 @@ def _gone(ctx: Context, cause: Cause) -> str:
     told = (*health.status.findings, *as_findings(node, ctx.now))
     shown = next((f for f in told if f.id == cause.finding), None)
     if shown is None and is_of_a_signal(cause.finding):
-        return f"the signal on {node.name} is gone ({cause.finding})"
+        return f"the signal on {node.name} has disappeared ({cause.finding})"
     if shown is None:
         return ""
     if shown.cleared_at is not None:
         return f"the fault of {node.name} has ended ({shown.code}, {shown.cleared_by})"
     work = next((work for f, work in set_aside(node, health, ctx.now) if f.id == shown.id), None)
     if work is not None:
-        return f"{shown.code} on {node.name} does not count during {work.what} ({work.label})"
+        return f"Rekindle does not act on {shown.code} of {node.name} during {work.what} ({work.label})"
     about = [incident for incident in world.incidents.values() if incident.spec.node == node.name]
     is_released = node.quarantine is not None and quarantine.is_released(node)
     if is_released or answered(shown, answers(node, about), ctx.now):
-        return f"{node.name} was released with {shown.code} on it"
+        return f"{node.name} was released while it showed {shown.code}"
     return ""
 
 

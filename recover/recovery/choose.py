@@ -26,7 +26,10 @@ from recover.triage.attempts import attempts_without_progress, cause_words, rest
 
 __all__ = ["choosing"]
 
-_FASTER = f"With {ON_TERMINAL}: recreate on the job, Rekindle would delete it and create it again instead"
+_FASTER = (
+    f"With the annotation {ON_TERMINAL}: recreate on the job, Rekindle would delete the job and create "
+    "it again instead"
+)
 CREATED_S = 0.1
 """A refused creation leaves no object whose change would be heard of."""
 
@@ -60,7 +63,7 @@ def _scanned_again(ctx: Context, scan: Pod, choice: CheckpointChoice) -> Step:
     """The next one passes over what does not load. Whoever may change the pod can keep it there."""
     if ctx.expired():
         why = (
-            f"the scan chose step {choice.step}, which must be passed over, and no other scan could begin "
+            f"the scan chose step {choice.step}, which does not load, and no other scan could begin "
             f"within {ctx.timing.scan_deadline_s:g} s"
         )
         return _decided(ctx, unverified(ctx, why, scan_s=waited_s(ctx)))
@@ -82,8 +85,8 @@ def _withdrawn(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step
     assert ctx.status.deadline is not None, "Choosing has a deadline"
     if ctx.now >= ctx.status.deadline + timedelta(seconds=ctx.timing.stop_deadline_s):
         message = (
-            f"the scan {scan.name} on {scan.node or 'no node'} may change the checkpoints and does not end; "
-            f"it was no longer waited for, since {choice.reason}"
+            f"the scan {scan.name} on {scan.node or 'no node'} may change the checkpoints and does "
+            f"not end. Rekindle stopped waiting for the scan, because {choice.reason}"
         )
         return Step(
             status=moved(ctx, Phase.BLOCKED, message, reason=Reason.PODS_STUCK),
@@ -141,8 +144,8 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
     limit = restarts_limit(ctx.recovery, ctx.gang, ctx.settings.budgets)
     if attempts > limit:
         message = (
-            f"{attempts - 1} restarts for the same cause, {cause_words(ctx.recovery)}, without a step of "
-            f"progress; the limit is {limit}. {ctx.gang.ref} stays suspended"
+            f"{attempts - 1} restarts for the same cause ({cause_words(ctx.recovery)}) brought no "
+            f"new step; the limit is {limit}. {ctx.gang.ref} stays suspended"
         )
         status = known_issues.not_tried(ctx, status)
         return Step(
@@ -160,7 +163,8 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
         status=moved(
             ctx,
             Phase.RESUMING,
-            f"starting all {ctx.gang.size} ranks from {begins_from(choice)}{over}{avoiding}{delay}{changes}",
+            f"Rekindle starts all {ctx.gang.size} ranks from "
+            f"{begins_from(choice)}{over}{avoiding}{delay}{changes}",
             reason=Reason.FRAMEWORK_BACKOFF if waits_s else reason,
             within_s=ctx.allowed_s(ctx.timing.resume_deadline_s) + waits_s,
             status=status,

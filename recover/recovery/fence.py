@@ -72,13 +72,16 @@ def _look_again_s(ctx: Context, unproven: list[Pod]) -> float | None:
 
 def _words(ctx: Context, unproven: list[Pod]) -> str:
     nodes = ", ".join(sorted({pod.node for pod in unproven}))
-    words = f"{nodes}: no proof that the machine is off, and its pods may still write to their volumes. "
+    words = f"{nodes}: nothing proves that the machine is off, so its pods may still write to their volumes. "
     gone = next((pod for pod in unproven if ctx.world.has_no_node(pod.node)), None)
     if gone is None:
-        return f"{words}Power it off, then taint it {_OUT_OF_SERVICE}=nodeshutdown:NoExecute"
+        return (
+            f"{words}Switch the machine off, then put the taint "
+            f"{_OUT_OF_SERVICE}=nodeshutdown:NoExecute on the Node"
+        )
     return (
-        f"{words}A Node object that is gone proves nothing. Make sure that the machine is off, then: "
-        f"kubectl -n {gone.namespace} delete pod {gone.name} --force"
+        f"{words}The Node object is gone, which proves nothing. Make sure that the machine is off, "
+        f"then: kubectl -n {gone.namespace} delete pod {gone.name} --force"
     )
 
 
@@ -88,7 +91,7 @@ def _proof(ctx: Context, pod: Pod) -> str:
     if node is None:
         return _proof_without_node(ctx, pod)
     if any(taint.key == _OUT_OF_SERVICE for taint in node.taints):
-        return "its node is marked out of service"
+        return "the node has the out-of-service taint"
     boots = {
         incident.spec.boot_id
         for cause in ctx.status.causes
@@ -98,9 +101,12 @@ def _proof(ctx: Context, pod: Pod) -> str:
         and incident.spec.detected_at >= pod.created  # an older incident may tell of a boot before the pod's
     }
     if node.boot_id and any(boot and boot != node.boot_id for boot in boots):
-        return "its node has booted again"
+        return "the node has booted again"
     if _harms_nobody(pod) and ctx.now >= _given_up_at(ctx, pod):
-        return f"its node has been silent for {ctx.timing.fence_wait_s:g} s and it holds no volume of its own"
+        return (
+            f"the node has been silent for {ctx.timing.fence_wait_s:g} s, and the pod has no volume "
+            "that a second writer could damage"
+        )
     return ""
 
 
@@ -110,7 +116,8 @@ def _proof_without_node(ctx: Context, pod: Pod) -> str:
     if not ctx.world.has_no_node(pod.node) or not _harms_nobody(pod) or ctx.now < _given_up_at(ctx, pod):
         return ""
     return (
-        f"its Node object has been gone for {ctx.timing.fence_wait_s:g} s and it holds no volume of its own"
+        f"the Node object has been gone for {ctx.timing.fence_wait_s:g} s, and the pod has no "
+        "volume that could be corrupted"
     )
 
 
@@ -150,7 +157,7 @@ def _freed(pod: Pod) -> list[Action]:
                     "status": {
                         "phase": "Failed",
                         "reason": "NodeLost",
-                        "message": "its node is proven to be off",
+                        "message": "the machine is proven to be off",
                     }
                 },
             )

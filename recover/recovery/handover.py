@@ -60,9 +60,10 @@ def _written(ctx: Context, name: str, data: dict[str, str | None]) -> Ensure:
     only ours are left."""
     namespace = ctx.gang.ref.namespace
     told = (
-        f"somebody else had put these variables into ConfigMap {name}, from which the containers of "
-        f"{ctx.gang.ref} read theirs. Rekindle removed them before the start. Find out who may write "
-        f"ConfigMaps in namespace {namespace}, and put variables of your own into the job's template"
+        f"somebody else had put these variables into ConfigMap {name}, which the containers of "
+        f"{ctx.gang.ref} read. Rekindle removed the variables before the start. Find out who may "
+        f"write ConfigMaps in namespace {namespace}, and put your own variables into the job's "
+        "template"
     )
     return Ensure(
         what="write-environment",

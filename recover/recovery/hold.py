@@ -104,7 +104,10 @@ def _beside_others(ctx: Context, found: Room) -> Step:
     kept = ", ".join(f"{ranks} for {name}" for name, ranks in found.kept_for[:_NAMED_MAX])
     more = len(found.kept_for) - _NAMED_MAX
     kept += f" and others for {more} more" if more > 0 else ""
-    message = f"{ctx.gang.ref} is not started yet: places are reserved for what was just started ({kept})"
+    message = (
+        f"Rekindle does not start {ctx.gang.ref} yet, because places are reserved for gangs that have "
+        f"just started ({kept})"
+    )
     if status.phase is not Phase.RESUMING:
         within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
         return Step(status=moved(ctx, Phase.RESUMING, message, reason=Reason.NO_CAPACITY, within_s=within_s))
@@ -117,7 +120,7 @@ def _beside_others(ctx: Context, found: Room) -> Step:
 
 
 def _released(ctx: Context) -> Step:
-    message = f"{ctx.gang.ref} fits: starting all {ctx.gang.size} ranks"
+    message = f"there is room for {ctx.gang.ref}: Rekindle starts all {ctx.gang.size} ranks"
     within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
     return Step(status=moved(ctx, Phase.RESUMING, message, within_s=within_s))
 
@@ -125,9 +128,12 @@ def _released(ctx: Context) -> Step:
 def _words(ctx: Context, found: Room, wait_s: float) -> tuple[str, str]:
     """The message, in the part that tells whether it is news, and the rest."""
     if found.lacking:
-        in_use = f"; {found.in_use} other node(s) are in use" if found.in_use else ""
-        head = f"{ctx.gang.ref} is not started yet: {found.words}"[:900]
-        return head, f"{in_use}. It starts by itself as soon as it fits"
+        in_use = f"; other nodes in use: {found.in_use}" if found.in_use else ""
+        head = f"Rekindle does not start {ctx.gang.ref} yet: {found.words}"[:900]
+        return head, f"{in_use}. Rekindle starts the job as soon as all ranks fit"
     at = ctx.now + timedelta(seconds=wait_s)
-    head = f"{ctx.gang.ref} is not started yet: at its last start some ranks found no place"
-    return head, f", and the others ended while they waited. It is started again at {at:%H:%M:%S}"
+    head = f"Rekindle does not start {ctx.gang.ref} yet: at the last start some ranks found no place"
+    return (
+        head,
+        f", and the other ranks ended while they waited. Rekindle starts the job again at {at:%H:%M:%S}",
+    )

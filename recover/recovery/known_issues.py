@@ -48,7 +48,7 @@ def not_tried(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
             outcome=RecipeOutcome.ADVISED,
             env={},
             placed=[],
-            message=f"not done, since the gang stays suspended: {use.message}",
+            message=f"not done, because the gang stays suspended: {use.message}",
         )
         if use.attempt == ctx.status.attempt and use.outcome is RecipeOutcome.APPLIED
         else use

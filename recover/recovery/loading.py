@@ -84,6 +84,10 @@ def passed_over(recovery: Recovery, choice: CheckpointChoice) -> str:
     words = []
     for step in newer:
         times = fruitless.count(step)
-        why = f"{times} attempts began there and made no step" if times > 1 else "a rank could not read it"
-        words.append(f"step {step} is passed over, since {why}")
+        why = (
+            f"{times} attempts began from this checkpoint and made no step"
+            if times > 1
+            else "a rank could not read this checkpoint"
+        )
+        words.append(f"step {step} is excluded, because {why}")
     return "; ".join(words)

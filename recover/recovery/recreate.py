@@ -76,14 +76,17 @@ def obstacle(ctx: Context) -> str:
     """Why lifting the stop would not bring back the whole gang at once; empty where it would."""
     gang, terminal = ctx.gang, ctx.gang.terminal
     if terminal is not None and not terminal.succeeded:
-        return f"its framework has failed it for good ({terminal.reason or 'no reason given'})"
+        return (
+            "the framework has marked the job as failed, and this is final "
+            f"({terminal.reason or 'it gave no reason'})"
+        )
     if gang.done_ranks:
-        return f"its framework counts rank(s) {gang.done_ranks} as ended and never makes them again"
+        return f"the framework counts ranks {gang.done_ranks} as ended and never creates their pods again"
     left_s = delay_s(ctx)
     if left_s:
         return (
-            f"its framework counts {_failures(ctx)} failed pod(s) and waits another {left_s:.0f} s "
-            "before it makes new ones"
+            f"the framework counts failed pods ({_failures(ctx)}) and waits another {left_s:.0f} s before it "
+            "creates new pods"
         )
     return ""
 
@@ -134,9 +137,9 @@ def _fenced(ctx: Context) -> Refusal | None:
 def _started_instead(ctx: Context, refusal: Refusal) -> Step:
     wait_s = delay_s(ctx)
     message = (
-        f"{ctx.gang.ref} is not deleted and created again, but started: its framework waits another "
-        f"{wait_s:.0f} s before it makes new pods, and an admission policy refuses the deletion: "
-        f"{ctx.words_of(refusal)}"
+        f"Rekindle starts {ctx.gang.ref} instead of creating the job again, because an admission "
+        f"policy refuses the deletion. The framework waits another {wait_s:.0f} s before it creates "
+        f"new pods. The API server's answer: {ctx.words_of(refusal)}"
     )
     status = refitted(
         ctx.status,
@@ -162,7 +165,7 @@ def _definition(gang: Gang, mark: Mark) -> tuple[str, str]:
     if len(definition) <= DEFINITION_CHARS_MAX:
         return definition, ""
     return "", (
-        f"; Rekindle cannot create it again: its definition has {len(definition)} characters, "
+        f"; Rekindle cannot create the job again: the definition has {len(definition)} characters, "
         f"and a Recovery keeps {DEFINITION_CHARS_MAX} at most"
     )
 
@@ -170,8 +173,9 @@ def _definition(gang: Gang, mark: Mark) -> tuple[str, str]:
 def _keeping(ctx: Context, why: str, definition: str) -> RecoveryStatus:
     recreation = fitted(Recreation, attempt=ctx.status.attempt, why=why, definition=definition)
     message = (
-        f"{ctx.gang.ref} is deleted and created again ({ON_TERMINAL}: recreate), since {why}. Until it "
-        "runs, its definition is in status.recreation"
+        f"Rekindle deletes {ctx.gang.ref} and creates the job again ({ON_TERMINAL}: recreate), "
+        f"because {why}. Until the job runs, status.recreation of this Recovery contains its "
+        "definition"
     )
     status = refitted(ctx.status, recreation=recreation, message=message)
     if status.phase is Phase.RESUMING:
@@ -215,7 +219,8 @@ def made_anew_or_gone(
     mark = successor.mark
     if mark is None or (mark.recovery, mark.attempt) != (recovery.metadata.name, status.attempt):
         message = (
-            f"{successor.ref} was created by somebody else after Rekindle had deleted it to create it again"
+            f"after Rekindle had deleted {successor.ref} to create the job again, somebody else "
+            "created a job of that name"
         )
         return Step(status=_ended(recovery, Phase.ESCALATED, Reason.FOREIGN_OWNER, message, now))
     made = refitted(
@@ -224,7 +229,7 @@ def made_anew_or_gone(
         recreation=msgspec.structs.replace(kept, definition=""),
         reason="",
         deadline=now + timedelta(seconds=allowed_s(successor, timing, timing.resume_deadline_s)),
-        message=f"{successor.ref} was created again; waiting until all {successor.size} ranks run",
+        message=f"Rekindle has created {successor.ref} again, and waits until all {successor.size} ranks run",
     )
     return Step(status=made)
 
@@ -255,7 +260,7 @@ def _waiting(recovery: Recovery, now: datetime) -> Step:
         return Step()
     if now < status.deadline:
         return Step(look_again_s=max(0.01, (status.deadline - now).total_seconds()))
-    message = f"a finalizer holds {recovery.spec.gang}, which is being deleted to be created again"
+    message = f"a finalizer delays the deletion of {recovery.spec.gang}, which Rekindle will create again"
     held = refitted(status, reason=Reason.DELETION_HELD, message=message, deadline=None)
     return Step(status=held)
 

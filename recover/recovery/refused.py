@@ -27,8 +27,8 @@ def unless_refused(ctx: Context, step: Step) -> Step:
     if not ctx.is_told(refusal):
         what = ", ".join(f"{action.resource.kind} {action.name}" for action in removals[:3])
         message = (
-            f"the removal of what is left of {ctx.gang.ref} ({what}) is refused, and is tried again every "
-            f"{REFUSED_AGAIN_S:g} s: {ctx.words_of(refusal)}"
+            f"the API server refuses to remove the leftovers of {ctx.gang.ref} ({what}), and "
+            f"Rekindle tries again every {REFUSED_AGAIN_S:g} s: {ctx.words_of(refusal)}"
         )
         waits = ctx.status.phase is Phase.BLOCKED  # by its reason it is known what it waits for
         reason = ctx.status.reason if waits else Reason.WRITE_REFUSED

@@ -49,13 +49,16 @@ def resuming(ctx: Context) -> Step:
     ended = sum(1 for p in new_pods(ctx.world, ctx.gang) if p.phase is PodPhase.SUCCEEDED)
     running = sum(1 for p in pods if p.phase is PodPhase.RUNNING)
     if running and running + ended >= gang.size:
-        message = f"all {gang.size} ranks run; waiting for the first new step"
+        message = f"all {gang.size} ranks run; Rekindle waits for the first new step"
         return Step(
             status=moved(ctx, Phase.VERIFYING, message, within_s=_verify_s(ctx)),
             writes=remove_scans(ctx),
         )
     if running and running + ended >= gang.size - gang.may_lack and _is_all_that_fits(ctx, pods):
-        message = f"{_how_many(ctx, running)}, as many as fit; it is elastic. Waiting for the first new step"
+        message = (
+            f"{_how_many(ctx, running)}, as many as fit: the job is elastic. Rekindle waits for the "
+            "first new step"
+        )
         return Step(
             status=moved(ctx, Phase.VERIFYING, message, within_s=_verify_s(ctx)),
             writes=remove_scans(ctx),
@@ -64,7 +67,10 @@ def resuming(ctx: Context) -> Step:
     if again is not None and again.status is not None:
         return again
     if ctx.status.reason == Reason.START_REFUSED:
-        message = f"the start of {gang.ref} was taken; waiting until all {gang.size} ranks run"
+        message = (
+            f"the API server has accepted the start of {gang.ref}; Rekindle waits until all {gang.size} "
+            "ranks run"
+        )
         return Step(status=taken(ctx, message, within_s=ctx.timing.resume_deadline_s))
     if ctx.expired() and ctx.status.phase is not Phase.BLOCKED:
         reason, message = _short(ctx, pods, running)
@@ -161,13 +167,13 @@ def _held(ctx: Context) -> Step | None:
     if why and is_held:
         return Step(look_again_s=HELD_LOOK_AGAIN_S)
     if why:
-        message = f"{gang.ref} stays stopped: {why}. It is started once that ends"
+        message = f"{gang.ref} stays stopped: {why}. Rekindle starts the job when the hold ends"
         return Step(
             status=moved(ctx, Phase.BLOCKED, message, reason=Reason.HELD),
             writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
     if is_held:
-        message = f"nobody holds {gang.ref} any more: starting all {gang.size} ranks"
+        message = f"the hold on {gang.ref} has ended: Rekindle starts all {gang.size} ranks"
         within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
         return Step(status=moved(ctx, Phase.RESUMING, message, within_s=within_s))
     return None
@@ -177,7 +183,7 @@ def _kept_off(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
     """Something has changed since the checkpoint was chosen."""
     more = ", ".join(sorted(set(status.avoid_nodes) - set(ctx.status.avoid_nodes)))
     message = (
-        f"{status.message}; the start also avoids nodes that have broken since: {more}"
+        f"{status.message}; the start also avoids nodes that broke in the meantime: {more}"
         if more
         else status.message
     )
@@ -189,12 +195,18 @@ def _not_taken(ctx: Context) -> Step:
     within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
     refusal = _refusal(ctx)
     if refusal is not None:
-        how = f"is refused, and is tried again: {ctx.words_of(refusal)}"
+        how = f"was refused, and Rekindle tries again: {ctx.words_of(refusal)}"
         if "immutable" in refusal.words:
-            how += f". kubectl delete configmap -n {ctx.gang.ref.namespace} {' '.join(names(ctx))} helps"
+            how += (
+                f". To correct that: kubectl delete configmap -n {ctx.gang.ref.namespace} "
+                f"{' '.join(names(ctx))}"
+            )
     else:
-        how = f"was not taken within {within_s:g} s, and is tried again"
-    message = f"the start of {ctx.gang.ref}, or ConfigMap {environment_name(ctx.gang)} before it, {how}"
+        how = f"was not accepted within {within_s:g} s, and Rekindle tries again"
+    message = (
+        f"the start of {ctx.gang.ref}, or the ConfigMap {environment_name(ctx.gang)} that its ranks "
+        f"read, {how}"
+    )
     status = refitted(
         ctx.status,
         reason=Reason.START_REFUSED,
@@ -212,7 +224,10 @@ def _not_startable(ctx: Context) -> Step:
     """It goes on by itself as soon as the framework's controller has done its part."""
     if not ctx.expired():
         return Step(look_again_s=ctx.left_s())
-    message = f"the controller of {ctx.gang.ref} has not prepared it for a start: does it run?"
+    message = (
+        f"the framework's controller has not prepared {ctx.gang.ref} for a start. Check that this "
+        "controller runs"
+    )
     return Step(
         status=moved(ctx, Phase.BLOCKED, message, reason=Reason.FRAMEWORK_SILENT),
         writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
@@ -230,9 +245,9 @@ def _short(ctx: Context, pods: list[Pod], running: int) -> tuple[Reason, str]:
     kept_off = f" (kept off {', '.join(ctx.status.avoid_nodes)})" if ctx.status.avoid_nodes else ""
     short = f"{_how_many(ctx, running)}{kept_off}"
     if unplaced:
-        return Reason.NO_CAPACITY, f"{short}: {unplaced}. It goes on as soon as there is room"
+        return Reason.NO_CAPACITY, f"{short}: {unplaced}. The recovery continues as soon as there is room"
     why = _not_started(ctx, pods)[:REFUSAL_CHARS_MAX]
-    return Reason.RANKS_NOT_STARTED, f"{short}: {why}. It goes on as soon as they run"
+    return Reason.RANKS_NOT_STARTED, f"{short}: {why}. The recovery continues as soon as all ranks run"
 
 
 def _not_started(ctx: Context, pods: list[Pod]) -> str:
@@ -245,7 +260,7 @@ def _not_started(ctx: Context, pods: list[Pod]) -> str:
     missing = ctx.gang.size - len(new_pods(ctx.world, ctx.gang))
     if missing > 0:
         return (
-            f"{missing} ranks have no pod. Either their framework's controller does not run, or a quota or "
-            "a policy of the namespace refuses their pods"
+            f"{missing} ranks have no pod. Either the framework's controller does not run, or a "
+            "quota or a policy of the namespace refuses the pods"
         )
     return "their containers have not started"

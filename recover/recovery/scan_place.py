@@ -35,19 +35,20 @@ def location(gang: Gang) -> Place:
     place = mounted(gang)
     if place.volume.kind is VolumeKind.CSI:
         raise Unscannable(
-            f"{place.at.path} lies on an inline volume of the CSI driver "
-            f"{str(place.volume.source.get('driver'))[:80]!a}. A scan does not mount one: the driver makes "
-            "it for each pod, and may put Secrets there. A persistentVolumeClaim of that driver is scanned"
+            f"{place.at.path} is on an inline volume of the CSI driver "
+            f"{str(place.volume.source.get('driver'))[:80]!a}. A scan does not mount inline "
+            "volumes: the driver creates one for each pod, and may put Secrets there. Use a "
+            "persistentVolumeClaim of that driver"
         )
     if place.volume.kind not in MOUNTABLE:
         raise Unscannable(
-            f"{place.at.path} lies on a volume of kind {place.volume.kind}; a scan mounts "
-            f"{', '.join(MOUNTABLE)} only"
+            f"{place.at.path} is on a volume of kind {place.volume.kind}; a scan mounts only "
+            f"{', '.join(MOUNTABLE)}"
         )
     if place.mount.sub_path_expr:
         raise Unscannable(
-            f"{place.at.path} is mounted with subPathExpr: {place.mount.sub_path_expr[:120]}; which folder "
-            "of the volume that is, only the job's own pods know"
+            f"{place.at.path} is mounted with subPathExpr: {place.mount.sub_path_expr[:120]}; only "
+            "the job's own pods know which folder of the volume that is"
         )
     return place
 

@@ -19,8 +19,9 @@ AGAIN_S = 5.0
 _NEVER_STARTS = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
 _FAILED_ONCE = frozenset({"ErrImagePull", "ImagePullBackOff", "CreateContainerError", "RunContainerError"})
 _NO_MOUNT = (
-    "its volume may not be mounted (with ReadWriteOnce it may still be attached to another node), or its "
-    "sandbox does not start; kubectl events -n {0.namespace} --for pod/{0.name} tells which"
+    "either the volume is not mounted (with ReadWriteOnce it may still be attached to another "
+    "node), or the pod's sandbox does not start; to see which: kubectl events -n {0.namespace} "
+    "--for pod/{0.name}"
 )
 
 
@@ -28,7 +29,7 @@ def refused(refusal: Refusal, waited_s: float) -> str | None:
     """Why no scan can be created; None where it is worth another try."""
     if refusal.may_pass or ("exceeded quota" in refusal.words and waited_s < QUOTA_S):
         return None
-    return f"the scan pod was refused: {refusal.words}"
+    return f"the API server refused the scan pod: {refusal.words}"
 
 
 def of_waiting(scan: Pod, waited_s: float) -> str | None:
@@ -47,24 +48,28 @@ def of_ended(scan: Pod) -> str:
             return f"the scan was killed: it needed more memory than its limit of {MEMORY_LIMIT} (OOMKilled)"
         if container.exit_code is not None:
             why = f", {container.reason}" if container.reason not in ("", "Error", "Completed") else ""
-            return f"the scan ended with exit status {container.exit_code}{why} and said nothing"
-    return f"the scan pod was ended before its container: {scan.failure or 'no reason was given'}"
+            return f"the scan ended with exit status {container.exit_code}{why} and left no result"
+    return f"the scan pod ended before its container did: {scan.failure or 'no reason was given'}"
 
 
 def unread(scan: Pod | None, refusal: Refusal | None) -> str:
     """What is known of a scan at its deadline."""
     if scan is None:
-        return f"its pod was refused: {refusal.words}" if refusal else "its pod was never seen"
+        return (
+            f"the API server refused the scan pod: {refusal.words}"
+            if refusal
+            else "the scan pod never appeared"
+        )
     if scan.gated:
-        return "its pod was never released: the scheduling gate is still there"
+        return "the scan pod still has its scheduling gate"
     if not scan.node:
-        return f"its pod found no node: {scan.unschedulable or 'no scheduler has looked at it'}"
+        return f"the scan pod found no node: {scan.unschedulable or 'no scheduler has processed the pod'}"
     waiting = next((c for c in scan.containers if c.waiting is not None), None)
     if waiting is not None and waiting.waiting is not None and waiting.waiting.reason != "ContainerCreating":
-        return f"its pod on {scan.node} waits: {_words(waiting)}"
+        return f"the scan pod on {scan.node} waits: {_words(waiting)}"
     if any(container.running for container in scan.containers):
-        return f"it was still reading on {scan.node}"
-    return f"its pod on {scan.node} has not started: {_NO_MOUNT.format(scan)}"
+        return f"the scan was still reading on {scan.node}"
+    return f"the scan pod on {scan.node} has not started: {_NO_MOUNT.format(scan)}"
 
 
 def _words(container: Container) -> str:

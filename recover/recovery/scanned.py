@@ -83,7 +83,7 @@ def _unusable(found: Checkpoint, path: str) -> str:
     is_cut = (fits.path, fits.format) != (path, found.format)
     is_plain = all(t.isprintable() and t == printable(t) for t in (found.path, found.format))
     if not parts or found.path.startswith("/") or ".." in parts or is_cut or not is_plain:
-        return f"the scan chose {found.path[:80]!a}, which is not a path under the annotation's"
+        return f"the scan chose {found.path[:80]!a}, which is not a path below the folder of the annotation"
     return ""
 
 
@@ -97,8 +97,9 @@ def _unfound(ctx: Context, chosen: int | None, root: str) -> str:
         return ""
     saved, at = found[0], f"{found[1].at:%Y-%m-%d %H:%M:%S}"
     return one_line(
-        f"the log of {saved.name} says that step {step} was saved at {at}, but no complete checkpoint of it "
-        f"was found in {root}: it lies elsewhere, or its upload was under way"
+        f"the log of {saved.name} says that step {step} was saved at {at}, but the scan found no "
+        f"complete checkpoint of that step in {root}: it is in another place, or its upload was "
+        "still in progress"
     )
 
 
@@ -128,9 +129,9 @@ def _excluded(ctx: Context) -> list[int]:
 def begins_from(choice: CheckpointChoice) -> str:
     """From where the gang begins, and what its own logic would do otherwise."""
     if not choice.verified:
-        return "the framework's own choice"
+        return "the checkpoint that the framework chooses"
     found = f"checkpoint {choice.path} (step {choice.step})"
-    advice = f"{REPAIR}: tracker on the job lets Rekindle rewrite it"
+    advice = f"the annotation {REPAIR}: tracker on the job lets Rekindle correct that file"
     return f"{found} ({choice.tracker}; {advice})" if choice.tracker else found
 
 

@@ -51,7 +51,7 @@ def planned(ctx: Context) -> Step:
         priority=priority_of(ctx.world, ctx.gang),
         tolerations=of_pods(ctx.world, ctx.gang),
     )
-    message = f"stopping all {ctx.gang.size} ranks: {cause.summary}"
+    message = f"Rekindle stops all {ctx.gang.size} ranks: {cause.summary}"
     return Step(status=moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status))
 
 
@@ -84,7 +84,7 @@ def stopping(ctx: Context) -> Step:
         writes = (*workload.stop(gang, mark), *(_beside(ctx) if workload.stops_at_once else ()))
         return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
     if not gang.suspended:
-        message = f"{ctx.somebody()} has started {gang.ref} again right after it was stopped"
+        message = f"{ctx.somebody()} has started {gang.ref} again right after Rekindle stopped the job"
         return Step(status=given_up(ctx, message, ctx.undone()))
     rest = workload.unfinished(gang)
     if rest and ctx.expired():
@@ -92,7 +92,10 @@ def stopping(ctx: Context) -> Step:
     if rest:
         return Step(writes=(*rest, *_beside(ctx)), look_again_s=ctx.left_s())
     if ctx.status.reason and ctx.status.phase is Phase.STOPPING:
-        message = f"the stop of {gang.ref} was taken; waiting until all {gang.size} ranks have ended"
+        message = (
+            f"the API server has accepted the stop of {gang.ref}; Rekindle waits until all {gang.size} "
+            "ranks have ended"
+        )
         return Step(status=taken(ctx, message, within_s=ctx.stop_s()))
     return _waited(ctx)
 
@@ -125,12 +128,16 @@ def _not_taken(ctx: Context) -> Step:
     within_s, refusal = ctx.timing.stop_deadline_s, ctx.refusal(ctx.gang.ref.name)
     if refusal is not None:
         reason = Reason.STOP_REFUSED
-        message = f"the stop of {ctx.gang.ref} is refused, and is tried again: {ctx.words_of(refusal)}"
+        message = (
+            f"the API server refuses the stop of {ctx.gang.ref}, and Rekindle tries again: "
+            f"{ctx.words_of(refusal)}"
+        )
     else:
         reason = Reason.FRAMEWORK_SILENT
         message = (
-            f"the stop of {ctx.gang.ref} was not taken within {within_s:g} s, and is tried again: does its "
-            "framework's controller run, which answers for its webhooks too?"
+            f"the API server did not accept the stop of {ctx.gang.ref} within {within_s:g} s, and "
+            "Rekindle tries again. Check that the framework's controller runs: it also serves the "
+            "framework's webhooks"
         )
     status = refitted(
         ctx.status,
@@ -158,7 +165,10 @@ def _waited(ctx: Context) -> Step:
         return Step(status=old_pods_ended(ctx))
     if all(ctx.is_lost(pod) for pod in living):
         nodes = ", ".join(sorted({pod.node for pod in living}))
-        message = f"{len(living)} pod(s) remain on {nodes}, which nobody hears from"
+        message = (
+            f"{len(living)} old pod{_s(living)} on {nodes}, from which Kubernetes does not hear, "
+            "must be fenced"
+        )
         return Step(status=moved(ctx, Phase.FENCING, message, within_s=ctx.timing.fence_wait_s))
     is_told = ctx.status.phase is Phase.BLOCKED
     if not is_told and not ctx.expired():
@@ -174,11 +184,15 @@ def _waited(ctx: Context) -> Step:
     )
 
 
+def _s(living: list[Pod]) -> str:
+    return "" if len(living) == 1 else "s"
+
+
 def stuck_words(ctx: Context, living: list[Pod]) -> str:
     names = ", ".join(f"{pod.name} on {pod.node or 'no node'}" for pod in living[:5])
     return (
-        f"{len(living)} old pod(s) have not ended in time: {names}. {ctx.gang.ref} stays suspended; it goes "
-        "on by itself once they have ended"
+        f"{len(living)} old pod{_s(living)} did not end in time: {names}. {ctx.gang.ref} stays suspended. "
+        "The recovery continues when the old pods have ended"
     )
 
 
@@ -195,7 +209,7 @@ def given_up(ctx: Context, message: str, reason: Reason) -> RecoveryStatus:
 
 
 def old_pods_ended(ctx: Context) -> RecoveryStatus:
-    message = "all old pods have ended; choosing the checkpoint"
+    message = "all old pods have ended; Rekindle chooses the checkpoint"
     return moved(ctx, Phase.CHOOSING, message, within_s=ctx.timing.scan_deadline_s)
 
 

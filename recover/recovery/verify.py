@@ -29,8 +29,8 @@ from recover.workloads.patches import environment_name
 __all__ = ["verifying"]
 
 _HOW = (
-    "A job's template reads it by an optional envFrom: rekindle enable -f JOB.yaml writes that before the "
-    "job is submitted"
+    "The job's template needs an optional envFrom with this ConfigMap: rekindle enable -f JOB.yaml "
+    "writes the envFrom before you submit the job"
 )
 
 
@@ -100,7 +100,7 @@ def _second_line_s(ctx: Context) -> float:
 
 def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
     if first is None or first.first_step is None:
-        message = f"{ctx.gang.ref} has completed before its first new step was seen"
+        message = f"{ctx.gang.ref} has completed before Rekindle saw its first new step"
         return moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED)
     at = first.first_step_at or first.at
     last = _last_step(ctx)
@@ -135,8 +135,8 @@ def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
     else:
         reason = "NotRead"
         message = (
-            f"{len(deaf)} of {len(pods)} ranks do not read ConfigMap {name}, so what it says has not reached "
-            f"them ({deaf[0]}). {_HOW}"
+            f"{len(deaf)} of {len(pods)} ranks do not read ConfigMap {name} and did not receive its "
+            f"variables ({deaf[0]}). {_HOW}"
         )
     return condition(
         ctx, "EnvironmentDelivered", good=not deaf, reason=reason, message=message, among=conditions
@@ -151,22 +151,28 @@ def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
     choice, last, first = ctx.status.checkpoint, _last_step(ctx), progress.first_step
     seen = f"{ctx.gang.ref} trains again: first new step {first}"
     if progress.step_of_epoch:
-        return "Resumed", f"{seen} of an epoch; its log does not tell the step of the whole run"
+        return "Resumed", f"{seen} of an epoch; the log does not show the step of the whole run"
     if choice is not None and choice.step is not None:
         if first >= choice.step:  # a framework that counts from 0 tells the checkpoint's own number first
             return "Resumed", seen
         if first <= 1 < choice.step:
             return (
                 Reason.RESUMED_FROM_SCRATCH,
-                f"{seen}; it did not load {choice.path} and began from scratch",
+                f"{seen}; the job did not load {choice.path} and began from scratch",
             )
-        return Reason.RESUMED_OLDER, f"{seen}; it began before the chosen step {choice.step} ({choice.path})"
+        return (
+            Reason.RESUMED_OLDER,
+            f"{seen}; the job began before the chosen step {choice.step} ({choice.path})",
+        )
     if last is None or first > last:
         return "Resumed", seen
-    lost = f"{seen}, and it had reached step {last}"
+    lost = f"{seen}, and before the failure it had reached step {last}"
     if first <= 1 < last:
-        return Reason.RESUMED_FROM_SCRATCH, f"{lost}: it loaded no checkpoint and began from scratch"
-    return Reason.RESUMED_OLDER, f"{lost}. No checkpoint was verified, so nobody knows if one was newer"
+        return Reason.RESUMED_FROM_SCRATCH, f"{lost}: the job loaded no checkpoint and began from scratch"
+    return (
+        Reason.RESUMED_OLDER,
+        f"{lost}. No checkpoint was verified, so Rekindle does not know whether a newer one existed",
+    )
 
 
 def _told(ctx: Context, first: PodProgress) -> tuple[Action, ...]:
@@ -194,7 +200,9 @@ def _no_steps(ctx: Context) -> Step:
             summary=waited,
             finding=first_cause(ctx).finding,
         )
-        return Step(status=next_attempt(ctx, [cause], f"{waited}; stopping all ranks once more", counts=True))
+        return Step(
+            status=next_attempt(ctx, [cause], f"{waited}; Rekindle stops all ranks once more", counts=True)
+        )
     message = f"{waited}, {tries} times: a person must look at {ctx.gang.ref}"
     status = refitted(
         ctx.status,
@@ -217,13 +225,17 @@ def _by_checkpoint(ctx: Context) -> Step:
         return _unproven(ctx, str(why))
     before = ctx.status.checkpoint
     if before is None or before.step is None:
-        return _unproven(ctx, "no checkpoint was verified before the resume, so none can be told to be newer")
+        return _unproven(
+            ctx,
+            "no checkpoint was verified before the resume, so Rekindle cannot tell whether a "
+            "checkpoint is newer",
+        )
     scan = ctx.world.scans.get(f"{ctx.gang.ref.namespace}/{scan_pod.later_name(ctx.recovery)}")
     if scan is not None and scan.ended:
         found = choice_of(ctx, scan, place.at.path)
         if found.step is not None and found.step > before.step:
             return _proven(ctx, f"{found.path} (step {found.step}) is newer than step {before.step}")
-        seen = f"the newest is of step {found.step}" if found.step is not None else found.reason
+        seen = f"the newest checkpoint is of step {found.step}" if found.step is not None else found.reason
         return _unproven(ctx, f"no checkpoint is newer than step {before.step}: {seen}")
     if _scan_left_s(ctx) <= 0:
         return _unproven(ctx, "the scan for a newer checkpoint did not end in time")
@@ -242,7 +254,7 @@ def _scan_left_s(ctx: Context) -> float:
 
 
 def _proven(ctx: Context, why: str) -> Step:
-    message = f"{ctx.gang.ref} trains again: its log shows no steps, but {why}"
+    message = f"{ctx.gang.ref} trains again: the log shows no steps, but {why}"
     status = refitted(
         ctx.status,
         conditions=condition(
@@ -261,7 +273,7 @@ def _proven(ctx: Context, why: str) -> Step:
 
 
 def _unproven(ctx: Context, why: str) -> Step:
-    message = f"all {ctx.gang.size} ranks run and nobody can read their steps; {why}"
+    message = f"all {ctx.gang.size} ranks run, and Rekindle cannot read their steps; {why}"
     reason = Reason.SUCCEEDED_UNVERIFIED
     status = refitted(
         ctx.status,

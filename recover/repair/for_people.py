@@ -10,25 +10,25 @@ from recover.triage.quarantine import undone_by
 __all__ = ["look_at_job", "move_pods", "see_to_that", "then_release"]
 
 _BY_FAULT = {
-    Fault.DEVICE_LOST: "see whether the device sits well and answers on the bus; power the machine off and "
-    "on, or replace the device",
+    Fault.DEVICE_LOST: "check that the device is seated well and answers on the bus; power the machine "
+    "off and on, or replace the device",
     Fault.MEMORY_DEGRADED: "run the vendor's memory test on the device; replace it if it fails",
     Fault.NVLINK: "check the links and the fabric manager's log",
     Fault.NVSWITCH: "check the switches and the fabric manager's log",
     Fault.NETWORK: "check the port, its cable and the switch at its other end",
-    Fault.HOST: "restart the machine from its console and read why it fell silent",
+    Fault.HOST: "restart the machine from its console and find out why it stopped answering",
     Fault.HOST_HARDWARE: "read the machine's own event log; replace the part that it names",
     Fault.STORAGE: "check the local disk",
     Fault.THERMAL: "check the cooling: fans, airflow, the temperature of the room",
     Fault.POWER: "check the power supplies and their feed",
     Fault.DRIVER: "check the driver's and the firmware's versions; read the kernel log",
-    Fault.CORRUPTION: "take the device out of use and ask its vendor: it computes wrong results",
+    Fault.CORRUPTION: "remove the device and contact the vendor: the device computes wrong results",
 }
 
 
 def _to_do(fault: Fault) -> str:
     """Without an end: then_release follows."""
-    return _BY_FAULT.get(fault, "read the evidence in this Incident and look at the machine")
+    return _BY_FAULT.get(fault, "read the evidence in this Incident and examine the machine")
 
 
 def then_release(fault: Fault, node: Node) -> str:
@@ -38,17 +38,17 @@ def then_release(fault: Fault, node: Node) -> str:
 
 def look_at_job(job: str, node: Node) -> str:
     """The same after a validation that told nothing: that says nothing about the machine."""
-    return _then_release(f"see why Job {job} made no report, and check the node by hand", node)
+    return _then_release(f"find out why Job {job} left no report, and check the node by hand", node)
 
 
 def see_to_that(node: Node) -> str:
     """The same after a validation that came to no end: what it waited for has just been said."""
-    return _then_release("see to that, and check the node by hand", node)
+    return _then_release("remove this cause, and check the node by hand", node)
 
 
 def move_pods(rung: StepKind, node: Node) -> str:
     """The same after pods of others have stood in the way until the deadline."""
-    return _then_release(f"end or move them, then {rung} the node by hand", node)
+    return _then_release(f"end or move these pods, then {rung} the node by hand", node)
 
 
 def _then_release(what: str, node: Node) -> str:

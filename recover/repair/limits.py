@@ -51,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True):
         if self.working + 1 > self.at_once:
             return Denied(
                 Reason.BUDGET_EXHAUSTED,
-                f"{self.working} node(s) are under repair, the limit is {self.at_once}",
+                f"{self.working} of at most {self.at_once} nodes are under repair",
             )
         limit = self.rules.resets_per_hour_max if kind is StepKind.RESET else self.rules.reboots_per_hour_max
         recent = self.recent.get(kind, 0)

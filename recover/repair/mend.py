@@ -161,7 +161,10 @@ def _begin(ctx: Context) -> Look:
         message = f"would repair {ctx.node.name} ({ctx.paused})"
         return Look(records=(_refused(ctx, Reason.PAUSED, message, would=True),))
     if (last := _last_seen(ctx)) < since:
-        message = f"seen at {last:%Y-%m-%d %H:%M:%S}, before repair mode began{ctx.mode.because}"
+        message = (
+            f"Rekindle saw the fault at {last:%Y-%m-%d %H:%M:%S}, before mode repair was "
+            f"enabled{ctx.mode.because}"
+        )
         return Look(records=(_refused(ctx, Reason.STALE_EVIDENCE, message),))
     limits = ctx.settings.repair
     earlier = earlier_repairs(ctx.world, ctx.node.name, limits.repairs_window_s, ctx.now)
@@ -171,7 +174,7 @@ def _begin(ctx: Context) -> Look:
         rung=rung,
         devices=broken_devices(ctx.found),
         devices_expected=devices_expected(ctx.node, ctx.health),
-        message=f"{ctx.node.name} is to be repaired",
+        message=f"Rekindle will repair {ctx.node.name}",
         phases=[RepairPhaseTime(phase=RepairPhase.WAITING, at=ctx.now)],
         deadline=ctx.now + timedelta(seconds=limits.wait_for_others_s),
     )
@@ -221,20 +224,20 @@ def _stepped_in(ctx: Context) -> Look | None:
     taken = ctx.node.quarantine
     is_ours = taken is not None and taken.incident == ctx.incident.metadata.name
     if taken is not None and not is_ours:
-        why = f"{name} is out for another Incident now: {taken.incident}"
-        return handed_over(ctx, Reason.NEEDS_PERSON, why, "What is to be done stands there")
+        why = f"{name} is in quarantine for another Incident now: {taken.incident}"
+        return handed_over(ctx, Reason.NEEDS_PERSON, why, "That Incident says what to do")
     if not silent.is_watched(ctx) and (not is_ours or quarantine.is_released(ctx.node)):
         return handed_over(
             ctx,
             Reason.RELEASED_BY_PERSON,
             f"A person released {name} during its repair",
-            "Nothing more is done to it for this Incident",
+            "Rekindle takes no further action on the node for this Incident",
         )
     if ctx.mode.mode < Mode.REPAIR and (step is None or not is_begun(ctx, step)):
         return handed_over(
             ctx,
             Reason.NOT_IN_REPAIR_MODE,
-            f"The mode is {ctx.mode.mode}{ctx.mode.because} since the repair of {name} began",
+            f"The mode was lowered to {ctx.mode.mode}{ctx.mode.because} after the repair of {name} began",
             then_release(ctx.incident.fault, ctx.node),
         )
     return None
@@ -263,7 +266,8 @@ def _without_node(incident: Incident, means: Means, now: datetime) -> Iterator[A
         repair,
         phase=RepairPhase.HANDED_OVER,
         reason=str(Reason.NODE_GONE),
-        message=f"The Node {incident.spec.node} was deleted during its repair. Nothing more is done",
+        message=f"Somebody deleted the Node {incident.spec.node} during its repair. Rekindle takes no "
+        "further action",
         deadline=None,
         phases=[*repair.phases, RepairPhaseTime(phase=RepairPhase.HANDED_OVER, at=now)],
         steps=[withdrawn(step) if step.outcome is None else step for step in repair.steps],

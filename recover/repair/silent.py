@@ -52,14 +52,17 @@ def before_quarantine(ctx: Context) -> Look | None:
         return None
     name = ctx.node.name
     if ctx.node.ready:
-        message = f"{name} came back by itself before anything was done to it"
+        message = f"{name} became Ready again before Rekindle acted on the node"
         return Look(repair=moved(ctx, RepairPhase.RETURNED, message))
     until = _begin(ctx) + timedelta(seconds=ctx.rules.not_ready_s)
-    message = f"{name} is silent; until {until:%H:%M:%S} it may come back by itself"
+    message = f"{name} is NotReady; Rekindle waits until {until:%H:%M:%S} for the node to become Ready again"
     if ctx.now < until:
         return waiting(ctx, Reason.NODE_SILENT, message, (until - ctx.now).total_seconds())
     if not ctx.reboots_from_outside:
-        why = f"Kubernetes does not hear from {name}, no Job can run there, and nothing outside is set for it"
+        why = (
+            f"{name} is NotReady, so no Job can run there, and neither repair.webhook nor "
+            "repair.maintenance is set"
+        )
         return handed_over(ctx, Reason.NODE_SILENT, why, then_release(Fault.HOST, ctx.node))
     return _take_out(ctx)
 

@@ -153,7 +153,7 @@ def ended_badly(world: World, job: Gang) -> str:
     pod = _pod_of(world, job)
     why = f"{job.terminal.reason}: {job.terminal.message}".strip(": ")
     if pod is None:  # Kubernetes deletes the pods of a Job whose time is over
-        return f"Job {job.ref.name} failed, and no pod is left to tell why ({why})"
+        return f"Job {job.ref.name} failed, and its pod no longer exists, so the cause is unknown ({why})"
     said = next((c for c in pod.containers if c.exit_code), None)
     if said is None:
         return f"Job {job.ref.name} failed ({pod.failure or why})"
@@ -174,16 +174,16 @@ def not_ended(world: World, job: Gang) -> str:
     """What is known at its deadline of a Job that has not ended. It is deleted then, and its pod with it."""
     pod, name, namespace = _pod_of(world, job), job.ref.name, job.ref.namespace
     if pod is None:
-        return f"its Job {name} had no pod; kubectl events -n {namespace} --for job/{name}"
-    said = f"the pod of its Job {name}"
+        return f"Job {name} had no pod; to see why: kubectl events -n {namespace} --for job/{name}"
+    said = f"the pod of Job {name}"
     if not pod.node:
-        return f"{said} found no place: {pod.unschedulable or 'no scheduler has looked at it'}"
+        return f"{said} found no place: {pod.unschedulable or 'no scheduler has processed the pod'}"
     waiting = next((c.waiting for c in pod.containers if c.waiting is not None and c.waiting.message), None)
     if waiting is not None:
         return f"{said} waits: {waiting.reason}: {waiting.message}"
     if any(container.running for container in pod.containers):
         return f"{said} still ran"
-    return f"{said} has not started; kubectl events -n {namespace} --for pod/{pod.name}"
+    return f"{said} has not started; to see why: kubectl events -n {namespace} --for pod/{pod.name}"
 
 
 def has_told(world: World, job: Gang) -> bool:
@@ -220,7 +220,7 @@ def verdict(report: ValidationReport, required: tuple[str, ...]) -> tuple[list[C
     made = {check.name for check in report.checks}
     bad = [_told(c) for c in records if c.outcome is Outcome.FAILED]
     bad += [_told(c) for c in records if c.outcome is Outcome.NOT_RUN and c.name in required]
-    bad += [f"{name} is required and was not made" for name in required if name not in made]
+    bad += [f"the required check {name} was not made" for name in required if name not in made]
     return records, bad
 
 
@@ -229,5 +229,5 @@ def _record(check: Check) -> CheckRecord:
 
 
 def _told(check: CheckRecord) -> str:
-    how = "failed" if check.outcome is Outcome.FAILED else "is required and could not run"
+    how = "failed" if check.outcome is Outcome.FAILED else "is required and did not run"
     return f"{check.name} {how}" + (f": {check.message}" if check.message else "")

@@ -61,7 +61,7 @@ def wait(ctx: Context) -> Look:
     pause = _pause(ctx)
     if pause is not None:
         left_s = (pause - ctx.now).total_seconds()
-        message = f"{ctx.node.name} was given back a moment ago; its next repair begins at {pause:%H:%M:%S}"
+        message = f"a repair has just released {ctx.node.name}; the next repair begins at {pause:%H:%M:%S}"
         return waiting(ctx, Reason.COOLING_DOWN, message, left_s)
     verdict = ctx.limits.may_begin(rung)
     if isinstance(verdict, Denied):
@@ -81,7 +81,7 @@ def _closed(ctx: Context) -> Look:
 
 
 def needs_person(ctx: Context) -> Look:
-    why = f"Neither a reset nor a reboot is known to mend this: {ctx.incident.status.summary}"
+    why = f"Neither a reset nor a reboot is known to repair this fault: {ctx.incident.status.summary}"
     return handed_over(ctx, Reason.NEEDS_PERSON, why, then_release(ctx.incident.fault, ctx.node))
 
 
@@ -97,14 +97,14 @@ def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
     if work := driver_work(ctx.node, ctx.now):
         until = work[0].until
         left_s = HELD_LOOK_S if until is None else (until - ctx.now).total_seconds()
-        message = f"{work[0].what} is under way on {ctx.node.name}, or ended a moment ago ({work[0].label})"
+        message = f"{work[0].what} is in progress on {ctx.node.name}, or has just ended ({work[0].label})"
         return InTheWay(Reason.DRIVER_WORK, message, left_s)
     if not ctx.node.ready and not _works_on_silent(ctx, rung):
-        message = f"Kubernetes does not hear from {ctx.node.name}, so no Job can run there"
+        message = f"{ctx.node.name} is NotReady, so no Job can run there"
         return InTheWay(Reason.NODE_SILENT, message)
     there = occupants(ctx.world, ctx.node, rung, ctx.settings.namespace)
     if there:
-        message = f"before the {rung} of {ctx.node.name} these pods must end: {named(there)}"
+        message = f"the {rung} of {ctx.node.name} waits until these pods have ended: {named(there)}"
         return InTheWay(Reason.PODS_OF_OTHERS, message)
     return None
 
@@ -131,8 +131,8 @@ def _occupied(ctx: Context, rung: StepKind, obstacle: InTheWay) -> Look:
         return handed_over(
             ctx,
             obstacle.reason,
-            f"After {hours:g} h there are still pods on {ctx.node.name}, and they are not evicted: "
-            f"{obstacle.message}",
+            f"After {hours:g} h there are still pods on {ctx.node.name}, and Rekindle does not "
+            f"evict them: {obstacle.message}",
             move_pods(rung, ctx.node),
         )
     moves, records, due = _moves(ctx, rung)
@@ -176,7 +176,7 @@ def _grounds(ctx: Context, rung: StepKind, began: datetime) -> Grounds:
         attempt=1,
         at=incident.spec.detected_at,
         node=node,
-        summary=f"{node} is to be repaired ({rung}): {incident.status.summary}",
+        summary=f"Rekindle will repair {node} ({rung}): {incident.status.summary}",
         blame=Blame.NODE,
     )
     return Grounds(cause, detected_at=incident.spec.detected_at, seen_at=began, off=node)

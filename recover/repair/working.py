@@ -42,7 +42,7 @@ def work(ctx: Context) -> Look:
     if over is not None:
         return Look(repair=over)
     if _has_lost_its_job(ctx, step):
-        gone = ended(ctx, StepOutcome.FAILED, f"somebody deleted its Job {step.job}")
+        gone = ended(ctx, StepOutcome.FAILED, f"somebody deleted Job {step.job}")
         read = ConfirmGone(
             what="confirm-job-gone", resource=JOBS, name=step.job, namespace=ctx.settings.namespace
         )
@@ -174,9 +174,9 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
     checks, bad = step_jobs.verdict(report, ctx.rules.validation.required)
     if not job.terminal.succeeded and not bad:
         bad = [step_jobs.ended_badly(ctx.world, job)]
-    bad += [f"its agent has found {code} since" for code in _found_since(ctx)]
+    bad += [f"the agent has found {code} since then" for code in _found_since(ctx)]
     if _booted_since(ctx, step):  # what was checked is over
-        bad.append(f"{ctx.node.name} was booted again during its validation")
+        bad.append(f"{ctx.node.name} booted again during its validation")
     if bad:
         return ended(ctx, StepOutcome.FAILED, "; ".join(bad), checks=checks)
     if not _agent_is_up(ctx):
@@ -213,34 +213,36 @@ def _found_since(ctx: Context) -> list[str]:
 def _counted(checks: list[CheckRecord]) -> str:
     passed = sum(1 for check in checks if check.outcome is Outcome.PASSED)
     skipped = [check.name for check in checks if check.outcome is Outcome.NOT_RUN]
-    return f"{passed} checks passed" + (f"; could not run: {', '.join(skipped)}" if skipped else "")
+    return f"{passed} checks passed" + (f"; did not run: {', '.join(skipped)}" if skipped else "")
 
 
 def _too_late(ctx: Context, step: RepairStep, job: Gang | None) -> str:
     minutes = f"{(ctx.now - step.at).total_seconds() / 60:.0f} min"
     refused = _refusal(ctx, step)
     if step.asked_at is None:
-        return f"after {minutes} it could not be begun" + (f": {refused.words}" if refused else "")
+        return f"Rekindle could not begin the step within {minutes}" + (
+            f": {refused.words}" if refused else ""
+        )
     if step.kind is StepKind.REBOOT:
         return f"after {minutes} {_not_rebooted(ctx, step, job)}"
     if job is None:
-        return f"after {minutes} its Job {step.job} cannot be read"
+        return f"after {minutes} Rekindle cannot read Job {step.job}"
     if job.terminal is None:
         return f"after {minutes} {step_jobs.not_ended(ctx.world, job)}"
     if not step_jobs.has_told(ctx.world, job):
-        return f"after {minutes} its Job {step.job} has ended, and what its pod had to tell is not known"
-    return f"after {minutes} its agent has not reported from this boot"
+        return f"after {minutes} Job {step.job} has ended, and the report of its pod cannot be read"
+    return f"after {minutes} the agent has not reported from this boot"
 
 
 def _not_rebooted(ctx: Context, step: RepairStep, job: Gang | None) -> str:
     if not ctx.node.ready:
-        return "the node is not ready"
+        return "the node is NotReady"
     if not step.boot_id or not ctx.node.boot_id:
-        return "no boot id tells whether the node has booted again"
+        return "the node has no boot id, so Rekindle does not know whether it has booted again"
     why = ""
     if job is not None:  # else a machine outside was asked
         why = step_jobs.ended_badly(ctx.world, job) if job.terminal else step_jobs.not_ended(ctx.world, job)
-    return "the node is still in its old boot" + (f"; {why}" if why else "")
+    return "the node has not booted again" + (f"; {why}" if why else "")
 
 
 # --- what follows -----------------------------------------------------------------------------------------
@@ -254,23 +256,27 @@ def _next(ctx: Context) -> Look:
     last = ctx.repair.steps[-1]
     name = ctx.node.name
     if last.outcome is StepOutcome.WITHDRAWN and last.kind is not StepKind.VALIDATE:
-        return _wait_for(ctx, last.kind, f"the {last.kind} was put off: {last.message}")
+        return _wait_for(ctx, last.kind, f"the {last.kind} was postponed: {last.message}")
     if last.outcome is StepOutcome.WITHDRAWN or (
         last.outcome is StepOutcome.DONE and last.kind is not StepKind.VALIDATE
     ):
-        return _begin_validation(ctx, f"checks run on {name} before it may return")
+        return _begin_validation(ctx, f"Rekindle checks {name} before it releases the node")
     if last.outcome is StepOutcome.DONE and _booted_since(ctx, last):
-        return _begin_validation(ctx, f"{name} was booted again since it was validated: checks run once more")
+        return _begin_validation(
+            ctx, f"{name} booted again after its validation: Rekindle checks the node once more"
+        )
     found = _found_since(ctx) if last.outcome is StepOutcome.DONE else []
     if last.outcome is StepOutcome.DONE and not found:
-        message = f"{name} was repaired and validated: {last.message}. It takes pods again"
+        message = f"{name} was repaired and validated: {last.message}. The node takes pods again"
         return Look(repair=moved(ctx, RepairPhase.RETURNED, message), closes=True)
     why = (
-        f"{name} was validated, but its agent has found {', '.join(found)} since" if found else _failed(last)
+        f"{name} was validated, but the agent has found {', '.join(found)} since then"
+        if found
+        else _failed(last)
     )
     rung = next_rung(ctx.repair.rung)
     if rung is not None:
-        return _wait_for(ctx, rung, f"{why}; next a {rung} is tried")
+        return _wait_for(ctx, rung, f"{why}; next, Rekindle tries a {rung}")
     return handed_over(ctx, _why(last), why, _to_do(ctx, last))
 
 

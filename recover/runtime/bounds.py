@@ -38,8 +38,9 @@ class Room:
         """Takes `size` bytes. Returns why not, if the namespace has not so many left."""
         if self._taken[namespace] + size > self._mib * 1024 * 1024:
             return (
-                f"the {self._what} of namespace {namespace} take the {self._mib} MiB that Rekindle keeps of "
-                f"one namespace (setting room.{self._what}_mib); it is read soon after others are gone"
+                f"the {self._what} of namespace {namespace} use up the {self._mib} MiB that "
+                f"Rekindle caches of one namespace (setting room.{self._what}_mib); Rekindle reads "
+                "this object soon after others are deleted"
             )
         self._taken[namespace] += size
         return ""

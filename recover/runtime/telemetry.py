@@ -18,12 +18,14 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.writes = Counter(
             "rekindle_writes",
-            "API writes by what they do and how they ended (done, stale, unknown, refused, unfinished).",
+            "API writes, by their purpose and outcome (done, stale, unknown, refused, unfinished).",
             ["what", "outcome"],
             registry=self.registry,
         )
         self.writes_in_flight = Gauge(
-            "rekindle_writes_in_flight", "API writes sent and not yet answered.", registry=self.registry
+            "rekindle_writes_in_flight",
+            "API writes that are sent and not yet answered.",
+            registry=self.registry,
         )
         self.writes_waiting = Gauge(
             "rekindle_writes_waiting",
@@ -38,63 +40,61 @@ class Metrics:
         )
         self.leader = Gauge(
             "rekindle_leader",
-            "1 in the controller that holds the lease and writes, 0 in one that stands by.",
+            "1 in the controller that leads, 0 in a controller that stands by.",
             registry=self.registry,
         )
-        self.looks = Counter(
-            "rekindle_looks", "Looks at the world, by loop.", ["loop"], registry=self.registry
-        )
+        self.looks = Counter("rekindle_reconciles", "Reconciles, by loop.", ["loop"], registry=self.registry)
         self.look_seconds = Histogram(
-            "rekindle_look_seconds",
-            "Seconds that one decision took, by loop.",
+            "rekindle_reconcile_seconds",
+            "Duration of one reconcile in seconds, by loop.",
             ["loop"],
             buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5),
             registry=self.registry,
         )
         self.errors = Counter(
             "rekindle_loop_errors",
-            "Errors that a loop survived; each is a defect worth a report.",
+            "Errors of reconciles, by loop. Each error is a defect: please report it.",
             ["loop"],
             registry=self.registry,
         )
         self.incidents = Gauge(
-            "rekindle_incidents_open", "Open incidents by fault class.", ["fault"], registry=self.registry
+            "rekindle_incidents_open", "Open Incidents, by fault class.", ["fault"], registry=self.registry
         )
         self.not_done = Gauge(
-            "rekindle_acts_not_done",
-            "What open incidents tell of as refused, or as what would have been done, by reason.",
+            "rekindle_actions_not_taken",
+            "Actions that open Incidents record as refused, or as not taken because of the mode, by reason.",
             ["reason"],
             registry=self.registry,
         )
         self.recoveries = Gauge(
-            "rekindle_recoveries", "Recoveries by phase.", ["phase"], registry=self.registry
+            "rekindle_recoveries", "Recoveries, by phase.", ["phase"], registry=self.registry
         )
         self.recoveries_waiting = Gauge(
             "rekindle_recoveries_waiting",
-            "Active recoveries that wait for something, by reason.",
+            "Active recoveries that wait, by reason.",
             ["reason"],
             registry=self.registry,
         )
         self.phase_seconds = Gauge(
             "rekindle_recovery_phase_seconds",
-            "Seconds that recoveries which are over spent in each phase, summed; with rekindle_recoveries it "
-            "gives their mean.",
+            "Sum of the seconds that ended recoveries spent in each phase. Divide by "
+            "rekindle_recoveries for the mean.",
             ["phase"],
             registry=self.registry,
         )
         self.lost_steps = Gauge(
             "rekindle_lost_steps",
-            "Steps that were made twice, summed over the recoveries that are kept.",
+            "Sum of the steps that jobs made twice, over all Recovery objects that exist.",
             registry=self.registry,
         )
         self.lost_gpu_seconds = Gauge(
             "rekindle_lost_gpu_seconds",
-            "GPU-seconds without new progress, summed over the recoveries that are kept.",
+            "Sum of the GPU-seconds without new steps, over all Recovery objects that exist.",
             registry=self.registry,
         )
         self.given_up = Gauge(
             "rekindle_jobs_given_up",
-            "Jobs whose last recovery was escalated to a person, and that have not gone on since, by reason.",
+            "Jobs whose last recovery needs a person, and that have not continued since then, by reason.",
             ["reason"],
             registry=self.registry,
         )
@@ -105,40 +105,42 @@ class Metrics:
             "rekindle_nodes_accelerated", "Nodes with accelerators.", registry=self.registry
         )
         self.quarantined = Gauge(
-            "rekindle_nodes_quarantined", "Nodes taken out by Rekindle.", registry=self.registry
+            "rekindle_nodes_quarantined",
+            "Nodes that Rekindle has put into quarantine.",
+            registry=self.registry,
         )
         self.nodes_suspected = Gauge(
             "rekindle_nodes_suspected",
-            "Nodes in service to which restarts prefer others, because their agent suspects them, by code of "
-            "the finding.",
+            "Suspected nodes in service, by code of the finding. Restarts prefer other nodes.",
             ["code"],
             registry=self.registry,
         )
         self.nodes_blind = Gauge(
             "rekindle_nodes_blind",
-            "Nodes with accelerators of which a source is not read; source `agent`: no agent reports at all.",
+            "Nodes with accelerators whose agent cannot read a source, by source. Source `agent`: "
+            "no agent reports from the node.",
             ["source"],
             registry=self.registry,
         )
         self.nodes_for_people = Gauge(
             "rekindle_nodes_waiting_for_person",
-            "Nodes that are out, or silent, until a person mends and releases them, by reason.",
+            "Nodes that are in quarantine, or NotReady, until a person repairs and releases them, by reason.",
             ["reason"],
             registry=self.registry,
         )
         self.repairs = Gauge(
-            "rekindle_repairs", "Repairs of nodes by their phase.", ["phase"], registry=self.registry
+            "rekindle_repairs", "Repairs of nodes, by phase.", ["phase"], registry=self.registry
         )
         self.repair_seconds = Gauge(
             "rekindle_repair_seconds",
-            "Seconds from the begin of a repair to its end, summed over those that are over, by their phase; "
-            "with rekindle_repairs it gives their mean.",
+            "Sum of the seconds from the begin to the end of ended repairs, by phase. Divide by "
+            "rekindle_repairs for the mean.",
             ["phase"],
             registry=self.registry,
         )
         self.unreadable = Gauge(
             "rekindle_objects_unreadable",
-            "API objects skipped because they cannot be read, by kind.",
+            "API objects that the controller skips because it cannot read them, by kind.",
             ["kind"],
             registry=self.registry,
         )

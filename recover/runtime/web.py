@@ -21,7 +21,7 @@ async def serve(controller: Controller, host: str, port: int) -> web.AppRunner:
         """One that stands by is ready, too: else no Deployment of two could ever be rolled out."""
         if controller.ready.is_set():
             return web.Response(text="ok, leading\n" if controller.leading.is_set() else "ok, standing by\n")
-        return web.Response(status=503, text="not in step with the API server yet\n")
+        return web.Response(status=503, text="the cache is not complete yet\n")
 
     async def metrics(_: web.Request) -> web.Response:
         controller.refresh_gauges()

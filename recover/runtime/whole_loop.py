@@ -126,8 +126,9 @@ class WholeWorld:
             )
             yield Emit(
                 reason=EventReason.NOT_JUDGED,
-                message=f"Rekindle cannot judge this {about['kind']} and leaves it alone meanwhile "
-                f"({type(error).__name__}). That is a defect: the controller's log has it, with a traceback",
+                message=f"Rekindle cannot process this {about['kind']} because of a defect, and does not "
+                f"act on it ({type(error).__name__}). The controller's log has a traceback: please "
+                "report it",
                 regarding=dict(about),
                 warning=True,
                 key=type(error).__name__,

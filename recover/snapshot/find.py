@@ -46,7 +46,7 @@ def find(
     first, slash, second = asked.partition("/")
     name = second if slash else first
     if not name or "/" in name:
-        raise NotFound(f"{asked!r} is no name: expected NAME, NAMESPACE/NAME, KIND/NAME or node/NAME")
+        raise NotFound(f"{asked!r} is not a name: expected NAME, NAMESPACE/NAME, KIND/NAME or node/NAME")
     kind = first.lower().removesuffix("s") if slash and _is_kind(first) else ""
     within = namespace or namespace_of(asked)
 
@@ -120,7 +120,7 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
     if unread := _unread(asked, name, snapshot):
         return unread
     if about := _record_of(name, snapshot):
-        return f"{asked!r} is no job or node, but {about}"
+        return f"{asked!r} is neither a job nor a node, but {about}"
     if not_served := _not_served(asked, snapshot.lacks):
         return f"no {asked!r}: {not_served}"
     hidden = snapshot.hidden - ({NAMESPACES.plural} if space in snapshot.namespaces else set())

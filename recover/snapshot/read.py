@@ -176,13 +176,14 @@ class _Reader:
             return Lack.FORBIDDEN
         if error.not_found and resource in (NODES, NAMESPACES):
             raise CannotTell(
-                "the server at that address is no Kubernetes API server: it does not serve Kubernetes' kinds"
+                "the server at that address is not a Kubernetes API server: it does not serve the "
+                "kinds of Kubernetes"
             ) from error
         if error.not_found and resource in _OURS:
             raise CannotTell(
-                f"this cluster does not know {resource.plural}.{resource.group}: Rekindle is not installed "
-                "here, or its CRDs are gone. `rekindle doctor` says which; `rekindle crds | kubectl apply "
-                "-f -` brings the CRDs alone"
+                f"this cluster does not know {resource.plural}.{resource.group}: Rekindle is not "
+                "installed here, or its CRDs were deleted. To see which: `rekindle doctor`. To "
+                "install only the CRDs: `rekindle crds | kubectl apply -f -`"
             ) from error
         if error.not_found:
             return Lack.NOT_SERVED  # a framework that is not installed has no jobs
@@ -304,7 +305,7 @@ def _refused(refused: list[tuple[str, str]]) -> str:
     (_, first), *others = refused
     more = f", and {len(others)} more of this kind" if others else ""
     names = ", ".join(name for name, _ in refused)
-    return f"you may not list {names}: what these would tell is left out ({first}{more})"
+    return f"you may not list {names}, so this answer leaves out what these objects show ({first}{more})"
 
 
 def _no_rights(refused: list[tuple[str, str]], namespace: str) -> str:
@@ -313,8 +314,8 @@ def _no_rights(refused: list[tuple[str, str]], namespace: str) -> str:
     # Whoever may view a namespace has the right there, and only there.
     or_there = "" if namespace else ", or use -n with a namespace where you have it"
     return (
-        f"you may list nothing that Rekindle writes, such as {first}; the ClusterRole rekindle-viewer of the "
-        f"chart gives that right{or_there}"
+        f"you may not list any object of Rekindle, such as {first}; the ClusterRole rekindle-viewer "
+        f"of the chart gives this right{or_there}"
     )
 
 

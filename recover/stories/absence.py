@@ -27,20 +27,23 @@ class Absence(StrEnum):
         kind = f"{ref.kind} ({ref.api_version})"
         match self:
             case Absence.DELETED:
-                return "The job itself is gone."
+                return "The job no longer exists."
             case Absence.FORBIDDEN:
                 return (
-                    f"The job itself is not shown, since you may not list jobs of kind {ref.kind} there; "
-                    "it may well exist."
+                    f"The job is not shown because you may not list jobs of kind {ref.kind} there. "
+                    "The job may exist."
                 )
             case Absence.NOT_SERVED:
-                return f"This cluster does not serve {kind}: its CRD is not installed, so the job is gone."
+                return (
+                    f"This cluster does not serve {kind}: the CRD is not installed, so the job no "
+                    "longer exists."
+                )
             case Absence.UNANSWERED:
                 return (
-                    f"The job itself is not shown, since the API server failed to list jobs of kind "
-                    f"{ref.kind}; it may well exist."
+                    "The job is not shown because the API server failed to list jobs of kind "
+                    f"{ref.kind}. The job may exist."
                 )
             case Absence.UNDECODABLE:
-                return "The job itself exists and is not shown, since it cannot be read."
+                return "The job exists, and is not shown because this version cannot read it."
             case Absence.UNKNOWN_KIND:
-                return f"The job itself is not shown, since this version reads no jobs of kind {kind}."
+                return f"The job is not shown because this version reads no jobs of kind {kind}."

@@ -48,7 +48,9 @@ def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> list[s
             continue
         one = known.get(name)
         if one is None:
-            found.append(f"{form} {name}{where}: nothing is read by that name there{_meant(name, on)}")
+            found.append(
+                f"{form} {name}{where}: Rekindle reads no {form} of this name there{_meant(name, on)}"
+            )
         elif not one.usable(value):
             shown = ascii(value if len(value) <= _SHOWN_CHARS else value[:_SHOWN_CHARS] + "...")
             found.append(f"{form} {name}{where}: {shown}: expected {one.expected}; now {one.instead}")

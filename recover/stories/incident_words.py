@@ -40,7 +40,7 @@ def seen(incidents: Sequence[Incident], now: datetime) -> tuple[Line, ...]:
             for e in status.evidence
         ]
         if status.superseded_by:
-            lines.append(Line(f"proved to be part of {status.superseded_by}", Tone.DETAIL))
+            lines.append(Line(f"belongs to the fault of {status.superseded_by}", Tone.DETAIL))
     if len(incidents) > TOLD_MAX:
         lines.append(Line(f"and {counted(len(incidents) - TOLD_MAX, 'earlier incident')}"))
     return tuple(lines)
@@ -55,17 +55,21 @@ def _blamed(incident: Incident) -> Iterable[Line]:
     status = incident.status
     if status.members:
         many = counted(len(status.members), "node")
-        yield Line(f"probably a common cause, since {many} showed it at once: no single node is blamed")
+        yield Line(
+            f"probably a common cause, because {many} showed the fault at once: no single node is the culprit"
+        )
         return
     match status.blame:
         case Blame.NODE:
             yield Line(f"node {status.blamed_node or incident.spec.node}, for {incident.fault}")
         case Blame.APPLICATION:
-            yield Line("the program itself: no node is held responsible")
+            yield Line("the program: no node is the culprit")
         case Blame.RESOURCES:
-            yield Line("what the job may use was used up: neither a node nor the program is held responsible")
+            yield Line(
+                "the job used up its memory, disk or quota: neither a node nor the program is the culprit"
+            )
         case Blame.UNKNOWN:
-            yield Line("not known: what was seen does not single out a node, so none is taken out for it")
+            yield Line("not known: the evidence does not point to one node, so Rekindle quarantines no node")
     for suspect in status.suspects:
         why = f": {one_line(suspect.why)}" if suspect.why else ""
         yield Line(f"suspect {suspect.node} ({suspect.score:.0%}){why}", Tone.DETAIL)

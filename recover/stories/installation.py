@@ -33,9 +33,9 @@ __all__ = [
 
 _AGENTS_MAX = 6
 _MODES = {
-    Mode.OBSERVE: "it tells what it would do, and does nothing",
-    Mode.RECOVER: "it takes broken nodes out of service and restarts jobs",
-    Mode.REPAIR: "it takes broken nodes out of service, restarts jobs and mends nodes",
+    Mode.OBSERVE: "Rekindle reports what it would do, and changes nothing",
+    Mode.RECOVER: "Rekindle quarantines broken nodes and restarts jobs",
+    Mode.REPAIR: "Rekindle quarantines broken nodes, restarts jobs and repairs nodes",
 }
 
 
@@ -67,7 +67,7 @@ class ProblemCode(StrEnum):
     SILENT_AGENTS = "silent-agents"
     """Faults of some nodes are not seen."""
     NO_ACCELERATORS = "no-accelerators"
-    """No node offers accelerators, so there is nothing to watch."""
+    "No node offers accelerators, so Rekindle has nothing to watch."
     NOT_READABLE = "not-readable"
     """Whoever asks may not read what would tell."""
 
@@ -91,14 +91,21 @@ class InstallationRecord(Record, frozen=True, kw_only=True):
     """How Rekindle itself stands."""
 
     namespace: str
-    mode: Annotated[Mode | None, Meta(description="null: it may not be read, or no controller has led yet")]
+    mode: Annotated[
+        Mode | None, Meta(description="null: you may not read the mode, or no controller has led yet")
+    ]
     mode_since: Time | None
     pause: Annotated[
-        PauseRecord | None, Meta(description="null: Rekindle is not paused, or it may not be read")
+        PauseRecord | None,
+        Meta(description="null: Rekindle is not paused, or you may not read the pause"),
     ]
-    leader: Annotated[str | None, Meta(description="null: nobody leads, or it may not be read")]
+    leader: Annotated[
+        str | None, Meta(description="null: no controller leads, or you may not read the Lease")
+    ]
     leader_renewed_at: Time | None
-    agents_reporting: Annotated[int | None, Meta(description="of the nodes with accelerators")]
+    agents_reporting: Annotated[
+        int | None, Meta(description="number of nodes with accelerators from which an agent reports")
+    ]
     silent_nodes: Annotated[list[str], Meta(description="nodes with accelerators whose agents do not report")]
     problems: list[Problem]
 
@@ -167,7 +174,8 @@ def _problems(
     if "lease" in installed.hidden:
         yield Problem(
             code=ProblemCode.NOT_READABLE,
-            message=f"Whether a controller leads is not known: you may not read the Lease in {space}.",
+            message=f"You may not read the Lease in {space}, so this command cannot tell whether a "
+            "controller leads.",
             fix="",
         )
     elif not leads:
@@ -183,7 +191,7 @@ def _problems(
     if "mode" in installed.hidden:
         yield Problem(
             code=ProblemCode.NOT_READABLE,
-            message=f"The mode is not known: you may not read ConfigMaps in {space}.",
+            message=f"You may not read ConfigMaps in {space}, so this command cannot tell the mode.",
             fix="",
         )
     elif installed.mode is None:
@@ -196,13 +204,14 @@ def _problems(
         nodes = "node" if len(silent) == 1 else "nodes"
         yield Problem(
             code=ProblemCode.SILENT_AGENTS,
-            message=f"No agent reports from {nodes} {some(silent, _AGENTS_MAX)}: faults there are not seen.",
+            message=f"No agent reports from {nodes} {some(silent, _AGENTS_MAX)}: Rekindle does not see "
+            "faults there.",
             fix=f"kubectl -n {space} get pods -l app.kubernetes.io/component=agent -o wide",
         )
     if accelerator_nodes == 0:
         yield Problem(
             code=ProblemCode.NO_ACCELERATORS,
-            message="No node offers accelerators, so there is nothing to watch.",
+            message="No node offers accelerators, so Rekindle has nothing to watch.",
             fix="rekindle doctor",
         )
 

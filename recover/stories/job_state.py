@@ -35,13 +35,17 @@ def consent(job: Job) -> str:
     match job.consent:
         case OptIn.ENABLED:
             ask = f"rekindle doctor {name_of(job.ref)}"
-            return f"Rekindle would restart it after a fault if mode and limits allow it; see `{ask}`."
+            return f"After a fault Rekindle restarts the job if mode and limits allow that; see `{ask}`."
         case OptIn.OBSERVE:
-            return "After a fault Rekindle would only say what it would do: the job asks to be observed."
+            return "After a fault Rekindle only reports what it would do: the job is set to observe."
         case OptIn.DISABLED:
-            return f"Rekindle would leave it alone after a fault: {AUTO_RECOVERY} is not enabled for it."
+            return (
+                f"After a fault Rekindle does not restart the job: {AUTO_RECOVERY} is not enabled for "
+                "the job."
+            )
         case None:
             return (
-                f"It is not known whether Rekindle would restart it after a fault: it does not set "
-                f"{AUTO_RECOVERY}, and you may not read its namespace {job.ref.namespace}, which may set it."
+                "This command cannot tell whether Rekindle restarts the job after a fault: the job "
+                f"does not set {AUTO_RECOVERY}, and you may not read the namespace "
+                f"{job.ref.namespace}, which may set it."
             )

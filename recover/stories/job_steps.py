@@ -75,17 +75,20 @@ def _steps(reason: str, case: _Case) -> tuple[str, ...]:
 
 def _enable(case: _Case) -> Iterator[str]:
     if case.job.consent is OptIn.ENABLED:
-        yield "It has opted in since. Rekindle restarts it after its next failure."
+        yield (
+            "Automatic recovery was enabled after this failure. Rekindle restarts the job after its "
+            "next failure."
+        )
         return
     for command in enabled_by(case.job.ref, case.job.gang):
-        yield f"To let Rekindle restart it: `{command}`."
+        yield f"To let Rekindle restart the job: `{command}`."
 
 
 def _observed(case: _Case) -> Iterator[str]:
     ref = case.job.ref
     if case.job.consent is OptIn.OBSERVE:
         for command in enabled_by(ref, case.job.gang):
-            yield f"The job asks only to be observed. To let Rekindle restart it: `{command}`."
+            yield f"The job is set to observe. To let Rekindle restart the job: `{command}`."
     space = case.around.namespaces.get(ref.namespace)
     if space is not None and space.annotations.get(MODE) == "observe":
         yield (
@@ -93,14 +96,14 @@ def _observed(case: _Case) -> Iterator[str]:
         )
     elif case.job.consent is not OptIn.OBSERVE:
         yield "To let Rekindle act, set the mode to recover: the value mode of the chart."
-    yield "Rekindle acts on failures that it sees from then on. " + _by_hand(case)
+    yield "After that, Rekindle acts on failures that it has not seen before. " + _by_hand(case)
 
 
 def _by_hand(case: _Case) -> str:
     """How a person starts the job without Rekindle."""
     if case.job.gang is not None and case.job.gang.suspended:
         return f"To start the job now: `{started_by(case.job.ref)}`."
-    return "If the job stands still now, restart it by hand."
+    return "If the job does not train now, restart it by hand."
 
 
 def _paused(case: _Case) -> Iterator[str]:
@@ -114,7 +117,7 @@ def _stale(case: _Case) -> Iterator[str]:
         yield acted_on_again(incident, node)
         yield from take_out(node, case.around)
     else:
-        yield f"Rekindle does not act on that failure ({case.said}). It acts on the job's next failure."
+        yield f"Rekindle does not act on that failure ({case.said}). Rekindle acts on the job's next failure."
     yield _by_hand(case)
 
 
@@ -122,35 +125,39 @@ def _held(case: _Case) -> Iterator[str]:
     ref, gang = case.job.ref, case.job.gang
     space = case.around.namespaces.get(ref.namespace)
     if gang is None:
-        yield f"Take the hold off {ref}, or let it run, when automation may act on it again."
+        yield f"When Rekindle may act on {ref} again, remove the hold, or resume the job."
         return
     if held(gang.annotations, case.now) is not None:
-        yield f"When automation may act on it again: `kubectl annotate {target_of(ref)} {UNHOLD}`."
+        yield f"When Rekindle may act on the job again: `kubectl annotate {target_of(ref)} {UNHOLD}`."
     if space is not None and held(space.annotations, case.now) is not None:
-        yield f"When automation may act in its namespace: `kubectl annotate namespace {space.name} {UNHOLD}`."
+        yield (
+            f"When Rekindle may act in the namespace again: `kubectl annotate namespace {space.name} "
+            f"{UNHOLD}`."
+        )
     if gang.suspended:
-        yield f"A person has suspended it. To let it run: `{started_by(ref)}`."
+        yield f"A person has suspended the job. To resume the job: `{started_by(ref)}`."
 
 
 def _no_budget(case: _Case) -> Iterator[str]:
     yield (
-        "See why it fails so often. To allow more recoveries: the annotation rekindle.dev/max-recoveries on "
-        "the job, or budgets.recoveries_per_gang_max in the controller's settings."
+        "Find out why the job fails so often. To allow more recoveries, set the annotation "
+        "rekindle.dev/max-recoveries on the job, or raise budgets.recoveries_per_gang_max in the "
+        "controller's settings."
     )
     yield _by_hand(case)
 
 
 def _brake(case: _Case) -> Iterator[str]:
     yield (
-        "Look for the common cause: a driver, a network, the detection itself. The brake ends by itself when "
-        "its window has passed, and Rekindle then acts."
+        "Look for the common cause: a driver, a network, or the detection itself. The brake ends "
+        "when its window has passed. After that, Rekindle acts."
     )
 
 
 def _foreign(case: _Case) -> Iterator[str]:
     yield (
-        "Let the controller or person that the message names start and stop the job, or take the job away "
-        "from it."
+        "Start and stop the job through the controller or person that the message names, or remove "
+        "the job from that control."
     )
     if case.recovery is not None and not case.recovery.active:
         meta = case.recovery.metadata
@@ -159,8 +166,9 @@ def _foreign(case: _Case) -> Iterator[str]:
 
 def _refused(case: _Case) -> Iterator[str]:
     yield (
-        f"The API server refused the write: {case.said}. Let the ServiceAccount rekindle-controller pass "
-        "that policy, webhook or quota; Rekindle keeps trying."
+        f"The API server refused the write: {case.said}. Change the policy, webhook or quota so "
+        "that the ServiceAccount rekindle-controller may make the write. Rekindle tries the write "
+        "again."
     )
 
 
@@ -168,21 +176,21 @@ def _terminal(case: _Case) -> Iterator[str]:
     gang = case.job.gang
     if gang is not None and gang.terminal is not None and gang.terminal.succeeded:
         return
-    yield "Its framework has ended it for good. Submit the job again."
+    yield "The framework has marked the job as failed, and this is final. Submit the job again."
     if gang is None or not may_recreate(gang.annotations):
         yield (
-            "To have Rekindle delete it and make it again after such an end: "
+            "To let Rekindle delete the job and create it again after such a failure: "
             f"`{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
         )
 
 
 def _ranks_ended(case: _Case) -> Iterator[str]:
     yield (
-        "If the job stays stopped, submit it again, with a training script that does not exit with 0 when it "
-        "is stopped."
+        "If the job stays stopped, submit it again, with a training script that does not exit with "
+        "code 0 when it is stopped."
     )
     if case.job.gang is None or not may_recreate(case.job.gang.annotations):
-        yield f"Or let Rekindle make it again: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
+        yield f"Or let Rekindle create the job again: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
 
 
 # --- how its recovery waits or has ended -------------------------------------------------------------------
@@ -190,42 +198,45 @@ def _ranks_ended(case: _Case) -> Iterator[str]:
 
 def _no_room(case: _Case) -> Iterator[str]:
     yield (
-        "Add nodes or free some: `rekindle status` lists the nodes that are out. The job starts by itself "
-        "once it fits."
+        "Add nodes, or release nodes: `rekindle status` lists the nodes that are out. Rekindle "
+        "starts the job as soon as all ranks fit."
     )
     avoided = case.recovery.status.avoid_nodes if case.recovery is not None else []
     for name in avoided[:_NODES_MAX]:
         node = case.around.nodes.get(name)
         if node is not None and node.unschedulable:
-            yield f"{name} is out of service. Once it is mended: `kubectl uncordon {name}`."
+            yield f"{name} is out of service. After its repair: `kubectl uncordon {name}`."
 
 
 def _not_started(case: _Case) -> Iterator[str]:
     yield (
-        "See what keeps its ranks from running, and mend that: `kubectl get pods -n "
-        f"{case.job.ref.namespace}` and the Events there. The recovery goes on by itself once all ranks run."
+        f"Find out why ranks do not run: `kubectl get pods -n {case.job.ref.namespace}` and the "
+        "Events there. Remove the cause. The recovery continues when all ranks run."
     )
 
 
 def _loop(case: _Case) -> Iterator[str]:
-    yield f"Read the failed rank's log above and mend the job. {_by_hand(case)}"
+    yield f"Read the failed rank's log above and correct the job. {_by_hand(case)}"
 
 
 def _unverified(case: _Case) -> Iterator[str]:
     gang = case.job.gang
     if gang is not None and ANNOTATION in gang.annotations:
-        yield f"See why its checkpoints could not be verified: `rekindle doctor {name_of(case.job.ref)}`."
+        yield f"To see why no checkpoint could be verified: `rekindle doctor {name_of(case.job.ref)}`."
     else:
         yield (
-            f"Say where its checkpoints lie, with the annotation {ANNOTATION} on the job; "
-            f"`rekindle doctor {name_of(case.job.ref)}` checks it."
+            f"Name the folder of the checkpoints in the annotation {ANNOTATION} on the job; "
+            f"`rekindle doctor {name_of(case.job.ref)}` checks the annotation."
         )
 
 
 def _older(case: _Case) -> Iterator[str]:
     choice = case.recovery.status.checkpoint if case.recovery is not None else None
     if choice is not None and choice.verified:
-        yield f"Make the training script load the path in REKINDLE_RESUME_FROM; that was {choice.path}."
+        yield (
+            "Make the training script load the path in REKINDLE_RESUME_FROM. At this resume the path "
+            f"was {choice.path}."
+        )
     else:
         yield "Make the training script load its newest checkpoint when it starts."
         yield from _unverified(case)
@@ -233,8 +244,9 @@ def _older(case: _Case) -> Iterator[str]:
 
 def _unproven(case: _Case) -> Iterator[str]:
     yield (
-        "Print the step in the log. If its form is not read, name it with the annotation "
-        'rekindle.dev/step-template on the job, as in "step {step}".'
+        "Print the step in the log. If Rekindle does not read the form of the line, put an "
+        'annotation with the form on the job, for example rekindle.dev/step-template: "step '
+        '{step}".'
     )
 
 
@@ -243,8 +255,8 @@ def _no_steps(case: _Case) -> Iterator[str]:
     space = case.job.ref.namespace
     read = f"kubectl logs -n {space} {running[0]}" if running else f"kubectl get pods -n {space}"
     yield (
-        f"Read the ranks' logs: `{read}`. If loading takes longer than that, set {HANG_TIMEOUT} on the job, "
-        "or raise timing.verify_deadline_s in the controller's settings."
+        f"Read the ranks' logs: `{read}`. If loading takes longer than the deadline, set "
+        f"{HANG_TIMEOUT} on the job, or raise timing.verify_deadline_s in the controller's settings."
     )
 
 
@@ -252,12 +264,12 @@ def _stuck(case: _Case) -> Iterator[str]:
     space = case.job.ref.namespace
     ending = [pod.name for pod in case.around.pods if pod.deleting_since is not None][:_NODES_MAX]
     for name in ending:
-        yield f"See what holds it: `kubectl describe pod -n {space} {name}`."
+        yield f"See why the pod does not end: `kubectl describe pod -n {space} {name}`."
     if not ending:
-        yield f"See whether old pods are left: `kubectl get pods -n {space}`."
-    goes_on = "The recovery goes on by itself once they are gone."
+        yield f"See whether old pods are still there: `kubectl get pods -n {space}`."
+    goes_on = "The recovery continues when the old pods are gone."
     then = goes_on if case.recovery is not None and case.recovery.active else _by_hand(case)
-    yield f"Finalizers and unreachable volumes are the usual causes. {then}"
+    yield f"The usual causes are finalizers and unreachable volumes. {then}"
 
 
 def _fence(case: _Case) -> Iterator[str]:
@@ -268,34 +280,31 @@ def _fence(case: _Case) -> Iterator[str]:
     silent = [name for name in recovery.nodes if name in nodes and not nodes[name].ready]
     for name in silent[:_NODES_MAX]:
         yield (
-            f"Switch {name} off, then say so: "
-            f"`kubectl taint node {name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`."
+            f"Switch the machine of {name} off, then record that: `kubectl taint node {name} "
+            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`."
         )
     if not silent:
         yield f"{case.said or 'A node does not answer'}."
 
 
 def _backoff(case: _Case) -> Iterator[str]:
-    yield "Nothing needs to be done: the framework makes new pods when its wait is over."
+    yield "You need not do anything: the framework creates new pods when its wait is over."
     if case.job.gang is None or not may_recreate(case.job.gang.annotations):
-        yield (
-            f"To avoid that wait at the next failure: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
-        )
+        yield (f"To avoid the wait at the next failure: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`.")
 
 
 def _silent_framework(case: _Case) -> Iterator[str]:
     yield (
-        f"See whether the controller of {case.job.ref.kind} objects runs, and what it logs. The recovery "
-        "goes "
-        "on once it has done its part."
+        f"Check that the controller of {case.job.ref.kind} objects runs, and read its log. The "
+        "recovery continues when that controller reacts."
     )
 
 
 def _deletion_held(case: _Case) -> Iterator[str]:
     target = target_of(case.job.ref)
     yield (
-        f"See which finalizer keeps it: `kubectl get {target} -o jsonpath={{.metadata.finalizers}}`. The "
-        "recovery goes on once the job is gone."
+        f"See which finalizer delays the deletion: `kubectl get {target} -o "
+        f"jsonpath={{.metadata.finalizers}}`. The recovery continues when the job is gone."
     )
 
 

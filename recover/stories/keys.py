@@ -109,7 +109,7 @@ _OPTION = rf";\s*(format\s*=\s*({'|'.join(FORMATS)})\s*|marker\s*=[^;]*|digests\
 _REPAIRS = r"\s*(none|tracker|set-aside|)\s*"
 _COUNT = "[1-9][0-9]{0,8}"
 _VERSION = r"\s*v?[0-9]+(\.[0-9]+)*\s*"
-_SETTING = "the controller's setting holds"
+_SETTING = "the controller's setting applies"
 
 KEYS = (
     Key(
@@ -119,16 +119,16 @@ KEYS = (
         usable=_is_opt_in,
         pattern=r"(?i)\s*(enabled|observe|disabled)\s*",
         expected="enabled, observe or disabled",
-        instead="it counts as observe",
+        instead="the job counts as set to observe",
     ),
     Key(
         name=ANNOTATION,
         on=(On.JOB,),
         usable=_is_location,
         pattern=rf"\s*/[^;]*({_OPTION})*",
-        expected="an absolute path in the container, optionally with ;format=<name>, "
-        "as /ckpt;format=torch-dcp",
-        instead="no checkpoint is verified, the framework's own logic decides",
+        expected="an absolute path in the container, optionally with ;format=<name>, for example "
+        "/ckpt;format=torch-dcp",
+        instead="no checkpoint is verified, and the framework chooses the checkpoint",
     ),
     Key(
         name=REPAIR,
@@ -136,23 +136,23 @@ KEYS = (
         usable=_is_repair,
         pattern=f"{_REPAIRS}(,{_REPAIRS})*",
         expected=REPAIR_EXPECTED,
-        instead="nothing is changed beside the checkpoints",
+        instead="Rekindle changes nothing in the folder of the checkpoints",
     ),
     Key(
         name=STEP_TEMPLATE,
         on=(On.JOB,),
         usable=usable_template,
         pattern=r"(?s).*\{step\}.*",
-        expected='text with {step} once, at most 128 characters, as "step {step}/"',
-        instead="only the common forms of a step are read",
+        expected='text with {step} once, at most 128 characters, for example "step {step}/"',
+        instead="Rekindle reads only the common forms of a step",
     ),
     Key(
         name=HANG_TIMEOUT,
         on=(On.JOB,),
         usable=lambda text: parse_s(text) is not None,
         pattern=r"(?i)\s*(off|0|([0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h|d))+)\s*",
-        expected="a duration as 20m or 1h30m, or off",
-        instead="the default limit holds",
+        expected="a duration such as 20m or 1h30m, or off",
+        instead="the default limit applies",
     ),
     Key(
         name=CHECKPOINT_ON_SIGTERM,
@@ -175,7 +175,7 @@ KEYS = (
         on=(On.JOB,),
         usable=_is_version,
         pattern=_VERSION,
-        expected="a version, as 12.4",
+        expected="a version such as 12.4",
         instead="recipes do not know the image's CUDA version",
     ),
     Key(
@@ -201,7 +201,7 @@ KEYS = (
         on=_EVERYWHERE,
         usable=_is_time,
         pattern=r"[0-9]{4}.*(Z|[+-][0-9][0-9:.,]*)",
-        expected="a time with its zone, as 2030-01-31T18:00:00Z",
+        expected="a time with its zone, for example 2030-01-31T18:00:00Z",
         instead="the hold has no end",
     ),
     Key(
@@ -210,7 +210,7 @@ KEYS = (
         usable=lambda text: text in set(Mode),
         pattern="|".join(Mode),
         expected="observe, recover or repair",
-        instead="the cluster's mode holds",
+        instead="the cluster's mode applies",
     ),
     Key(
         name=key("managed"),
@@ -218,18 +218,18 @@ KEYS = (
         forms=(Form.LABEL,),
         usable=lambda text: text in ("true", "false"),
         pattern="true|false",
-        expected="false, or true",
+        expected="true or false",
         instead="the node is managed",
     ),
-    Key(name=SPARE, on=(On.NODE,), forms=(Form.LABEL,), expected="true, or false"),
+    Key(name=SPARE, on=(On.NODE,), forms=(Form.LABEL,), expected="true or false"),
     Key(
         name=VGPU_BASELINE,
         on=(On.NODE,),
         forms=(Form.LABEL,),
         usable=_is_version,
         pattern=_VERSION,
-        expected="a version, as 12.4",
-        instead="recipes do not know what its GPU-sharing layer was built for",
+        expected="a version such as 12.4",
+        instead="recipes do not know for which CUDA version the GPU-sharing layer of the node was built",
     ),
 )
 

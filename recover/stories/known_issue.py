@@ -25,9 +25,9 @@ _LINE_CHARS_MAX = 300
 def story(recipe: Recipe) -> Story:
     """Everything that a recipe says."""
     sections = [
-        Section("When all of this is so", when(recipe)),
-        Section("What is changed", tuple(Line(text) for text in changed(recipe.change, {}))),
-        Section("How it is verified", tuple(Line(text) for text in verified(recipe))),
+        Section("When all of these are true", when(recipe)),
+        Section("The change", tuple(Line(text) for text in changed(recipe.change, {}))),
+        Section("How the change is verified", tuple(Line(text) for text in verified(recipe))),
         Section("Known from", (Line(recipe.source),)),
     ]
     return Story(recipe.name, Line(_title(recipe)), tuple(sections), ())
@@ -43,17 +43,17 @@ def story_of_answer(answer: Matched | NotMatched) -> Story:
             for alternatives in answer.why
             for index, text in enumerate(_missing(alternatives))
         )
-        sections = [Section("What is missing", missing)]
-        sections += [Section("What fits", held)] if held else []
+        sections = [Section("Missing", missing)]
+        sections += [Section("Matching parts", held)] if held else []
         return Story(
             recipe.name, Line(f"does not match: {_title(recipe)}", Tone.WAITING), tuple(sections), ()
         )
     change = tuple(Line(text) for text in changed(recipe.change, answer.captured))
     notes = tuple(Line(text, Tone.BAD) for text in _explicit(answer))
     sections = [
-        Section("What matched", held),
-        Section("What would be changed", change + notes),
-        Section("How it would be verified", tuple(Line(text) for text in verified(recipe))),
+        Section("Matches", held),
+        Section("The change that Rekindle would make", change + notes),
+        Section("How the change would be verified", tuple(Line(text) for text in verified(recipe))),
     ]
     return Story(recipe.name, Line(f"matches: {_title(recipe)}", Tone.GOOD), tuple(sections), ())
 
@@ -78,7 +78,7 @@ def verified(recipe: Recipe) -> tuple[str, ...]:
     """How a change is seen to help, when it is given up, and what it costs."""
     verify = recipe.verify
     if verify is None:
-        texts = ["not at all: only the owner can change it"]
+        texts = ["not at all: only the owner of the job can make the change"]
     else:
         texts = [*_verify(verify), f"given up after {counted(recipe.attempts, 'attempt')}"]
     return (*texts, f"cost: {recipe.cost}") if recipe.cost else tuple(texts)
@@ -90,7 +90,7 @@ def _verify(verify: Verify) -> list[str]:
         without = f"; without it: {verify.absent}" if verify.absent else ""
         texts.append(f"by the log line {one_of(verify.log)}{without}")
     if verify.steps:
-        texts.append("by the first new training step, without any line that matched before")
+        texts.append("by the first new training step, if no line appears that matched before")
     return texts
 
 
@@ -100,10 +100,10 @@ def _explicit(answer: Matched) -> list[str]:
     for name, value in answer.explicit_env.items():
         wanted = answer.recipe.change.env[name]
         texts.append(
-            f"{name}={wanted} is in the template already: setting it changes nothing"
+            f"the template already sets {name}={wanted}: the change has no effect"
             if value == wanted
-            else f"an explicit env wins over envFrom: the template sets {name}={value}, so {wanted!r} would "
-            "not reach the process; change or remove it there"
+            else f"the template sets {name}={value}, and env takes precedence over envFrom, so the "
+            f"process would not receive {wanted!r}; change or remove {name} in the template"
         )
     return texts
 
@@ -122,7 +122,7 @@ def _hit(hit: Hit) -> tuple[Line, ...]:
 def _missing(alternatives: tuple[str, ...]) -> tuple[str, ...]:
     """The only reason, or a head and all of them, each once."""
     texts = tuple(dict.fromkeys(alternatives))
-    return texts if len(texts) == 1 else ("none of these holds:", *texts)
+    return texts if len(texts) == 1 else ("none of these is true:", *texts)
 
 
 # --- tests --------------------------------------------------------------------------------------------------

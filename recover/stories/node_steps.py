@@ -66,7 +66,7 @@ def take_out(name: str, around: Around) -> Iterator[str]:
     """How a person takes the node out of service, unless it is out, or gone."""
     node = around.nodes.get(name)
     if node is not None and node.unschedulable:
-        yield f"{name} is cordoned already: no new pod comes to it."
+        yield f"{name} is already cordoned: the scheduler places no new pods there."
     elif not around.lacks_node(name):
         yield f"To take {name} out of service now: `{cordon(name)}`."
 
@@ -74,24 +74,25 @@ def take_out(name: str, around: Around) -> Iterator[str]:
 def acted_on_again(incident: Incident, node: str) -> str:
     """Says on which finding Rekindle does not act, and what makes it act."""
     codes = some(dict.fromkeys(e.code for e in incident.status.evidence if e.node == node), 3)
-    what = f"{codes} on {node}" if codes else f"what was seen on {node} ({FAULTS[incident.fault]})"
+    what = f"{codes} on {node}" if codes else f"the evidence on {node} ({FAULTS[incident.fault]})"
     return (
-        f"Rekindle does not act on {what}, which it saw at {incident.spec.detected_at:%Y-%m-%d %H:%M:%S} "
-        "UTC. It acts if the fault occurs again, or lasts longer than one more minute."
+        f"Rekindle does not act on {what}, which it saw at "
+        f"{incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC. Rekindle acts if the fault occurs "
+        "again, or lasts longer than one more minute."
     )
 
 
 def _release(case: _Case, first: str) -> Iterator[str]:
     if case.node is not None and case.node.quarantine is not None:
-        yield f"{first}, then release it: `{undone_by(case.name, case.node.quarantine)}`."
+        yield f"{first}, then release the node: `{undone_by(case.name, case.node.quarantine)}`."
     else:
         yield f"{first}."
 
 
 def _observed(case: _Case) -> Iterator[str]:
     yield (
-        "To let Rekindle act, set the mode to recover: the value mode of the chart, or the pool's mode under "
-        "modes in the controller's settings. It then acts on faults that occur from that moment on."
+        "To let Rekindle act, set the mode to recover: the value mode of the chart, or the pool's "
+        "mode under modes in the controller's settings. After that, Rekindle acts on new faults."
     )
     yield from take_out(case.name, case.around)
 
@@ -111,70 +112,72 @@ def _stale(case: _Case) -> Iterator[str]:
 def _held(case: _Case) -> Iterator[str]:
     node = case.node
     if node is None:
-        yield f"Take the hold off {case.name} when automation may act on it again."
+        yield f"When Rekindle may act on {case.name} again, remove the hold from the node."
         return
     if node.labels.get(MANAGED) == "false":
-        yield f"When automation may act on {node.name} again: `kubectl label node {node.name} {MANAGED}-`."
+        yield f"When Rekindle may act on {node.name} again: `kubectl label node {node.name} {MANAGED}-`."
     if held(node.annotations, case.now) is not None:
-        yield f"When automation may act on {node.name} again: `kubectl annotate node {node.name} {UNHOLD}`."
+        yield f"When Rekindle may act on {node.name} again: `kubectl annotate node {node.name} {UNHOLD}`."
     yield from take_out(case.name, case.around)
 
 
 def _no_budget(case: _Case) -> Iterator[str]:
     yield (
-        "Release nodes that are mended (`rekindle status` lists the nodes that are out), or raise the limit "
-        "under budgets in the controller's settings."
+        "Release repaired nodes (`rekindle status` lists the nodes that are out), or raise the "
+        "limit under budgets in the controller's settings."
     )
     yield from take_out(case.name, case.around)
 
 
 def _brake(case: _Case) -> Iterator[str]:
     yield (
-        "Look for the common cause: a driver, a network, the detection itself. The brake ends by itself when "
-        "its window has passed."
+        "Look for the common cause: a driver, a network, or the detection itself. The brake ends "
+        "when its window has passed."
     )
     yield from take_out(case.name, case.around)
 
 
 def _blind(case: _Case) -> Iterator[str]:
-    yield f"See what its agent cannot read: `rekindle why node/{case.name}`."
+    yield f"See which sources the agent cannot read: `rekindle why node/{case.name}`."
     yield from take_out(case.name, case.around)
 
 
 def _refused(case: _Case) -> Iterator[str]:
     yield (
-        f"The API server refused to change {case.name}: {case.said}. Let the ServiceAccount "
-        "rekindle-controller pass that policy, webhook or quota; Rekindle keeps trying."
+        f"The API server refused to change {case.name}: {case.said}. Change the policy, webhook or "
+        "quota so that the ServiceAccount rekindle-controller may make the write. Rekindle tries "
+        "the write again."
     )
     yield from take_out(case.name, case.around)
 
 
 def _no_spare(case: _Case) -> Iterator[str]:
     yield (
-        "`rekindle status` shows what each spare does. Rekindle uses the next spare that becomes free. To "
-        "add one, put the label rekindle.dev/spare=true on a free node of the same pool."
+        "`rekindle status` shows the state of each spare. Rekindle uses the next spare that "
+        "becomes free. To add a spare, put the label rekindle.dev/spare=true on a free node of the "
+        "same pool."
     )
 
 
 def _not_repaired(case: _Case) -> Iterator[str]:
-    yield from _release(case, f"Rekindle does not repair {case.name} in this mode. Mend it by hand")
+    yield from _release(case, f"Rekindle does not repair {case.name} in this mode. Repair the node by hand")
 
 
 def _occupied(case: _Case) -> Iterator[str]:
     yield (
-        "Let its pods end, or move them: "
-        f"`kubectl get pods -A -o wide --field-selector spec.nodeName={case.name}` lists them. After "
-        "repair.wait_for_others_s a person is called."
+        "Wait until the pods on the node end, or move them: `kubectl get pods -A -o wide "
+        f"--field-selector spec.nodeName={case.name}` lists them. After repair.wait_for_others_s "
+        "Rekindle hands the node over to a person."
     )
 
 
 def _keeps_failing(case: _Case) -> Iterator[str]:
-    yield from _release(case, f"Have the hardware of {case.name} looked at and mended")
+    yield from _release(case, f"Have the hardware of {case.name} examined and repaired")
 
 
 def _silent(case: _Case) -> Iterator[str]:
     if case.node is not None and case.node.ready:
-        yield f"Kubernetes hears from {case.name} again. The repair goes on by itself."
+        yield f"{case.name} is Ready again. The repair continues."
         return
     yield from _release(case, f"Restart {case.name} from its console (`kubectl describe node {case.name}`)")
 
@@ -183,7 +186,7 @@ def _for_a_person(case: _Case) -> Iterator[str]:
     if case.said:
         yield case.said if case.said.endswith((".", "!")) else f"{case.said}."
     if "kubectl " not in case.said:
-        yield from _release(case, f"Mend {case.name}")
+        yield from _release(case, f"Repair {case.name}")
 
 
 _BY_REASON: dict[Reason, Callable[[_Case], Iterator[str]]] = {

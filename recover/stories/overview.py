@@ -200,7 +200,7 @@ def _blind(
         report = health.get(name)
         if report is None or not report.status.coverage:
             if node.is_accelerated:
-                said[None].append(("no agent reports for it", name))
+                said[None].append(("no agent reports from the node", name))
             continue
         if node.is_accelerated and (silent := silence_of(name, report, agents, now)) is not None:
             said[None].append((silent.kind, name))
@@ -217,16 +217,19 @@ def _commands(
     nodes: Mapping[str, Node], incidents: list[Incident], recoveries: list[Recovery]
 ) -> tuple[Command, ...]:
     commands = [
-        Command(f"rekindle why {r.spec.gang.namespace}/{r.spec.gang.name}", "what happened to that job")
+        Command(
+            f"rekindle why {r.spec.gang.namespace}/{r.spec.gang.name}", "to see what happened to that job"
+        )
         for r in recoveries[:1]
     ]
     out = next((name for name, node in sorted(nodes.items()) if node.quarantine is not None), "")
     if out:
-        commands.append(Command(f"rekindle why node/{out}", "why that node is out"))
+        commands.append(Command(f"rekindle why node/{out}", "to see why that node is out"))
     if incidents:
         commands.append(
             Command(
-                f"kubectl describe incident {incidents[0].metadata.name}", "the newest incident as stored"
+                f"kubectl describe incident {incidents[0].metadata.name}",
+                "to see the newest Incident as an API object",
             )
         )
-    return (*commands, Command("kubectl get rekindle -A", "every object that Rekindle keeps"))
+    return (*commands, Command("kubectl get rekindle -A", "to list every object of Rekindle"))

@@ -57,7 +57,7 @@ def tables(answer: StatusAnswer, now: datetime, *, wide: bool) -> tuple[Table, .
             _incidents(answer.incidents, now),
         ),
         (
-            "Not done, and why",
+            "Actions that were not taken, and why",
             ("ACT", "TARGET", "REASON", "SINCE", "MEANING", *(("INCIDENT",) if wide else ())),
             _not_done(answer.not_done, now, wide),
         ),

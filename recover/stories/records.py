@@ -88,23 +88,27 @@ class SignalRecord(Record, frozen=True, kw_only=True):
 
 class NodeRecord(Record, frozen=True, kw_only=True):
     name: str
-    accelerated: Annotated[bool | None, Meta(description="null where no Node object is read")]
+    accelerated: Annotated[bool | None, Meta(description="null: no Node object was read")]
     states: list[NodeState]
     quarantined_at: Time | None
     not_ready_since: Time | None
-    incident: Annotated[str, Meta(description="the Incident for which it is out; empty where it is not")]
+    incident: Annotated[str, Meta(description="the Incident for which the node is in quarantine, or empty")]
     incident_missing: Annotated[bool, Meta(description="somebody has deleted that Incident")]
-    findings: Annotated[list[str], Meta(description="codes of the open findings, each once")]
-    signals: Annotated[list[SignalRecord], Meta(description="what other controllers suspect")]
-    driver_work: Annotated[str, Meta(description="work on its driver that is under way")]
+    findings: Annotated[list[str], Meta(description="codes of the open findings, each code once")]
+    signals: Annotated[
+        list[SignalRecord], Meta(description="signals by which other controllers suspect the node")
+    ]
+    driver_work: Annotated[
+        str, Meta(description="work on the node's driver that another controller does now, or empty")
+    ]
 
 
 class IncidentRecord(Record, frozen=True, kw_only=True):
     name: str
     phase: IncidentPhase
     fault: Fault
-    node: Annotated[str, Meta(description="the node it is about; empty where it is about a job")]
-    job: Annotated[JobRecord | None, Meta(description="the job it is about, if any")]
+    node: Annotated[str, Meta(description="the node of the fault; empty for a fault of a job")]
+    job: Annotated[JobRecord | None, Meta(description="the job of the fault; null for a fault of a node")]
     blame: Blame
     blamed_node: str
     detected_at: Time
@@ -119,7 +123,9 @@ class DecisionRecord(Record, frozen=True, kw_only=True):
     action: Annotated[str, Meta(description="quarantine-node, restart-gang, ...")]
     target: str
     outcome: Outcome
-    reason: Annotated[str, Meta(description="a code of docs/reference/reasons.md; empty for what was done")]
+    reason: Annotated[
+        str, Meta(description="a code of docs/reference/reasons.md; empty for an action that was taken")
+    ]
     at: Time
     message: str
 
@@ -127,7 +133,7 @@ class DecisionRecord(Record, frozen=True, kw_only=True):
 class RecoveryRecord(Record, frozen=True, kw_only=True):
     name: str
     job: JobRecord
-    number: Annotated[int, Meta(description="the job's n-th recovery")]
+    number: Annotated[int, Meta(description="counts the recoveries of the job")]
     active: bool
     phase: Phase
     attempt: int
@@ -136,8 +142,8 @@ class RecoveryRecord(Record, frozen=True, kw_only=True):
     detected_at: Time
     since: Annotated[Time, Meta(description="when the present phase began")]
     fault: Fault
-    error: Annotated[str, Meta(description="how the job itself failed, such as exit-1 or deleted; or empty")]
-    nodes: Annotated[list[str], Meta(description="nodes that are blamed or suspected for it")]
+    error: Annotated[str, Meta(description="how the job failed, such as exit-1 or deleted; or empty")]
+    nodes: Annotated[list[str], Meta(description="the culprit, or the suspects")]
     resumed_step: int | None
     lost_steps: int | None
     lost_gpu_s: Annotated[float | None, Meta(description="GPU-seconds without progress")]
@@ -168,15 +174,15 @@ class SpareRecord(Record, frozen=True, kw_only=True):
     pool: str
     state: SpareState
     since: Time | None
-    instead_of: Annotated[str, Meta(description="the node in whose place it takes pods")]
+    instead_of: Annotated[str, Meta(description="the quarantined node that the spare replaces, or empty")]
     incident: str
-    trouble: Annotated[str, Meta(description="why it would not be let in")]
+    trouble: Annotated[str, Meta(description="why the spare cannot replace a node now, or empty")]
 
 
 class BlindRecord(Record, frozen=True, kw_only=True):
     """What Rekindle cannot see, of all nodes with the same reason."""
 
-    source: Annotated[Source | None, Meta(description="null: everything on these nodes")]
+    source: Annotated[Source | None, Meta(description="null: all sources of these nodes")]
     nodes: list[str]
     why: str
 
@@ -185,16 +191,22 @@ class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
     """Of `rekindle status`."""
 
     at: Time
-    namespace: Annotated[str, Meta(description="only recoveries of it are listed; empty: of all")]
-    hidden: Annotated[list[str], Meta(description="kinds that whoever asks may not read, by their plural")]
+    namespace: Annotated[
+        str, Meta(description="the namespace of the listed recoveries; empty: all namespaces")
+    ]
+    hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
     installation: InstallationRecord | None
-    accelerator_nodes: Annotated[int | None, Meta(description="null where nodes may not be read")]
+    accelerator_nodes: Annotated[int | None, Meta(description="null: you may not read nodes")]
     quarantined_nodes: int | None
-    nodes: Annotated[list[NodeRecord], Meta(description="nodes that are unusual in any way")]
-    recoveries: Annotated[list[RecoveryRecord], Meta(description="active, or ended within a day")]
+    nodes: Annotated[list[NodeRecord], Meta(description="nodes that are not in their normal state")]
+    recoveries: Annotated[
+        list[RecoveryRecord], Meta(description="recoveries that are active, or ended within the last day")
+    ]
     repairs: list[RepairRecord]
-    incidents: Annotated[list[IncidentRecord], Meta(description="open ones, newest first")]
-    not_done: Annotated[list[DecisionRecord], Meta(description="refused, or only told in mode observe")]
+    incidents: Annotated[list[IncidentRecord], Meta(description="open Incidents, newest first")]
+    not_done: Annotated[
+        list[DecisionRecord], Meta(description="actions that were refused, or only reported in mode observe")
+    ]
     spares: list[SpareRecord]
     blind: list[BlindRecord]
     commands: Annotated[list[Command], Meta(description="useful next")]
@@ -211,18 +223,19 @@ class WhyJobAnswer(Answer, frozen=True, kw_only=True, tag="WhyJob"):
     """Of `rekindle why JOB`."""
 
     at: Time
-    hidden: Annotated[list[str], Meta(description="kinds that whoever asks may not read, by their plural")]
+    hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
     job: JobRecord
-    absence: Annotated[Absence | None, Meta(description="why the job itself is not shown; null: it is")]
+    absence: Annotated[Absence | None, Meta(description="why the job is not shown; null: the job is shown")]
     consent: Annotated[
-        OptIn | None, Meta(description="null if only its namespace tells, and that may not be read")
+        OptIn | None,
+        Meta(description="null: only the namespace may set the consent, and you may not read the namespace"),
     ]
     pause: Annotated[PauseRecord | None, Meta(description="null: not paused, or it may not be read")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
     incidents: Annotated[list[IncidentRecord], Meta(description="newest first")]
     decisions: list[DecisionRecord]
     recoveries: Annotated[list[RecoveryDetail], Meta(description="newest first")]
-    next_steps: Annotated[list[str], Meta(description="what a person can do, for people")]
+    next_steps: Annotated[list[str], Meta(description="steps for a person, in sentences")]
     commands: Annotated[list[Command], Meta(description="useful next")]
 
     def names(self) -> tuple[str, ...]:
@@ -237,16 +250,18 @@ class WhyNodeAnswer(Answer, frozen=True, kw_only=True, tag="WhyNode"):
     """Of `rekindle why node/NODE`."""
 
     at: Time
-    hidden: Annotated[list[str], Meta(description="kinds that whoever asks may not read, by their plural")]
+    hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
     node: NodeRecord
     pause: Annotated[PauseRecord | None, Meta(description="null: not paused, or it may not be read")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
-    findings: Annotated[list[Finding], Meta(description="all that its agent keeps, cleared ones, too")]
-    coverage: Annotated[list[Coverage], Meta(description="what its agent can read")]
-    pods: Annotated[list[PodProgress], Meta(description="training on it")]
+    findings: Annotated[
+        list[Finding], Meta(description="all findings of the agent, cleared findings included")
+    ]
+    coverage: Annotated[list[Coverage], Meta(description="the sources of the agent")]
+    pods: Annotated[list[PodProgress], Meta(description="trainings on the node")]
     incidents: Annotated[list[IncidentRecord], Meta(description="newest first")]
     decisions: list[DecisionRecord]
-    next_steps: Annotated[list[str], Meta(description="what a person can do, for people")]
+    next_steps: Annotated[list[str], Meta(description="steps for a person, in sentences")]
     commands: Annotated[list[Command], Meta(description="useful next")]
 
     def names(self) -> tuple[str, ...]:

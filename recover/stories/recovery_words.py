@@ -29,16 +29,16 @@ from recover.stories.words import (
 __all__ = ["PHASE_WORDS", "began_lower", "earlier", "headline", "section"]
 
 PHASE_WORDS: dict[Phase, tuple[str, Tone]] = {
-    Phase.PLANNED: ("its recovery is planned", Tone.WAITING),
-    Phase.STOPPING: ("its old pods are being stopped", Tone.WAITING),
-    Phase.FENCING: ("it waits for proof that a dead node is off", Tone.WAITING),
-    Phase.CHOOSING: ("its last complete checkpoint is being chosen", Tone.WAITING),
-    Phase.RESUMING: ("it is being started again", Tone.WAITING),
-    Phase.VERIFYING: ("it runs again; waiting for its first step as the proof", Tone.WAITING),
-    Phase.SUCCEEDED: ("it was recovered", Tone.GOOD),
-    Phase.ESCALATED: ("its recovery needs a person", Tone.BAD),
-    Phase.FAILED: ("its recovery ended without a restart", Tone.BAD),
-    Phase.BLOCKED: ("its recovery is blocked", Tone.BAD),
+    Phase.PLANNED: ("the recovery of the job is planned", Tone.WAITING),
+    Phase.STOPPING: ("the old pods of the job are being stopped", Tone.WAITING),
+    Phase.FENCING: ("the recovery waits for proof that a dead node is off", Tone.WAITING),
+    Phase.CHOOSING: ("the newest complete checkpoint is being chosen", Tone.WAITING),
+    Phase.RESUMING: ("the job is being started again", Tone.WAITING),
+    Phase.VERIFYING: ("the job runs again, and its first new step must prove the recovery", Tone.WAITING),
+    Phase.SUCCEEDED: ("the job was recovered", Tone.GOOD),
+    Phase.ESCALATED: ("the recovery of the job needs a person", Tone.BAD),
+    Phase.FAILED: ("the recovery of the job ended without a restart", Tone.BAD),
+    Phase.BLOCKED: ("the recovery of the job is blocked", Tone.BAD),
 }
 
 _WAITING = (Phase.RESUMING, Phase.BLOCKED)
@@ -62,17 +62,18 @@ def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
     where = [cause.node for cause in status.causes if cause.node]
     after = f"After {cause_words(recovery.spec.fault, error_of(recovery), where)}, "
     if recovery.active:
-        for_now = f" (since {duration((now - since).total_seconds())}, attempt {status.attempt})"
+        for_now = f" (for {duration((now - since).total_seconds())}, attempt {status.attempt})"
         return _standing(status, ranks, after, for_now)
     if status.phase is Phase.SUCCEEDED and began_lower(status):
         reached = f"had reached step {status.last_step} and " if status.last_step is not None else ""
         step = f"step {status.resumed_step}" if status.resumed_step is not None else "an earlier step"
         why = f" ({status.reason})" if status.reason else ""
         return Line(
-            f"{after}it runs again, but {reached}began again from {step}{why}, {ago(since, now)}.", Tone.BAD
+            f"{after}the job runs again, but {reached}began again from {step}{why}, {ago(since, now)}.",
+            Tone.BAD,
         )
     why = f" ({status.reason})" if tone is Tone.BAD and status.reason else ""
-    at = f": it went on at step {status.resumed_step}" if status.resumed_step is not None else ""
+    at = f": it continued at step {status.resumed_step}" if status.resumed_step is not None else ""
     return Line(f"{after}{words}{why} {ago(since, now)}{at}.", tone)
 
 
@@ -83,7 +84,9 @@ def _standing(status: RecoveryStatus, ranks: Ranks, after: str, for_now: str) ->
     said = one_line(status.message).rstrip(".")
     if status.phase in _WAITING and (status.reason == Reason.NO_CAPACITY or ranks.unplaced):
         why = ranks.waits or said
-        return Line(f"{after}it waits for nodes with room{for_now}" + (f": {why}." if why else "."), Tone.BAD)
+        return Line(
+            f"{after}the job waits for nodes with room{for_now}" + (f": {why}." if why else "."), Tone.BAD
+        )
     if status.phase is Phase.BLOCKED:
         reason = f" ({status.reason})" if status.reason else ""
         return Line(f"{after}{words}{reason}{for_now}" + (f": {said}." if said else "."), tone)
@@ -120,7 +123,7 @@ def section(recovery: Recovery, now: datetime) -> Section:
         whose = f"{log.pod}'s log" + (f" on {log.node}" if log.node else "")
         if log.first_error:
             lines.append(Line(f"the first error in {whose}: {one_line(log.first_error)}"))
-        unsaid = "" if log.first_error else ", which shows no error from before the stop"
+        unsaid = "" if log.first_error else ", which shows no error before the stop"
         lines.append(Line(f"the end of {whose}{unsaid}:"))
         lines += [Line(text, Tone.DETAIL) for text in printable(log.tail).splitlines()[-12:]]
     title = f"Recovery {recovery.spec.number}: {recovery.metadata.name} ({status.phase})"
@@ -144,22 +147,27 @@ def _phases(status: RecoveryStatus, now: datetime, *, active: bool) -> str:
 
 def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
     if choice.verified:
-        yield Line(f"chosen, as the newest complete checkpoint: step {choice.step}, {one_line(choice.path)}")
+        yield Line(
+            f"the newest complete checkpoint, which was chosen: step {choice.step}, {one_line(choice.path)}"
+        )
         if choice.reason:
             yield Line(one_line(choice.reason), Tone.DETAIL)
     else:
         yield Line(
-            f"no checkpoint was verified: {one_line(choice.reason) or 'the framework chose by itself'}"
+            f"no checkpoint was verified: {one_line(choice.reason) or 'the framework chose the checkpoint'}"
         )
     if choice.digests:
         yield Line(one_line(choice.digests), Tone.DETAIL)
     yield from (Line(f"repaired: {one_line(change)}") for change in choice.repaired)
     if choice.tracker:
-        yield Line(f"{one_line(choice.tracker)}; {REPAIR}: tracker on the job lets Rekindle rewrite it")
+        yield Line(
+            f"{one_line(choice.tracker)}; the annotation {REPAIR}: tracker on the job lets Rekindle "
+            "correct that file"
+        )
     if choice.unfound:
         yield Line(one_line(choice.unfound), Tone.BAD)
     if choice.scan_s is not None:
-        cost = f", and {choice.idle_gpu_s:.0f} GPU-seconds stood free" if choice.idle_gpu_s else ""
+        cost = f", and GPUs were idle for {choice.idle_gpu_s:.0f} GPU-seconds" if choice.idle_gpu_s else ""
         yield Line(f"the scan took {duration(choice.scan_s)}{cost}", Tone.DETAIL)
     for rejected in choice.rejected:
         why = one_line(rejected.reason)
@@ -173,13 +181,17 @@ def _known_issues(status: RecoveryStatus) -> Iterable[Line]:
         yield Line(f"known issue {use.name}{attempt}: {one_line(use.message)}", tone)
         yield Line(f"seen: {one_line(use.seen)}", Tone.DETAIL)
         if use.advice:
-            yield Line(f"advice to its owner: {one_line(use.advice)}", Tone.DETAIL)
+            yield Line(f"advice to the owner of the job: {one_line(use.advice)}", Tone.DETAIL)
 
 
 def _steps(status: RecoveryStatus) -> Iterable[Line]:
     if status.resumed_step is not None:
-        before = f"; it had reached step {status.last_step}" if status.last_step is not None else ""
-        yield Line(f"its first step after the resume was {status.resumed_step}{before}", Tone.GOOD)
+        before = (
+            f"; before the failure it had reached step {status.last_step}"
+            if status.last_step is not None
+            else ""
+        )
+        yield Line(f"the first step after the resume was {status.resumed_step}{before}", Tone.GOOD)
     if status.lost_steps is not None:
         cost = (
             f", {status.lost_gpu_s:.0f} GPU-seconds without progress" if status.lost_gpu_s is not None else ""

@@ -15,12 +15,12 @@ from recover.stories.words import Line, Tone, ago, duration, explained
 __all__ = ["PHASE_WORDS", "repairs"]
 
 PHASE_WORDS = {
-    RepairPhase.WAITING: ("waits before the next step", Tone.WAITING),
-    RepairPhase.RESETTING: ("its device is being reset", Tone.WAITING),
-    RepairPhase.REBOOTING: ("it is being rebooted", Tone.WAITING),
-    RepairPhase.VALIDATING: ("checks run before it returns", Tone.WAITING),
-    RepairPhase.RETURNED: ("it was given back", Tone.GOOD),
-    RepairPhase.HANDED_OVER: ("it was handed to a person", Tone.BAD),
+    RepairPhase.WAITING: ("the repair waits before its next step", Tone.WAITING),
+    RepairPhase.RESETTING: ("a device is being reset", Tone.WAITING),
+    RepairPhase.REBOOTING: ("the node is being rebooted", Tone.WAITING),
+    RepairPhase.VALIDATING: ("checks run before the node is released", Tone.WAITING),
+    RepairPhase.RETURNED: ("the node was released", Tone.GOOD),
+    RepairPhase.HANDED_OVER: ("the node was handed over to a person", Tone.BAD),
 }
 _STEPS = {StepKind.RESET: "reset", StepKind.REBOOT: "reboot", StepKind.VALIDATE: "validation"}
 _ENDS = {
@@ -32,7 +32,7 @@ _ENDS = {
 _CHECKS = {
     Outcome.PASSED: ("passed", Tone.GOOD),
     Outcome.FAILED: ("failed", Tone.BAD),
-    Outcome.NOT_RUN: ("could not run", Tone.WAITING),
+    Outcome.NOT_RUN: ("did not run", Tone.WAITING),
 }
 
 

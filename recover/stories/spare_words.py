@@ -23,17 +23,17 @@ def as_a_spare(node: Node | None, now: datetime) -> tuple[Line, ...]:
     if spare.lent:
         since = f" {ago(spare.kept.at, now)}" if spare.kept is not None else ""
         out = spare.instead_of or "a node"
-        text = f"let in{since} in place of {out} ({spare.incident}); kept free again when that is back"
+        text = f"replaces {out}{since} ({spare.incident}); Rekindle keeps it free again when {out} is back"
         return (Line(one_line(text), Tone.WAITING),)
     if spare.in_reserve:
-        return (Line(f"kept free by the taint {SPARE} until a node of its pool is out", Tone.GOOD),)
+        return (Line(f"kept free by the taint {SPARE} until a node of the pool is quarantined", Tone.GOOD),)
     if spare.taken:
         again = f"kubectl taint node {spare.name} {SPARE}=true:NoSchedule"
-        text = f"in service, since somebody took the taint {SPARE} off; to keep it free again: {again}"
+        text = f"in service, because somebody removed the taint {SPARE}; to keep the node free again: {again}"
         return (Line(one_line(text), Tone.WAITING),)
     if spare.labelled:
-        return (Line("called a spare by its label; it is not kept free yet", Tone.WAITING),)
-    return (Line("no spare any more; our annotations go in mode recover", Tone.WAITING),)
+        return (Line("a spare by its label; Rekindle does not keep it free yet", Tone.WAITING),)
+    return (Line("no spare any more; Rekindle removes its annotations in mode recover", Tone.WAITING),)
 
 
 def in_short(spare: SpareRecord, now: datetime) -> str:
@@ -41,12 +41,12 @@ def in_short(spare: SpareRecord, now: datetime) -> str:
     match spare.state:
         case SpareState.LENT:
             since = f" {ago(spare.since, now)}" if spare.since is not None else ""
-            return one_line(f"lent{since} for {spare.instead_of or 'a node'} ({spare.incident})")
+            return one_line(f"replaces {spare.instead_of or 'a node'}{since} ({spare.incident})")
         case SpareState.TAKEN:
-            return "in service, since somebody took the taint off"
+            return "in service, because somebody removed the taint"
         case SpareState.NOT_KEPT:
             return "not kept free yet"
         case SpareState.UNUSABLE:
-            return f"of no use now: {spare.trouble}"
+            return f"cannot replace a node now: {spare.trouble}"
         case SpareState.FREE:
             return FREE

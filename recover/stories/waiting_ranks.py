@@ -74,7 +74,7 @@ def _waits(pod: Pod) -> Iterator[tuple[str, str]]:
     if pod.phase is not PodPhase.PENDING or _is_unplaced(pod):
         return
     if pod.gated:
-        yield "a scheduling gate holds it, until the controller that has set the gate lifts it", pod.name
+        yield "the pod has a scheduling gate, which the controller that set the gate must remove", pod.name
     for container in pod.containers:
         waiting = container.waiting
         if waiting is not None and waiting.reason not in _PASSING:

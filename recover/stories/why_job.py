@@ -45,14 +45,17 @@ def why_job(
     ranks = ranks_of(job.gang, around)
     sections = [
         Section("Paused", paused(around.pause)),
-        Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in job.misread)),
-        Section("What was seen", seen(about, now)),
-        Section("Who is to blame", blame(about)),
-        Section("What was decided", decided(decisions, now)),
+        Section(
+            "Settings on the job that have no effect",
+            tuple(Line(one_line(text), Tone.BAD) for text in job.misread),
+        ),
+        Section("Evidence", seen(about, now)),
+        Section("Culprit", blame(about)),
+        Section("Decisions", decided(decisions, now)),
         *(section(r, now) for r in mine[:TOLD_MAX]),
         Section("Earlier recoveries", earlier(mine[TOLD_MAX:], now)),
-        Section("What its ranks wait for", ranks.lines),
-        Section("What to do next", _next_steps(job, mine, about, around, now)),
+        Section("Ranks that wait", ranks.lines),
+        Section("Next steps", _next_steps(job, mine, about, around, now)),
     ]
     return Story(
         subject=str(job.ref),
@@ -141,18 +144,26 @@ def _verdict(
         told = headline(mine[0], ranks, now)
         return Line(told.text + gone, told.tone)
     if job.gang is not None and job.gang.terminal is not None:
-        ended = "completed" if job.gang.terminal.succeeded else "was failed for good by its framework"
-        return Line(f"The job {ended}; Rekindle did nothing to it.")
+        ended = (
+            "completed"
+            if job.gang.terminal.succeeded
+            else "was marked as failed by its framework, and this is final"
+        )
+        return Line(f"The job {ended}. Rekindle did not act on the job.")
     untouched = [a for a in decisions if a.action == Act.RESTART_GANG and a.outcome is not Outcome.DONE]
     if untouched:
         last = max(untouched, key=lambda a: a.at)
-        did = "would restart it" if last.outcome is Outcome.WOULD else "left it alone"
+        did = "would restart the job" if last.outcome is Outcome.WOULD else "did not restart the job"
         return Line(f"Rekindle {did} ({last.reason}). {explained(last.reason)}{gone}", Tone.WAITING)
     if about:
-        return Line(f"A fault concerns it, and nothing was done to the job so far.{gone}", Tone.WAITING)
+        return Line(
+            f"A fault affects the job, and Rekindle has not acted on the job so far.{gone}", Tone.WAITING
+        )
     if INCIDENTS.plural in hidden or RECOVERIES.plural in hidden:
-        return Line(f"You may read nothing that concerns this job. {consent(job)}")
-    return Line(f"Nothing that concerns this job was seen, and nothing was done to it. {consent(job)}")
+        return Line(f"You may not read the Incidents and Recoveries of this job. {consent(job)}")
+    return Line(
+        f"Rekindle has seen no fault that affects this job, and has not acted on the job. {consent(job)}"
+    )
 
 
 def _left_stopped(job: Job, mine: Sequence[Recovery], hidden: Collection[str]) -> Line | None:
@@ -163,7 +174,8 @@ def _left_stopped(job: Job, mine: Sequence[Recovery], hidden: Collection[str]) -
         return None
     if RECOVERIES.plural in hidden:
         return Line(
-            f"Rekindle has stopped this job. Recovery {mark.recovery} says why, and you may not read it.",
+            f"Rekindle has stopped this job. Recovery {mark.recovery} says why, and you may not "
+            "read that Recovery.",
             Tone.WAITING,
         )
     return Line(f"{words(gang, mark)}.", Tone.BAD)
@@ -194,11 +206,11 @@ def _next_steps(
 
 def _nothing_to_do(recovery: Recovery, around: Around) -> Iterable[str]:
     """After a success. The node may still be out."""
-    yield "Nothing needs to be done for this job."
+    yield "You need not do anything for this job."
     for name in recovery.status.avoid_nodes:
         node = around.nodes.get(name)
         if node is not None and node.quarantine is not None:
-            yield f"{name} is still out of service; see what it needs: `rekindle why node/{name}`."
+            yield f"{name} is still out of service. To see what the node needs: `rekindle why node/{name}`."
 
 
 def _commands(
@@ -209,14 +221,25 @@ def _commands(
     if mine:
         name = mine[0].metadata.name
         commands.append(
-            Command(f"kubectl describe recovery -n {ref.namespace} {name}", "the recovery as stored")
+            Command(
+                f"kubectl describe recovery -n {ref.namespace} {name}", "to see the Recovery as an API object"
+            )
         )
     nodes = dict.fromkeys(i.status.blamed_node for i in about if i.status.blamed_node)
-    commands += [Command(f"rekindle why node/{n}", "why that node was blamed") for n in list(nodes)[:2]]
+    commands += [
+        Command(f"rekindle why node/{n}", "to see why that node is the culprit") for n in list(nodes)[:2]
+    ]
     if job.gang is not None and job.consent in (OptIn.OBSERVE, OptIn.DISABLED):
-        commands += [Command(run, "let it be restarted") for run in enabled_by(ref, job.gang)]
+        commands += [Command(run, "to let Rekindle restart the job") for run in enabled_by(ref, job.gang)]
     if job.gang is not None and mine and mine[0].active:
-        commands.append(Command(f"kubectl annotate {target_of(ref)} rekindle.dev/hold=true", "freeze it"))
+        commands.append(
+            Command(
+                f"kubectl annotate {target_of(ref)} rekindle.dev/hold=true",
+                "to stop all actions of Rekindle on the job",
+            )
+        )
     if job.gang is not None:
-        commands.append(Command(f"rekindle doctor {name_of(ref)}", "what would not work at its next fault"))
-    return (*commands, Command("rekindle status", "the whole cluster"))
+        commands.append(
+            Command(f"rekindle doctor {name_of(ref)}", "to see what would not work at the next fault")
+        )
+    return (*commands, Command("rekindle status", "to see the whole cluster"))

@@ -75,17 +75,20 @@ def why_node(
     misread = misread_on_node(node) if node is not None else ()
     sections = [
         Section("Paused", paused(pause)),
-        Section("What cannot be used", tuple(Line(one_line(text), Tone.BAD) for text in misread)),
-        Section("What its agent found", _findings(node, health, now, hidden)),
-        Section("What others say of it", (*signals(node, now), *device_signals(pods, now))),
-        Section("What its agent can see", _coverage(name, health, agents, now)),
-        Section("Training on it", _training(health, now)),
+        Section(
+            "Settings on the node that have no effect",
+            tuple(Line(one_line(text), Tone.BAD) for text in misread),
+        ),
+        Section("Findings of the agent", _findings(node, health, now, hidden)),
+        Section("Signals of other controllers", (*signals(node, now), *device_signals(pods, now))),
+        Section("Sources of the agent", _coverage(name, health, agents, now)),
+        Section("Trainings on the node", _training(health, now)),
         Section("As a spare", as_a_spare(node, now)),
         Section("Incidents", seen(about, now)),
-        Section("Who is to blame", blame(about)),
-        Section("What was decided", decided(decisions, now)),
-        Section("How it is mended", repairs(about, now)),
-        Section("What to do next", _next_steps(name, node, about, now, hidden)),
+        Section("Culprit", blame(about)),
+        Section("Decisions", decided(decisions, now)),
+        Section("Repair", repairs(about, now)),
+        Section("Next steps", _next_steps(name, node, about, now, hidden)),
     ]
     return Story(
         subject=f"Node {name}",
@@ -164,7 +167,7 @@ def _next_steps(
             if action.target == name:
                 steps += steps_for_node(action, incident, around, now)
             steps += [
-                f"See what to do about {victim}: `{why(victim)}`."
+                f"To see what {victim} needs: `{why(victim)}`."
                 for victim in incident.status.victims
                 if action.target == str(victim)
             ]
@@ -191,7 +194,7 @@ def _names(signals: Iterable[NodeSignal]) -> str:
 
 
 def work_words(work: DriverWork) -> str:
-    return f"{work.what} is under way there, or ended a moment ago (label {work.label}={work.state})"
+    return f"{work.what} is in progress there, or has just ended (label {work.label}={work.state})"
 
 
 def _missing(node: Node | None, about: Iterable[Incident], hidden: Collection[str]) -> str:
@@ -200,7 +203,10 @@ def _missing(node: Node | None, about: Iterable[Incident], hidden: Collection[st
         return ""
     if any(incident.metadata.name == node.quarantine.incident for incident in about):
         return ""
-    return " That Incident does not exist: the controller creates it again, and the node stays out."
+    return (
+        " That Incident does not exist. The controller creates the Incident again, and the node stays "
+        "in quarantine."
+    )
 
 
 def _node_verdict(
@@ -209,42 +215,50 @@ def _node_verdict(
     if node is not None and node.quarantine is not None:
         q = node.quarantine
         how = "cordoned and tainted" if q.cordoned else "tainted"
-        said = f"Rekindle took it out of service {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
+        said = f"Rekindle put the node into quarantine {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
         return Line(said + missing, Tone.BAD)
     if node is None and NODES.plural in hidden:
-        return Line("You may not read nodes; the rest of this answer comes from other objects.", Tone.WAITING)
+        return Line("You may not read nodes. The rest of this answer comes from other objects.", Tone.WAITING)
     if node is None:
         return Line(
-            "There is no such Node any more; the rest of this answer comes from other objects.", Tone.WAITING
+            "The Node no longer exists. The rest of this answer comes from other objects.", Tone.WAITING
         )
     if not node.ready:
-        since = f" since {duration((now - node.ready_since).total_seconds())}" if node.ready_since else ""
-        return Line(f"Kubernetes has not heard from it{since} (NotReady).", Tone.BAD)
+        age = f" for {duration((now - node.ready_since).total_seconds())}" if node.ready_since else ""
+        return Line(f"The node is NotReady{age}: its kubelet does not report to Kubernetes.", Tone.BAD)
     current = [f for f in health.status.findings if is_current(f, health)] if health is not None else []
     aside = list(set_aside(node, health, now))
     left_out = {finding.id for finding, _ in aside}
     codes = some(dict.fromkeys(f.code for f in current if f.id not in left_out))
     if codes:
-        return Line(f"Faults are open on it ({codes}), and it is not quarantined.", Tone.BAD)
+        return Line(f"The node has open faults ({codes}), and is not in quarantine.", Tone.BAD)
     if aside:
         codes = some(dict.fromkeys(one_line(finding.code) for finding, _ in aside))
         return Line(f"Rekindle does not act on {codes}: {work_words(aside[0][1])}.", Tone.WAITING)
     if serious := [
         signal for signal in node.signals if signal.severity in (Severity.PENDING, Severity.FATAL)
     ]:
-        return Line(f"Others report faults of it ({_names(serious)}), and it is not quarantined.", Tone.BAD)
+        return Line(
+            f"Other controllers report faults of the node ({_names(serious)}), and it is not in quarantine.",
+            Tone.BAD,
+        )
     if node.unschedulable:
-        return Line("Somebody cordoned it; Rekindle did not, and will not undo it.", Tone.WAITING)
+        return Line(
+            "Somebody other than Rekindle cordoned the node. Rekindle does not uncordon it.", Tone.WAITING
+        )
     if health is None and NODEHEALTHS.plural in hidden:
-        return Line("Faults of this node are not shown: you may not read NodeHealths.", Tone.WAITING)
+        return Line("You may not read NodeHealths, so faults of this node are not shown.", Tone.WAITING)
     if health is None:
-        return Line("No agent reports for it, so Rekindle is blind there.", Tone.WAITING)
+        return Line("No agent reports from the node, so Rekindle is blind there.", Tone.WAITING)
     blind = [SOURCES[c.source] for c in health.status.coverage if c.state is CoverageState.BLIND]
     if blind:
-        return Line(f"No fault is known, but its agent cannot read: {some(blind)}.", Tone.WAITING)
+        return Line(f"Rekindle knows of no fault, but the agent cannot read: {some(blind)}.", Tone.WAITING)
     if doubts := [signal for signal in node.signals if signal.severity is Severity.SUSPECT]:
-        return Line(f"Its agent knows of no fault, but others suspect it ({_names(doubts)}).", Tone.WAITING)
-    return Line("No fault is known.", Tone.GOOD)
+        return Line(
+            f"The agent has found no fault, but other controllers suspect the node ({_names(doubts)}).",
+            Tone.WAITING,
+        )
+    return Line("Rekindle knows of no fault.", Tone.GOOD)
 
 
 def _findings(
@@ -272,11 +286,11 @@ def _finding(finding: Finding, health: NodeHealth, work: DriverWork | None, now:
     if finding.cleared_at is not None:
         state, tone = f"; cleared {ago(finding.cleared_at, now)} by {finding.cleared_by}", Tone.PLAIN
     elif finding.boot_id != health.status.boot_id:
-        state, tone = "; from an earlier boot, so it no longer counts", Tone.PLAIN
+        state, tone = "; from an earlier boot, so Rekindle does not act on it", Tone.PLAIN
     elif work is not None:
-        state, tone = f"; it does not count: {work_words(work)}", Tone.WAITING
+        state, tone = f"; Rekindle does not act on it: {work_words(work)}", Tone.WAITING
     elif finding.severity is Severity.INFO:
-        state, tone = "; a note, never acted upon", Tone.PLAIN
+        state, tone = "; a note: Rekindle does not act on it", Tone.PLAIN
     elif finding.severity is Severity.SUSPECT:
         state, tone = "; a suspicion: restarts prefer other nodes for a while", Tone.WAITING
     yield Line(
@@ -294,7 +308,7 @@ def _finding(finding: Finding, health: NodeHealth, work: DriverWork | None, now:
     if finding.evidence:
         yield Line(one_line(finding.evidence), Tone.DETAIL)
     if tone is Tone.BAD:
-        yield Line(f"its source recommends: {finding.remedy.replace('-', ' ')}", Tone.DETAIL)
+        yield Line(f"recommended action: {finding.remedy.replace('-', ' ')}", Tone.DETAIL)
 
 
 def _holders(finding: Finding, health: NodeHealth) -> str:
@@ -304,9 +318,9 @@ def _holders(finding: Finding, health: NodeHealth) -> str:
     devices = health.status.devices
     broken = next((d for d in devices if finding.subject.device and d.uuid == finding.subject.device), None)
     if broken is None or not any(device.pods for device in devices):
-        return "which pods hold that GPU is not known: each GPU pod of the node may"
+        return "Rekindle does not know which pod holds that GPU: any GPU pod of the node may hold it"
     if not broken.pods:
-        return "no pod is known to hold that GPU"
+        return "the agent knows of no pod that holds that GPU"
     return f"held by {some(dict.fromkeys(f'{pod.namespace}/{pod.name}' for pod in broken.pods))}"
 
 
@@ -316,11 +330,16 @@ def _coverage(
     if health is None:
         return ()
     unused = (
-        Line(f"catalogue: not used: {one_line(p)}", Tone.WAITING) for p in health.status.catalogue_problems
+        Line(f"catalogue row that the agent does not use: {one_line(p)}", Tone.WAITING)
+        for p in health.status.catalogue_problems
     )
     silent = silence_of(name, health, agents, now)
     if silent is not None:
-        last = f"; it last wrote {ago(health.status.observed_at, now)}" if health.status.observed_at else ""
+        last = (
+            f"; the last report came {ago(health.status.observed_at, now)}"
+            if health.status.observed_at
+            else ""
+        )
         return (Line(f"nothing: {silent.kind}{last}", Tone.BAD), *unused)
     return (*(_covered(c, now) for c in health.status.coverage), *unused)
 
@@ -334,9 +353,9 @@ def _covered(coverage: Coverage, now: datetime) -> Line:
             if coverage.families
             else ""
         )
-        said = f"{SOURCES[coverage.source]}: read since {since}{what}{why}"
+        said = f"{SOURCES[coverage.source]}: read for {since}{what}{why}"
         return Line(said, Tone.WAITING if why else Tone.GOOD)
-    return Line(f"{SOURCES[coverage.source]}: blind since {since}{why}", Tone.WAITING)
+    return Line(f"{SOURCES[coverage.source]}: blind for {since}{why}", Tone.WAITING)
 
 
 def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
@@ -356,14 +375,16 @@ def _node_commands(
     commands: list[Command] = []
     if about:
         commands.append(
-            Command(f"kubectl describe incident {about[0].metadata.name}", "the evidence as stored")
+            Command(
+                f"kubectl describe incident {about[0].metadata.name}", "to see the evidence as an API object"
+            )
         )
         commands += [
-            Command(why(victim), "what became of that job") for victim in about[0].status.victims[:2]
+            Command(why(victim), "to see what happened to that job") for victim in about[0].status.victims[:2]
         ]
     if node is not None:
         commands.append(_for_its_state(node, health, now))
-    return (*commands, Command("rekindle status", "the whole cluster"))
+    return (*commands, Command("rekindle status", "to see the whole cluster"))
 
 
 def _for_its_state(node: Node, health: NodeHealth | None, now: datetime) -> Command:
@@ -371,16 +392,18 @@ def _for_its_state(node: Node, health: NodeHealth | None, now: datetime) -> Comm
     name = node.name
     is_broken = any(map(is_proof, open_findings(node, health, answers(node), now)))
     if node.quarantine is not None:
-        first = "once it is mended, " if is_broken or not node.ready else ""
+        first = "after the repair, " if is_broken or not node.ready else ""
         undo = undone_by(name, node.quarantine)
-        return Command(undo, f"{first}release it: Rekindle remembers that a person did")
+        return Command(undo, f"{first}to release the node: Rekindle records that a person released it")
     if not node.ready:
-        return Command(f"kubectl describe node {name}", "since when Kubernetes has not heard from it")
+        return Command(f"kubectl describe node {name}", "to see since when the node is NotReady")
     if node.unschedulable:
-        first = "once it is mended, " if is_broken else ""
-        return Command(f"kubectl uncordon {name}", f"{first}let new pods in again")
+        first = "after the repair, " if is_broken else ""
+        return Command(f"kubectl uncordon {name}", f"{first}to let pods run on the node again")
     if held(node.annotations, now) is not None:
-        return Command(f"kubectl annotate node {name} {UNHOLD}", "let Rekindle act on it again")
+        return Command(f"kubectl annotate node {name} {UNHOLD}", "to let Rekindle act on the node again")
     if is_broken:
-        return Command(cordon(name), "take it out of service yourself")
-    return Command(f"kubectl annotate node {name} rekindle.dev/hold=true", "keep Rekindle from touching it")
+        return Command(cordon(name), "to keep new pods off the node yourself")
+    return Command(
+        f"kubectl annotate node {name} rekindle.dev/hold=true", "to stop all actions of Rekindle on the node"
+    )

@@ -104,9 +104,9 @@ FAULTS: dict[Fault, str] = {
 }
 
 _TAKEN = {
-    "deleted": "a pod was deleted{on}, as by a drain",
+    "deleted": "a pod was deleted{on}, for example by a drain",
     "evicted": "a pod was evicted{on}",
-    "made-way": "a pod had to make way{on}",
+    "made-way": "the kubelet ended a pod{on} for a shutdown or another pod",
     "node-gone": "a node disappeared",
     "not-admitted": "a pod was not admitted{on}",
 }
@@ -163,26 +163,22 @@ SOURCES: dict[Source, str] = {
 _ACTIONS: dict[str, tuple[str, str]] = {
     Act.QUARANTINE_NODE: ("quarantined", "quarantine"),
     Act.RELEASE_NODE: ("released", "release"),
-    Act.RESTART_GANG: ("decided to restart", "restart"),
-    Act.MOVE_GANG: ("decided to move", "move"),
+    Act.RESTART_GANG: ("planned the restart of", "restart"),
+    Act.MOVE_GANG: ("planned the move of", "move"),
     Act.REPAIR_NODE: ("repaired", "repair"),
     Act.REMAKE_INCIDENT: ("created the Incident again for", "create the Incident again for"),
-    Act.LIFT_SPARE: ("found a spare for", "let a spare in for"),
+    Act.LIFT_SPARE: ("found a spare for", "use a spare for"),
 }
 
 
 _LOWERED = (
     "After ",
     "The ",
+    "Other ",
     "Nothing ",
     "You ",
     "A ",
     "No ",
-    "There ",
-    "It ",
-    "Its ",
-    "Faults ",
-    "Others ",
     "Somebody ",
 )
 

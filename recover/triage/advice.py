@@ -96,7 +96,9 @@ def _of_pod(world: World, node: Node, progress: PodProgress, pod: Pod, now: date
     gang = world.gangs.get(pod.owner_uid)
     if gang is None and pod.outsider is not None:
         owner = pod.outsider.owner
-        no = Denied(Reason.UNSUPPORTED, f"{_called(pod, owner)} is of no kind that Rekindle restarts")
+        no = Denied(
+            Reason.UNSUPPORTED, f"Rekindle does not restart jobs of the kind of {_called(pod, owner)}"
+        )
         yield from _fitting(world, node, progress, pod, owner, pod.outsider.containers, {}, no)
     elif gang is not None and gang.ref.namespace == pod.namespace:  # whose pod it is can be forged
         verdict = may_touch(world, gang, now)

@@ -35,7 +35,10 @@ def brakes(
         if existing is not None:
             yield from update(existing, _with_members(existing.status, found), "name-members")
         elif brake.nodes:
-            summary = f"{brake.fault} on {brake.nodes} nodes: nothing disruptive until {brake.until:%H:%M:%S}"
+            summary = (
+                f"{brake.fault} on {brake.nodes} nodes: Rekindle takes no disruptive action until "
+                f"{brake.until:%H:%M:%S}"
+            )
             spec = fitted(IncidentSpec, fault=brake.fault, detected_at=brake.since)
             status = fitted(IncidentStatus, summary=summary, fault=brake.fault)
             yield create(name, spec, _with_members(status, found))

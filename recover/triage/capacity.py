@@ -249,7 +249,7 @@ def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: Req
     if not _slots(node.allocatable, request):
         short = next((name for name, n in request if node.allocatable.get(name, 0) < n), request[0][0])
         left, whole = node.allocatable.get(short, 0), node.capacity.get(short, 0)
-        return f"only {left} of its {whole} {short} are allocatable"
+        return f"only {left} of {whole} {short} are allocatable"
     if node.unschedulable and not rules.tolerates(_UNSCHEDULABLE):
         note = node.quarantine
         return out_words(node, note.fault) if note is not None and note.cordoned else "cordoned"
@@ -263,7 +263,7 @@ def _tainted(node: Node, taint: Taint) -> str:
     if taint.key == UNHEALTHY:
         return out_words(node, taint.value)
     if taint.key == SPARE:
-        return "a spare in reserve"
+        return "a spare that is kept free"
     return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
 
 

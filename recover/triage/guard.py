@@ -97,7 +97,7 @@ class Guard(msgspec.Struct, frozen=True):
         if seen_at < mode.acting_since:
             return _stale(seen_at, mode)
         if mode.mode is Mode.OBSERVE:
-            return _only_told(mode, f"would take {node.name} out of service")
+            return _only_told(mode, f"would quarantine {node.name}")
         if why := frozen(node, self.now):
             return Denied(Reason.HELD, why)
         if self.brakes:
@@ -158,11 +158,14 @@ class Guard(msgspec.Struct, frozen=True):
         if not harm.dead and harm.may_stay:
             free = room(self.world, gang, self.now, without={off: "degraded"})
             if not free.fits:
-                where = f"{gang.ref} trains on where it is: there is no better place. Away from {off}"
+                where = (
+                    f"{gang.ref} continues to train on its nodes, because no better place is free. Away "
+                    f"from {off}"
+                )
                 return Denied(Reason.NO_CAPACITY, f"{where}, {free.words}")
         if not harm.dead and gang.done_ranks and not may_recreate(gang.annotations):
-            ended = f"{gang.ref} could not be started again: rank(s) {gang.done_ranks} have ended"
-            return Denied(Reason.RANKS_ENDED, f"{ended}, and the others may still do so")
+            ended = f"Rekindle could not start {gang.ref} again, because ranks {gang.done_ranks} have ended"
+            return Denied(Reason.RANKS_ENDED, f"{ended}. The other ranks continue")
         return self._within_attempts(gang)
 
     def _within_attempts(self, gang: Gang) -> Verdict:
@@ -173,7 +176,8 @@ class Guard(msgspec.Struct, frozen=True):
         if len(recent) >= limit:
             return Denied(
                 Reason.BUDGET_EXHAUSTED,
-                f"{len(recent)} recoveries of {gang.ref} in {self.window_s / 3600:g} h, of {limit} allowed",
+                f"{gang.ref} had {len(recent)} recoveries in {self.window_s / 3600:g} h, and the "
+                f"limit is {limit}",
             )
         return Allowed()
 
@@ -210,7 +214,7 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
     namespace = world.namespaces.get(gang.ref.namespace)
     consent = opt_in(gang, namespace)
     if consent is OptIn.DISABLED:
-        return Denied(Reason.NOT_OPTED_IN, f"{gang.ref} did not ask for automatic recovery")
+        return Denied(Reason.NOT_OPTED_IN, f"automatic recovery is not enabled for {gang.ref}")
     mode = in_force_for(world, gang, heeds_pause=heeds_pause)
     if consent is OptIn.OBSERVE:
         because = mode.because if mode.mode is Mode.OBSERVE else ""
@@ -227,8 +231,8 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
     if fought is not None:
         return Denied(
             Reason.FOREIGN_OWNER,
-            f"Recovery {fought.metadata.name} was undone: {fought.status.message}. Once Rekindle may decide, "
-            "delete that Recovery",
+            f"somebody undid Recovery {fought.metadata.name}: {fought.status.message}. When "
+            "Rekindle may decide again, delete that Recovery",
         )
     terminal = gang.terminal
     if terminal is not None and terminal.succeeded:
@@ -236,7 +240,8 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
     if terminal is not None and not may_recreate(gang.annotations):
         return Denied(
             Reason.TERMINAL_JOB,
-            f"its framework has failed it for good ({terminal.reason or 'no reason given'})",
+            "the framework has marked the job as failed, and this is final "
+            f"({terminal.reason or 'it gave no reason'})",
         )
     return Allowed()
 
@@ -262,10 +267,12 @@ def _only_told(mode: InForce, would: str) -> Denied:
 def _stale(seen_at: datetime, mode: InForce) -> Denied:
     """Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it. Nor does
     the end of a pause."""
-    began = f"{min(mode.mode, Mode.RECOVER)} mode began"
+    began = f"mode {min(mode.mode, Mode.RECOVER)} was enabled"
     if mode.paused is None and mode.resumed is not None and mode.acting_since == mode.resumed:
         began = f"the pause ended at {mode.resumed:%Y-%m-%d %H:%M:%S}"
-    return Denied(Reason.STALE_EVIDENCE, f"seen at {seen_at:%Y-%m-%d %H:%M:%S}, before {began}")
+    return Denied(
+        Reason.STALE_EVIDENCE, f"Rekindle saw the fault at {seen_at:%Y-%m-%d %H:%M:%S}, before {began}"
+    )
 
 
 def _recent_quarantines(world: World, now: datetime) -> set[tuple[str, str]]:

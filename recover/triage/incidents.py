@@ -108,7 +108,7 @@ def _advise(advice: Advice, now: datetime) -> Iterator[Action]:
         target=str(advice.owner),
         outcome=Outcome.REFUSED,
         reason=advice.reason,
-        message=f"Advice to its owner: {advice.words} ({advice.why_not})",
+        message=f"Advice to the owner of the job: {advice.words} ({advice.why_not})",
     )
     status = fitted(
         IncidentStatus,
@@ -215,7 +215,10 @@ def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> 
     for name, fault in proved.items():
         incident = world.incidents[name]
         before = incident.status
-        words = f"{fault.summary[:256]}, as is known by now. What was said at first: {before.summary}"
+        words = (
+            f"{fault.summary[:256]}. This is the cause of the fault that was first described as: "
+            f"{before.summary}"
+        )
         status = refitted(
             before,
             phase=IncidentPhase.CLOSED,

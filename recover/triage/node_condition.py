@@ -102,19 +102,23 @@ def _takes_back(world: World) -> Iterator[tuple[str, OwnCondition | None]]:
 
 def _told(world: World, node: Node, proof: str, now: datetime) -> OwnCondition:
     """The message holds no time and no count: it changes only with what it says."""
-    more = f"; rekindle why node/{node.name} tells more"
+    more = f"; for details: rekindle why node/{node.name}"
     note = node.quarantine
     if note is not None and is_out_of_service(node):
-        why = f"Rekindle has taken this node out of service ({note.fault}, Incident {note.incident})"
+        why = f"Rekindle has put this node into quarantine ({note.fault}, Incident {note.incident})"
         return _condition(NodeReason.QUARANTINED, why + more)
     if proof:
-        return _condition(NodeReason.FAULT_FOUND, f"{proof} is open on this node and takes it out" + more)
+        return _condition(
+            NodeReason.FAULT_FOUND, f"{proof} is open on this node and requires a quarantine" + more
+        )
     if why_not := unwatched(world, node, now):
-        return _condition(NodeReason.NOT_WATCHED, f"Rekindle cannot tell: {why_not}")
+        return _condition(
+            NodeReason.NOT_WATCHED, f"Rekindle does not know whether the node has a fault: {why_not}"
+        )
     if note is not None:
         return _condition(NodeReason.DEGRADED, f"a device is degraded ({note.fault})" + more)
     return _condition(
-        NodeReason.NO_FAULT, "Rekindle watches this node, and no fault is open that takes it out"
+        NodeReason.NO_FAULT, "Rekindle watches this node, and has found no fault that requires a quarantine"
     )
 
 

@@ -112,7 +112,7 @@ def undone_by(node: str, note: Quarantine) -> str:
 def out_words(node: Node, what: str) -> str:
     """That it is quarantined for `what`, and the command that ends it."""
     note = node.quarantine
-    undo = f"; `{undone_by(node.name, note)}` once it is mended" if note is not None else ""
+    undo = f"; after the repair: `{undone_by(node.name, note)}`" if note is not None else ""
     return f"quarantined ({what}{undo})"
 
 
@@ -122,7 +122,10 @@ def releases(world: World, nodes: Iterable[Node], now: datetime) -> Iterator[tup
         note = node.quarantine
         if note is None or not is_released(node):
             continue
-        message = f"A person released {node.name}; incident {note.incident} no longer acts on it"
+        message = (
+            f"A person released {node.name}. Rekindle takes no further action on the node for Incident "
+            f"{note.incident}"
+        )
         yield _release(node, note, message, now, known_of(node, world.health.get(node.name)))
 
 

@@ -34,5 +34,7 @@ def record_of(action: Act, target: str, verdict: Verdict, words: str, now: datet
 
 def write_refused(refusal: Refusal) -> Denied:
     """The verdict on a write that the API server refuses, which stands while the write is tried again."""
-    words = f"the API server refuses this write, and it is tried again every {REFUSED_AGAIN_S:g} s"
+    words = (
+        f"the API server refuses this write, and Rekindle tries the write again every {REFUSED_AGAIN_S:g} s"
+    )
     return Denied(Reason.WRITE_REFUSED, f"{words}: {refusal.words}")

@@ -45,8 +45,8 @@ def missing(
 
 def record(node: Node, now: datetime) -> ActionRecord:
     message = (
-        f"this Incident was missing while {node.name} was out of service for it: it is created again from "
-        "the node's annotation, and its record of repairs is lost"
+        f"this Incident was missing while {node.name} was in quarantine for it. Rekindle has "
+        "created the Incident again from the node's annotation; the record of repairs is lost"
     )
     return fitted(
         ActionRecord,
@@ -76,7 +76,7 @@ def _created(node: Node, note: Quarantine, now: datetime) -> Create:
     )
     status = fitted(
         IncidentStatus,
-        summary=f"{node.name} is out of service for {note.fault}; nothing else is known of it any more",
+        summary=f"{node.name} is in quarantine for {note.fault}; all other details are lost",
         blame=Blame.NODE,
         blamed_node=node.name,
         actions=[taken_out, record(node, now)],
@@ -94,9 +94,9 @@ def _created(node: Node, note: Quarantine, now: datetime) -> Create:
 def _told(node: Node, note: Quarantine) -> Emit:
     return Emit(
         reason=EventReason.INCIDENT_REMADE,
-        message=f"Incident {note.incident} was missing while {node.name} is out of service for it, and is "
-        "created again. To delete it does not release the node; "
-        f"{quarantine.undone_by(node.name, note)} does",
+        message=f"Incident {note.incident} was missing while {node.name} is in quarantine for it, and "
+        "Rekindle has created the Incident again. To delete the Incident does not release the "
+        f"node; to release the node: {quarantine.undone_by(node.name, note)}",
         regarding=regarding("v1", "Node", node.name, node.uid),
         warning=True,
         key=note.incident,

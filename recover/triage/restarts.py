@@ -197,12 +197,17 @@ def _due(grounds: Grounds, harm: Harm, now: datetime) -> Denied | None:
     if harm.due is not None and harm.due <= now:
         return None
     if harm.due is None:
-        return Denied(Reason.STILL_TRAINING, f"{harm.gang.ref} is not known to have stopped training")
+        return Denied(
+            Reason.STILL_TRAINING, f"Rekindle does not know that {harm.gang.ref} has stopped training"
+        )
     if grounds.settled:
         return Denied(
-            Reason.STILL_TRAINING, f"{harm.gang.ref} trains on, and is moved {_later(grounds, harm)}"
+            Reason.STILL_TRAINING,
+            f"{harm.gang.ref} continues to train, and Rekindle moves the job {_later(grounds, harm)}",
         )
-    return Denied(Reason.STILL_TRAINING, f"the verdict settles at {harm.due:%H:%M:%S}")
+    return Denied(
+        Reason.STILL_TRAINING, f"Rekindle decides at {harm.due:%H:%M:%S}, when all evidence has arrived"
+    )
 
 
 def _later(grounds: Grounds, harm: Harm) -> str:
@@ -211,13 +216,13 @@ def _later(grounds: Grounds, harm: Harm) -> str:
     if harm.awaited is Awaited.NEXT:
         return f"at its next checkpoint, at the latest {at}"
     if harm.awaited is Awaited.MOVED_BEFORE:
-        return f"{at}, since it was moved off {grounds.off} for this fault before and came back"
-    unseen = "no line of its log has shown so far that a checkpoint is complete"
+        return f"{at}, because the job was moved off {grounds.off} for this fault before and came back"
+    unseen = "no line of the job's log has shown so far that a checkpoint is complete"
     if saves_on_sigterm(harm.gang.annotations):
-        return f"{at}, since {grounds.off} was degraded before the job came there, and {unseen}"
+        return f"{at}, because {grounds.off} was degraded before the job came there, and {unseen}"
     return (
-        f"{at}, since {unseen}. A job with the annotation {CHECKPOINT_ON_SIGTERM}: true is moved at once, "
-        "and saves a checkpoint as it is stopped"
+        f"{at}, because {unseen}. Rekindle moves a job with the annotation {CHECKPOINT_ON_SIGTERM}: "
+        "true at once, and the job saves a checkpoint when it is stopped"
     )
 
 

@@ -80,7 +80,7 @@ def would_lift(world: World, node: Node, why: Reason, now: datetime) -> list[Act
     spare = next((one for one in _free(world, _spares(world), now) if _fits(world, one, node)), None)
     if spare is None:
         return []
-    message = f"would let {spare.name} take pods in place of {node.name}"
+    message = f"would use the spare {spare.name} in place of {node.name}"
     return [
         fitted(
             ActionRecord,
@@ -256,7 +256,7 @@ def _declined(spare: Spare, need: _Need) -> bool:
 
 
 def _lifted(spare: Spare, need: _Need, now: datetime) -> tuple[Action, ...]:
-    message = f"{spare.name} takes pods in place of {need.name}. Incident {need.incident}"
+    message = f"the spare {spare.name} takes pods in place of {need.name}. Incident {need.incident}"
     return (
         spare.lift(need.name, need.incident, now),
         _event(EventReason.SPARE_LIFTED, spare, message, need.incident),
@@ -265,8 +265,8 @@ def _lifted(spare: Spare, need: _Need, now: datetime) -> tuple[Action, ...]:
 
 def _returned(spare: Spare, now: datetime) -> tuple[Action, ...]:
     message = (
-        f"{spare.name} no longer stands in for {spare.instead_of or 'a node'}: new pods are kept out again, "
-        "what runs there stays"
+        f"the spare {spare.name} no longer replaces {spare.instead_of or 'a node'}: it takes no new "
+        "pods, and pods that run there continue to run"
     )
     return spare.give_back(now), _event(EventReason.SPARE_RETURNED, spare, message, spare.incident)
 
@@ -302,7 +302,7 @@ def _record(
     world: World, spares: list[Spare], need: _Need, spare: Spare | None, now: datetime
 ) -> ActionRecord | None:
     if spare is not None:
-        message = f"{spare.name} takes pods in place of {need.name} until that is back"
+        message = f"the spare {spare.name} takes pods in place of {need.name} until that node is back"
         return fitted(
             ActionRecord,
             at=now,
@@ -326,5 +326,6 @@ def _record(
         target=need.name,
         outcome=Outcome.REFUSED,
         reason=Reason.NO_SPARE,
-        message=f"looked for {wanted} in place of {need.name}: none of the {len(peers)} is free and sound",
+        message=f"Rekindle looked for {wanted} in place of {need.name}: none of the {len(peers)} spares is "
+        "free and healthy",
     )

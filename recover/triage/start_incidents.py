@@ -126,13 +126,13 @@ def _summary(one: FailingStarts) -> str:
     who = f"pods of {len(one.namespaces)} namespaces are not started ({one.reason})"
     if one.node:
         return (
-            f"on {one.node} {who}, and on no other node: restarts prefer other nodes for a while. Nothing "
-            f"else is done about {one.node}"
+            f"on {one.node} {who}, and on no other node. Restarts prefer other nodes for a while; "
+            f"Rekindle does nothing else about {one.node}"
         )
     nodes = one.nodes
     more = f" and {len(nodes) - _NAMED_MAX} more" if len(nodes) > _NAMED_MAX else ""
     where = f"{', '.join(nodes[:_NAMED_MAX])}{more}"
     return (
-        f"on {len(nodes)} nodes {who}: one fault that they share, as of the registry, of storage or of the "
-        f"pods' network. No node is suspected ({where})"
+        f"on {len(nodes)} nodes {who}. The nodes probably share one fault, for example of the "
+        f"registry, of storage or of the pod network. No node is a suspect ({where})"
     )

@@ -243,10 +243,10 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
             yield Hazard(
                 name="no-retry",
                 severity=Severity.FAILS,
-                what="the first failed pod of an index ends that index for good",
+                what="the first failed pod of an index fails that index finally",
                 field="spec.backoffLimitPerIndex",
                 value="0",
-                means="a rank that has ended is never made again, so the gang stays stopped",
+                means="Kubernetes never creates the pod of an ended rank again, so the gang stays stopped",
                 fix=recreate,
             )
     elif failures >= job.backoff_limit:
@@ -254,7 +254,7 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
         yield Hazard(
             name="no-retry",
             severity=Severity.FAILS,
-            what=f"the next failed pod ends the Job for good{counted}",
+            what=f"the next failed pod fails the Job finally{counted}",
             field="spec.backoffLimit",
             value=str(job.backoff_limit),
             means=_MADE_ANEW,
@@ -264,11 +264,12 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
         yield Hazard(
             name="retries-counted",
             severity=Severity.ADVICE,
-            what=f"each failed pod counts against backoffLimit {job.backoff_limit} for ever",
+            what=f"each failed pod counts against backoffLimit {job.backoff_limit}, and the count never "
+            "decreases",
             field="spec.backoffLimit",
             value=str(job.backoff_limit),
-            means="after each the Job waits longer before it makes new pods (10 s, 20 s, ... 10 min), and "
-            "after the last it has failed for good",
+            means="after each failed pod the Job waits longer before it creates new pods (10 s, 20 s, "
+            "... 10 min), and after the last one it fails finally",
             fix=recreate,
         )
 
@@ -286,6 +287,6 @@ def _rule(number: int, rule: FailureRule, recreate: str) -> Hazard:
         what=f"{rule.action} {said}",
         field=f"spec.podFailurePolicy.rules[{number}].action",
         value=rule.action,
-        means="such an end is final at once, whatever its cause; " + _MADE_ANEW,
+        means="such an end fails the Job finally and at once, whatever the cause; " + _MADE_ANEW,
         fix=f"{recreate}; or without that rule",
     )

@@ -138,11 +138,12 @@ class _WrittenJobSet(Camel, frozen=True):
             yield Hazard(
                 name="no-retry",
                 severity=Severity.RISKS,
-                what=f"the first failed pod of {', '.join(brittle)} fails its Job, "
-                "and that the JobSet for good",
+                what=f"the first failed pod of {', '.join(brittle)} fails its Job, and the failed Job "
+                "fails the JobSet finally",
                 field="spec.failurePolicy.maxRestarts",
                 value=str(policy.max_restarts) if policy else "",
-                means="only a stop within 1.2 s saves it, and there is none while the controller starts",
+                means="only a stop within 1.2 s saves the JobSet, and Rekindle stops nothing while its "
+                "controller starts",
                 fix="spec.failurePolicy: {maxRestarts: 10} (a new JobSet: the field cannot be changed); or "
                 + recreate,
             )

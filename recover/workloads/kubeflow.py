@@ -120,11 +120,11 @@ class _WrittenJob(Camel, frozen=True):
                 yield Hazard(
                     name="no-retry",
                     severity=Severity.FAILS,
-                    what=f"{what} ends the job for good",
+                    what=f"{what} fails the job finally",
                     field=field,
                     value=replica.restart_policy,
-                    means="it is saved only by a stop in the same moment: 0.3 s later it was too late each "
-                    "time",
+                    means="only a stop at the same moment saves the job: in tests, a stop 0.3 s later "
+                    "was always too late",
                     fix=f"{field}: OnFailure; or {recreate}",
                 )
         if self.run_policy.backoff_limit == 0:
@@ -134,7 +134,7 @@ class _WrittenJob(Camel, frozen=True):
                 what="the operator counts a failed pod against backoffLimit 0",
                 field="spec.runPolicy.backoffLimit",
                 value="0",
-                means="the first failed rank may end the job for good",
+                means="the first failed rank may fail the job finally",
                 fix=f"spec.runPolicy.backoffLimit: 100; or {recreate}",
             )
 

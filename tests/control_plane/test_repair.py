@@ -193,7 +193,7 @@ async def test_an_incident_deleted_after_a_reboot_is_made_from_the_note_on_its_n
 
         async def warned() -> Any:
             events = await stage.all(EVENTS)
-            return next((e for e in events if e["reason"] == "IncidentRemade"), None)
+            return next((e for e in events if e["reason"] == "IncidentRecreated"), None)
 
         warning = await stage.until("a word on the node", warned)
         assert (warning["type"], warning["regarding"]["name"]) == ("Warning", "n1")

@@ -133,7 +133,7 @@ def _typos(on: On, form: Form) -> str:
     hint = f"(size(near) > 0 ? 'did you mean ' + near[0][0] + '?' : {_text(f'on a {on} are read: {here}')})"
     return (
         f"variables.{_unknown(form)}.map(name, [name.lowerAscii().replace('_', '-')].map(meant, {near})"
-        f".map(near, '{form} ' + name + ': nothing is read by that name there; ' + {hint})[0])"
+        f".map(near, '{form} ' + name + ': Rekindle reads no {form} of this name there; ' + {hint})[0])"
     )
 
 

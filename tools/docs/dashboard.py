@@ -60,7 +60,7 @@ PANELS: tuple[Row | Panel, ...] = (
     Panel("Controllers that lead", (("sum(rekindle_leader)", ""),), "stat", width=4, height=4),
     Row("Faults and recoveries"),
     Panel("Open incidents by fault", (("max by (fault) (rekindle_incidents_open)", "{{fault}}"),)),
-    Panel("Recoveries kept, by phase", (("max by (phase) (rekindle_recoveries)", "{{phase}}"),)),
+    Panel("Recoveries, by phase", (("max by (phase) (rekindle_recoveries)", "{{phase}}"),)),
     Panel(
         "Recoveries that wait, by reason", (("max by (reason) (rekindle_recoveries_waiting)", "{{reason}}"),)
     ),
@@ -69,10 +69,10 @@ PANELS: tuple[Row | Panel, ...] = (
         ((f"max by (phase) (rekindle_recovery_phase_seconds) / scalar({_OVER})", "{{phase}}"),),
         unit="s",
     ),
-    Panel("Steps made twice", (("max(rekindle_lost_steps)", "of the recoveries kept"),)),
+    Panel("Steps made twice", (("max(rekindle_lost_steps)", "all recoveries"),)),
     Panel(
         "GPU time without progress",
-        (("max(rekindle_lost_gpu_seconds)", "of the recoveries kept"),),
+        (("max(rekindle_lost_gpu_seconds)", "all recoveries"),),
         unit="s",
     ),
     Row("Nodes and limits"),
@@ -83,11 +83,14 @@ PANELS: tuple[Row | Panel, ...] = (
             ("max by (reason) (rekindle_nodes_waiting_for_person)", "for a person: {{reason}}"),
         ),
     ),
-    Panel("Repairs kept, by phase", (("max by (phase) (rekindle_repairs)", "{{phase}}"),)),
-    Panel("Not done, by reason", (("max by (reason) (rekindle_acts_not_done)", "{{reason}}"),)),
+    Panel("Repairs, by phase", (("max by (phase) (rekindle_repairs)", "{{phase}}"),)),
+    Panel(
+        "Actions that were not taken, by reason",
+        (("max by (reason) (rekindle_actions_not_taken)", "{{reason}}"),),
+    ),
     Row("Agents"),
     Panel(
-        "Agents that get through, and nodes that need one",
+        "Agents that reach the API server, and nodes that need an agent",
         (
             (
                 'count(sum by (instance) (increase(rekindle_agent_api_calls_total{result="ok"}[15m])) > 0)',
@@ -99,7 +102,7 @@ PANELS: tuple[Row | Panel, ...] = (
     Panel(
         "Nodes that are not watched, by source", (("max by (source) (rekindle_nodes_blind)", "{{source}}"),)
     ),
-    Panel("Live findings", (("sum(rekindle_agent_findings)", "findings"),)),
+    Panel("Open findings", (("sum(rekindle_agent_findings)", "findings"),)),
     Panel("Suspected nodes, by finding", (("max by (code) (rekindle_nodes_suspected)", "{{code}}"),)),
     Panel(
         "Kernel records that no agent could read",
@@ -170,7 +173,7 @@ PANELS: tuple[Row | Panel, ...] = (
         "Slowest look in a hundred",
         (
             (
-                "histogram_quantile(0.99, sum by (loop, le) (rate(rekindle_look_seconds_bucket[5m])))",
+                "histogram_quantile(0.99, sum by (loop, le) (rate(rekindle_reconcile_seconds_bucket[5m])))",
                 "{{loop}}",
             ),
         ),

@@ -43,13 +43,13 @@ _ALERTS = """
 ## Known issues as alerts
 
 `rekindle_log_signature_total` has one series for each recipe that looks for lines, at 0 before the first
-one, so that `rate` sees the first line, too. It tells the agent's node, and no pod. Of the figures in a
-line only sizes are compared with each other, and only for the built-in recipes: what a recipe asks of the
-job's requests, of the node, or of a version is decided in the controller. Namespaces in
-`logs.excluded_namespaces` are not read.
+line, so that `rate` also sees the first line. The metric has the agent's node, and no pod. The agent compares
+only sizes within a line, and only for the built-in recipes. The controller checks all other conditions of a
+recipe: the job's requests, the node, and versions. The agent does not read namespaces in
+`logs.excluded_namespaces`.
 
-Where Paddle exports `paddle_gpu_malloc_failed_total`, either of the two tells that its allocator is in
-conflict with a virtual GPU:
+If Paddle exports `paddle_gpu_malloc_failed_total`, each of the two metrics shows that Paddle's allocator
+conflicts with a virtual GPU:
 
 ```yaml
 - alert: GPUAllocConflict
@@ -94,7 +94,7 @@ def _metrics() -> str:
         "# Metrics",
         "",
         "Generated from `recover/runtime/telemetry.py` and `detectors/service/metrics.py` by `make docs`.",
-        "Both serve `/metrics` in the Prometheus format, beside `/healthz` and `/readyz`.",
+        "Controller and agents serve `/metrics` in the Prometheus format, and `/healthz` and `/readyz`.",
         "",
         "## The controller",
         "",
@@ -106,7 +106,7 @@ def _metrics() -> str:
         "",
         "## GPUs",
         "",
-        "Told by the agent where `gpu_metrics.export` asks for them ([how](../monitoring.md#gpus)).",
+        "The agent exports these metrics if `gpu_metrics.export` is set ([how](../monitoring.md#gpus)).",
         "",
         *_table_of_metrics(GPU_TABLE),
     ]

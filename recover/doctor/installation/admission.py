@@ -15,11 +15,14 @@ __all__ = ["egress", "environment", "pod_security", "policies", "rights"]
 _ENVIRONMENT = frozenset({"rekindle-environment", "rekindle-consent"})
 _POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _MEANS = {
-    "rekindle-agent": "an agent may write the status of any node's NodeHealth, and have that node taken out",
-    "rekindle-controller": "whoever may write Recoveries and Incidents steers the controller",
-    "rekindle-handed-over": "whoever may write ConfigMaps sets variables in the containers of resumed jobs",
+    "rekindle-agent": "an agent may write the status of any node's NodeHealth, and so cause the "
+    "quarantine of that node",
+    "rekindle-controller": "anybody who may write Recoveries and Incidents can control the controller",
+    "rekindle-handed-over": "anybody who may write ConfigMaps can set variables in the containers of "
+    "resumed jobs",
     **{
-        f"rekindle-fence-{what}": f"whoever steals the controller's token may do to {what} what its role says"
+        f"rekindle-fence-{what}": "anybody who steals the controller's token can use all rights of its "
+        f"role on {what}"
         for what in ("nodes", "pods", "configmaps", "jobs")
     },
 }
@@ -39,11 +42,11 @@ def rights(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="rights-missing",
             severity=Severity.FAILS,
-            what=f"{account} may not do what it must: {told}",
-            where=Place(f"ServiceAccount {seen.namespace}/{account}", "its roles and their bindings"),
-            means="agents cannot tell what they see"
+            what=f"{account} lacks rights that it needs: {told}",
+            where=Place(f"ServiceAccount {seen.namespace}/{account}", "roles and bindings"),
+            means="agents cannot report what they see"
             if account == AGENT
-            else "what is refused is not done: the controller's log says it each time",
+            else "Rekindle cannot take the refused actions: the controller's log names each refusal",
             fix=f"{seen.upgrade('rbac.enabled=true')}  # kubectl auth can-i --list --as={user}",
         )
 
@@ -62,7 +65,7 @@ def policies(seen: Installation) -> Iterator[Finding]:
                 severity=Severity.RISKS,
                 what=f"there is no {kind} {name}" if theirs is None else f"{kind} {name} is not the chart's",
                 where=Place(f"{kind} {name}", place or "metadata.name"),
-                means=_MEANS.get(name, "what it forbids is allowed"),
+                means=_MEANS.get(name, "the API server allows the writes that the policy forbids"),
                 fix=seen.upgrade("policies.enabled=true"),
             )
 
@@ -79,8 +82,8 @@ def environment(seen: Installation) -> Iterator[Finding]:
             severity=Severity.ADVICE,
             what=f"there is no {kind} {name}",
             where=Place(f"{kind} {name}", "metadata.name"),
-            means="pods of a Job or JobSet learn where to resume only from an envFrom in their template; "
-            "Kubeflow's jobs learn it in any case",
+            means="pods of a Job or JobSet learn from which checkpoint to resume only by an envFrom in "
+            "their template; Kubeflow's jobs always learn the checkpoint",
             fix=seen.upgrade("policies.environment=true"),
         )
 
@@ -107,7 +110,7 @@ def pod_security(seen: Installation) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what=f"the namespace {seen.namespace} admits no privileged pods",
             where=Place(f"Namespace {seen.namespace}", f"metadata.labels[{_POD_SECURITY}]", level),
-            means="no new agent starts; those that run go on until they are replaced",
+            means="no new agent starts; running agents continue until they are replaced",
             fix=f"kubectl label namespace {seen.namespace} {_POD_SECURITY}=privileged --overwrite",
         )
 
@@ -127,6 +130,6 @@ def egress(seen: Installation) -> Iterator[Finding]:
                 what=f"no NetworkPolicy lets the {component} reach port {some(map(str, shut))}, on which the "
                 "API server listens",
                 where=Place(f"NetworkPolicy {seen.namespace}/{limiting[0].metadata.name}", "spec.egress"),
-                means="where policies are enforced it cannot reach the API server",
+                means="if the cluster enforces NetworkPolicies, that component cannot reach the API server",
                 fix=seen.upgrade(f"'networkPolicy.egressPorts={{{ports}}}'"),
             )

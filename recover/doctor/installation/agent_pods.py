@@ -13,20 +13,32 @@ from recover.stories.words import SOURCES, counted, some
 
 __all__ = ["catalogue", "coverage", "everywhere", "on_nodes", "ready", "reports", "versions"]
 
-_UNSEEN = "faults of its GPUs and hung ranks are not seen there; only that pods end is"
+_UNSEEN = "Rekindle does not see faults of GPUs and hung ranks there; it sees only pods that end"
 _BLIND: dict[Source, tuple[Severity, str]] = {
-    Source.KMSG: (Severity.FAILS, "GPU faults are not seen, and no node is blamed for lack of them"),
+    Source.KMSG: (
+        Severity.FAILS,
+        "Rekindle does not see GPU faults there, and names no culprit without them",
+    ),
     Source.NVML: (
         Severity.RISKS,
-        "what only the driver tells is not seen: errors that it counts, a lost GPU",
+        "Rekindle does not see faults that only the driver shows: error counters, a lost GPU",
     ),
-    Source.PODS: (Severity.RISKS, "every GPU pod of the node counts as a holder of its broken device"),
-    Source.LOGS: (Severity.RISKS, "steps and errors of ranks are not read: a hang is not noticed"),
-    Source.FABRIC: (Severity.RISKS, "a network port that loses its link under a rank is not noticed"),
-    Source.HOST: (Severity.RISKS, "nobody tells why a node has booted, or that its clock is wrong"),
+    Source.PODS: (Severity.RISKS, "Rekindle assumes that every GPU pod of the node holds the broken device"),
+    Source.LOGS: (
+        Severity.RISKS,
+        "Rekindle does not read steps and errors of ranks, and does not notice a hang",
+    ),
+    Source.FABRIC: (
+        Severity.RISKS,
+        "Rekindle does not notice that the network port of a rank has lost its link",
+    ),
+    Source.HOST: (
+        Severity.RISKS,
+        "Rekindle does not know why a node has booted, or whether its clock is wrong",
+    ),
     Source.VOLUMES: (
         Severity.RISKS,
-        "an Incident does not name the volume that is full, silent or broken under a rank",
+        "an Incident does not name the volume of a rank that is full, silent or broken",
     ),
 }
 _SWITCHED_OFF = "switched off by the setting "
@@ -65,8 +77,8 @@ def everywhere(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="nodes-without-agent-label",
             severity=Severity.FAILS,
-            what=f"{counted(len(unwanted), 'node')} with accelerators {_has(unwanted)} none of the labels "
-            f"that agents ask for: {some(unwanted, 4)}",
+            what=f"{counted(len(unwanted), 'node')} with accelerators {_has(unwanted)} none of the "
+            f"labels that the agents' DaemonSet selects: {some(unwanted, 4)}",
             where=Place(where, "spec.template.spec.affinity", ", ".join(listed)),
             means=_UNSEEN,
             fix=seen.upgrade(f"'agent.nodeLabels={{{','.join([*listed, own])}}}'"),
@@ -82,7 +94,8 @@ def everywhere(seen: Installation) -> Iterator[Finding]:
                 where, "status.desiredNumberScheduled", str(seen.agents.status.desired_number_scheduled)
             ),
             means=_UNSEEN,
-            fix=f"kubectl -n {seen.namespace} describe daemonset {AGENT}  # its events say what refuses them",
+            fix=f"kubectl -n {seen.namespace} describe daemonset {AGENT}  # the events say why there "
+            "are no pods",
         )
 
 
@@ -92,10 +105,11 @@ def on_nodes(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="no-accelerators",
             severity=Severity.RISKS,
-            what=f"none of {counted(len(seen.nodes), 'node')} offers what counts as an accelerator",
+            what=f"none of {counted(len(seen.nodes), 'node')} offers an accelerator that Rekindle knows",
             where=Place("nodes", "status.allocatable"),
-            means="no NodeHealth is made, so no agent becomes ready, and no GPU is watched",
-            fix="kubectl get pods -A -o wide  # is the device plugin there? else set settings.controller",
+            means="Rekindle creates no NodeHealth, so no agent becomes ready, and no GPU is watched",
+            fix="kubectl get pods -A -o wide  # check that the device plugin runs; for other devices "
+            "set settings.controller",
         )
 
 
@@ -117,7 +131,8 @@ def reports(seen: Installation) -> Iterator[Finding]:
                 severity=Severity.ADVICE,
                 what=f"{counted(len(nodes), 'node')} with devices of {vendor.title()}: {some(nodes, 4)}",
                 where=Place(f"ConfigMap {seen.namespace}/{SETTINGS}", f"signals.reports.{vendor}", "false"),
-                means="agents read NVIDIA's driver alone, so nothing is known of the health of these devices",
+                means="agents read only NVIDIA's driver, so Rekindle does not know the health of these "
+                "devices",
                 fix=seen.upgrade(f"settings.controller.signals.reports.{vendor}=true"),
             )
 
@@ -147,10 +162,10 @@ def _silent(seen: Installation, node: str) -> str:
     if there is not None and not there.ready:
         return "the node is NotReady"
     if there is not None and not there.is_accelerated:
-        return "the node offers no accelerators, so it is given no NodeHealth"
+        return "the node offers no accelerators, so Rekindle creates no NodeHealth for the node"
     if there is not None and node not in seen.health:
-        return "its NodeHealth has not been made, which the controller does"
-    return "it runs, and its NodeHealth has not answered it; its log says why"
+        return "the controller has not created the NodeHealth of the node"
+    return "the agent runs, and cannot use its NodeHealth; the agent's log says why"
 
 
 def coverage(seen: Installation) -> Iterator[Finding]:
@@ -175,9 +190,11 @@ def coverage(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="logs-left-out",
             severity=Severity.RISKS,
-            what=f"not all logs of pods are read on {counted(len(group.names), 'node')}: {group.who}",
+            what=f"the agent does not read all logs of pods on {counted(len(group.names), 'node')}: "
+            f"{group.who}",
             where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{Source.LOGS}]", group.why),
-            means="a hang of a pod whose log is left out is not noticed, and its error is not reported",
+            means="Rekindle does not notice a hang of a pod whose log the agent leaves out, and does not "
+            "report its error",
             fix=seen.upgrade("settings.agent.logs.containers_max=NUMBER"),
         )
 
@@ -213,11 +230,11 @@ def catalogue(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="catalogue-row-unused",
             severity=Severity.RISKS,
-            what=f"{counted(len(group.names), 'agent does', 'agents do')} not use a row of your catalogue: "
-            f"{group.why}",
+            what=f"{counted(len(group.names), 'agent does', 'agents do')} not use a row of your "
+            f"catalogue: {group.why}",
             where=Place(f"NodeHealth {group.names[0]}", "status.catalogueProblems", group.why),
-            means="Rekindle's own rows judge in its place; the other rows of yours are used",
-            fix=f"{seen.upgrade()} -f VALUES  # with the row mended in their settings.catalogue",
+            means="the agents use Rekindle's own rows instead, and all other rows of your catalogue",
+            fix=f"{seen.upgrade()} -f VALUES  # with the row corrected in settings.catalogue",
         )
 
 
@@ -236,6 +253,6 @@ def versions(seen: Installation) -> Iterator[Finding]:
             what=f"{counted(len(names), 'agent is', 'agents are')} of version {version}, and the release of "
             f"{wanted}: {some(sorted(names), 4)}",
             where=Place(f"NodeHealth {min(names)}", "status.agentVersion", version),
-            means="fields that only one of the two versions knows are not written, or not read",
+            means="agents and controller do not exchange fields that only one of the two versions knows",
             fix=f"kubectl -n {seen.namespace} rollout status daemonset {AGENT}",
         )

@@ -122,7 +122,9 @@ async def _server(reader: Reader) -> Version:
     told = await reader.answer("/version", _VersionInfo)
     found = Version.of(told.git_version) if told is not None else None
     if found is None:
-        raise CannotTell("the API server does not tell its version at /version: is it one?")
+        raise CannotTell(
+            "/version does not answer with a version: check that the address is a Kubernetes API server"
+        )
     return found
 
 
@@ -163,11 +165,16 @@ async def _found(reader: Reader, kinds: Mapping[str, ApiKinds], asked: str) -> s
     ]
     spaces = sorted({space for found in listed for space in found or ()})
     if asked and spaces and asked not in spaces:
-        raise CannotTell(f"no release is in namespace {asked}; that of this cluster is in {some(spaces)}")
+        raise CannotTell(
+            f"namespace {asked} has no release of Rekindle; the release of this cluster is in namespace "
+            f"{some(spaces)}"
+        )
     if len(spaces) > 1 and not asked:
-        raise CannotTell(f"there are releases in {some(spaces)}, and a cluster has one; name it with -n")
+        raise CannotTell(
+            f"there are releases in {some(spaces)}, and a cluster can have only one; choose one with -n"
+        )
     if not spaces and None not in listed:
-        left = "; only its definitions are there" if GROUP in kinds else ""
+        left = "; only its CRDs are installed" if GROUP in kinds else ""
         raise NotInstalled(f"Rekindle is not installed in this cluster{left}")
     if asked:
         return asked

@@ -32,8 +32,8 @@ def mistyped(seen: Installation) -> Iterator[Finding]:
             severity=Severity.RISKS,
             what=f"{counted(len(group.names), 'object')} ({group.who}): {group.why}",
             where=Place(group.names[0], f"metadata.{form}s[{name}]"),
-            means="it does not do what it was meant to",
-            fix=f"kubectl {verb} {group.names[0]} {name}-  # and write what is expected in its place",
+            means="the label or annotation has no effect",
+            fix=f"kubectl {verb} {group.names[0]} {name}-  # and write an expected value instead",
         )
 
 

@@ -20,9 +20,10 @@ def same_version(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="command-of-another-version",
             severity=Severity.ADVICE,
-            what=f"this command is of version {seen.version}, and the release of {seen.release_version}",
+            what=f"this command has version {seen.version}, and the release has version "
+            f"{seen.release_version}",
             where=Place(f"Deployment {seen.namespace}/{CONTROLLER}", "metadata.labels", seen.release_version),
-            means="definitions, rights, policies and settings are compared with those of another version",
+            means="this command compares CRDs, rights, policies and settings with those of another version",
             fix=f"kubectl -n {seen.namespace} exec deployment/{CONTROLLER} -- rekindle doctor",
         )
 
@@ -35,7 +36,7 @@ def runs(seen: Installation) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what=f"there is no Deployment {CONTROLLER} in {seen.namespace}",
             where=Place(f"Deployment {seen.namespace}/{CONTROLLER}", "metadata.name"),
-            means="nothing is diagnosed and nothing done; agents wait for their NodeHealths",
+            means="Rekindle diagnoses nothing and does nothing; agents wait for their NodeHealths",
             fix=seen.upgrade("controller.enabled=true"),
         )
         return
@@ -47,9 +48,9 @@ def runs(seen: Installation) -> Iterator[Finding]:
         severity=Severity.FAILS if ready == 0 else Severity.RISKS,
         what=f"{ready} of {counted(wanted, 'controller')} are ready{_why_not(seen)}",
         where=Place(f"Deployment {seen.namespace}/{CONTROLLER}", "status.readyReplicas", str(ready)),
-        means="nothing is diagnosed and nothing done"
+        means="Rekindle diagnoses nothing and does nothing"
         if ready == 0
-        else "while the one that leads is replaced, nothing is done",
+        else "Rekindle does nothing while its only controller is replaced",
         fix=f"kubectl -n {seen.namespace} describe pods -l app.kubernetes.io/component=controller"
         if wanted
         else f"kubectl -n {seen.namespace} scale deployment {CONTROLLER} --replicas=2",
@@ -77,9 +78,10 @@ def leads(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="nobody-leads",
             severity=Severity.FAILS,
-            what="no controller holds the lease" if lease is not None else "there is no lease to lead by",
+            what="no controller holds the lease" if lease is not None else "there is no Lease",
             where=Place(place, "spec.holderIdentity"),
-            means="nothing is diagnosed and nothing done until one does, which takes it 15 s at most",
+            means="Rekindle diagnoses nothing and does nothing until a controller takes the Lease, which "
+            "takes at most 15 s",
             fix=look,
         )
         return
@@ -91,7 +93,8 @@ def leads(seen: Installation) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what=f"{holder} has not renewed its lease for {duration(age_s)}",
             where=Place(place, "spec.renewTime", f"{renewed_at:%Y-%m-%d %H:%M:%S} UTC"),
-            means="it has ended or cannot reach the API server, and no other one has followed",
+            means="the controller has ended or cannot reach the API server, and no other controller has "
+            "taken the Lease",
             fix=look,
         )
     elif Part.PODS not in seen.unread and holder not in {
@@ -102,8 +105,9 @@ def leads(seen: Installation) -> Iterator[Finding]:
             severity=Severity.RISKS,
             what=f"{holder} leads, and no pod of the release has that name",
             where=Place(place, "spec.holderIdentity", holder),
-            means="a controller from elsewhere decides, with settings of its own",
-            fix=f"kubectl -n {seen.namespace} get leases -o yaml  # and end the process that renews it",
+            means="a controller outside this release decides, with other settings",
+            fix=f"kubectl -n {seen.namespace} get leases -o yaml  # and end the process that renews the "
+            "Lease",
         )
 
 
@@ -115,7 +119,7 @@ def settings(seen: Installation) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what=f"there is no ConfigMap {SETTINGS} in {seen.namespace}",
             where=where,
-            means="pods of agents and controller that are new do not start",
+            means="new pods of agents and controller do not start",
             fix=seen.upgrade(),
         )
     elif seen.settings_problem:
@@ -124,8 +128,8 @@ def settings(seen: Installation) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what=seen.settings_problem,
             where=where,
-            means=f"a controller of version {seen.version} does not start with them",
-            fix=f"mend settings.controller in your values, then {seen.upgrade()}",
+            means=f"a controller of version {seen.version} does not start with these settings",
+            fix=f"correct settings.controller in your values, then {seen.upgrade()}",
         )
 
 
@@ -136,9 +140,9 @@ def mode(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="mode-unknown",
             severity=Severity.RISKS,
-            what="no controller has written down its mode yet",
+            what="no controller has recorded its mode so far",
             where=where,
-            means="none has led so far",
+            means="no controller has led so far",
             fix=f"kubectl -n {seen.namespace} get leases",
         )
         return
@@ -160,7 +164,7 @@ def mode(seen: Installation) -> Iterator[Finding]:
             severity=Severity.ADVICE,
             what=f"the controller has been in mode observe{lasts}",
             where=where,
-            means="Incidents say what would be done; no node and no job is touched",
+            means="Rekindle reports in Incidents what it would do, and changes no node and no job",
             fix=seen.upgrade("mode=recover"),
         )
 
@@ -184,9 +188,9 @@ def lowered(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="mode-of-nothing",
             severity=Severity.RISKS,
-            what=f"a mode is set for what is not there: {some(lost)}",
+            what=f"the settings name a mode for something that does not exist: {some(lost)}",
             where=Place(place, "modes", lost[0]),
-            means="where it was meant to hold, the cluster's mode does",
+            means="the mode has no effect; the cluster's mode applies",
             fix=f"kubectl get nodes -L {label}; kubectl get namespaces",
         )
     above = [
@@ -200,10 +204,12 @@ def lowered(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="mode-not-raised",
             severity=Severity.ADVICE,
-            what=f"a mode above the cluster's is set for {some(higher)}",
+            what=f"the settings name a mode above the cluster's mode for {some(higher)}",
             where=Place(place, "modes", higher[0]),
-            means=f"the cluster's holds there, {seen.settings.mode}: a mode is only ever lowered",
-            fix=f"{seen.upgrade(f'mode={max(mode for _, mode in above)}')}  # and lower that of all others",
+            means=f"the cluster's mode {seen.settings.mode} applies there: such a setting can only lower "
+            "the mode",
+            fix=f"{seen.upgrade(f'mode={max((mode for _, mode in above))}')}  # and lower the mode of "
+            "all others",
         )
 
 
@@ -216,6 +222,6 @@ def recipes(seen: Installation) -> Iterator[Finding]:
             severity=Severity.RISKS,
             what=f"{counted(len(names), 'recipe is', 'recipes are')} not used: {some(names)}",
             where=Place(f"Recipe {names[0]}", f"status.conditions[{ACCEPTED}]", group.why),
-            means="the issue is not recognised",
+            means="Rekindle does not recognise the issue",
             fix=f"kubectl describe recipe {names[0]}",
         )

@@ -37,32 +37,32 @@ _UPGRADE = "upgrade Kubernetes"
 _LACKS = (
     _Lack(
         25,
-        "too much: the chart is refused there",
+        "the features of several versions: the API server refuses the chart",
         Severity.FAILS,
-        "nobody has tried what works",
+        "nobody has tested Rekindle on this version",
         _UPGRADE,
     ),
     _Lack(
         27,
         "scheduling gates (1.27 has them)",
         Severity.ADVICE,
-        "the pod that looks for checkpoints is created only when a job's old pods have ended: each recovery "
-        "waits for its start",
+        "Rekindle creates the scan pod only when the old pods of a job have ended: each recovery "
+        "also waits for the start of the scan",
         _UPGRADE,
     ),
     _Lack(
         30,
         "ValidatingAdmissionPolicy, and tokens that name a node (1.30 has them)",
         Severity.RISKS,
-        "an agent may write the status of any node's NodeHealth, and whoever may write Recoveries steers the "
-        "controller",
+        "an agent may write the status of any node's NodeHealth, and anybody who may write "
+        "Recoveries can control the controller",
         _UPGRADE,
     ),
     _Lack(
         36,
         "MutatingAdmissionPolicy (1.36 has it)",
         Severity.ADVICE,
-        "a Job or JobSet learns where to resume only from an envFrom in its template",
+        "a Job or JobSet learns from which checkpoint to resume only by an envFrom in its template",
         "rekindle enable -f job.yaml",
     ),
 )
@@ -93,7 +93,7 @@ def is_served(seen: Installation) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what=f"the API server does not know {some(kind.kind for kind in missing)} in {VERSION}",
             where=Place(f"CustomResourceDefinition {names[0]}", "metadata.name"),
-            means="agents and controller have nowhere to write what they find and do",
+            means="agents and controller cannot write their objects",
             fix=_DEFINE,
         )
 
@@ -111,8 +111,8 @@ def fields(seen: Installation) -> Iterator[Finding]:
                 severity=Severity.FAILS,
                 what=f"{name} lacks {counted(len(lacks), 'thing')} that Rekindle {seen.version} writes",
                 where=Place(f"CustomResourceDefinition {name}", "spec.versions", some(lacks, 6)),
-                means="the API server drops a field that it does not know, and refuses a value: what was "
-                "decided is forgotten, or never done",
+                means="the API server drops fields and refuses values that the CRD does not have, so "
+                "Rekindle forgets decisions or cannot carry them out",
                 fix=_DEFINE,
             )
 
@@ -156,11 +156,11 @@ def frameworks(seen: Installation) -> Iterator[Finding]:
             yield Finding(
                 name="framework-of-another-version",
                 severity=Severity.RISKS,
-                what=f"{kind.kind}s are served as {some(served.versions)}, and this version reads "
-                f"{kind.version}",
+                what=f"the API server serves {kind.kind}s as {some(served.versions)}, and this version "
+                f"of Rekindle reads {kind.version}",
                 where=Place("API server", f"/apis/{kind.group}", some(served.versions)),
-                means=f"no {kind.kind} is seen, so none is restarted",
-                fix=f"install a release of its controller that serves {kind.api_version}",
+                means=f"Rekindle sees no {kind.kind}, so it restarts none",
+                fix=f"install a release of the framework's controller that serves {kind.api_version}",
             )
     queued: dict[str, list[str]] = {}
     for gang in seen.gangs:
@@ -170,9 +170,9 @@ def frameworks(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="jobs-of-others",
             severity=Severity.ADVICE,
-            what=f"of {counted(len(jobs), 'job')} {owner} decides when they run: {some(jobs, 3)}",
+            what=f"{owner} decides when {counted(len(jobs), 'job')} run: {some(jobs, 3)}",
             where=Place(f"job {jobs[0]}", "metadata"),
-            means="a stop would be undone at once, so they are left alone",
+            means="that controller would undo a stop at once, so Rekindle does not act on these jobs",
             fix=f"rekindle doctor {jobs[0]}",
         )
 
@@ -190,6 +190,7 @@ def clocks(seen: Installation) -> Iterator[Finding]:
                 what=f"{counted(len(those), 'clock is', 'clocks are')} {side} the API server's, by up to "
                 f"{duration(abs(worst.ahead_s))}: {some(sorted(one.by for one in those), 6)}",
                 where=Place(worst.by, "time of its last write", f"{worst.theirs:%Y-%m-%d %H:%M:%S} UTC"),
-                means="faults are put before or after a start, a promotion or each other in the wrong order",
-                fix=f"timedatectl status  # on {worst.by}: let chronyd or systemd-timesyncd set its clock",
+                means="Rekindle may put faults in the wrong order, for example before a start instead of "
+                "after it",
+                fix=f"timedatectl status  # on {worst.by}: let chronyd or systemd-timesyncd set the clock",
             )

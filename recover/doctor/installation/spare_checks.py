@@ -17,9 +17,9 @@ def standing(seen: Installation) -> str:
     """What there is of spares, in a word; nothing where there are none."""
     spares = _spares(seen)
     reserve = [spare.name for spare in spares if spare.in_reserve]
-    parts = [f"{len(reserve)} of {len(spares)} in reserve"]
+    parts = [f"{len(reserve)} of {len(spares)} kept free"]
     parts += [
-        f"{spare.name} in place of {spare.instead_of or 'a node'} for {spare.incident}"
+        f"{spare.name} replaces {spare.instead_of or 'a node'} ({spare.incident})"
         for spare in spares
         if spare.lent
     ]
@@ -42,9 +42,10 @@ def stood_by(seen: Installation) -> Iterator[Finding]:
             severity=Severity.RISKS,
             what=f"{counted(len(fresh), 'spare is', 'spares are')} without the taint: {some(fresh, 4)}",
             where=Place(f"Node {fresh[0]}", f"spec.taints[{SPARE}]"),
-            means="in mode observe nobody lays it: pods fill them as any other node"
+            means="in mode observe Rekindle sets no taint: pods use these spares like any other node"
             if observing
-            else "pods fill them until the controller lays it, which it does at once when it runs",
+            else "pods use these spares until the controller sets the taint; a running controller sets "
+            "it at once",
             fix=f"kubectl taint node {fresh[0]} {SPARE}=true:NoSchedule",
         )
     taken = [spare.name for spare in spares if spare.taken]
@@ -54,6 +55,6 @@ def stood_by(seen: Installation) -> Iterator[Finding]:
             severity=Severity.ADVICE,
             what=f"somebody has put {counted(len(taken), 'spare')} into service: {some(taken, 4)}",
             where=Place(f"Node {taken[0]}", f"spec.taints[{SPARE}]"),
-            means="they stand in for nobody",
+            means="these spares replace no node",
             fix=f"kubectl taint node {taken[0]} {SPARE}=true:NoSchedule",
         )

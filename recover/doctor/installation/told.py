@@ -25,7 +25,7 @@ __all__ = ["Facts", "InstallationAnswer", "InstallationReport", "examined", "sto
 
 _TITLES = {
     Severity.FAILS: ("Does not work", Tone.BAD),
-    Severity.RISKS: ("May fail, or is not seen", Tone.WAITING),
+    Severity.RISKS: ("May fail, or may stay unnoticed", Tone.WAITING),
     Severity.ADVICE: ("Advice", Tone.PLAIN),
 }
 
@@ -52,19 +52,24 @@ class Facts(Record, frozen=True, kw_only=True):
     lower_modes: Annotated[list[LowerMode], Meta(description="pools and namespaces that lower the mode")]
     controllers: int | None
     controllers_ready: int | None
-    leader: Annotated[str | None, Meta(description="holder of the lease; null: none leads, or not known")]
+    leader: Annotated[
+        str | None,
+        Meta(description="holder of the Lease; null: no controller leads, or you may not read the Lease"),
+    ]
     leader_renewed_at: Time | None
     accelerator_nodes: int | None
-    agents_ready: Annotated[int | None, Meta(description="of these nodes")]
-    frameworks: Annotated[list[str], Meta(description="kinds that are restarted, and who else runs jobs")]
-    spares: Annotated[str, Meta(description="how spares stand, in words; empty where there are none")]
-    recipes: Annotated[int, Meta(description="Recipe objects of people's own")]
+    agents_ready: Annotated[int | None, Meta(description="number of these nodes whose agent is ready")]
+    frameworks: Annotated[
+        list[str], Meta(description="kinds that Rekindle restarts, and other controllers of jobs")
+    ]
+    spares: Annotated[str, Meta(description="state of the spares, in words; empty if there are none")]
+    recipes: Annotated[int, Meta(description="Recipe objects in the cluster")]
     recipes_used: int
 
 
 class InstallationReport(Examined, frozen=True, kw_only=True):
     namespace: str
-    version: Annotated[str, Meta(description="of the release, as its controller is labelled")]
+    version: Annotated[str, Meta(description="version of the release, by the label of its controller")]
     facts: Facts
 
 
@@ -158,7 +163,7 @@ def _fact_lines(facts: Facts, now: datetime) -> Iterator[str]:
     if facts.spares:
         yield f"spares: {facts.spares}"
     if facts.recipes:
-        yield f"recipes: {facts.recipes_used} of {facts.recipes} of people's own are used"
+        yield f"recipes: {facts.recipes_used} of {facts.recipes} of your own recipes are used"
 
 
 _LOWERED_BY = {
@@ -184,8 +189,8 @@ def story(report: InstallationReport, now: datetime, *, wide: bool = False) -> S
             *sections(report, _TITLES, wide=wide),
         ),
         commands=(
-            Command("rekindle status", "what is broken, and what is being done"),
-            Command("rekindle doctor NAMESPACE/JOB", "what will not work when that job fails"),
+            Command("rekindle status", "to see what is broken, and what Rekindle does"),
+            Command("rekindle doctor NAMESPACE/JOB", "to see what will not work when that job fails"),
         ),
     )
 
@@ -195,12 +200,10 @@ def _verdict(report: InstallationReport) -> Line:
     if not report.findings:
         seen = " in what you may read" if report.not_made else ""
         good = Tone.WAITING if report.not_made else Tone.GOOD
-        return Line(
-            f"{report.little_known}Nothing was found that does not work{seen}; {report.checks}.", good
-        )
+        return Line(f"{report.little_known}Everything that was checked works{seen}; {report.checks}.", good)
     found = [
         f"{counted(fails, 'thing does', 'things do')} not work" if fails else "",
-        f"{risks} may fail or {'is' if risks == 1 else 'are'} not seen" if risks else "",
+        f"{risks} may fail or stay unnoticed" if risks else "",
         f"{advice} to consider" if advice else "",
     ]
     text = ", ".join(part for part in found if part)

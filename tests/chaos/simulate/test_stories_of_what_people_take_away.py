@@ -84,7 +84,7 @@ def test_an_incident_deleted_again_and_again_is_told_of_on_its_node_and_releases
             await sim.until(lambda: len(sim.incidents()) == 1, within_s=60)
         await comes_to_rest(sim)
         assert sim.cordoned() == ["n1"]
-        told = [e for e in sim.cluster.store.objects(EVENTS) if e["reason"] == "IncidentRemade"]
+        told = [e for e in sim.cluster.store.objects(EVENTS) if e["reason"] == "IncidentRecreated"]
         assert [e["regarding"]["name"] for e in told] == ["n1"]
 
     play(story)

@@ -75,7 +75,7 @@ def test_a_full_volume_explains_a_rank_whose_log_says_nothing() -> None:
     volume(world, "volume-full")
 
     assert judged(world) == (Fault.RESOURCES, Blame.RESOURCES, [])
-    assert "its log does not say why" in world.decide().incident.status.summary
+    assert "the log does not give the cause" in world.decide().incident.status.summary
 
 
 def test_a_full_volume_explains_no_error_that_the_log_names() -> None:
@@ -111,7 +111,7 @@ def test_storage_that_fails_on_many_nodes_is_one_fault_and_no_nodes(error: str) 
     volume(world, "volume-silent", rank=2)
 
     assert judged(world) == (Fault.UNKNOWN, Blame.UNKNOWN, [])
-    assert "and so on 2 nodes" in world.decide().incident.status.summary
+    assert "and the same is true on 2 nodes" in world.decide().incident.status.summary
 
 
 def test_two_volumes_that_only_share_a_name_are_two() -> None:
@@ -129,7 +129,7 @@ def test_a_gang_that_waits_for_a_silent_volume_hangs_and_says_for_which() -> Non
 
     incident = world.decide().incident
     assert (incident.spec.fault, incident.status.blame) == (Fault.HANG, Blame.UNKNOWN)
-    assert "and so on 3 nodes; no node is to blame" in incident.status.summary
+    assert "and the same is true on 3 nodes; no node is the culprit" in incident.status.summary
     assert {e.code for e in incident.status.evidence} == {"stalled", "volume-silent"}
     assert world.decide().cordons == []
 

@@ -143,7 +143,7 @@ def test_a_scan_that_cannot_be_made_again_is_waited_for_until_the_deadline_only(
         [80],
     )
     assert status.checkpoint.reason == (
-        "the scan chose step 80, which must be passed over, and no other scan could begin within 30 s"
+        "the scan chose step 80, which does not load, and no other scan could begin within 30 s"
     )
 
 

@@ -161,13 +161,13 @@ def test_what_open_incidents_did_not_do_is_counted_by_reason() -> None:
         )
     ]
     world = with_incident(cluster(), IncidentStatus(actions=records))
-    assert told(world, "rekindle_acts_not_done", reason="BudgetExhausted") == 1
-    assert told(world, "rekindle_acts_not_done", reason="ObserveMode") == 1
-    assert told(world, "rekindle_acts_not_done", reason="") is None
+    assert told(world, "rekindle_actions_not_taken", reason="BudgetExhausted") == 1
+    assert told(world, "rekindle_actions_not_taken", reason="ObserveMode") == 1
+    assert told(world, "rekindle_actions_not_taken", reason="") is None
 
     with_incident(world, IncidentStatus(phase=IncidentPhase.CLOSED, actions=records))
 
-    assert told(world, "rekindle_acts_not_done", reason="BudgetExhausted") is None
+    assert told(world, "rekindle_actions_not_taken", reason="BudgetExhausted") is None
     assert told(world, "rekindle_incidents_open", fault="device-lost") is None
 
 
@@ -176,7 +176,7 @@ def test_a_refusal_of_the_guard_is_counted_as_it_writes_it() -> None:
     opened = next(a for a in world.decide().plan.actions if getattr(a, "what", "") == "open-incident")
     with_incident(world, msgspec.convert(opened.status, IncidentStatus))
 
-    assert told(world, "rekindle_acts_not_done", reason="ObserveMode") == 2
+    assert told(world, "rekindle_actions_not_taken", reason="ObserveMode") == 2
 
 
 @pytest.mark.parametrize(

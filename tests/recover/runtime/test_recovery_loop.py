@@ -131,7 +131,7 @@ async def test_of_the_ended_recoveries_those_with_a_scan_are_looked_at() -> None
     running.cancel()
     await asyncio.wait({running})
 
-    assert metrics.registry.get_sample_value("rekindle_looks_total", {"loop": "recovery"}) == 1
+    assert metrics.registry.get_sample_value("rekindle_reconciles_total", {"loop": "recovery"}) == 1
 
 
 class Stopping(Scripted):

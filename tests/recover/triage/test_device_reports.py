@@ -114,7 +114,7 @@ def test_a_level_that_people_have_raised_takes_the_node_out_and_moves_the_gang(l
 @pytest.mark.parametrize(
     ("doubt", "why"),
     [
-        ({"ago_s": None}, "no time is told"),
+        ({"ago_s": None}, "the report contains no time"),
         ({"codes": ("A8028801",)}, "none of its fault codes is known"),
         ({"listed": False}, "the plugin does not list the chip as unhealthy"),
         ({"short": False}, "the kubelet offers all chips"),
@@ -128,7 +128,7 @@ def test_a_raised_level_is_a_suspicion_where_one_of_its_witnesses_is_missing(
 
     (found,) = world.nodes["n1"].signals
     assert found.severity is Severity.SUSPECT
-    assert f"by your settings more than a suspicion, but {why}" in found.reason
+    assert f"your settings make this more than a suspicion, but {why}" in found.reason
     assert world.decide().cordons == []
     assert list(suspected(world.world(), world.now + timedelta(seconds=60), WINDOW_S)) == ["n1"]
 

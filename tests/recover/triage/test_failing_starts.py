@@ -188,7 +188,7 @@ def test_a_fault_of_the_fleet_is_told_once_and_takes_the_suspicion_back() -> Non
         IncidentPhase.CLOSED,
         fleet.metadata.name,
     )
-    assert not missing(fleet.status.summary, CREATING, "n1", "n2", "n3", "No node is suspected")
+    assert not missing(fleet.status.summary, CREATING, "n1", "n2", "n3", "No node is a suspect")
     assert all(node.quarantine is None for node in world.nodes.values())
 
     for pods in world.pods.values():  # all but the first node have recovered

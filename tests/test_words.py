@@ -1,0 +1,99 @@
+"""Words and openings that make a reader stop stay out of the texts that users read: pages, the chart's
+comments, alerts, descriptions of CRDs, and sentences of the rooms that speak on the day of a fault.
+
+Reasons, settings and metrics are read here by their generated pages. docs/glossary.md has the terms to use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.golden.templates import in_package
+
+ROOT = Path(__file__).parents[1]
+WORDS = re.compile(
+    r"\b(?:"
+    r"(?<!-)anew|befalls?|blamed|the like|those that|whoever"
+    r"|(?:is|was|are|were|be|been) told|tells? of|told of"
+    r"|of (?:its|their|your|our|one's) own(?! [a-z`*])|of ours|of yours"
+    r"|what (?:is|was|are|were) (?:seen|said|told|done|to be done|found|left|out|there)"
+    r"|again and again|all the same|for ever|for good|may well"
+    r"|given? back|gives back|gave back|mend(?!\.py)|mends|mended|passe[sd] over"
+    r"|takes? out of service|taken out"
+    r"|stands? in for|stands? still|called a person|a person is called|lets? go of"
+    r")\b",
+    re.IGNORECASE,
+)
+OPENINGS = re.compile(
+    r"(?:^|^[-*] |^\d\. |(?<=[.!:] ))(?:What|Who|Whoever|Whose|Of|Such) [a-z]", re.MULTILINE
+)
+"""Of a sentence whose subject or verb comes late. Titles of sections and questions may begin so."""
+ROOMS = ("diagnose", "doctor", "recovery", "repair", "stories", "triage")
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "SECURITY.md",
+    *(page for page in ROOT.glob("docs/*.md") if page.name != "glossary.md"),  # has the words to replace
+    *ROOT.glob("docs/runbooks/*.md"),
+    *(ROOT / f"docs/reference/{name}.md" for name in ("labels", "metrics", "reasons", "settings")),
+    *ROOT.glob("charts/rekindle/files/crds/*.yaml"),
+    ROOT / "charts/rekindle/files/alerts/rules.yaml",
+    ROOT / "charts/rekindle/templates/NOTES.txt",
+    ROOT / "charts/rekindle/values.yaml",
+]
+
+
+def stumbles(text: str) -> list[str]:
+    """Each forbidden word or opening, with what stands around it."""
+    found = (*WORDS.finditer(text), *OPENINGS.finditer(text))
+    return [" ".join(text[max(0, m.start() - 40) : m.end() + 40].split()) for m in found]
+
+
+def prose(page: Path) -> str:
+    text = page.read_text(encoding="utf-8")
+    return (
+        re.sub(r"^```.*?^```|^#.*?$", "", text, flags=re.DOTALL | re.MULTILINE)
+        if page.suffix == ".md"
+        else text
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_has_a_word_that_is_read_twice(page: Path) -> None:
+    assert stumbles(prose(page)) == []
+
+
+def sentences() -> Iterator[tuple[str, str]]:
+    for file, texts in in_package("recover").items():
+        yield from ((file, text) for text in texts if Path(file).parts[1] in ROOMS)
+
+
+def test_no_message_of_the_day_of_a_fault_has_a_word_that_is_read_twice() -> None:
+    messages = list(sentences())
+
+    assert len(messages) > 800, "the rooms have moved"
+    assert [(file, found) for file, text in messages for found in stumbles(text)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The job was told to end.",
+        "The node is out. Of the spares one is free.",
+        "What was seen before does not count.",
+        "the pod has no volume of its own",
+        "the node is given back once it is mended",
+    ],
+)
+def test_such_a_word_is_found(text: str) -> None:
+    assert stumbles(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["The recovery waits. The message says why.", "each job has its own ConfigMap"]
+)
+def test_plain_sentences_pass(text: str) -> None:
+    assert stumbles(text) == []
