@@ -131,7 +131,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.PAUSED: Explanation(
         "A person paused Rekindle for the whole cluster. Rekindle says what it would do, and begins nothing. "
-        "A job that Rekindle had stopped before is started again all the same.",
+        "Rekindle still starts a job again that it stopped before the pause.",
         "`rekindle status` says who paused it and why. `rekindle resume` ends the pause. Rekindle then "
         "restarts jobs that are down, and acts on faults of nodes that occur again or still last.",
     ),
