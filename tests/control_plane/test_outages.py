@@ -36,7 +36,7 @@ SILENCE_S = 8
 CUT_EVERY_S = 1.0
 LIMIT_S = 90.0
 """Longer than what may add up after an outage: a lease that must run out, a kubelet's pause, a backoff."""
-REQUESTS_PER_S_MAX = 20.0
+REQUESTS_PER_S_MAX = 22.0
 GROWTH_BYTES_MAX = 16 * 1024 * 1024
 CHOSEN = Checkpoint(step=90, path="step-90", format="rekindle-sharded", complete=True, reason="", bytes=1)
 JOB: dict[str, Any] = {
