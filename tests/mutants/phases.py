@@ -22,7 +22,7 @@ _STOP = of(
     ),
     (
         "consent is not asked again before the stop",
-        "        verdict = may_touch(ctx.world, gang, ctx.now)\n        if isinstance(verdict, Denied):\n"
+        "        verdict = _may_stop(ctx)\n        if isinstance(verdict, Denied):\n"
         "            return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))\n"
         "        if ctx.status.attempt",
         "        if ctx.status.attempt",
