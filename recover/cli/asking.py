@@ -1,4 +1,4 @@
-"""How commands that only read ask a cluster: one connection, and one line for each way to get no answer."""
+"""How commands ask a cluster: one connection, and one line for each way to get no answer. I/O only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 import typer
 
 from detectors.client.credentials import Credentials
-from detectors.client.kubeapi import KubeApi
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
 from detectors.text.printing import one_line
@@ -18,34 +18,51 @@ from recover.cli.access import Access
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
 from recover.snapshot.find import NotFound
-from recover.snapshot.read import CannotTell, Snapshot
+from recover.snapshot.read import CannotTell, Snapshot, unanswered
 
-__all__ = ["Question", "asked", "note_missing"]
+__all__ = ["Question", "RefusedError", "asked", "connected", "note", "note_missing"]
 
 T = TypeVar("T")
 Question = Callable[[Cluster, Credentials], Awaitable[T]]
 
 
+class RefusedError(Exception):
+    """What was asked for is not done. One line: why, and what to do."""
+
+
 def asked(question: Question[T], access: Access) -> T:
     """The answer of the API server; the command ends where there is none."""
+    return connected(lambda api, credentials: question(RestCluster(api), credentials), access)
 
-    async def connected() -> T:
+
+def connected(work: Callable[[KubeApi, Credentials], Awaitable[T]], access: Access) -> T:
+    """What `work` returns; the command ends with the exit status of what it raises."""
+
+    async def run() -> T:
         credentials = await access.credentials()
-        async with KubeApi(credentials) as api:
-            return await question(RestCluster(api), credentials)
+        async with KubeApi(credentials, user_agent="rekindle-cli") as api:
+            return await work(api, credentials)
 
     try:
-        return asyncio.run(connected())
-    except (CannotTell, NotFound) as error:
-        raise _failed(error, Exit.NO_ANSWER) from error
+        return asyncio.run(run())
+    except RefusedError as error:
+        raise _failed(error, Exit.BAD) from error
     except SettingsError as error:
         raise _failed(error, Exit.UNUSABLE) from error
+    except ReplyLost as error:
+        raise _failed(unanswered(error), Exit.NO_ANSWER) from error
+    except (CannotTell, NotFound, ApiError) as error:
+        raise _failed(error, Exit.NO_ANSWER) from error
+
+
+def note(text: str) -> None:
+    """What is no part of the answer goes to standard error, so that -o json stays clean."""
+    print(f"rekindle: {one_line(text)}", file=sys.stderr)
 
 
 def note_missing(snapshot: Snapshot) -> None:
-    """What is missing goes to standard error, so that -o json stays clean."""
-    for note in snapshot.notes:
-        print(f"rekindle: {one_line(note)}", file=sys.stderr)
+    for missing in snapshot.notes:
+        note(missing)
 
 
 def _failed(error: Exception, code: Exit) -> typer.Exit:

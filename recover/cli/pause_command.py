@@ -17,20 +17,19 @@ from detectors.text.printing import one_line
 from recover.api import Incident, IncidentPhase, Recovery
 from recover.api.reasons import Reason as Why
 from recover.cli.access import Access, with_access
+from recover.cli.asking import RefusedError, note
 from recover.cli.options import run
 from recover.cli.writer import (
     DryRun,
     For,
     Reason,
-    RefusedError,
     Writer,
     asked_s,
     changed,
     checked_reason,
-    note,
 )
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, RECOVERIES
-from recover.kube.cluster import Cluster
+from recover.kube.cluster import Cluster, every
 from recover.model.pause import KEYS, PAUSE, Pause, read_pause
 from recover.policy.commands import why
 from recover.policy.settings import Settings
@@ -165,7 +164,7 @@ def _body(data: dict[str, str]) -> dict[str, Any]:
 async def _under_way(cluster: Cluster) -> list[str]:
     """The Recoveries that go on, one line each; nothing where they may not be read."""
     try:
-        found = [msgspec.json.decode(raw, type=Recovery) for raw in await _every(cluster, RECOVERIES)]
+        found = [msgspec.json.decode(raw, type=Recovery) for raw in await every(cluster, RECOVERIES)]
     except (ApiError, msgspec.MsgspecError):
         return ["Recoveries may not be read here. Those that have stopped their job go on."]
     active = [one for one in found if one.active]
@@ -178,7 +177,7 @@ async def _under_way(cluster: Cluster) -> list[str]:
 
 async def _not_done(cluster: Cluster) -> Iterator[str]:
     try:
-        found = [msgspec.json.decode(raw, type=Incident) for raw in await _every(cluster, INCIDENTS)]
+        found = [msgspec.json.decode(raw, type=Incident) for raw in await every(cluster, INCIDENTS)]
     except (ApiError, msgspec.MsgspecError):
         return iter(())
     return _kept_back(found)
@@ -192,17 +191,6 @@ def _kept_back(incidents: Iterable[Incident]) -> Iterator[str]:
             if record.reason == Why.PAUSED:
                 said = record.message.partition(" (Rekindle is paused")[0]
                 yield one_line(f"{said}: {incident.status.summary}. Incident {incident.metadata.name}")
-
-
-async def _every(cluster: Cluster, resource: Any) -> list[bytes]:
-    found: list[bytes] = []
-    page = ""
-    while True:
-        answer = await cluster.list(resource, page=page)
-        found += (bytes(item) for item in answer.items)
-        page = answer.next_page
-        if not page:
-            return found
 
 
 async def _wait_until_seen(cluster: Cluster, namespace: str, *, paused: bool) -> None:

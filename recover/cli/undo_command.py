@@ -12,9 +12,10 @@ import typer
 
 from recover.api import Incident
 from recover.cli.access import Access, with_access
+from recover.cli.asking import RefusedError
 from recover.cli.options import run
 from recover.cli.undo_of_incident import TakenBack, taken_back
-from recover.cli.writer import DryRun, RefusedError, Writer, changed
+from recover.cli.writer import DryRun, Writer, changed
 from recover.k8s.kinds import INCIDENTS, NODES, RECOVERIES
 from recover.policy.commands import undo as undo_words
 from recover.snapshot.find import NotFound

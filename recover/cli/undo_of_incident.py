@@ -19,6 +19,7 @@ from recover.diagnose.answered import known_of
 from recover.model import Node
 from recover.model.actions import Patch
 from recover.policy.commands import why
+from recover.policy.consent import frozen
 from recover.triage.quarantine import give_back
 from recover.triage.spare_node import spare_of
 
@@ -49,7 +50,7 @@ def taken_back(
         obstacles += _others(incident, node, incidents)
     undos = [_released(node, health.get(node.name), now) for node in mine]
     undos += _spares(name, nodes.values(), now)
-    return TakenBack(tuple(undos), tuple(_stays(incident, mine)), tuple(obstacles))
+    return TakenBack(tuple(undos), tuple(_stays(incident, mine, now)), tuple(obstacles))
 
 
 def _under_way(incident: Incident, recoveries: Iterable[Recovery]) -> Iterator[str]:
@@ -108,7 +109,7 @@ def _spares(incident: str, nodes: Iterable[Node], now: datetime) -> Iterator[Und
             yield Undo(spare.decline(now), words)
 
 
-def _stays(incident: Incident, mine: Iterable[Node]) -> Iterator[str]:
+def _stays(incident: Incident, mine: Iterable[Node], now: datetime) -> Iterator[str]:
     for record in incident.status.actions:
         if record.action == Act.RESTART_GANG and record.outcome is Outcome.DONE:
             yield f"{record.target} was restarted; that cannot be taken back."
@@ -117,5 +118,5 @@ def _stays(incident: Incident, mine: Iterable[Node]) -> Iterator[str]:
         kinds = ", ".join(dict.fromkeys(step.kind.value for step in repair.steps))
         yield f"{incident.spec.node} was repaired ({kinds}); that cannot be taken back."
     for node in mine:
-        if node.labels.get("rekindle.dev/managed") == "false" or "rekindle.dev/hold" in node.annotations:
+        if frozen(node, now):
             yield f"{node.name} is held by people; the hold stays."

@@ -5,36 +5,32 @@ With `--dry-run` the API server makes every check, admission included, and keeps
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
-from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
 from detectors.text.printing import one_line
 from detectors.wire.resource import MergePatch, Resource
 from recover.cli.access import Access
+from recover.cli.asking import RefusedError, connected
 from recover.k8s.durations import parse_s
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
-from recover.snapshot.find import NotFound
-from recover.snapshot.read import CannotTell, unanswered
+from recover.snapshot.read import unanswered
 
 __all__ = [
     "DryRun",
     "For",
     "Reason",
-    "RefusedError",
     "Writer",
     "asked_s",
     "changed",
     "checked_reason",
-    "note",
 ]
 
 DryRun = Annotated[
@@ -49,10 +45,6 @@ Reason = Annotated[
     typer.Option("--reason", metavar="TEXT", help="Shown wherever something is not done because of it."),
 ]
 _REASON_CHARS_MAX = 256
-
-
-class RefusedError(Exception):
-    """What was asked for is not done. One line: why, and what to do."""
 
 
 class Writer:
@@ -121,30 +113,12 @@ class _Review(msgspec.Struct):
 def changed(work: Callable[[Writer], Awaitable[None]], access: Access, *, dry_run: bool) -> None:
     """Runs `work`; the command ends with the exit status of what it raises."""
 
-    async def connected() -> None:
-        credentials = await access.credentials()
-        async with KubeApi(credentials, user_agent="rekindle-cli") as api:
-            writer = Writer(api, dry_run=dry_run)
-            writer.usual = credentials.namespace
-            await work(writer)
+    async def written(api: KubeApi, credentials: Credentials) -> None:
+        writer = Writer(api, dry_run=dry_run)
+        writer.usual = credentials.namespace
+        await work(writer)
 
-    try:
-        asyncio.run(connected())
-    except (CannotTell, NotFound) as error:
-        raise _failed(error, Exit.NO_ANSWER) from error
-    except RefusedError as error:
-        raise _failed(error, Exit.BAD) from error
-    except ReplyLost as error:
-        raise _failed(unanswered(error), Exit.NO_ANSWER) from error
-    except ApiError as error:
-        raise _failed(error, Exit.NO_ANSWER) from error
-    except SettingsError as error:
-        raise _failed(error, Exit.UNUSABLE) from error
-
-
-def note(text: str) -> None:
-    """What is no part of the answer."""
-    print(f"rekindle: {one_line(text)}", file=sys.stderr)
+    connected(written, access)
 
 
 def asked_s(text: str) -> float | None:
@@ -164,8 +138,3 @@ def checked_reason(text: str) -> str:
             f"--reason has {len(text)} characters, expected at most {_REASON_CHARS_MAX}; nothing is changed"
         )
     return one_line(text).strip()
-
-
-def _failed(error: Exception, code: Exit) -> typer.Exit:
-    note(str(error))
-    return typer.Exit(code)

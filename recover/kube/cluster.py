@@ -16,7 +16,7 @@ import msgspec
 from detectors.client.kubeapi import WatchEvent
 from detectors.wire.resource import MergePatch, PatchType, Resource
 
-__all__ = ["INITIAL_EVENTS_END", "Cluster", "ListPage"]
+__all__ = ["INITIAL_EVENTS_END", "Cluster", "ListPage", "every"]
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
@@ -98,3 +98,17 @@ class Cluster(Protocol):
         `foreground` keeps the object, being deleted, until all that it owns has gone. Without it a Job leaves
         its pods behind, which no other kind does with what it owns."""
         ...
+
+
+async def every(
+    cluster: Cluster, resource: Resource, *, namespace: str = "", labels: str = ""
+) -> list[bytes]:
+    """All objects, page after page. Raises ApiError, ReplyLost."""
+    found: list[bytes] = []
+    page = ""
+    while True:
+        answer = await cluster.list(resource, namespace=namespace, labels=labels, page=page)
+        found += (bytes(item) for item in answer.items)
+        page = answer.next_page
+        if not page:
+            return found

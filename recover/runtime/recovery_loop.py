@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from recover.api import Recovery
+from recover.api import Phase, Recovery
 from recover.kube.clock import Clock
 from recover.policy.settings import Settings
 from recover.recovery.advance import advance
@@ -80,14 +80,18 @@ class Recoveries:
 
     async def _look(self, key: str) -> float | None:
         """Looks and writes. Once a new phase is written its acts follow at once: by way of the queue they
-        would come after the looks at all that the write has changed."""
-        rows = self._observer.recoveries.rows
-        while (recovery := rows.get(key)) is not None:
+        would come after the looks at all that the write has changed. A turn ends after as many looks as there
+        are phases; the change that the last of them has written brings the key into the queue again."""
+        rows, wait_s = self._observer.recoveries.rows, None
+        for _ in Phase:
+            recovery = rows.get(key)
+            if recovery is None:
+                return None
             wait_s = await self._look_once(recovery)
             after = rows.get(key)
             if after is None or after.status.phase is recovery.status.phase:
-                return wait_s
-        return None
+                break
+        return wait_s
 
     async def _look_once(self, recovery: Recovery) -> float | None:
         self._metrics.looks.labels(loop="recovery").inc()

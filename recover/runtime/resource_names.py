@@ -11,7 +11,7 @@ import structlog
 
 from detectors.client.kubeapi import ApiError, ReplyLost
 from recover.k8s.kinds import CONFIGMAPS
-from recover.kube.cluster import Cluster
+from recover.kube.cluster import Cluster, every
 from recover.model.limitations import LABELS, device_resource
 from recover.policy.settings import Settings
 from recover.runtime.bounds import too_large
@@ -53,7 +53,7 @@ async def _configmaps(cluster: Cluster, between_s: float) -> list[bytes]:
     """None where they cannot be read. An API server that does not answer is asked again a few times."""
     for left in reversed(range(_TRIES)):
         try:
-            return await _every(cluster)
+            return await every(cluster, CONFIGMAPS, namespace=_NAMESPACE, labels=LABELS)
         except (ApiError, ReplyLost) as error:
             may_pass = isinstance(error, ReplyLost) or error.status >= 500 or error.status == 429
             if left and may_pass:
@@ -66,14 +66,3 @@ async def _configmaps(cluster: Cluster, between_s: float) -> list[bytes]:
             )
             break
     return []
-
-
-async def _every(cluster: Cluster) -> list[bytes]:
-    found: list[bytes] = []
-    page = ""
-    while True:
-        answer = await cluster.list(CONFIGMAPS, namespace=_NAMESPACE, labels=LABELS, page=page)
-        found += (bytes(item) for item in answer.items)
-        page = answer.next_page
-        if not page:
-            return found

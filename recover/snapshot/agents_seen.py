@@ -13,9 +13,8 @@ import msgspec
 
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.contract import ObjectMeta
-from detectors.wire.resource import Resource
 from recover.k8s.kinds import CONFIGMAPS, PODS
-from recover.kube.cluster import Cluster
+from recover.kube.cluster import Cluster, every
 from recover.model import AgentPod, decode
 from recover.model.agent_readiness import AGENT_LABELS, AgentPods, agent_pod
 from recover.policy.settings import Settings, Signals
@@ -41,7 +40,7 @@ async def agents_seen(cluster: Cluster) -> Mapping[str, AgentPod] | None:
         if release is None or not _are_pods(release):
             return None
         labels = ",".join(f"{name}={value}" for name, value in AGENT_LABELS.items())
-        raws = await _every(cluster, PODS, release.metadata.namespace, labels)
+        raws = await every(cluster, PODS, namespace=release.metadata.namespace, labels=labels)
         found = AgentPods()
         for raw in raws:
             found.change(None, agent_pod(raw, decode.pod(raw, ())))
@@ -81,7 +80,7 @@ async def _release(cluster: Cluster) -> _ConfigMap | None:
     except ApiError as error:
         if not error.not_found:
             raise
-    raws = await _every(cluster, CONFIGMAPS, "", _SETTINGS_LABELS)
+    raws = await every(cluster, CONFIGMAPS, labels=_SETTINGS_LABELS)
     found = [decoder.decode(raw) for raw in raws]
     return found[0] if len(found) == 1 else None
 
@@ -92,14 +91,3 @@ def _are_pods(release: _ConfigMap) -> bool:
     except tomllib.TOMLDecodeError:
         return False
     return said.get("agents_are_pods") is True
-
-
-async def _every(cluster: Cluster, resource: Resource, namespace: str, labels: str) -> list[bytes]:
-    found: list[bytes] = []
-    page = ""
-    while True:
-        answer = await cluster.list(resource, namespace=namespace, labels=labels, page=page)
-        found += (bytes(item) for item in answer.items)
-        page = answer.next_page
-        if not page:
-            return found

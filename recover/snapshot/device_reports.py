@@ -12,7 +12,7 @@ import msgspec
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.service.settings import SettingsError
 from recover.k8s.kinds import CONFIGMAPS
-from recover.kube.cluster import Cluster
+from recover.kube.cluster import Cluster, every
 from recover.model import Node
 from recover.model.device_reports import Reports
 from recover.policy.device_levels import LevelCatalogue
@@ -30,7 +30,7 @@ async def with_reports(
     said: list[Reports] = []
     for namespace, labels in places(settings):
         try:
-            raws = await _every(cluster, namespace, labels)
+            raws = await every(cluster, CONFIGMAPS, namespace=namespace, labels=labels)
         except (ApiError, ReplyLost) as error:
             notes.append(f"reports of device plugins in {namespace} left out: {error}")
             continue
@@ -54,14 +54,3 @@ async def with_reports(
         msgspec.structs.replace(node, signals=(*node.signals, *levels.read(node, by_node.get(node.name, ()))))
         for node in nodes
     ]
-
-
-async def _every(cluster: Cluster, namespace: str, labels: str) -> list[bytes]:
-    found: list[bytes] = []
-    page = ""
-    while True:
-        answer = await cluster.list(CONFIGMAPS, namespace=namespace, labels=labels, page=page)
-        found += (bytes(item) for item in answer.items)
-        page = answer.next_page
-        if not page:
-            return found

@@ -95,6 +95,23 @@ def test_a_persons_cordon_and_the_quarantine_for_another_incident_stay(
     assert node(store, "node-4") == other
 
 
+@pytest.mark.parametrize(("word", "holds"), [("true", True), ("false", False)])
+def test_only_a_hold_that_is_in_force_is_said_to_stay(
+    incident: str,
+    store: MemoryCluster,
+    kubeconfig: str,
+    capsys: pytest.CaptureFixture[str],
+    word: str,
+    holds: bool,
+) -> None:
+    ended(store, "Succeeded")
+    store.patch(NODES, "node-3", {"metadata": {"annotations": {"rekindle.dev/hold": word}}})
+
+    assert undo([incident, "--kubeconfig", kubeconfig]) == 0
+
+    assert ("the hold stays" in capsys.readouterr().out) == holds
+
+
 def test_nothing_is_changed_while_a_recovery_or_a_repair_is_under_way(
     incident: str, store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

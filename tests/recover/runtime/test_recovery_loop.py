@@ -134,6 +134,43 @@ async def test_of_the_ended_recoveries_those_with_a_scan_are_looked_at() -> None
     assert metrics.registry.get_sample_value("rekindle_reconciles_total", {"loop": "recovery"}) == 1
 
 
+class Flipping(Scripted):
+    """Takes every phase of a recovery."""
+
+    version = 7
+
+    async def patch(self, resource: Resource, name: str, body: Any, **_: Any) -> bytes:
+        await asyncio.sleep(0)
+        self.version += 1
+        return raw(name, self.version, spec=SPEC, status=body["status"])
+
+
+async def test_a_recovery_whose_phases_go_round_hands_its_turn_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change of phase is followed at once; a defect that makes two of them alternate must not make the
+    controller write without end."""
+    looks = 0
+
+    def planned(recovery: Recovery, *_: object) -> Plan:
+        nonlocal looks
+        looks += 1
+        phase = Phase.BLOCKED if recovery.status.phase is Phase.RESUMING else Phase.RESUMING
+        change = msgspec.structs.replace(patch("r1"), body={"status": {"phase": phase}})
+        return Plan(chains=((change,),))
+
+    monkeypatch.setattr("recover.runtime.recovery_loop.advance", planned)
+    cluster, metrics, clock = Flipping(), Metrics(), WallClock()
+    observer = Observer(cluster, Settings(), lambda: None)
+    observer.absorb(RECOVERIES, raw("r1", 7, spec=SPEC))
+    modes = ModeKeeper(cluster, observer, Settings(), clock)
+    executor = Executor(cluster, observer, metrics, clock)
+    tested = Recoveries(observer, executor, modes, Settings(), metrics, clock)
+
+    async with asyncio.timeout(5):
+        await tested._look("ml/r1")
+
+    assert looks == len(Phase)
+
+
 class Stopping(Scripted):
     """Takes the phase of a recovery, which sets off work of other loops, and then the stop of its gang."""
 
