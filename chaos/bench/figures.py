@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -12,9 +13,13 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from chaos.scenarios.stage import StageError
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.commands.exit_status import Exit
+from detectors.service.settings import SettingsError
 from recover.cli.output import Form, print_data
 
-__all__ = ["Goal", "Machine", "Row", "machine", "percentile", "row", "shown", "table"]
+__all__ = ["Goal", "Machine", "Row", "answered", "machine", "percentile", "row", "shown", "table"]
 
 PIPED_CHARS = 500
 """Of a line on a pipe: nothing is cut off."""
@@ -28,6 +33,17 @@ def shown(found: T, tell: Callable[[Console, T], None], output: str) -> None:
         tell(console if console.is_terminal else Console(width=PIPED_CHARS), found)
     else:
         print_data(found, output, kind="Bench")
+
+
+def answered(name: str, measure: Callable[[], T], tell: Callable[[Console, T], None], output: str) -> int:
+    """Prints what a bench on an API server finds, or why it finds nothing. The exit status."""
+    try:
+        found = measure()
+    except (StageError, SettingsError, ApiError, ReplyLost) as error:
+        print(f"rekindle {name}: {error}", file=sys.stderr)
+        return Exit.UNUSABLE if isinstance(error, SettingsError) else Exit.BAD
+    shown(found, tell, output)
+    return 0
 
 
 class Goal(msgspec.Struct, frozen=True):

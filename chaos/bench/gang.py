@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -21,16 +20,13 @@ from rich.console import Console
 from rich.table import Table
 
 from chaos.bench.arguments import access_of, add_cluster, add_count
-from chaos.bench.figures import Machine, machine, shown
+from chaos.bench.figures import Machine, answered, machine
 from chaos.bench.gangs import Gang, indexed_job, jobset, paddlejob, pytorchjob, runs, turn
 from chaos.bench.rounds import FELL_OFF
 from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, Throwaway, raised
 from chaos.bench.usage import Usage, usage
 from chaos.scenarios.stage import StageError
-from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.commands.arguments import Parser
-from detectors.commands.exit_status import Exit
-from detectors.service.settings import SettingsError
 from recover.cli.access import Access
 from recover.k8s.kinds import EVENTS, INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
 
@@ -64,16 +60,14 @@ def run(args: list[str]) -> int:
     """0: measured; 1: it could not be measured; 2: wrong usage."""
     options = _parser().parse_args(args)
     settings = ("mode=recover", *options.set)
-    try:
+
+    def measured() -> Large:
         with tempfile.TemporaryDirectory(prefix="rekindle-") as folder:
-            found = asyncio.run(
+            return asyncio.run(
                 measure(access_of(options), Path(folder), options.framework, options.ranks, settings)
             )
-    except (StageError, SettingsError, ApiError, ReplyLost) as error:
-        print(f"rekindle bench gang: {error}", file=sys.stderr)
-        return Exit.UNUSABLE if isinstance(error, SettingsError) else Exit.BAD
-    shown(found, tell, options.output)
-    return 0
+
+    return answered("bench gang", measured, tell, options.output)
 
 
 def _parser() -> argparse.ArgumentParser:

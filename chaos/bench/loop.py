@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,15 +19,12 @@ import msgspec
 from rich.console import Console
 
 from chaos.bench.arguments import access_of, add_cluster, add_count
-from chaos.bench.figures import Machine, Row, machine, percentile, row, shown, table
+from chaos.bench.figures import Machine, Row, answered, machine, percentile, row, table
 from chaos.bench.rounds import RANKS, ROUNDS, ROWS, Round, undone
 from chaos.bench.seen import POKE
 from chaos.bench.throwaway import NAMESPACE, Throwaway, is_served, raised
 from chaos.scenarios.stage import StageError
-from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.commands.arguments import Parser
-from detectors.commands.exit_status import Exit
-from detectors.service.settings import SettingsError
 from recover.cli.access import Access
 from recover.k8s.kinds import NAMESPACES, PYTORCHJOBS
 
@@ -63,17 +59,15 @@ def run(args: list[str]) -> int:
     """0: measured, whether goals were met or not; 1: it could not be measured; 2: wrong usage."""
     options = _parser().parse_args(args)
     settings = ("mode=recover", *options.set)
-    try:
+
+    def measured() -> Loop:
         with tempfile.TemporaryDirectory(prefix="rekindle-") as folder:
             measuring = measure(
                 access_of(options), Path(folder), options.nodes, options.rounds, settings, options.only
             )
-            found = asyncio.run(measuring)
-    except (StageError, SettingsError, ApiError, ReplyLost) as error:
-        print(f"rekindle bench loop: {error}", file=sys.stderr)
-        return Exit.UNUSABLE if isinstance(error, SettingsError) else Exit.BAD
-    shown(found, tell, options.output)
-    return 0
+            return asyncio.run(measuring)
+
+    return answered("bench loop", measured, tell, options.output)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,23 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from chaos.bench.arguments import access_of, add_cluster, add_count, as_arguments
-from chaos.bench.figures import machine, shown
+from chaos.bench.figures import answered, machine
 from chaos.bench.scale.course import Pace, at_size
 from chaos.bench.scale.figures import AtSize, Scale, tell
 from chaos.bench.scale.in_process import InProcess
 from chaos.bench.scale.size import Size, sizes_of
 from chaos.bench.throwaway import GPUS_PER_NODE
-from chaos.scenarios.stage import StageError
-from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from detectors.client.kubeapi import KubeApi
 from detectors.commands.arguments import Parser
-from detectors.commands.exit_status import Exit
-from detectors.service.settings import SettingsError
 
 __all__ = ["ABOUT", "measure_in_process", "run"]
 
@@ -43,17 +39,13 @@ def run(args: list[str]) -> int:
                 f"{size.ranks_max}, since {size.free} nodes have none, and each of the others has "
                 f"{GPUS_PER_NODE} GPUs"
             )
-    try:
-        found = (
-            measure_in_process(sizes, options.rounds)
-            if options.in_process
-            else asyncio.run(_measured(options, sizes))
-        )
-    except (StageError, SettingsError, ApiError, ReplyLost) as error:
-        print(f"rekindle bench scale: {error}", file=sys.stderr)
-        return Exit.UNUSABLE if isinstance(error, SettingsError) else Exit.BAD
-    shown(found, tell, options.output)
-    return 0
+
+    def measured() -> Scale:
+        if options.in_process:
+            return measure_in_process(sizes, options.rounds)
+        return asyncio.run(_measured(options, sizes))
+
+    return answered("bench scale", measured, tell, options.output)
 
 
 def _parser() -> argparse.ArgumentParser:
