@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 
 import msgspec
 
@@ -50,16 +49,9 @@ def ended(command: list[str], deadline_s: float) -> Ended:
     status, stuck = None, False
     with _memory_file() as output, _memory_file() as errors:
         try:
-            with _no_signals() as before:
+            with _signals_later():
                 child = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=errors,
-                    start_new_session=True,
-                    preexec_fn=partial(  # noqa: PLW1509  (this command has one thread)
-                        signal.pthread_sigmask, signal.SIG_SETMASK, before
-                    ),
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
                 )
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = child.wait(deadline_s)
@@ -70,14 +62,22 @@ def ended(command: list[str], deadline_s: float) -> Ended:
 
 
 @contextlib.contextmanager
-def _no_signals() -> Iterator[set[signal.Signals | int]]:
+def _signals_later() -> Iterator[None]:
     """The signals that end this process wait until the block is over: one between the birth of a child and
-    its name would leave the child alive. Yields the mask of before, which the child needs."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    its name would leave the child alive. Handlers wait, and no mask, which a child would inherit and which
+    holds for one thread alone."""
+    came: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
-        yield set(before)
+        yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def _end(child: subprocess.Popen[bytes]) -> bool:

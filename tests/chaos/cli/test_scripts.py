@@ -18,6 +18,7 @@ from rich.console import Console
 from chaos.cli import commands
 from chaos.simulate.acts import AnyAct
 from chaos.simulate.acts.faults import KernelLine, NodeDeath, RankCrash, RankHang
+from chaos.simulate.acts.people import Pause
 from chaos.simulate.command import seeds_of, simulate_file
 from chaos.simulate.drawing import repair_script_of, script_of, situation_of
 from chaos.simulate.many import play_seeds, sum_up
@@ -41,7 +42,8 @@ def test_a_script_that_was_written_down_is_the_same_script() -> None:
 def test_the_seeds_meet_every_kind_of_fault_and_of_job() -> None:
     scripts = [script_of(seed) for seed in SEEDS] + [repair_script_of(seed) for seed in range(100)]
     acts: Counter[str] = sum((script.kinds for script in scripts), Counter())
-    assert {act.__name__ for act in get_args(AnyAct)} == set(acts)
+    # One more act would change all seeds, so test_pauses_in_scripts.py puts pauses into their scripts.
+    assert {act.__name__ for act in get_args(AnyAct)} - {Pause.__name__} == set(acts)
     assert {job.kind for script in scripts for job in script.jobs} == set(Kind)
     assert {2, 64} <= {job.ranks for script in scripts for job in script.jobs}
 
