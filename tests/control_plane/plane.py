@@ -32,6 +32,7 @@ from tests.control_plane.build import Programs
 
 __all__ = [
     "ADMIN",
+    "AUDIT_LAG_S",
     "AuditedWrite",
     "ControlPlane",
     "PlaneError",
@@ -44,6 +45,8 @@ __all__ = [
 
 READY_S = 180.0
 SILENCE_S = 16
+AUDIT_LAG_S = 1.0
+"""An answered write stands in the audit log after that at the latest; an object shows it before."""
 DYING = Path(__file__).parent / "dying.yaml"
 """How pods die, beside KWOK's own stages."""
 ADMIN = "admin"
@@ -181,7 +184,7 @@ class ControlPlane:
         return (self.folder / "audit.log").stat().st_size
 
     def audited(self, since: int = 0) -> list[AuditedWrite]:
-        """All writes that were answered since that position, oldest first. The log may lag by some 100 ms."""
+        """All writes that were answered since that position, oldest first. The log lags by up to AUDIT_LAG_S."""
         with (self.folder / "audit.log").open("rb") as log:
             log.seek(since)
             lines = [line for line in log.read().splitlines(keepends=True) if line.endswith(b"\n")]

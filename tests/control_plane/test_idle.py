@@ -15,7 +15,7 @@ import pytest
 
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from tests.control_plane.cases import indexed_job
-from tests.control_plane.plane import AuditedWrite, ControlPlane
+from tests.control_plane.plane import AUDIT_LAG_S, AuditedWrite, ControlPlane
 from tests.control_plane.rights import AGENT_USER, CONTROLLER_USER
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.control_plane
 IDLE_S = float(os.environ.get("REKINDLE_IDLE_S", "15"))
 SETTLE_S = 3.0
 SETTLED_WITHIN_S = 90.0
-AUDIT_LAG_S = 1.0
 WATCHED = (NODEHEALTHS, NODES, JOBS, PODS, INCIDENTS, RECOVERIES, CONFIGMAPS)
 OURS = {CONTROLLER_USER: "controller", AGENT_USER: "agent"}
 

@@ -30,7 +30,7 @@ from tests.control_plane.cases import (
     writes_to,
 )
 from tests.control_plane.controllers import start_controller
-from tests.control_plane.plane import AuditedWrite, ControlPlane, Program
+from tests.control_plane.plane import AUDIT_LAG_S, AuditedWrite, ControlPlane, Program
 from tests.control_plane.stage import NAMESPACE, RealStage, now, raised
 
 pytestmark = pytest.mark.control_plane
@@ -171,6 +171,7 @@ async def test_a_crashed_rank_restarts_the_gang_before_jobset_fails_it_or_counts
         took_ms = (renewed.stage_timestamp - began).total_seconds() * 1000
         print(f"from the pod's failure to the next number of restarts: {took_ms:.0f} ms")
         await stage.until("mark taken back", partial(has_no_mark, stage, JOBSETS, "llm"))
+        await asyncio.sleep(AUDIT_LAG_S)
         assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 4, "stop, renewal, start, mark"
         assert await cordons(stage) == set()
         no_trouble(stage)
@@ -239,6 +240,7 @@ async def test_a_leader_without_accelerators_and_the_ranks_that_wait_for_it_come
         await ended(stage, "llm", "Succeeded")
 
         await stage.until("mark taken back", partial(has_no_mark, stage, JOBSETS, "llm"))
+        await asyncio.sleep(AUDIT_LAG_S)
         assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 4
         assert await told(stage, "after") == {**WHOLE, "restarts": 1}
         no_trouble(stage)

@@ -22,7 +22,7 @@ from tests.control_plane.cases import (
     trained,
     uids,
 )
-from tests.control_plane.plane import ControlPlane
+from tests.control_plane.plane import AUDIT_LAG_S, ControlPlane
 from tests.control_plane.rights import CONTROLLER_USER
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
@@ -41,7 +41,6 @@ TOO_OLD = (
     "V100-SXM2-32GB GPU has compute capability 7.0. You can use float16 instead by explicitly setting the "
     "`dtype` flag in CLI, for example: --dtype=half."
 )
-AUDIT_LAG_S = 1.0
 
 
 # --- a gang -------------------------------------------------------------------------------------------------

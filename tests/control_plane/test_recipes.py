@@ -11,7 +11,7 @@ from recover.k8s.kinds import LEASES, NODEHEALTHS, RECIPES
 from recover.recipes.load import built_in
 from recover.recipes.objects import to_object
 from tests.control_plane.callers import calling
-from tests.control_plane.plane import ControlPlane
+from tests.control_plane.plane import AUDIT_LAG_S, ControlPlane
 from tests.control_plane.rights import AGENT, CONTROLLER_USER
 from tests.control_plane.stage import RealStage, raised
 
@@ -20,7 +20,6 @@ pytestmark = pytest.mark.control_plane
 NODE_COUNT = 2
 TEMPLATE = "unable to write to file </torch_{file}>"
 IDLE_S = 2.0
-AUDIT_LAG_S = 1.0
 OFF = "cuda-invalid-image"
 ONE = {"exitCode": 2}
 
