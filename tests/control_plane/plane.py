@@ -184,7 +184,7 @@ class ControlPlane:
         return (self.folder / "audit.log").stat().st_size
 
     def audited(self, since: int = 0) -> list[AuditedWrite]:
-        """All writes that were answered since that position, oldest first. The log lags by up to AUDIT_LAG_S."""
+        """All writes answered since that position, oldest first. The log lags by up to AUDIT_LAG_S."""
         with (self.folder / "audit.log").open("rb") as log:
             log.seek(since)
             lines = [line for line in log.read().splitlines(keepends=True) if line.endswith(b"\n")]
