@@ -1,6 +1,6 @@
-"""Which findings count, what broke, who is to blame, whom it harms.
+"""Which findings count, what broke, who is to blame, which gangs it affects.
 
 In: World and settings.
-Out: Diagnosis, one per fault, each with its harms.
+Out: Diagnosis, one per fault, each with the gangs that it affects.
 Touches: nothing: pure. Writes nothing, allows nothing.
 """

@@ -1,4 +1,4 @@
-"""What diagnosis says: one Diagnosis per fault, with whom it harms and how urgently."""
+"""What diagnosis says: one Diagnosis per fault, with the gangs that it affects and how urgent that is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recover.diagnose.awaited import Awaited
 from recover.k8s.bodies import shortened
 from recover.model import Gang
 
-__all__ = ["Diagnosis", "Harm", "Loss", "fingerprint", "incident_name"]
+__all__ = ["AffectedGang", "Diagnosis", "Loss", "fingerprint", "incident_name"]
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -41,8 +41,8 @@ class Loss(msgspec.Struct, frozen=True):
     """When its pod was created."""
 
 
-class Harm(msgspec.Struct, frozen=True):
-    """A gang that the fault harms. It is stopped once `due` has passed; None means not for this reason."""
+class AffectedGang(msgspec.Struct, frozen=True):
+    """A gang that the fault affects. It is stopped once `due` has passed; None means not for this reason."""
 
     gang: Gang
     due: datetime | None
@@ -55,8 +55,8 @@ class Harm(msgspec.Struct, frozen=True):
     born_at: datetime | None = None
     """When the failed pod was created: its failure is never older than that."""
     is_suspicion: bool = False
-    """No finding that harms the gang is a proof, so a dead gang counts as harmed only if the finding explains
-    its failure."""
+    """No finding that affects the gang is a proof, so a dead gang counts as affected only if the finding
+    explains its failure."""
     may_stay: bool = False
     """The devices that it uses are at most degraded. So the gang trains on if there is no better place,
     whatever else broke on the node."""
@@ -93,7 +93,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     gang: Gang | None = None
     evidence: tuple[Evidence, ...] = ()
     suspects: tuple[Suspect, ...] = ()
-    harms: tuple[Harm, ...] = ()
+    affected: tuple[AffectedGang, ...] = ()
     drain: bool = False
     """The vendor's verdict: no new work there, the present work may go on."""
     blind: Mapping[str, str] = {}

@@ -7,14 +7,14 @@ from datetime import datetime, timedelta
 
 from detectors.wire.contract import Finding, Severity
 from recover.diagnose.awaited import Awaited
-from recover.diagnose.diagnosis import Harm
+from recover.diagnose.diagnosis import AffectedGang
 from recover.diagnose.what_counts import is_proof, strength
 from recover.model import Gang, Node, World
 from recover.policy.consent import saves_on_sigterm
 from recover.policy.faults import QuarantineLevel, quarantine_level
 from recover.policy.settings import Timing
 
-__all__ = ["due_at", "first_of_the_worst", "harm", "is_hardware", "may_wait"]
+__all__ = ["affected_gang", "due_at", "first_of_the_worst", "is_hardware", "may_wait"]
 
 
 def is_hardware(finding: Finding) -> bool:
@@ -31,7 +31,7 @@ def may_wait(findings: list[Finding]) -> bool:
     return first_of_the_worst(findings).severity in (Severity.SUSPECT, Severity.PENDING)
 
 
-def harm(
+def affected_gang(
     gang: Gang,
     findings: list[Finding],
     due: datetime | None,
@@ -39,9 +39,9 @@ def harm(
     now: datetime,
     *,
     is_dead: bool,
-) -> Harm:
+) -> AffectedGang:
     """A dead gang is stopped at once; a living one when the verdict is settled, or at its checkpoint."""
-    return Harm(
+    return AffectedGang(
         gang=gang,
         due=now if is_dead else due,
         dead=is_dead,
@@ -62,8 +62,8 @@ def due_at(
     timing: Timing,
     now: datetime,
 ) -> datetime | None:
-    """Returns when a gang that lives is stopped for the findings that harm it. A degraded node is left at the
-    gang's next checkpoint, and when the grace is over at the latest. The grace begins no sooner than our
+    """Returns when a gang that lives is stopped for the findings that affect it. A degraded node is left at
+    the gang's next checkpoint, and when the grace is over at the latest. The grace begins no sooner than our
     knowledge of the finding: the clock of the node, which dates the finding, may be behind by hours. A gang
     that came to a node that was degraded already is not stopped on its arrival, even if it saves on SIGTERM:
     the scheduler may find no other place for it again and again."""

@@ -13,7 +13,7 @@ from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus
 from recover.diagnose.apart import about_gang, each
 from recover.diagnose.boots import boots_after
 from recover.diagnose.coverage import not_covered
-from recover.diagnose.diagnosis import Diagnosis, Harm, Loss, incident_name
+from recover.diagnose.diagnosis import AffectedGang, Diagnosis, Loss, incident_name
 from recover.diagnose.first_loss import told_by_log
 from recover.diagnose.first_step import first_step_due, is_unknown, steps_are_readable
 from recover.diagnose.mended import trains_on, trains_without
@@ -176,7 +176,7 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         suspects=(fitted(Suspect, node=first.node, score=0.3, why=why),)
         if found.doubts_node and first.node
         else (),
-        harms=(Harm(gang=gang, due=now, dead=True, born_at=state.born_at),),
+        affected=(AffectedGang(gang=gang, due=now, dead=True, born_at=state.born_at),),
         blind={first.node: found.blind} if found.blind else {},
         error=found.error,
     )
@@ -267,7 +267,9 @@ def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
         settled=True,
         gang=gang,
         evidence=(fitted(Evidence, at=due, origin=Origin.TENANT, code="no-first-step"),),
-        harms=(Harm(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),),
+        affected=(
+            AffectedGang(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),
+        ),
     )
 
 
@@ -310,6 +312,8 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
             *[_as_evidence(told.findings[0], pod.node, pod.name) for pod, told in silent][:_VOLUMES_MAX],
         ),
         suspects=tuple(fitted(Suspect, node=n, score=0.3, why="the agent is blind") for n, _ in blind),
-        harms=(Harm(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),),
+        affected=(
+            AffectedGang(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),
+        ),
         blind=dict(blind),
     )

@@ -109,7 +109,7 @@ def _is_behind(
 
 
 def _kills(fault: Diagnosis, gang: GangRef) -> bool:
-    return any(harm.dead and harm.gang.ref.uid == gang.uid for harm in fault.harms)
+    return any(affected.dead and affected.gang.ref.uid == gang.uid for affected in fault.affected)
 
 
 def _took_up(world: World, incident: Incident, gang: GangRef) -> Recovery | None:

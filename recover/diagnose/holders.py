@@ -1,4 +1,4 @@
-"""Which of a node's findings harm a gang: those of devices that its pods hold, or may hold. Pure.
+"""Which of a node's findings affect a gang: those of devices that its pods hold, or may hold. Pure.
 
 A pod whose devices the agent does not know may hold any. So a mapping that is old, cut or missing names one
 victim too many, and never one too few.
@@ -16,7 +16,7 @@ from recover.diagnose.starts import ranks
 from recover.diagnose.told_devices import told_devices
 from recover.model import Gang, Node, Pod, World
 
-__all__ = ["Holders", "harming", "holders_on"]
+__all__ = ["Holders", "affecting", "holders_on"]
 
 
 class Holders(msgspec.Struct, frozen=True):
@@ -37,10 +37,10 @@ def holders_on(health: NodeHealth) -> Holders:
     return Holders(health.status.devices, held)
 
 
-def harming(
+def affecting(
     world: World, node: Node, gang: Gang, findings: list[Finding], holders: Holders, *, is_dead: bool
 ) -> list[Finding]:
-    """Those of the findings that harm this gang, which has ranks on the node.
+    """Those of the findings that affect this gang, which has ranks on the node.
 
     A pod without devices, a leader for example, suffers from none of theirs. Pods of the present attempt
     that have ended, or are gone, count with the living: the one that held the device may have gone first.

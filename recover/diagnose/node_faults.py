@@ -14,10 +14,10 @@ from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus
 from recover.diagnose.answered import Answer, answers, as_news, went_on_after
 from recover.diagnose.apart import about_node, each
 from recover.diagnose.awaited import Awaited, Awaiting
-from recover.diagnose.diagnosis import Diagnosis, Harm, incident_name
-from recover.diagnose.due import due_at, first_of_the_worst, harm, is_hardware, may_wait
+from recover.diagnose.diagnosis import AffectedGang, Diagnosis, incident_name
+from recover.diagnose.due import affected_gang, due_at, first_of_the_worst, is_hardware, may_wait
 from recover.diagnose.goes_on import shown_at
-from recover.diagnose.holders import harming, holders_on
+from recover.diagnose.holders import affecting, holders_on
 from recover.diagnose.ranks import is_down
 from recover.diagnose.set_aside import has_findings
 from recover.diagnose.starts import ranks
@@ -125,8 +125,8 @@ def _diagnosis(
         struck_at=first.first_seen,
         evidence=tuple(_evidence(node, f) for f in _shown(findings)),
         suspects=(fitted(Suspect, node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
-        harms=tuple(
-            harm(gang, its, due, awaited, now, is_dead=is_dead)
+        affected=tuple(
+            affected_gang(gang, its, due, awaited, now, is_dead=is_dead)
             for gang, is_dead, its in _victims(world, node, findings, dead)
             for awaited in [saves.of(gang, name) if may_wait(its) else Awaited.UNTOLD]
             for due in [due_at(world, node, gang, its, awaited, known_since or now, settles_at, timing, now)]
@@ -178,13 +178,13 @@ def _shown(findings: list[Finding]) -> list[Finding]:
 def _victims(
     world: World, node: Node, findings: list[Finding], dead: frozenset[str]
 ) -> Iterator[tuple[Gang, bool, list[Finding]]]:
-    """Gangs with ranks there, whether each trains no more, and the findings that harm it. A gang that is
+    """Gangs with ranks there, whether each trains no more, and the findings that affect it. A gang that is
     stopped already is kept off by any fault of a node where its ranks ran, seen before the resume."""
     holders = holders_on(world.health[node.name])
     there = _gangs_there(world, node, dead)
     for gang in there:
         is_dead = gang.ref.uid in dead
-        its = harming(world, node, gang, findings, holders, is_dead=is_dead)
+        its = affecting(world, node, gang, findings, holders, is_dead=is_dead)
         if its:
             yield gang, is_dead, its
     for recovery in world.recoveries.values():
@@ -248,10 +248,10 @@ def not_ready(
         if node.ready or at is None or not world.gangs_on.get(node.name):
             continue
         victims = ((gang, gang.ref.uid in dead) for gang in world.victims_on(node.name))
-        harms = tuple(
-            Harm(gang=gang, due=now if is_dead else None, dead=is_dead) for gang, is_dead in victims
+        affected = tuple(
+            AffectedGang(gang=gang, due=now if is_dead else None, dead=is_dead) for gang, is_dead in victims
         )
-        if not harms:
+        if not affected:
             continue
         yield Diagnosis(
             name=incident_name(node.name, Fault.HOST, node.uid, at.isoformat()),
@@ -266,5 +266,5 @@ def not_ready(
             boot_id=node.boot_id,
             evidence=(fitted(Evidence, at=at, origin=Origin.KUBELET, code="node-not-ready", node=node.name),),
             suspects=(fitted(Suspect, node=node.name, score=0.8, why="not ready"),),
-            harms=harms,
+            affected=affected,
         )

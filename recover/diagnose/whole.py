@@ -1,4 +1,4 @@
-"""World -> diagnoses: what broke, who is to blame, whom it harms. Pure; triage decides what to do about it.
+"""World -> diagnoses: what broke, who is to blame, whom it affects. Pure; triage decides what to do about it.
 
 Hardware evidence on a node that holds a rank beats what the ranks themselves show: a gang that a node's fault
 explains gets no diagnosis of its own.
@@ -14,7 +14,7 @@ import msgspec
 from detectors.wire.contract import Fault
 from recover.api import STOPPED_PHASES
 from recover.diagnose.apart import about_gang, each
-from recover.diagnose.diagnosis import Diagnosis, Harm
+from recover.diagnose.diagnosis import AffectedGang, Diagnosis
 from recover.diagnose.gang_faults import GangState, gang_faults, gang_state
 from recover.diagnose.hindsight import corrections, doubted, shown_around
 from recover.diagnose.node_faults import node_faults, not_ready
@@ -47,7 +47,7 @@ def diagnose(world: World, subjects: Subjects, settings: Settings, now: datetime
     nodes, unjudged = node_faults(world, subjects.health, dead, settings.timing, now)
     nodes += not_ready(world, subjects.nodes.values(), dead, now)
     nodes = [_with_failures(world, fault, states, settings) for fault in nodes]
-    explained = frozenset(h.gang.ref.uid for d in nodes for h in d.harms if h.explained)
+    explained = frozenset(h.gang.ref.uid for d in nodes for h in d.affected if h.explained)
     gangs, unexplained = gang_faults(world, states, explained, now)
     found = doubted(world, nodes, settings.timing) + gangs
     found.sort(key=lambda d: (not _brought_down(d), d.detected_at, d.name))
@@ -75,7 +75,7 @@ def _runs(world: World, gang: Gang) -> bool:
 
 
 def _brought_down(fault: Diagnosis) -> bool:
-    return fault.gang is not None or any(harm.explained for harm in fault.harms)
+    return fault.gang is not None or any(affected.explained for affected in fault.affected)
 
 
 def _down(world: World, gangs: Mapping[str, Gang]) -> frozenset[str]:
@@ -87,36 +87,36 @@ def _down(world: World, gangs: Mapping[str, Gang]) -> frozenset[str]:
 def _with_failures(
     world: World, fault: Diagnosis, states: Mapping[str, GangState], settings: Settings
 ) -> Diagnosis:
-    """With the gangs whose failure it explains, and when that was. A suspicion harms no other dead gang."""
-    harms = []
-    for harm in fault.harms:
-        state = states.get(harm.gang.ref.uid)
-        is_dead = state is not None and state.dead and not _is_spent(world, fault, harm)
+    """With the gangs whose failure it explains, and when that was. A suspicion affects no other dead gang."""
+    kept = []
+    for affected in fault.affected:
+        state = states.get(affected.gang.ref.uid)
+        is_dead = state is not None and state.dead and not _is_spent(world, fault, affected)
         if state is not None and is_dead and _explains(fault, state, settings):
-            harm = msgspec.structs.replace(
-                harm, explained=True, failed_at=state.failed_at, born_at=state.born_at
+            affected = msgspec.structs.replace(
+                affected, explained=True, failed_at=state.failed_at, born_at=state.born_at
             )
-        is_doubtful = harm.is_suspicion and harm.dead and not harm.explained
-        if not is_doubtful or _preceded_stop(world, fault, harm, settings):
-            harms.append(harm)
-    return msgspec.structs.replace(fault, harms=tuple(harms))
+        is_doubtful = affected.is_suspicion and affected.dead and not affected.explained
+        if not is_doubtful or _preceded_stop(world, fault, affected, settings):
+            kept.append(affected)
+    return msgspec.structs.replace(fault, affected=tuple(kept))
 
 
-def _preceded_stop(world: World, fault: Diagnosis, harm: Harm, settings: Settings) -> bool:
+def _preceded_stop(world: World, fault: Diagnosis, affected: AffectedGang, settings: Settings) -> bool:
     """The gang is stopped, or about to be, for a failure that the suspicion was shown close to."""
-    recovery = world.active_recovery(harm.gang.ref.uid)
-    if recovery is None or not is_down(recovery, harm.gang):
+    recovery = world.active_recovery(affected.gang.ref.uid)
+    if recovery is None or not is_down(recovery, affected.gang):
         return False
     causes = recovery.status.causes or recovery.spec.causes
     at = max((cause.at for cause in causes), default=recovery.spec.detected_at)
     return shown_around(fault, at, settings.timing)
 
 
-def _is_spent(world: World, fault: Diagnosis, harm: Harm) -> bool:
+def _is_spent(world: World, fault: Diagnosis, affected: AffectedGang) -> bool:
     """The gang was started again for it already. A later failure needs a cause of its own: one acts once."""
     return any(
         resumed_at(recovery) is not None and recovery.has_cause(fault.name, fault.finding)
-        for recovery in world.history(harm.gang.ref.uid)
+        for recovery in world.history(affected.gang.ref.uid)
     )
 
 

@@ -26,7 +26,7 @@ from recover.policy.settings import Settings
 from recover.recovery import scan_pod
 from recover.recovery.again import has_run
 from recover.recovery.avoid import shown
-from recover.recovery.causes import are_placed, corrected_causes, first_cause, fresh_causes, harming
+from recover.recovery.causes import affecting, are_placed, corrected_causes, first_cause, fresh_causes
 from recover.recovery.choose import choosing
 from recover.recovery.context import Context, Step, bounded, moved, next_attempt, status_patch
 from recover.recovery.failed_log import with_failed_log
@@ -133,7 +133,7 @@ def _joined(ctx: Context) -> Step | None:
         return Step(status=refitted(ctx.status, causes=bounded([*known, *fresh])))
     if ctx.world.modes.paused is not None and not is_lost(ctx):
         return None  # all ranks were started again: another stop waits for the resume
-    acting = harming(ctx, fresh)
+    acting = affecting(ctx, fresh)
     if not acting:
         causes = bounded([*known, *fresh]) if are_placed(ctx) else known
         is_news = causes != ctx.status.causes

@@ -14,7 +14,7 @@ from recover.diagnose.starts import ranks
 from recover.recovery.context import CAUSES_MAX, Context
 from recover.triage import quarantine
 
-__all__ = ["are_gone", "are_placed", "corrected_causes", "first_cause", "fresh_causes", "harming"]
+__all__ = ["affecting", "are_gone", "are_placed", "corrected_causes", "first_cause", "fresh_causes"]
 
 
 def first_cause(ctx: Context) -> Cause:
@@ -85,7 +85,7 @@ def _is_crowded_out(ctx: Context, cause: Cause) -> bool:
     return len(known) >= CAUSES_MAX and cause.node != "" and cause.at <= max(one.at for one in known)
 
 
-def harming(ctx: Context, fresh: list[Cause]) -> list[Cause]:
+def affecting(ctx: Context, fresh: list[Cause]) -> list[Cause]:
     """Those for which a gang that was started again must be stopped once more. A node's fault that triage
     wrote while the start was under way harms it only where a rank has come to that node."""
     pods = ranks(ctx.world, ctx.gang)

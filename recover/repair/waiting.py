@@ -17,7 +17,7 @@ from recover.api import Act, ActionRecord, Blame, Cause, Outcome
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import StepKind
 from recover.diagnose.awaited import Awaited, Awaiting
-from recover.diagnose.diagnosis import Harm
+from recover.diagnose.diagnosis import AffectedGang
 from recover.model.actions import Action
 from recover.policy.consent import frozen
 from recover.policy.driver_work import driver_work
@@ -150,21 +150,20 @@ def _moves(
     the node anyway."""
     began = ctx.repair.phases[-1].at
     due = began + timedelta(seconds=ctx.settings.timing.checkpoint_grace_s)
-    gangs = opted_in_gangs(ctx.world, ctx.node, rung, ctx.settings.namespace)
     saves = Awaiting(ctx.world)
     grounds = _grounds(ctx, rung, began)
-    harms = [
-        Harm(gang=gang, due=ctx.now if awaited is Awaited.SAVED else due, dead=False, awaited=awaited)
-        for gang in gangs
+    gangs = [
+        AffectedGang(gang=gang, due=ctx.now if awaited is Awaited.SAVED else due, dead=False, awaited=awaited)
+        for gang in opted_in_gangs(ctx.world, ctx.node, rung, ctx.settings.namespace)
         for awaited in [saves.of(gang, ctx.incident.metadata.name)]
     ]
-    still = (harm for harm in harms if ctx.world.active_recovery(harm.gang.ref.uid) is None)
-    wishes = [restarts.wanted(ctx.world, grounds, harm, ctx.now) for harm in still]
+    still = (one for one in gangs if ctx.world.active_recovery(one.gang.ref.uid) is None)
+    wishes = [restarts.wanted(ctx.world, grounds, one, ctx.now) for one in still]
     records, allowed = restarts.asked(ctx.world, wishes, ctx.guard, ctx.now)
     told = [
         r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=Act.MOVE_GANG) for r in records
     ]
-    return tuple(restarts.writes(ctx.world, allowed, ctx.now)), told, [due] if harms else []
+    return tuple(restarts.writes(ctx.world, allowed, ctx.now)), told, [due] if gangs else []
 
 
 def _grounds(ctx: Context, rung: StepKind, began: datetime) -> Grounds:

@@ -52,7 +52,7 @@ def _with_members(before: IncidentStatus, found: Sequence[Decision]) -> Incident
     each member."""
     members = sorted({*before.members, *(one.diagnosis.node for one in found)})
     victims = {v.uid: v for v in before.victims}
-    victims |= {h.gang.ref.uid: h.gang.ref for one in found for h in one.diagnosis.harms}
+    victims |= {h.gang.ref.uid: h.gang.ref for one in found for h in one.diagnosis.affected}
     refused = [r for one in found for r in one.records if r.action == Act.RESTART_GANG]
     return refitted(
         before,

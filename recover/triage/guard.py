@@ -15,7 +15,7 @@ import msgspec
 from recover.api import Phase, Recovery
 from recover.api.marks import UNHEALTHY
 from recover.api.reasons import Reason
-from recover.diagnose.diagnosis import Diagnosis, Harm
+from recover.diagnose.diagnosis import AffectedGang, Diagnosis
 from recover.model import Gang, Node, World
 from recover.model.left_stopped import is_left_stopped
 from recover.model.left_stopped import words as left_stopped_words
@@ -138,24 +138,24 @@ class Guard(msgspec.Struct, frozen=True):
 
     # --- gangs ---------------------------------------------------------------------------------------------
 
-    def may_restart(self, harm: Harm, seen_at: datetime, off: str) -> Verdict:
+    def may_restart(self, affected: AffectedGang, seen_at: datetime, off: str) -> Verdict:
         """May this gang be stopped now, for what was `seen_at` that time, to leave the node `off`? A gang's
         own failure is news, also where what lies behind it is older than the mode."""
-        gang, seen_at = harm.gang, max(seen_at, harm.failed_at or seen_at)
-        touch = may_touch(self.world, gang, self.now, heeds_pause=not _is_down_by_us(self.world, harm))
+        gang, seen_at = affected.gang, max(seen_at, affected.failed_at or seen_at)
+        touch = may_touch(self.world, gang, self.now, heeds_pause=not _is_down_by_us(self.world, affected))
         if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
             return touch
         # A gang that has failed before or during a pause, and is still down, is restarted after the pause.
-        mode = in_force_for(self.world, gang, heeds_pause=not harm.dead)
-        if seen_at < mode.acting_since and not _is_younger(harm.born_at, mode):
+        mode = in_force_for(self.world, gang, heeds_pause=not affected.dead)
+        if seen_at < mode.acting_since and not _is_younger(affected.born_at, mode):
             return _stale(seen_at, mode)
         if isinstance(touch, Denied):
             return touch
         if gang.suspended and gang.terminal is None and self.world.active_recovery(gang.ref.uid) is None:
             return Denied(Reason.HELD, _why_suspended(gang))
-        if not harm.dead and self.brakes:
+        if not affected.dead and self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
-        if not harm.dead and harm.may_stay:
+        if not affected.dead and affected.may_stay:
             free = room(self.world, gang, self.now, without={off: "degraded"})
             if not free.fits:
                 where = (
@@ -163,7 +163,7 @@ class Guard(msgspec.Struct, frozen=True):
                     f"from {off}"
                 )
                 return Denied(Reason.NO_CAPACITY, f"{where}, {free.words}")
-        if not harm.dead and gang.done_ranks and not may_recreate(gang.annotations):
+        if not affected.dead and gang.done_ranks and not may_recreate(gang.annotations):
             ended = f"Rekindle could not start {gang.ref} again, because ranks {gang.done_ranks} have ended"
             return Denied(Reason.RANKS_ENDED, f"{ended}. The other ranks continue")
         return self._within_attempts(gang)
@@ -196,11 +196,11 @@ def is_out_of_service(node: Node) -> bool:
     return note.cordoned or any((t.key, t.effect) == (UNHEALTHY, "NoSchedule") for t in node.taints)
 
 
-def _is_down_by_us(world: World, harm: Harm) -> bool:
+def _is_down_by_us(world: World, affected: AffectedGang) -> bool:
     """Whether a recovery that has stopped the gang goes on, and the gang has failed meanwhile: a pause must
     not leave it down."""
-    running = world.active_recovery(harm.gang.ref.uid)
-    return harm.dead and running is not None and running.status.phase is not Phase.PLANNED
+    running = world.active_recovery(affected.gang.ref.uid)
+    return affected.dead and running is not None and running.status.phase is not Phase.PLANNED
 
 
 def _is_younger(born_at: datetime | None, mode: InForce) -> bool:

@@ -134,7 +134,7 @@ def _advise(advice: Advice, now: datetime) -> Iterator[Action]:
 
 
 def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]) -> IncidentStatus:
-    victims = {v.uid: v for v in [*before.victims, *(h.gang.ref for h in diagnosis.harms)]}
+    victims = {v.uid: v for v in [*before.victims, *(h.gang.ref for h in diagnosis.affected)]}
     blame = diagnosis.blame if diagnosis.settled else Blame.UNKNOWN
     return fitted(
         IncidentStatus,
@@ -344,7 +344,7 @@ def _announce(world: World, diagnosis: Diagnosis) -> Iterator[Emit]:
     if diagnosis.fault is not Fault.HOST or diagnosis.gang is not None:
         about += [
             regarding(g.api_version, g.kind, g.name, g.uid, g.namespace)
-            for g in (harm.gang.ref for harm in diagnosis.harms[:_TOLD_MAX])
+            for g in (affected.gang.ref for affected in diagnosis.affected[:_TOLD_MAX])
         ]
     for reference in about:
         yield Emit(

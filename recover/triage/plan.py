@@ -139,7 +139,7 @@ def _look_again(
     """Seconds until time alone may change a decision."""
     found, states = judged.found, judged.states.values()
     moments = [d.settles_at for d in found if d.settles_at is not None and d.settles_at > now]
-    moments += [h.due for d in found for h in d.harms if h.due is not None and h.due > now]
+    moments += [h.due for d in found for h in d.affected if h.due is not None and h.due > now]
     moments += [brake.until for brake in brakes]
     moments += [moment for moment in comes_due(subjects.health.values(), now) if moment > now]
     moments += [moment for moment in counts_again(world, now) if moment > now]

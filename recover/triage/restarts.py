@@ -18,7 +18,7 @@ from recover.api import Act, ActionRecord, Cause, GangRef, Phase, Recovery, Reco
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.apart import about_gang
 from recover.diagnose.awaited import Awaited
-from recover.diagnose.diagnosis import Diagnosis, Harm, fingerprint
+from recover.diagnose.diagnosis import AffectedGang, Diagnosis, fingerprint
 from recover.diagnose.ranks import is_down, resumed_at
 from recover.diagnose.starts import nodes_without_devices, ranks
 from recover.diagnose.witnesses import witnesses
@@ -68,7 +68,7 @@ class Restart(msgspec.Struct, frozen=True):
     """A gang that should be restarted now, if that is allowed."""
 
     grounds: Grounds
-    harm: Harm
+    affected: AffectedGang
     recovery: str
     """The name of the Recovery that does it."""
     running: Recovery | None
@@ -76,7 +76,7 @@ class Restart(msgspec.Struct, frozen=True):
 
     @property
     def gang(self) -> Gang:
-        return self.harm.gang
+        return self.affected.gang
 
 
 def grounds_of(diagnosis: Diagnosis) -> Grounds:
@@ -103,20 +103,20 @@ def grounds_of(diagnosis: Diagnosis) -> Grounds:
     )
 
 
-def wanted(world: World, grounds: Grounds, harm: Harm, now: datetime) -> Restart | ActionRecord:
+def wanted(world: World, grounds: Grounds, affected: AffectedGang, now: datetime) -> Restart | ActionRecord:
     """The restart that should be done now; or the record that says why nobody needs to be asked: the cause
     was taken up already, or the gang may go on for now."""
-    gang = harm.gang
+    gang = affected.gang
     taken_up = _taken_up(world, gang, grounds)
     if taken_up is not None:
         return _done(gang, taken_up, now)
-    denied = _due(grounds, harm, now)
+    denied = _due(grounds, affected, now)
     if denied is not None:
         return record_of(Act.RESTART_GANG, str(gang.ref), denied, "", now)
     running = world.active_recovery(gang.ref.uid)
     if running is not None:
-        return Restart(grounds, harm, running.metadata.name, running)
-    return Restart(grounds, harm, recovery_name(gang.ref, _next_number(world, gang)), None)
+        return Restart(grounds, affected, running.metadata.name, running)
+    return Restart(grounds, affected, recovery_name(gang.ref, _next_number(world, gang)), None)
 
 
 def asked(
@@ -128,7 +128,7 @@ def asked(
         if isinstance(wish, ActionRecord):
             records.append(wish)
             continue
-        verdict = guard.may_restart(wish.harm, wish.grounds.seen_at, wish.grounds.off)
+        verdict = guard.may_restart(wish.affected, wish.grounds.seen_at, wish.grounds.off)
         records.append(_answered(world, wish, verdict, now))
         allowed += [wish] if isinstance(verdict, Allowed) else []
     return records, allowed
@@ -192,33 +192,33 @@ def _taken_up(world: World, gang: Gang, grounds: Grounds) -> str | None:
     return None
 
 
-def _due(grounds: Grounds, harm: Harm, now: datetime) -> Denied | None:
+def _due(grounds: Grounds, affected: AffectedGang, now: datetime) -> Denied | None:
     """Denied while the gang still trains and may go on for now."""
-    if harm.due is not None and harm.due <= now:
+    if affected.due is not None and affected.due <= now:
         return None
-    if harm.due is None:
+    if affected.due is None:
         return Denied(
-            Reason.STILL_TRAINING, f"Rekindle does not know that {harm.gang.ref} has stopped training"
+            Reason.STILL_TRAINING, f"Rekindle does not know that {affected.gang.ref} has stopped training"
         )
     if grounds.settled:
         return Denied(
             Reason.STILL_TRAINING,
-            f"{harm.gang.ref} continues to train, and Rekindle moves the job {_later(grounds, harm)}",
+            f"{affected.gang.ref} continues to train, and Rekindle moves the job {_later(grounds, affected)}",
         )
     return Denied(
-        Reason.STILL_TRAINING, f"Rekindle decides at {harm.due:%H:%M:%S}, when all evidence has arrived"
+        Reason.STILL_TRAINING, f"Rekindle decides at {affected.due:%H:%M:%S}, when all evidence has arrived"
     )
 
 
-def _later(grounds: Grounds, harm: Harm) -> str:
+def _later(grounds: Grounds, affected: AffectedGang) -> str:
     """When a gang is moved that trains on a degraded node, and why not before."""
-    at = f"at {harm.due:%H:%M:%S} (checkpoint_grace_s)"
-    if harm.awaited is Awaited.NEXT:
+    at = f"at {affected.due:%H:%M:%S} (checkpoint_grace_s)"
+    if affected.awaited is Awaited.NEXT:
         return f"at its next checkpoint, at the latest {at}"
-    if harm.awaited is Awaited.MOVED_BEFORE:
+    if affected.awaited is Awaited.MOVED_BEFORE:
         return f"{at}, because the job was moved off {grounds.off} for this fault before and came back"
     unseen = "no line of the job's log has shown so far that a checkpoint is complete"
-    if saves_on_sigterm(harm.gang.annotations):
+    if saves_on_sigterm(affected.gang.annotations):
         return f"{at}, because {grounds.off} was degraded before the job came there, and {unseen}"
     return (
         f"{at}, because {unseen}. Rekindle moves a job with the annotation {CHECKPOINT_ON_SIGTERM}: "

@@ -52,7 +52,7 @@ def wish_for(world: World, diagnosis: Diagnosis, lost: Mapping[str, Node], now: 
         diagnosis=diagnosis,
         known=(*found_lost, *_blind(world, diagnosis, now)),
         node=_node(world, diagnosis, now),
-        gangs=tuple(restarts.wanted(world, grounds, harm, now) for harm in diagnosis.harms),
+        gangs=tuple(restarts.wanted(world, grounds, affected, now) for affected in diagnosis.affected),
     )
 
 

@@ -182,8 +182,8 @@ _LOOK = of(
     ),
     (
         "later causes do not begin another attempt",
-        "    acting = harming(ctx, fresh)\n",
-        "    acting = harming(ctx, fresh)[:0]\n",
+        "    acting = affecting(ctx, fresh)\n",
+        "    acting = affecting(ctx, fresh)[:0]\n",
         "a gang that fails right after its start stays down",
     ),
 )

@@ -46,8 +46,8 @@ _GUARD = of(
     ),
     (
         "brake ignored for gangs",
-        "if not harm.dead and self.brakes:",
-        "if harm.dead and self.brakes:",
+        "if not affected.dead and self.brakes:",
+        "if affected.dead and self.brakes:",
         "a mass fault stops jobs that train, and keeps dead ones down",
     ),
     (
@@ -168,8 +168,8 @@ _NODES = of(
     ),
     (
         "a silent node stops gangs that train",
-        "Harm(gang=gang, due=now if is_dead else None, dead=is_dead) for gang, is_dead in victims",
-        "Harm(gang=gang, due=now, dead=is_dead) for gang, is_dead in victims",
+        "AffectedGang(gang=gang, due=now if is_dead else None, dead=is_dead) for gang, is_dead in victims",
+        "AffectedGang(gang=gang, due=now, dead=is_dead) for gang, is_dead in victims",
         "a kubelet that restarts costs a job its steps",
     ),
     (
@@ -322,7 +322,7 @@ _RESTARTS = of(
     ),
     (
         "gangs are stopped before they are due",
-        "    denied = _due(grounds, harm, now)\n",
+        "    denied = _due(grounds, affected, now)\n",
         "    denied = None\n",
         "no verdict settles, no grace is given, and a job that trains is stopped",
     ),
