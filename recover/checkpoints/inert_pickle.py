@@ -4,9 +4,9 @@ Every class becomes an `Inert` stand-in that keeps its state and does nothing. A
 or class of the standard library that no checkpoint needs (os.system, builtins.eval) is refused outright.
 
 What is left to a hostile file is to waste memory, which is capped here while it is loaded, and time, which
-apart.py caps, since nothing within the process can: what a key is, and how long its hash takes, is the
-file's to say. So a pickle of a tenant is loaded in a process of its own only, and what is asked of it leaves
-that process as plain data.
+child_process.py caps, since nothing within the process can: what a key is, and how long its hash takes, is
+the file's to say. So a pickle of a tenant is loaded in a process of its own only, and what is asked of it
+leaves that process as plain data.
 """
 
 from __future__ import annotations

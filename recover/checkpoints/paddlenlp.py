@@ -18,7 +18,7 @@ import re
 
 import msgspec
 
-from recover.checkpoints.apart import apart, cpu_s_for
+from recover.checkpoints.child_process import cpu_s_for, in_child
 from recover.checkpoints.folder import NAMES_MAX, DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, Scalar, load_inert, memory_for, scalars
 from recover.checkpoints.json_file import read_json
@@ -164,7 +164,7 @@ def _check_ranks(folder: Folder, names: frozenset[str]) -> None:
 def _degrees(folder: Folder) -> dict[str, int]:
     """Of each axis that shows in the names, in their order; 0 where it does not show."""
     data = folder.read(ARGUMENTS, limit_bytes=ARGUMENTS_BYTES_MAX)
-    arguments = apart(
+    arguments = in_child(
         ARGUMENTS,
         lambda: _arguments_in(data),
         dict[str, Scalar],

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from recover.checkpoints.apart import apart, cpu_s_for, more_cpu_for
+from recover.checkpoints.child_process import cpu_s_for, in_child, more_cpu_for
 from recover.checkpoints.folder import DamagedError, Folder, OpenFile
 from recover.checkpoints.inert_pickle import (
     Inert,
@@ -87,7 +87,7 @@ def archive_bytes(folder: Folder, name: str) -> int:
         if _begins_as_zip(file):
             _pickle_record(file, folder.check_time)
         else:
-            apart(
+            in_child(
                 file.name,
                 lambda: _check_legacy(file),
                 type(None),
@@ -107,7 +107,7 @@ def outline(folder: Folder, name: str) -> Outline:
         if not _begins_as_zip(file):
             raise DamagedError(f"{file.name} is not in the zip format of torch.save")
         data = _stored(file, _pickle_record(file, folder.check_time))
-    return apart(
+    return in_child(
         file.name,
         lambda: _outline_of(file.name, data),
         Outline,

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from recover.checkpoints.apart import apart, cpu_s_for
+from recover.checkpoints.child_process import cpu_s_for, in_child
 from recover.checkpoints.folder import TOO_LARGE, DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, load_inert, memory_for
 from recover.checkpoints.scan_result import Verdict
@@ -71,13 +71,13 @@ class TorchDcp:
 def _needed_bytes(folder: Folder) -> dict[str, int]:
     """For every file that the index names, the end of its furthest piece."""
     data = _index(folder)
-    return _apart(folder, data, lambda: _needed_in(data), dict[str, int])
+    return _in_child(folder, data, lambda: _needed_in(data), dict[str, int])
 
 
 def pieces(folder: Folder) -> dict[str, list[Piece]]:
     """All that the index names, by their files. Raises DamagedError where it is none."""
     data = _index(folder)
-    found = _apart(folder, data, lambda: _places_in(data), dict[str, list[tuple[int, int]]])
+    found = _in_child(folder, data, lambda: _places_in(data), dict[str, list[tuple[int, int]]])
     return {file: [Piece(file, *place) for place in places] for file, places in found.items()}
 
 
@@ -108,8 +108,8 @@ def _index(folder: Folder) -> bytes:
     return folder.read(INDEX, limit_bytes=INDEX_BYTES_MAX)
 
 
-def _apart(folder: Folder, data: bytes, work: Callable[[], T], type_: type[T]) -> T:
-    return apart(
+def _in_child(folder: Folder, data: bytes, work: Callable[[], T], type_: type[T]) -> T:
+    return in_child(
         INDEX,
         work,
         type_,

@@ -24,7 +24,7 @@ from recover.api import Incident, Recovery
 from recover.api.marks import REPAIR_OF, SCAN_OF
 from recover.cli.leave_faults import broken_in_service, stays_cordoned
 from recover.cli.leave_look import CONTROLLER, DEPLOYMENTS, CannotLeaveError, NoAnswerError, look
-from recover.cli.leave_requests import LOOK_AGAIN_S, Requests, metadata_of, warn
+from recover.cli.leave_requests import REQUEUE_S, Requests, metadata_of, warn
 from recover.cli.leave_undo import Unfinished, environments, under_way, undo, untell
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.arguments import add_connection, connection
@@ -187,7 +187,7 @@ async def _wait_for_what_is_under_way(requests: Requests) -> None:
             if one.words not in told:
                 requests.say(f"waits: {one.words}")
         told |= {one.words for one in found}
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(REQUEUE_S)
 
 
 def _told(found: Iterable[Unfinished]) -> Iterator[str]:
@@ -260,7 +260,7 @@ async def _take_back(requests: Requests, settings: Settings) -> None:
         left = [trouble async for trouble in _nodes(requests, told)]
         if not left:
             break
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(REQUEUE_S)
     else:
         raise CannotLeaveError(*left, "it may be run again")
     await requests.delete(CONFIGMAPS, STATE, settings.namespace)

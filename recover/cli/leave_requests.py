@@ -17,11 +17,11 @@ from detectors.wire.resource import Resource
 from recover.kube.cluster import Cluster
 from recover.model.actions import Patch
 
-__all__ = ["LOOK_AGAIN_S", "Requests", "metadata_of", "warn"]
+__all__ = ["REQUEUE_S", "Requests", "metadata_of", "warn"]
 
 T = TypeVar("T")
 
-LOOK_AGAIN_S = 1.0
+REQUEUE_S = 1.0
 
 
 def warn(text: str) -> None:
@@ -130,4 +130,4 @@ async def _answered(call: Callable[[], Awaitable[T]]) -> T:
         if why != told:
             warn(f"asks again: {why}")
         told = why
-        await asyncio.sleep(LOOK_AGAIN_S)
+        await asyncio.sleep(REQUEUE_S)

@@ -10,8 +10,8 @@ import msgspec
 from detectors.wire.contract import Fault, Finding, Origin, Severity
 from detectors.wire.fitting import fitted, limit
 from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
-from recover.diagnose.apart import about_gang, each
 from recover.diagnose.boots import boots_after
+from recover.diagnose.caught import about_gang, each
 from recover.diagnose.coverage import not_covered
 from recover.diagnose.diagnosis import AffectedGang, Diagnosis, Loss, incident_name
 from recover.diagnose.first_loss import told_by_log

@@ -12,8 +12,8 @@ from detectors.wire.fitting import fitted, limit
 from detectors.wire.open_findings import is_open
 from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
 from recover.diagnose.answered import Answer, answers, as_news, went_on_after
-from recover.diagnose.apart import about_node, each
 from recover.diagnose.awaited import Awaited, Awaiting
+from recover.diagnose.caught import about_node, each
 from recover.diagnose.diagnosis import AffectedGang, Diagnosis, incident_name
 from recover.diagnose.due import affected_gang, due_at, first_of_the_worst, is_hardware, may_wait
 from recover.diagnose.goes_on import shown_at

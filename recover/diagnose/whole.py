@@ -13,7 +13,7 @@ import msgspec
 
 from detectors.wire.contract import Fault
 from recover.api import STOPPED_PHASES
-from recover.diagnose.apart import about_gang, each
+from recover.diagnose.caught import about_gang, each
 from recover.diagnose.diagnosis import AffectedGang, Diagnosis
 from recover.diagnose.gang_faults import GangState, gang_faults, gang_state
 from recover.diagnose.hindsight import corrections, doubted, shown_around

@@ -23,7 +23,7 @@ from detectors.wire.resource import Resource
 from recover.k8s.identities import Version, Versioned
 from recover.kube.cluster import INITIAL_EVENTS_END, Cluster
 
-__all__ = ["INITIAL_S_MAX", "MISSING_LOOK_AGAIN_S", "Reflector", "Sink"]
+__all__ = ["INITIAL_S_MAX", "MISSING_REQUEUE_S", "Reflector", "Sink"]
 
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
@@ -33,7 +33,7 @@ BACKOFF_MAX_S = 10.0
 """At worst two requests a second for all kinds together; after an outage a recovery waits no longer."""
 RETRY_AFTER_S_MAX = 120.0
 """A longer wait that a server or a proxy asks for would leave the controller blind."""
-MISSING_LOOK_AGAIN_S = 30.0
+MISSING_REQUEUE_S = 30.0
 """A framework that is not installed may be installed later."""
 INITIAL_S_MAX = 60.0
 """A streamed list that has not ended by then never will: the server did not understand the wish for one."""
@@ -132,7 +132,7 @@ class Reflector:
             if not self.synced.is_set():
                 log.info("not installed, looking again from time to time", kind=self._resource.kind)
             self.synced.set()
-            await asyncio.sleep(MISSING_LOOK_AGAIN_S)
+            await asyncio.sleep(MISSING_REQUEUE_S)
 
     # --- getting in step ----------------------------------------------------------------------------------
 

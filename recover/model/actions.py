@@ -154,7 +154,7 @@ class Plan(msgspec.Struct, frozen=True):
     """
 
     chains: tuple[tuple[Action, ...], ...] = ()
-    look_again_s: float | None = None
+    requeue_after_s: float | None = None
     failures: tuple[Failure, ...] = ()
 
     @property

@@ -1,7 +1,7 @@
 """API bytes -> views of the model. Pure; reads only the fields that a decision needs.
 
 Other people's objects may hold anything: unknown fields are ignored, and an object that cannot be read raises
-msgspec.MsgspecError, which runtime/table.py reports and skips.
+msgspec.MsgspecError, which runtime/cache.py reports and skips.
 """
 
 from __future__ import annotations

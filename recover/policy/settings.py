@@ -158,7 +158,7 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Days since the end of the object. An object that is open, or still needed, stays."""
     objects_max: Count = 5000
     """Most objects of each of the two kinds. The controller deletes the oldest first."""
-    look_again_s: PositiveSeconds = 3600.0
+    interval_s: PositiveSeconds = 3600.0
     """Time between two searches for objects that have become too old."""
 
 

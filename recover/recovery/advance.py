@@ -76,7 +76,7 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
     patch = status_patch(recovery, step.status) if step.status is not None else None
     status: tuple[Action, ...] = (patch,) if patch else ()
     chain: tuple[Action, ...] = (*step.reads, *_undone(recovery, step, world), *status, *step.writes)
-    return Plan(chains=(chain,), look_again_s=step.look_again_s)
+    return Plan(chains=(chain,), requeue_after_s=step.requeue_after_s)
 
 
 def _with_what_is_avoided(ctx: Context, step: Step) -> Step:

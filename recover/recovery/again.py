@@ -49,7 +49,7 @@ def placed_again(ctx: Context, pods: list[Pod]) -> Step | None:
         return None
     wait_s = pause_s(ctx, ctx.status.attempt)
     if wait_s > 0:
-        return Step(look_again_s=wait_s)
+        return Step(requeue_after_s=wait_s)
     return Step(status=next_attempt(ctx, [], f"Rekindle places all ranks again: {why}", counts=False))
 
 

@@ -55,8 +55,8 @@ def choosing(ctx: Context) -> Step:
         trouble = f"{took}: {scan_trouble.unread(scan, refusal)}"
     if trouble is not None:
         return _given_up(ctx, scan, unverified(ctx, trouble, scan_s=waited_s(ctx)))
-    look_again_s = CREATED_S if scan is None and refusal is None else scan_trouble.LOOK_AGAIN_S
-    return Step(writes=_running(ctx, scan), look_again_s=min(_left(ctx), look_again_s))
+    requeue_after_s = CREATED_S if scan is None and refusal is None else scan_trouble.REQUEUE_S
+    return Step(writes=_running(ctx, scan), requeue_after_s=min(_left(ctx), requeue_after_s))
 
 
 def _scanned_again(ctx: Context, scan: Pod, choice: CheckpointChoice) -> Step:
@@ -68,7 +68,7 @@ def _scanned_again(ctx: Context, scan: Pod, choice: CheckpointChoice) -> Step:
         )
         return _decided(ctx, unverified(ctx, why, scan_s=waited_s(ctx)))
     removal = (scan_pod.remove(scan),) if scan.deleting_since is None else ()
-    return Step(writes=removal, look_again_s=min(_left(ctx), scan_trouble.LOOK_AGAIN_S))
+    return Step(writes=removal, requeue_after_s=min(_left(ctx), scan_trouble.REQUEUE_S))
 
 
 def _given_up(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step:
@@ -93,7 +93,7 @@ def _withdrawn(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step
             writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
     removal = (scan_pod.remove(scan),) if scan.deleting_since is None else ()
-    return Step(writes=removal, look_again_s=scan_trouble.LOOK_AGAIN_S)
+    return Step(writes=removal, requeue_after_s=scan_trouble.REQUEUE_S)
 
 
 def _refusal(ctx: Context, name: str) -> Refusal | None:
@@ -133,7 +133,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
     issues, and ends a loop."""
     open_until = _verdict_open(ctx)
     if open_until is not None:
-        return Step(look_again_s=open_until)
+        return Step(requeue_after_s=open_until)
     history = ctx.world.history(ctx.gang.ref.uid)
     since = ctx.now - timedelta(seconds=ctx.timing.recovery_window_s)
     status = shown(ctx, known_issues.recognised(ctx, _with_choice(ctx, choice)))

@@ -189,7 +189,7 @@ class Step(msgspec.Struct, frozen=True):
 
     status: RecoveryStatus | None = None
     writes: tuple[Action, ...] = ()
-    look_again_s: float | None = None
+    requeue_after_s: float | None = None
     reads: tuple[ConfirmGone, ...] = ()
     """Live reads that must agree before anything is written."""
 

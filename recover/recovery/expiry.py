@@ -37,7 +37,7 @@ notices."""
 
 def expire(world: World, limits: Retention, now: datetime) -> Plan:
     """Returns what to delete now, and when to look again: soon while more is to be deleted, otherwise after
-    `look_again_s`, since age comes without any change."""
+    `requeue_after_s`, since age comes without any change."""
     standing = {node.quarantine.incident for node in world.nodes.values() if node.quarantine is not None}
     closed = [
         (incident.status.closed_at, incident.metadata, _whose(incident))
@@ -73,7 +73,7 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
     now_going = (deletion for deletions in to_go for deletion in deletions[:AT_ONCE_MAX])
     return Plan(
         chains=tuple((*_job_gone(needed_by_absent.get(d.uid)), d) for d in now_going),
-        look_again_s=REST_AGAIN_S if is_more else limits.look_again_s,
+        requeue_after_s=REST_AGAIN_S if is_more else limits.interval_s,
     )
 
 
@@ -101,7 +101,7 @@ def _whose(incident: Incident) -> str:
 def _orphans(world: World, limits: Retention, now: datetime) -> Iterator[Delete]:
     """Scans whose Recovery was deleted in mid-recovery: a gate would hold them for ever."""
     known = {(r.metadata.namespace, scan_label(r)) for r in world.recoveries.values()}
-    horizon = now - timedelta(seconds=limits.look_again_s)
+    horizon = now - timedelta(seconds=limits.interval_s)
     for scan in world.scans.values():
         is_old = scan.created is not None and scan.created < horizon and scan.deleting_since is None
         if is_old and (scan.namespace, scan.labels[SCAN_OF]) not in known:

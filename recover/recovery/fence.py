@@ -51,18 +51,18 @@ def fencing(ctx: Context) -> Step:
             unproven.append(pod)
     if writes:
         return Step(writes=tuple(writes))
-    look_again_s = _look_again_s(ctx, unproven)
+    requeue_after_s = _requeue_after_s(ctx, unproven)
     if ctx.status.phase is Phase.BLOCKED or not ctx.expired():
-        return Step(look_again_s=look_again_s)
+        return Step(requeue_after_s=requeue_after_s)
     message = _words(ctx, unproven)
     return Step(
         status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NEEDS_FENCING_PROOF),
         writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
-        look_again_s=look_again_s,
+        requeue_after_s=requeue_after_s,
     )
 
 
-def _look_again_s(ctx: Context, unproven: list[Pod]) -> float | None:
+def _requeue_after_s(ctx: Context, unproven: list[Pod]) -> float | None:
     """At the deadline, and when time alone becomes a proof."""
     moments = [_given_up_at(ctx, pod) for pod in unproven if ctx.is_lost(pod) and _harms_nobody(pod)]
     waits = [(moment - ctx.now).total_seconds() for moment in moments if moment > ctx.now]

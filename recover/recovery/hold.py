@@ -59,14 +59,14 @@ def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
             return _beside_others(ctx, found)
         return _released(ctx) if waits else None
     head, rest = _words(ctx, found if is_short else Room(), wait_s)
-    look_again_s = wait_s if wait_s > 0 else None
+    requeue_after_s = wait_s if wait_s > 0 else None
     if status.phase is Phase.RESUMING or not waits:
         return Step(
             status=moved(ctx, Phase.BLOCKED, head + rest, reason=Reason.NO_CAPACITY),
             writes=(ctx.event(EventReason.RECOVERY_BLOCKED, head + rest, warning=True),),
         )
     if status.message.startswith(head):
-        return Step(look_again_s=look_again_s)
+        return Step(requeue_after_s=requeue_after_s)
     return Step(status=refitted(status, message=head + rest))
 
 
@@ -113,10 +113,10 @@ def _beside_others(ctx: Context, found: Room) -> Step:
         return Step(status=moved(ctx, Phase.RESUMING, message, reason=Reason.NO_CAPACITY, within_s=within_s))
     waited_s = (ctx.now - _begins(ctx)).total_seconds()
     if waited_s < SETTLES_S:
-        return Step(look_again_s=SETTLES_S - waited_s)
+        return Step(requeue_after_s=SETTLES_S - waited_s)
     if status.reason != Reason.NO_CAPACITY:
         return Step(status=refitted(status, reason=Reason.NO_CAPACITY, message=message))
-    return Step(look_again_s=SETTLES_S)
+    return Step(requeue_after_s=SETTLES_S)
 
 
 def _released(ctx: Context) -> Step:

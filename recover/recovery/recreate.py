@@ -215,7 +215,7 @@ def made_anew_or_gone(
         return _waiting(recovery, now)
     successor = _successor(recovery, world)
     if successor is None:
-        return Step(writes=(_create(recovery, kept),), look_again_s=5.0)
+        return Step(writes=(_create(recovery, kept),), requeue_after_s=5.0)
     mark = successor.mark
     if mark is None or (mark.recovery, mark.attempt) != (recovery.metadata.name, status.attempt):
         message = (
@@ -259,7 +259,7 @@ def _waiting(recovery: Recovery, now: datetime) -> Step:
     if status.deadline is None:
         return Step()
     if now < status.deadline:
-        return Step(look_again_s=max(0.01, (status.deadline - now).total_seconds()))
+        return Step(requeue_after_s=max(0.01, (status.deadline - now).total_seconds()))
     message = f"a finalizer delays the deletion of {recovery.spec.gang}, which Rekindle will create again"
     held = refitted(status, reason=Reason.DELETION_HELD, message=message, deadline=None)
     return Step(status=held)

@@ -35,8 +35,8 @@ def unless_refused(ctx: Context, step: Step) -> Step:
         status = refitted(ctx.status, reason=reason, message=message)
         return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))
     if pause_s := ctx.pause_s(refusal):
-        return Step(look_again_s=pause_s)
-    return msgspec.structs.replace(step, look_again_s=REFUSED_AGAIN_S)
+        return Step(requeue_after_s=pause_s)
+    return msgspec.structs.replace(step, requeue_after_s=REFUSED_AGAIN_S)
 
 
 def _removes(action: Delete | Patch) -> bool:

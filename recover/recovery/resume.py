@@ -29,7 +29,7 @@ from recover.workloads.patches import environment_name
 
 __all__ = ["resuming"]
 
-HELD_LOOK_AGAIN_S = 10.0
+HELD_REQUEUE_S = 10.0
 """A hold may end by its own time, without any change."""
 _PASSING = frozenset({"", "ContainerCreating", "PodInitializing"})
 """What a container waits for in any start."""
@@ -79,7 +79,7 @@ def resuming(ctx: Context) -> Step:
             writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
     waiting = _waiting(ctx, pods, running)
-    return waiting if again is None else _sooner(waiting, again.look_again_s)
+    return waiting if again is None else _sooner(waiting, again.requeue_after_s)
 
 
 def _verify_s(ctx: Context) -> float:
@@ -93,9 +93,9 @@ def _is_all_that_fits(ctx: Context, pods: list[Pod]) -> bool:
     return had_s >= PENDING_TOLD_S and all(p.phase is PodPhase.RUNNING or p.unschedulable for p in pods)
 
 
-def _sooner(step: Step, look_again_s: float | None) -> Step:
-    waits = [wait_s for wait_s in (step.look_again_s, look_again_s) if wait_s is not None]
-    return msgspec.structs.replace(step, look_again_s=min(waits, default=None))
+def _sooner(step: Step, requeue_after_s: float | None) -> Step:
+    waits = [wait_s for wait_s in (step.requeue_after_s, requeue_after_s) if wait_s is not None]
+    return msgspec.structs.replace(step, requeue_after_s=min(waits, default=None))
 
 
 def _waiting(ctx: Context, pods: list[Pod], running: int) -> Step:
@@ -107,7 +107,7 @@ def _waiting(ctx: Context, pods: list[Pod], running: int) -> Step:
         reason, message = _short(ctx, pods, running)
         return Step(status=refitted(status, reason=reason, message=message))
     waits = [left for left in (ctx.left_s(), told_in_s) if left is not None and left > 0]
-    return Step(writes=remove_scans(ctx), look_again_s=min(waits, default=None))
+    return Step(writes=remove_scans(ctx), requeue_after_s=min(waits, default=None))
 
 
 def _start(ctx: Context) -> Step:
@@ -123,7 +123,7 @@ def _start(ctx: Context) -> Step:
             writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
     if living:
-        return Step(look_again_s=ctx.left_s())
+        return Step(requeue_after_s=ctx.left_s())
     held = _held(ctx)
     if held is not None:
         return held
@@ -146,9 +146,9 @@ def _start(ctx: Context) -> Step:
     if ctx.expired() or not ctx.is_told(refusal):
         return _not_taken(ctx)
     if pause_s := ctx.pause_s(refusal):
-        return Step(look_again_s=pause_s)
+        return Step(requeue_after_s=pause_s)
     writes: tuple[Action, ...] = (_confirmed_ended(gang), *told, *workload_of(gang).start(gang, mark, parts))
-    return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
+    return Step(writes=writes, requeue_after_s=REFUSED_AGAIN_S if refusal is not None else None)
 
 
 def _confirmed_ended(gang: Gang) -> ConfirmListed:
@@ -165,7 +165,7 @@ def _held(ctx: Context) -> Step | None:
     is_held = (status.phase, status.reason) == (Phase.BLOCKED, Reason.HELD)
     why = frozen_gang(gang, ctx.world.namespaces.get(gang.ref.namespace), ctx.now)
     if why and is_held:
-        return Step(look_again_s=HELD_LOOK_AGAIN_S)
+        return Step(requeue_after_s=HELD_REQUEUE_S)
     if why:
         message = f"{gang.ref} stays stopped: {why}. Rekindle starts the job when the hold ends"
         return Step(
@@ -223,7 +223,7 @@ def _refusal(ctx: Context) -> Refusal | None:
 def _not_startable(ctx: Context) -> Step:
     """It goes on by itself as soon as the framework's controller has done its part."""
     if not ctx.expired():
-        return Step(look_again_s=ctx.left_s())
+        return Step(requeue_after_s=ctx.left_s())
     message = (
         f"the framework's controller has not prepared {ctx.gang.ref} for a start. Check that this "
         "controller runs"

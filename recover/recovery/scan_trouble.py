@@ -8,9 +8,9 @@ from __future__ import annotations
 from recover.model import Container, Pod, Refusal
 from recover.recovery.scan_spec import MEMORY_LIMIT
 
-__all__ = ["LOOK_AGAIN_S", "of_ended", "of_waiting", "refused", "unread"]
+__all__ = ["REQUEUE_S", "of_ended", "of_waiting", "refused", "unread"]
 
-LOOK_AGAIN_S = 1.0
+REQUEUE_S = 1.0
 QUOTA_S = 5.0
 """A quota counts the gang's old pods until its controller has seen them end."""
 AGAIN_S = 5.0

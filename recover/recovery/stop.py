@@ -76,13 +76,13 @@ def stopping(ctx: Context) -> Step:
         if ctx.expired() or not ctx.is_told(refusal):
             return _not_taken(ctx)
         if pause_s := ctx.pause_s(refusal):
-            return Step(look_again_s=pause_s)
+            return Step(requeue_after_s=pause_s)
         before = gang.mark
         mark = ctx.mark("stopped", ())
         if before is not None:
             mark = ctx.mark("stopped", before.avoided, before.placed, before.suspected)
         writes = (*workload.stop(gang, mark), *(_beside(ctx) if workload.stops_at_once else ()))
-        return Step(writes=writes, look_again_s=REFUSED_AGAIN_S if refusal is not None else None)
+        return Step(writes=writes, requeue_after_s=REFUSED_AGAIN_S if refusal is not None else None)
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after Rekindle stopped the job"
         return Step(status=given_up(ctx, message, ctx.undone()))
@@ -90,7 +90,7 @@ def stopping(ctx: Context) -> Step:
     if rest and ctx.expired():
         return _not_taken(ctx)
     if rest:
-        return Step(writes=(*rest, *_beside(ctx)), look_again_s=ctx.left_s())
+        return Step(writes=(*rest, *_beside(ctx)), requeue_after_s=ctx.left_s())
     if ctx.status.reason and ctx.status.phase is Phase.STOPPING:
         message = (
             f"the API server has accepted the stop of {gang.ref}; Rekindle waits until all {gang.size} "
@@ -172,7 +172,7 @@ def _waited(ctx: Context) -> Step:
         return Step(status=moved(ctx, Phase.FENCING, message, within_s=ctx.timing.fence_wait_s))
     is_told = ctx.status.phase is Phase.BLOCKED
     if not is_told and not ctx.expired():
-        return Step(look_again_s=ctx.left_s())
+        return Step(requeue_after_s=ctx.left_s())
     message = stuck_words(ctx, living)
     if is_told and ctx.status.message == message:
         return Step()

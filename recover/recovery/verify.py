@@ -46,12 +46,14 @@ def verifying(ctx: Context) -> Step:
     if first is not None:
         unknown_s = _last_step_unknown(ctx, first)
         if unknown_s is not None:
-            return Step(look_again_s=unknown_s)
+            return Step(requeue_after_s=unknown_s)
         return Step(status=_succeeded(ctx, first), writes=_told(ctx, first))
     if ctx.expired():
         patience_s = _second_line_s(ctx)
-        return Step(writes=remove_scans(ctx), look_again_s=patience_s) if patience_s > 0 else _no_steps(ctx)
-    return Step(writes=remove_scans(ctx), look_again_s=ctx.left_s())
+        return (
+            Step(writes=remove_scans(ctx), requeue_after_s=patience_s) if patience_s > 0 else _no_steps(ctx)
+        )
+    return Step(writes=remove_scans(ctx), requeue_after_s=ctx.left_s())
 
 
 def _last_step_unknown(ctx: Context, first: PodProgress) -> float | None:
@@ -240,10 +242,10 @@ def _by_checkpoint(ctx: Context) -> Step:
     if _scan_left_s(ctx) <= 0:
         return _unproven(ctx, "the scan for a newer checkpoint did not end in time")
     if scan is not None:
-        return Step(look_again_s=_scan_left_s(ctx))
+        return Step(requeue_after_s=_scan_left_s(ctx))
     off = to_avoid(ctx.gang, ctx.world, ctx.now)
     made = scan_pod.create_later(ctx.recovery, ctx.gang, ctx.world, ctx.settings, off)
-    return Step(writes=(made,) if made else (), look_again_s=_scan_left_s(ctx))
+    return Step(writes=(made,) if made else (), requeue_after_s=_scan_left_s(ctx))
 
 
 def _scan_left_s(ctx: Context) -> float:

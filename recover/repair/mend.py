@@ -38,7 +38,7 @@ from recover.repair.ladder import (
 )
 from recover.repair.limits import Limits
 from recover.repair.outside import Means
-from recover.repair.step_context import HELD_LOOK_S, Context, Look, handed_over
+from recover.repair.step_context import HELD_REQUEUE_S, Context, Reconciled, handed_over
 from recover.repair.waiting import needs_person, wait
 from recover.repair.working import is_begun, work
 from recover.triage import quarantine
@@ -79,10 +79,10 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
             guard = guard.after(node.name, incident.metadata.name)
         if look.begins is not None:
             limits = limits.after(look.begins)
-        chains += [*look.apart, (*look.writes, *_written(ctx, look))]
-        if look.look_again_s is not None:
-            waits.append(look.look_again_s)
-    return Plan(chains=tuple(chain for chain in chains if chain), look_again_s=min(waits, default=None))
+        chains += [*look.independent, (*look.writes, *_written(ctx, look))]
+        if look.requeue_after_s is not None:
+            waits.append(look.requeue_after_s)
+    return Plan(chains=tuple(chain for chain in chains if chain), requeue_after_s=min(waits, default=None))
 
 
 def _concerned(world: World) -> list[Incident]:
@@ -100,12 +100,12 @@ def _concerned(world: World) -> list[Incident]:
     return sorted(found.values(), key=lambda i: (i.spec.detected_at, i.metadata.name))
 
 
-def _look(ctx: Context) -> Look:
+def _look(ctx: Context) -> Reconciled:
     if ctx.incident.status.repair is None:
         return _begin(ctx)
     match ctx.repair.phase:
         case RepairPhase.HANDED_OVER:
-            return Look()
+            return Reconciled()
         case RepairPhase.RETURNED:
             return _give_back(ctx)
         case RepairPhase.WAITING:
@@ -114,7 +114,7 @@ def _look(ctx: Context) -> Look:
             return _stepped_in(ctx) or work(ctx)
 
 
-def _written(ctx: Context, look: Look) -> Iterator[Action]:
+def _written(ctx: Context, look: Reconciled) -> Iterator[Action]:
     """The Incident as the look leaves it, if anything in it changes; before it, what nobody waits for
     goes."""
     status = ctx.incident.status
@@ -135,7 +135,7 @@ def _written(ctx: Context, look: Look) -> Iterator[Action]:
     yield from _update(ctx.incident, changed)
 
 
-def _cordoned_at(look: Look) -> datetime | None:
+def _cordoned_at(look: Reconciled) -> datetime | None:
     """A silent node is taken out only now, by its repair."""
     return next(
         (r.at for r in look.records if (r.action, r.outcome) == (Act.QUARANTINE_NODE, Outcome.DONE)), None
@@ -150,22 +150,22 @@ def _update(incident: Incident, status: IncidentStatus) -> Iterator[Action]:
 # --- begin and end ----------------------------------------------------------------------------------------
 
 
-def _begin(ctx: Context) -> Look:
+def _begin(ctx: Context) -> Reconciled:
     """Only in mode repair, and only for what was seen since; else the Incident says so."""
     if ctx.incident.status.phase is not IncidentPhase.OPEN or not silent.is_its_turn(ctx):
-        return Look()
+        return Reconciled()
     since = ctx.mode.began(Mode.REPAIR)
     if since is None:
-        return Look(records=_not_in_mode(ctx))
+        return Reconciled(records=_not_in_mode(ctx))
     if ctx.paused:
         message = f"would repair {ctx.node.name} ({ctx.paused})"
-        return Look(records=(_refused(ctx, Reason.PAUSED, message, would=True),))
+        return Reconciled(records=(_refused(ctx, Reason.PAUSED, message, would=True),))
     if (last := _last_seen(ctx)) < since:
         message = (
             f"Rekindle saw the fault at {last:%Y-%m-%d %H:%M:%S}, before mode repair was "
             f"enabled{ctx.mode.because}"
         )
-        return Look(records=(_refused(ctx, Reason.STALE_EVIDENCE, message),))
+        return Reconciled(records=(_refused(ctx, Reason.STALE_EVIDENCE, message),))
     limits = ctx.settings.repair
     earlier = earlier_repairs(ctx.world, ctx.node.name, limits.repairs_window_s, ctx.now)
     rung = first_rung(ctx.incident, ctx.found, again=bool(earlier))
@@ -183,7 +183,7 @@ def _begin(ctx: Context) -> Look:
         days = limits.repairs_window_s / 86400
         why = f"{ctx.node.name} was repaired {len(earlier)} times in {days:g} days and has failed again"
         return handed_over(ctx, Reason.KEEPS_FAILING, why, then_release(ctx.incident.fault, ctx.node))
-    return needs_person(ctx) if rung is None else Look(repair=begun)
+    return needs_person(ctx) if rung is None else Reconciled(repair=begun)
 
 
 def _last_seen(ctx: Context) -> datetime:
@@ -217,7 +217,7 @@ def _refused(ctx: Context, reason: Reason, message: str, *, would: bool = False)
     )
 
 
-def _stepped_in(ctx: Context) -> Look | None:
+def _stepped_in(ctx: Context) -> Reconciled | None:
     """People win at any time: a release ends the repair, and so does a lower mode once no step is under
     way."""
     name, step = ctx.node.name, ctx.repair.step
@@ -243,15 +243,15 @@ def _stepped_in(ctx: Context) -> Look | None:
     return None
 
 
-def _give_back(ctx: Context) -> Look:
+def _give_back(ctx: Context) -> Reconciled:
     """Not disruptive, so neither brake nor caps keep it back; a hold and a pause do."""
     taken = ctx.node.quarantine
     if taken is None or taken.incident != ctx.incident.metadata.name:
-        return Look()
+        return Reconciled()
     if frozen(ctx.node, ctx.now) or ctx.paused:
-        return Look(look_again_s=HELD_LOOK_S)
+        return Reconciled(requeue_after_s=HELD_REQUEUE_S)
     message = f"{ctx.repair.message}. Incident {ctx.incident.metadata.name}"
-    return Look(
+    return Reconciled(
         writes=quarantine.give_back(ctx.node, message, ctx.repair.phases[-1].at, ctx.incident.status.answered)
     )
 

@@ -15,7 +15,7 @@ from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import RepairPhase
 from recover.policy.faults import QuarantineLevel
 from recover.repair.for_people import then_release
-from recover.repair.step_context import HELD_LOOK_S, Context, Look, handed_over, moved, waiting
+from recover.repair.step_context import HELD_REQUEUE_S, Context, Reconciled, handed_over, moved, waiting
 from recover.triage import quarantine
 from recover.triage.guard import Denied
 
@@ -46,14 +46,14 @@ def _was_released(ctx: Context) -> bool:
     return began is not None and released is not None and released > began
 
 
-def before_quarantine(ctx: Context) -> Look | None:
+def before_quarantine(ctx: Context) -> Reconciled | None:
     """None once the node is quarantined, or was when its repair began."""
     if not is_watched(ctx):
         return None
     name = ctx.node.name
     if ctx.node.ready:
         message = f"{name} became Ready again before Rekindle acted on the node"
-        return Look(repair=moved(ctx, RepairPhase.RETURNED, message))
+        return Reconciled(repair=moved(ctx, RepairPhase.RETURNED, message))
     until = _begin(ctx) + timedelta(seconds=ctx.rules.not_ready_s)
     message = f"{name} is NotReady; Rekindle waits until {until:%H:%M:%S} for the node to become Ready again"
     if ctx.now < until:
@@ -73,11 +73,11 @@ def _begin(ctx: Context) -> datetime:
     return max(known, default=ctx.now)
 
 
-def _take_out(ctx: Context) -> Look:
+def _take_out(ctx: Context) -> Reconciled:
     incident, level = ctx.incident.metadata.name, QuarantineLevel.CORDON
     verdict = ctx.guard.may_quarantine(ctx.node, incident, ctx.now, level)
     if isinstance(verdict, Denied):
-        return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
+        return waiting(ctx, verdict.reason, verdict.message, HELD_REQUEUE_S)
     words = quarantine.words(level, Fault.HOST)
     record = fitted(
         ActionRecord,
@@ -89,4 +89,4 @@ def _take_out(ctx: Context) -> Look:
     )
     event = ctx.event(EventReason.NODE_QUARANTINED, f"{ctx.incident.status.summary}. {words}", warning=True)
     patch = quarantine.quarantine(ctx.node, incident, Fault.HOST, level, ctx.now)
-    return Look(writes=(patch, event), records=(record,), takes_out=True)
+    return Reconciled(writes=(patch, event), records=(record,), takes_out=True)

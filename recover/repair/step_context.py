@@ -32,10 +32,10 @@ from recover.repair.outside import Means
 from recover.triage.guard import Guard
 
 __all__ = [
-    "HELD_LOOK_S",
+    "HELD_REQUEUE_S",
     "PHASE_OF",
     "Context",
-    "Look",
+    "Reconciled",
     "begun",
     "ended",
     "handed_over",
@@ -43,7 +43,7 @@ __all__ = [
     "waiting",
 ]
 
-HELD_LOOK_S = 60.0
+HELD_REQUEUE_S = 60.0
 """A hold may end by time alone, and what a person lets go of is seen at once."""
 
 PHASE_OF = {
@@ -118,12 +118,12 @@ class Context(msgspec.Struct, frozen=True):
         )
 
 
-class Look(msgspec.Struct, frozen=True):
+class Reconciled(msgspec.Struct, frozen=True):
     """One look at a repair. `writes` go out first, then the Incident; Events last of all."""
 
     repair: Repair | None = None
     writes: tuple[Action, ...] = ()
-    apart: tuple[tuple[Action, ...], ...] = ()
+    independent: tuple[tuple[Action, ...], ...] = ()
     """Chains of writes that neither the Incident nor one another waits for."""
     records: tuple[ActionRecord, ...] = ()
     takes_out: bool = False
@@ -132,7 +132,7 @@ class Look(msgspec.Struct, frozen=True):
     """The step that uses the caps of repairs."""
     closes: bool = False
     """The Incident is over."""
-    look_again_s: float | None = None
+    requeue_after_s: float | None = None
 
 
 def moved(
@@ -156,10 +156,10 @@ def moved(
     )
 
 
-def waiting(ctx: Context, reason: Reason, message: str, look_again_s: float | None = None) -> Look:
+def waiting(ctx: Context, reason: Reason, message: str, requeue_after_s: float | None = None) -> Reconciled:
     """It stays where it is; why is written where that has changed."""
     said = refitted(ctx.repair, reason=str(reason), message=message)
-    return Look(repair=said, look_again_s=look_again_s)
+    return Reconciled(repair=said, requeue_after_s=requeue_after_s)
 
 
 def begun(ctx: Context, kind: StepKind, message: str) -> Repair:
@@ -187,10 +187,10 @@ def ended(ctx: Context, outcome: StepOutcome, message: str, **changes: Any) -> R
     return refitted(ctx.repair, steps=steps, **changes)
 
 
-def handed_over(ctx: Context, reason: Reason, why: str, what_to_do: str) -> Look:
+def handed_over(ctx: Context, reason: Reason, why: str, what_to_do: str) -> Reconciled:
     """A person decides from here on. What was under way is withdrawn; what was quarantined stays so."""
     message = f"{why}. {what_to_do}"
     withdrawn = ended(ctx, StepOutcome.WITHDRAWN, why)
     repair = moved(ctx, RepairPhase.HANDED_OVER, message, reason=reason, steps=withdrawn.steps)
     event = ctx.event(EventReason.NODE_HANDED_OVER, message.rstrip("."), warning=True)
-    return Look(repair=repair, writes=(event,))
+    return Reconciled(repair=repair, writes=(event,))

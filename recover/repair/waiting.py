@@ -24,7 +24,7 @@ from recover.policy.driver_work import driver_work
 from recover.repair.for_people import move_pods, then_release
 from recover.repair.ladder import earlier_repairs, more_asked
 from recover.repair.occupants import named, occupants, opted_in_gangs
-from recover.repair.step_context import HELD_LOOK_S, Context, Look, begun, handed_over, waiting
+from recover.repair.step_context import HELD_REQUEUE_S, Context, Reconciled, begun, handed_over, waiting
 from recover.triage import quarantine, restarts
 from recover.triage.guard import Denied
 from recover.triage.restarts import Grounds
@@ -41,17 +41,17 @@ class InTheWay(msgspec.Struct, frozen=True):
 
     reason: Reason
     message: str
-    look_again_s: float | None = None
+    requeue_after_s: float | None = None
 
 
-def wait(ctx: Context) -> Look:
+def wait(ctx: Context) -> Reconciled:
     ctx = msgspec.structs.replace(ctx, repair=more_asked(ctx.repair, ctx.found))
     rung = ctx.repair.rung
     if rung is None:
         return needs_person(ctx)
     obstacle = in_the_way(ctx, rung)
     if obstacle is not None and obstacle.reason in _NOTHING_BEGINS:
-        return waiting(ctx, obstacle.reason, obstacle.message, obstacle.look_again_s)
+        return waiting(ctx, obstacle.reason, obstacle.message, obstacle.requeue_after_s)
     if not quarantine.takes_no_pods(ctx.node):
         return _closed(ctx)
     if obstacle is not None and obstacle.reason is Reason.NODE_SILENT:
@@ -65,22 +65,22 @@ def wait(ctx: Context) -> Look:
         return waiting(ctx, Reason.COOLING_DOWN, message, left_s)
     verdict = ctx.limits.may_begin(rung)
     if isinstance(verdict, Denied):
-        return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
+        return waiting(ctx, verdict.reason, verdict.message, HELD_REQUEUE_S)
     what = _words(ctx, rung)
     event = ctx.event(EventReason.NODE_REPAIR_STARTED, what)
-    return Look(repair=begun(ctx, rung, what), writes=(event,), begins=rung)
+    return Reconciled(repair=begun(ctx, rung, what), writes=(event,), begins=rung)
 
 
-def _closed(ctx: Context) -> Look:
+def _closed(ctx: Context) -> Reconciled:
     """A degraded node takes pods until its repair is due. To close it takes it out of service as a quarantine
     does, so the same budgets hold: a line on all nodes closes no cluster."""
     verdict = ctx.guard.may_close(ctx.node, ctx.incident.metadata.name)
     if isinstance(verdict, Denied):
-        return waiting(ctx, verdict.reason, verdict.message, HELD_LOOK_S)
-    return Look(writes=(quarantine.close(ctx.node),), takes_out=True)
+        return waiting(ctx, verdict.reason, verdict.message, HELD_REQUEUE_S)
+    return Reconciled(writes=(quarantine.close(ctx.node),), takes_out=True)
 
 
-def needs_person(ctx: Context) -> Look:
+def needs_person(ctx: Context) -> Reconciled:
     why = f"Neither a reset nor a reboot is known to repair this fault: {ctx.incident.status.summary}"
     return handed_over(ctx, Reason.NEEDS_PERSON, why, then_release(ctx.incident.fault, ctx.node))
 
@@ -88,15 +88,15 @@ def needs_person(ctx: Context) -> Look:
 def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
     """Asked before the step is decided, and once more before it is begun."""
     if ctx.paused:
-        return InTheWay(Reason.PAUSED, ctx.paused, HELD_LOOK_S)
+        return InTheWay(Reason.PAUSED, ctx.paused, HELD_REQUEUE_S)
     if why := frozen(ctx.node, ctx.now):
-        return InTheWay(Reason.HELD, why, HELD_LOOK_S)
+        return InTheWay(Reason.HELD, why, HELD_REQUEUE_S)
     if ctx.guard.brakes:
         brake = ctx.guard.brakes[0]
         return InTheWay(Reason.FLEET_BRAKE, brake.words, max(0.01, (brake.until - ctx.now).total_seconds()))
     if work := driver_work(ctx.node, ctx.now):
         until = work[0].until
-        left_s = HELD_LOOK_S if until is None else (until - ctx.now).total_seconds()
+        left_s = HELD_REQUEUE_S if until is None else (until - ctx.now).total_seconds()
         message = f"{work[0].what} is in progress on {ctx.node.name}, or has just ended ({work[0].label})"
         return InTheWay(Reason.DRIVER_WORK, message, left_s)
     if not ctx.node.ready and not _works_on_silent(ctx, rung):
@@ -114,18 +114,18 @@ def _works_on_silent(ctx: Context, rung: StepKind) -> bool:
     return rung is StepKind.REBOOT and ctx.reboots_from_outside
 
 
-def _silent(ctx: Context, obstacle: InTheWay) -> Look:
+def _silent(ctx: Context, obstacle: InTheWay) -> Reconciled:
     """It may be heard of again at any moment. A reset of a node that stays silent is skipped."""
     since = ctx.node.ready_since or ctx.now
     until = since + timedelta(seconds=ctx.rules.not_ready_s)
     if ctx.now < until:
         return waiting(ctx, obstacle.reason, obstacle.message, (until - ctx.now).total_seconds())
     if ctx.repair.rung is StepKind.RESET and _works_on_silent(ctx, StepKind.REBOOT):
-        return Look(repair=msgspec.structs.replace(ctx.repair, rung=StepKind.REBOOT))
+        return Reconciled(repair=msgspec.structs.replace(ctx.repair, rung=StepKind.REBOOT))
     return handed_over(ctx, obstacle.reason, obstacle.message, then_release(Fault.HOST, ctx.node))
 
 
-def _occupied(ctx: Context, rung: StepKind, obstacle: InTheWay) -> Look:
+def _occupied(ctx: Context, rung: StepKind, obstacle: InTheWay) -> Reconciled:
     if ctx.expired():
         hours = ctx.rules.wait_for_others_s / 3600
         return handed_over(
@@ -138,7 +138,7 @@ def _occupied(ctx: Context, rung: StepKind, obstacle: InTheWay) -> Look:
     moves, records, due = _moves(ctx, rung)
     waits = [ctx.left_s(), *((moment - ctx.now).total_seconds() for moment in due if moment > ctx.now)]
     look = waiting(ctx, obstacle.reason, obstacle.message, min(w for w in waits if w is not None))
-    return msgspec.structs.replace(look, apart=moves, records=tuple(records))
+    return msgspec.structs.replace(look, independent=moves, records=tuple(records))
 
 
 def _moves(

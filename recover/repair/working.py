@@ -23,7 +23,16 @@ from recover.policy.consent import frozen
 from recover.repair import outside, step_jobs
 from recover.repair.for_people import look_at_job, see_to_that, then_release
 from recover.repair.ladder import next_rung
-from recover.repair.step_context import HELD_LOOK_S, Context, Look, begun, ended, handed_over, moved, waiting
+from recover.repair.step_context import (
+    HELD_REQUEUE_S,
+    Context,
+    Reconciled,
+    begun,
+    ended,
+    handed_over,
+    moved,
+    waiting,
+)
 from recover.repair.waiting import in_the_way
 
 __all__ = ["is_begun", "work"]
@@ -34,26 +43,26 @@ _HEARD_S = 1.0
 """After a request. A refusal leaves no object whose change would be heard of."""
 
 
-def work(ctx: Context) -> Look:
+def work(ctx: Context) -> Reconciled:
     step = ctx.repair.step
     if step is None:
         return _next(ctx)
     over = _end_of(ctx, step)
     if over is not None:
-        return Look(repair=over)
+        return Reconciled(repair=over)
     if _has_lost_its_job(ctx, step):
         gone = ended(ctx, StepOutcome.FAILED, f"somebody deleted Job {step.job}")
         read = ConfirmGone(
             what="confirm-job-gone", resource=JOBS, name=step.job, namespace=ctx.settings.namespace
         )
-        return Look(writes=(read,), repair=gone)
+        return Reconciled(writes=(read,), repair=gone)
     if ctx.expired():
-        return Look(repair=ended(ctx, StepOutcome.TIMED_OUT, _too_late(ctx, step, _job(ctx, step))))
+        return Reconciled(repair=ended(ctx, StepOutcome.TIMED_OUT, _too_late(ctx, step, _job(ctx, step))))
     if not is_begun(ctx, step):
         return _begin(ctx, step)
     if step.asked_at is None:  # a crash came between its Job and this note
-        return Look(repair=_asked(ctx, step))
-    return Look(look_again_s=ctx.left_s())
+        return Reconciled(repair=_asked(ctx, step))
+    return Reconciled(requeue_after_s=ctx.left_s())
 
 
 def is_begun(ctx: Context, step: RepairStep) -> bool:
@@ -63,28 +72,30 @@ def is_begun(ctx: Context, step: RepairStep) -> bool:
 # --- begin ------------------------------------------------------------------------------------------------
 
 
-def _begin(ctx: Context, step: RepairStep) -> Look:
+def _begin(ctx: Context, step: RepairStep) -> Reconciled:
     """Asks once more, and makes the Job, or asks the machine outside."""
     if step.kind is StepKind.VALIDATE:
         if why := ctx.paused or frozen(ctx.node, ctx.now):
-            return Look(repair=ended(ctx, StepOutcome.WITHDRAWN, why))
+            return Reconciled(repair=ended(ctx, StepOutcome.WITHDRAWN, why))
     else:
         obstacle = in_the_way(ctx, step.kind)
         if obstacle is not None:
-            return Look(repair=ended(ctx, StepOutcome.WITHDRAWN, obstacle.message))
+            return Reconciled(repair=ended(ctx, StepOutcome.WITHDRAWN, obstacle.message))
     if step.kind is StepKind.RESET and not _has_let_go(ctx, step):
         until = step.at + timedelta(seconds=ctx.rules.hands_off_s)
-        return Look(look_again_s=max(0.01, (until - ctx.now).total_seconds()))
+        return Reconciled(requeue_after_s=max(0.01, (until - ctx.now).total_seconds()))
     refusal = _refusal(ctx, step)
     if refusal is not None and (again := refusal.at + timedelta(seconds=_ASK_AGAIN_S)) > ctx.now:
-        return Look(repair=_refused(ctx, step, refusal), look_again_s=(again - ctx.now).total_seconds())
+        return Reconciled(
+            repair=_refused(ctx, step, refusal), requeue_after_s=(again - ctx.now).total_seconds()
+        )
     asked = _asked(ctx, step)
     if step.kind is StepKind.REBOOT and ctx.reboots_from_outside:
         request = outside.ask(ctx.incident, ctx.repair, step, ctx.means, ctx.node.boot_id)
-        return Look(writes=(request,), repair=asked, look_again_s=_HEARD_S)
+        return Reconciled(writes=(request,), repair=asked, requeue_after_s=_HEARD_S)
     template = ctx.means.templates[step.kind]
     job = step_jobs.create(ctx.incident, asked, step, template, ctx.settings, ctx.allowed_s(step.kind))
-    return Look(writes=(job,), repair=asked, look_again_s=_HEARD_S)
+    return Reconciled(writes=(job,), repair=asked, requeue_after_s=_HEARD_S)
 
 
 def _refusal(ctx: Context, step: RepairStep) -> Refusal | None:
@@ -248,11 +259,11 @@ def _not_rebooted(ctx: Context, step: RepairStep, job: Gang | None) -> str:
 # --- what follows -----------------------------------------------------------------------------------------
 
 
-def _next(ctx: Context) -> Look:
+def _next(ctx: Context) -> Reconciled:
     if ctx.paused:
-        return waiting(ctx, Reason.PAUSED, ctx.paused, HELD_LOOK_S)
+        return waiting(ctx, Reason.PAUSED, ctx.paused, HELD_REQUEUE_S)
     if why := frozen(ctx.node, ctx.now):
-        return waiting(ctx, Reason.HELD, why, HELD_LOOK_S)
+        return waiting(ctx, Reason.HELD, why, HELD_REQUEUE_S)
     last = ctx.repair.steps[-1]
     name = ctx.node.name
     if last.outcome is StepOutcome.WITHDRAWN and last.kind is not StepKind.VALIDATE:
@@ -268,7 +279,7 @@ def _next(ctx: Context) -> Look:
     found = _found_since(ctx) if last.outcome is StepOutcome.DONE else []
     if last.outcome is StepOutcome.DONE and not found:
         message = f"{name} was repaired and validated: {last.message}. The node takes pods again"
-        return Look(repair=moved(ctx, RepairPhase.RETURNED, message), closes=True)
+        return Reconciled(repair=moved(ctx, RepairPhase.RETURNED, message), closes=True)
     why = (
         f"{name} was validated, but the agent has found {', '.join(found)} since then"
         if found
@@ -280,13 +291,13 @@ def _next(ctx: Context) -> Look:
     return handed_over(ctx, _why(last), why, _to_do(ctx, last))
 
 
-def _begin_validation(ctx: Context, message: str) -> Look:
-    return Look(repair=refitted(begun(ctx, StepKind.VALIDATE, message), checks=[]))
+def _begin_validation(ctx: Context, message: str) -> Reconciled:
+    return Reconciled(repair=refitted(begun(ctx, StepKind.VALIDATE, message), checks=[]))
 
 
-def _wait_for(ctx: Context, rung: StepKind, message: str) -> Look:
+def _wait_for(ctx: Context, rung: StepKind, message: str) -> Reconciled:
     within_s = ctx.rules.wait_for_others_s
-    return Look(repair=moved(ctx, RepairPhase.WAITING, message, within_s=within_s, rung=rung))
+    return Reconciled(repair=moved(ctx, RepairPhase.WAITING, message, within_s=within_s, rung=rung))
 
 
 def _to_do(ctx: Context, last: RepairStep) -> str:

@@ -28,7 +28,7 @@ from recover.model.device_reports import Reports
 from recover.policy.device_levels import LevelCatalogue, dated
 from recover.policy.settings import DeviceReports
 from recover.runtime.bounds import MAP_BYTES_MAX, READ_BYTES_MAX
-from recover.runtime.table import Table
+from recover.runtime.cache import Cache
 
 __all__ = ["DeviceMaps", "bytes_max", "name_of", "places", "read"]
 
@@ -98,14 +98,14 @@ class DeviceMaps:
         """By node, and by the signal's place. After a restart of the controller a report begins again: that
         can only delay a suspicion, and what acts has a time of its own."""
         self._told = Seldom()
-        self.tables: dict[str, Table[Reports]] = {}
+        self.caches: dict[str, Cache[Reports]] = {}
         """By namespace."""
         self.reflectors = []
         for namespace, labels in places(settings):
-            table = Table(CONFIGMAPS, self._keep, self._change, bytes_max=bytes_max(settings, namespace))
-            self.tables[namespace] = table
+            cache = Cache(CONFIGMAPS, self._keep, self._change, bytes_max=bytes_max(settings, namespace))
+            self.caches[namespace] = cache
             self.reflectors.append(
-                Reflector(cluster, CONFIGMAPS, table, optional=True, namespace=namespace, labels=labels)
+                Reflector(cluster, CONFIGMAPS, cache, optional=True, namespace=namespace, labels=labels)
             )
 
     async def synced(self) -> None:
@@ -120,12 +120,12 @@ class DeviceMaps:
 
     @property
     def is_on(self) -> bool:
-        return bool(self.tables)
+        return bool(self.caches)
 
     def unreadable(self) -> int:
         """ConfigMaps that are skipped, and nodes whose entry in one of many nodes is."""
         entries = {node for said in self._of_node.values() for one in said.values() for node in one.unread}
-        return sum(len(table.unreadable) for table in self.tables.values()) + len(entries)
+        return sum(len(cache.unreadable) for cache in self.caches.values()) + len(entries)
 
     def added(self, node: Node) -> Node:
         """The node with what is said of it now."""

@@ -49,7 +49,7 @@ from recover.triage.quarantine import takes_out
 
 __all__ = ["Executor"]
 
-LOOK_AGAIN_S = 0.2
+REQUEUE_S = 0.2
 """After a write that failed for a passing reason."""
 
 STALE_S = 0.02
@@ -105,7 +105,7 @@ class Executor:
         """Writes the plan. Returns in how many seconds to look again: sooner than planned after a failure.
         After a plan of one chain the caller goes on with its last answer, before any other task does."""
         writing = [self.begin(chain) for chain in plan.chains if chain]
-        waits = [plan.look_again_s]
+        waits = [plan.requeue_after_s]
         if len(writing) == 1:
             waits.append(await writing.pop())
         for outcome in await asyncio.gather(*writing, return_exceptions=True):
@@ -142,7 +142,7 @@ class Executor:
                 await self._write(action, partial(self.limiter.slot, urgency, order), seen.get(id(action)))
             except _PausedError:
                 log.info("write not done: Rekindle was paused after its decision", what=_what(action))
-                return LOOK_AGAIN_S
+                return REQUEUE_S
             except Transient as error:
                 self._note(action, error)
                 log.info("write not done, looking again", what=_what(action), why=str(error))
@@ -207,7 +207,7 @@ class Executor:
         except ReplyLost as error:
             outcome = "unknown"
             await self._requests.read_again(action)
-            raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
+            raise Transient(str(error), retry_in_s=REQUEUE_S) from error
         except ApiError as error:
             there = await self._requests.read_again(action)
             stale = error.not_found or (error.stale and not is_invalid(error, action, there))
@@ -215,9 +215,9 @@ class Executor:
             words = without_values(str(error))
             if stale:
                 is_news = there is not None and not is_as_patched(action, there)
-                raise Transient(words, retry_in_s=STALE_S if is_news else LOOK_AGAIN_S) from error
+                raise Transient(words, retry_in_s=STALE_S if is_news else REQUEUE_S) from error
             if may_pass(error):
-                raise Transient(words, retry_in_s=LOOK_AGAIN_S, refused=True) from error
+                raise Transient(words, retry_in_s=REQUEUE_S, refused=True) from error
             denied = error.status == 403
             raise Permanent(words, may_pass=error.of_rights, denied=denied) from error
         finally:
@@ -236,10 +236,10 @@ class Executor:
                     case ConfirmListed():
                         await confirm_listed(self._cluster, self._observer, asked)
         except ReplyLost as error:
-            raise Transient(str(error), retry_in_s=LOOK_AGAIN_S) from error
+            raise Transient(str(error), retry_in_s=REQUEUE_S) from error
         except ApiError as error:
             if may_pass(error) or error.of_rights:
-                again_s = RIGHTS_AGAIN_S if error.of_rights else LOOK_AGAIN_S
+                again_s = RIGHTS_AGAIN_S if error.of_rights else REQUEUE_S
                 raise Transient(str(error), retry_in_s=again_s) from error
             raise Permanent(str(error), denied=error.status == 403) from error
 

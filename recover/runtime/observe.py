@@ -1,4 +1,4 @@
-"""API objects -> World: reflectors fill the tables (table.py), and these the indexes that decisions look
+"""API objects -> World: reflectors fill the caches (cache.py), and these the indexes that decisions look
 things up by.
 
 A write's answer is absorbed here too, so a decision never acts on a view older than our own last write.
@@ -47,8 +47,8 @@ from recover.recipes.objects import seen, settle
 from recover.recovery.scan_pod import scan_label
 from recover.repair.occupants import BACK_AFTER_A_REBOOT
 from recover.runtime.bounds import Room
+from recover.runtime.cache import Cache
 from recover.runtime.device_maps import DeviceMaps
-from recover.runtime.table import Table
 from recover.triage.node_condition import STATUS_OF
 from recover.workloads import WORKLOADS, Workload, outline_of
 from recover.workloads.patches import asks_for_device
@@ -71,7 +71,7 @@ OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
 
 
 class Observer:
-    """All tables and reflectors. `changed` is called after every difference that a decision may read. `now`
+    """All caches and reflectors. `changed` is called after every difference that a decision may read. `now`
     dates what other vendors' device plugins say without a time."""
 
     def __init__(
@@ -101,17 +101,17 @@ class Observer:
         self._asked_nodes: set[str] = set()
         """Nodes that are being read live because they are not in the cache."""
         self._gone_nodes: dict[str, None] = {}
-        self.nodes = Table(NODES, self._keep_node, self._node_change)
+        self.nodes = Cache(NODES, self._keep_node, self._node_change)
         self._signals = SignalCatalogue(settings.signals)
         self._signalling: dict[str, Node] = {}
         self.device_maps = DeviceMaps(cluster, settings.signals.reports, self._report_change, now)
         self._complaining: dict[str, dict[str, Pod]] = {}
         self._not_started: dict[str, Pod] = {}
         self._signatures: list[Signature] = []
-        self.health = Table(NODEHEALTHS, self._keep_health, self._any_change)
-        self.namespaces = Table(NAMESPACES, decode.namespace, self._any_change)
-        self.incidents = Table(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
-        self.recoveries = Table(
+        self.health = Cache(NODEHEALTHS, self._keep_health, self._any_change)
+        self.namespaces = Cache(NAMESPACES, decode.namespace, self._any_change)
+        self.incidents = Cache(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
+        self.recoveries = Cache(
             RECOVERIES,
             msgspec.json.Decoder(Recovery).decode,
             self._recovery_change,
@@ -119,13 +119,13 @@ class Observer:
         )
         self._built_in = built_in()
         self._in_force = settle(self._built_in, ())
-        self.recipes = Table(RECIPES, seen, self._recipe_change)
-        self.pods: Table[Pod | Bystander | AgentPod] = Table(
+        self.recipes = Cache(RECIPES, seen, self._recipe_change)
+        self.pods: Cache[Pod | Bystander | AgentPod] = Cache(
             PODS, self._keep_pod, self._pod_change, room=Room("pods", settings.room.pods_mib)
         )
         jobs = Room("jobs", settings.room.jobs_mib)
         self.workloads = [
-            Table(
+            Cache(
                 w.resource,
                 partial(self._keep_gang, w),
                 self._gang_change,
@@ -134,7 +134,7 @@ class Observer:
             )
             for w in WORKLOADS
         ]
-        tables: tuple[Table[Any], ...] = (
+        caches: tuple[Cache[Any], ...] = (
             self.nodes,
             self.health,
             self.namespaces,
@@ -144,12 +144,12 @@ class Observer:
             self.pods,
             *self.workloads,
         )
-        self._tables = {table.resource: table for table in tables}
-        self._pause = Table(CONFIGMAPS, read_pause, self._any_change)
-        optional = {RECIPES, *(table.resource for table in self.workloads)}
+        self._caches = {cache.resource: cache for cache in caches}
+        self._pause = Cache(CONFIGMAPS, read_pause, self._any_change)
+        optional = {RECIPES, *(cache.resource for cache in self.workloads)}
         self.reflectors = [
-            Reflector(cluster, resource, table, optional=resource in optional)
-            for resource, table in self._tables.items()
+            Reflector(cluster, resource, cache, optional=resource in optional)
+            for resource, cache in self._caches.items()
         ]
         self.reflectors.append(
             Reflector(
@@ -173,9 +173,9 @@ class Observer:
 
     def absorb(self, resource: Resource, raw: bytes) -> None:
         """The answer to one of our own writes; kinds that we do not watch are ignored."""
-        table = self._tables.get(resource)
-        if table is not None:
-            table.absorb(raw)
+        cache = self._caches.get(resource)
+        if cache is not None:
+            cache.absorb(raw)
 
     def refused(self, action: Write, refusal: Refusal) -> bool:
         """Keeps the refusal of a write that no object shows: writes to kinds of others, and Recoveries that
@@ -203,7 +203,7 @@ class Observer:
 
     def learned(self, resource: Resource, raw: bytes) -> bool:
         """Takes the answer to a live read. Returns True if a decision reads something new in it."""
-        return self._tables[resource].learned(raw)
+        return self._caches[resource].learned(raw)
 
     def asks_for(self, asked: ConfirmGone) -> None:
         """Before the read."""
@@ -214,7 +214,7 @@ class Observer:
         """Notes that the API server has no such object. Returns False if one has come meanwhile: the answer
         may be older."""
         key = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
-        is_here = key in self._tables[asked.resource].rows
+        is_here = key in self._caches[asked.resource].rows
         if asked.resource != NODES or is_here:
             return not is_here or bool(asked.uid)
         if asked.name not in self._asked_nodes:
@@ -241,7 +241,7 @@ class Observer:
 
     def unreadable(self) -> dict[str, int]:
         """Objects skipped, by kind."""
-        found = {table.resource.kind: len(table.unreadable) for table in self._tables.values()}
+        found = {cache.resource.kind: len(cache.unreadable) for cache in self._caches.values()}
         return {**found, CONFIGMAPS.kind: self.device_maps.unreadable()} if self.device_maps.is_on else found
 
     def has_scan(self, recovery: Recovery) -> bool:
@@ -281,7 +281,7 @@ class Observer:
             recipes=self._in_force.recipes,
             signatures=self._in_force.signatures,
             judged_recipes=self._in_force.judged,
-            unread={table.resource: table.unreadable.keys() for table in self._tables.values()},
+            unread={cache.resource: cache.unreadable.keys() for cache in self._caches.values()},
             agents=self._agents.by_node,
             agents_are_pods=self._settings.agents_are_pods,
             pool_label=self._settings.budgets.pool_label,

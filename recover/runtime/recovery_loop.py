@@ -69,7 +69,7 @@ class Recoveries:
     async def _work(self, key: str) -> None:
         wait_s: float | None
         try:
-            wait_s = await self._look(key)
+            wait_s = await self._reconcile(key)
         except Exception:
             self._metrics.errors.labels(loop="recovery").inc()
             log.exception("recovery failed, looking again", recovery=key, pause_s=ERROR_PAUSE_S)
@@ -78,7 +78,7 @@ class Recoveries:
         if wait_s is not None:
             self._queue.add_after(key, wait_s)
 
-    async def _look(self, key: str) -> float | None:
+    async def _reconcile(self, key: str) -> float | None:
         """Looks and writes. Once a new phase is written its acts follow at once: by way of the queue they
         would come after the looks at all that the write has changed. A turn ends after as many looks as there
         are phases; the change that the last of them has written brings the key into the queue again."""

@@ -19,8 +19,8 @@ from recover.k8s.kinds import EVENTS
 from recover.kube.cluster import Cluster
 from recover.model import Gang, Node
 from recover.model.actions import Create, Delete, Emit, Ensure, Patch
+from recover.runtime.cache import Cache
 from recover.runtime.observe import Observer
-from recover.runtime.table import Table
 
 __all__ = ["Requests"]
 
@@ -158,8 +158,8 @@ class Requests:
     def seen(self, action: Patch) -> Node | Gang | None:
         """What decisions know of the object, if others write to it too and its version is a precondition."""
         key = f"{action.namespace}/{action.name}" if action.namespace else action.name
-        tables: tuple[Table[Node] | Table[Gang], ...] = (self._observer.nodes, *self._observer.workloads)
-        rows = (table.rows.get(key) for table in tables if table.resource == action.resource)
+        caches: tuple[Cache[Node] | Cache[Gang], ...] = (self._observer.nodes, *self._observer.workloads)
+        rows = (cache.rows.get(key) for cache in caches if cache.resource == action.resource)
         return next(rows, None) if action.version else None
 
     async def _patch(self, action: Patch) -> None:

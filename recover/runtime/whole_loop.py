@@ -79,13 +79,13 @@ class WholeWorld:
                     await self._queue.take()
                     self._queue.done(_LOOK)
                     began = loop.time()
-                    await self._look(group)
+                    await self._reconcile(group)
                     pause_s = max(PAUSE_S, loop.time() - began)
                     await self._writing.settled(None if self._waits_for_writes else pause_s)
         finally:
             self._queue.close()
 
-    async def _look(self, group: asyncio.TaskGroup) -> None:
+    async def _reconcile(self, group: asyncio.TaskGroup) -> None:
         try:
             plan = self._decided()
             self._writing.begin(plan, group)
@@ -95,7 +95,7 @@ class WholeWorld:
             await asyncio.sleep(ERROR_PAUSE_S)
             self.wake()
             return
-        for wait_s in (plan.look_again_s, self._modes.changes_in_s()):
+        for wait_s in (plan.requeue_after_s, self._modes.changes_in_s()):
             if wait_s is not None:
                 self._queue.add_after(_LOOK, wait_s)
 

@@ -19,7 +19,7 @@ from detectors.wire.training import PodProgress
 from recover.api import GangRef
 from recover.api.reasons import Reason
 from recover.api.recipe_spec import Recipe
-from recover.diagnose.apart import each
+from recover.diagnose.caught import each
 from recover.diagnose.diagnosis import fingerprint
 from recover.k8s.bodies import regarding, shortened
 from recover.model import Node, Pod, World

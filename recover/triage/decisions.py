@@ -14,7 +14,7 @@ import msgspec
 
 from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import EventReason
-from recover.diagnose.apart import about_diagnosis, about_node, apart
+from recover.diagnose.caught import about_diagnosis, about_node, caught
 from recover.diagnose.diagnosis import Diagnosis
 from recover.model import World
 from recover.model.actions import Action, Emit, Failure
@@ -48,7 +48,7 @@ def decide(
     decisions, failures = [], []
     for wish in wishes:
         diagnosis = wish.diagnosis
-        decision = apart(about_diagnosis(world, diagnosis), partial(_decided, world, wish, guard, now))
+        decision = caught(about_diagnosis(world, diagnosis), partial(_decided, world, wish, guard, now))
         if isinstance(decision, Failure):
             failures.append(decision)
             continue

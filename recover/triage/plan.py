@@ -17,7 +17,7 @@ from datetime import datetime
 
 from recover.api import Act, Outcome
 from recover.api.reasons import Reason
-from recover.diagnose.apart import about_diagnosis, each, undecided
+from recover.diagnose.caught import about_diagnosis, each, undecided
 from recover.diagnose.diagnosis import Diagnosis
 from recover.diagnose.failing_starts import comes_due as comes_late
 from recover.diagnose.failing_starts import failing_starts
@@ -79,8 +79,8 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         *remade.remade(lost, live, now),
         *_alone(incidents.closings(world, live, now)),
     ]
-    look_again_s = _look_again(world, subjects, judged, guard.brakes, settings, now)
-    return Plan(tuple(chain for chain in chains if chain), look_again_s, failures)
+    requeue_after_s = _requeue_after_s(world, subjects, judged, guard.brakes, settings, now)
+    return Plan(tuple(chain for chain in chains if chain), requeue_after_s, failures)
 
 
 def _alone(actions: Iterable[Action]) -> Iterator[tuple[Action, ...]]:
@@ -128,7 +128,7 @@ def _suspicious(world: World, states: Mapping[str, GangState]) -> set[str]:
 # --- time -------------------------------------------------------------------------------------------------
 
 
-def _look_again(
+def _requeue_after_s(
     world: World,
     subjects: Subjects,
     judged: Judged,

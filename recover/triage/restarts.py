@@ -16,8 +16,8 @@ import msgspec
 from detectors.wire.fitting import fitted, limit
 from recover.api import Act, ActionRecord, Cause, GangRef, Phase, Recovery, RecoverySpec
 from recover.api.reasons import EventReason, Reason
-from recover.diagnose.apart import about_gang
 from recover.diagnose.awaited import Awaited
+from recover.diagnose.caught import about_gang
 from recover.diagnose.diagnosis import AffectedGang, Diagnosis, fingerprint
 from recover.diagnose.ranks import is_down, resumed_at
 from recover.diagnose.starts import nodes_without_devices, ranks

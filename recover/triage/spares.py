@@ -72,7 +72,7 @@ def keep_spares(world: World, now: datetime) -> Plan:
     chains += [(patch,) for patch in kept if patch is not None]
     chains += [(action,) for action in _explained(world, spares, needs.values(), serving | lifted, now)]
     is_held = any(held(spare.node.annotations, now) is not None for spare in spares)
-    return Plan(chains=tuple(chains), look_again_s=HELD_S if is_held else None)
+    return Plan(chains=tuple(chains), requeue_after_s=HELD_S if is_held else None)
 
 
 def would_lift(world: World, node: Node, why: Reason, now: datetime) -> list[ActionRecord]:

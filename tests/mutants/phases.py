@@ -62,7 +62,7 @@ _CHOOSE = of(
     ),
     (
         "an open verdict does not hold the start",
-        "    if open_until is not None:\n        return Step(look_again_s=open_until)\n",
+        "    if open_until is not None:\n        return Step(requeue_after_s=open_until)\n",
         "",
         "a gang is started on a node whose fault is about to be known",
     ),
@@ -138,7 +138,7 @@ _RESUME = of(
     ),
     (
         "started over old pods",
-        "    if living:\n        return Step(look_again_s=ctx.left_s())\n",
+        "    if living:\n        return Step(requeue_after_s=ctx.left_s())\n",
         "",
         "two attempts write the same checkpoint",
     ),

@@ -256,7 +256,7 @@ def test_an_api_server_that_is_overloaded_for_a_moment_is_asked_again(
         return await real(cluster, resource, **asked)
 
     monkeypatch.setattr(RestCluster, "list", at_first_not)
-    monkeypatch.setattr(leave_requests, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(leave_requests, "REQUEUE_S", 0.01)
 
     assert run(["--kubeconfig", kubeconfig]) == 0
     assert next(answers, None) is None

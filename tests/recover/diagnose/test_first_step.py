@@ -49,7 +49,7 @@ def test_before_the_limit_nothing_is_said_and_the_limit_is_looked_at_in_time() -
     decision = world.decide()
 
     assert decision.incidents == []
-    assert decision.plan.look_again_s == pytest.approx(10)
+    assert decision.plan.requeue_after_s == pytest.approx(10)
 
 
 @pytest.mark.parametrize("value", ["off", "2h"])

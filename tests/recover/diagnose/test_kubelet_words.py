@@ -129,7 +129,7 @@ def test_which_pods_hold_the_device_is_told() -> None:
 
 def test_the_observer_keeps_who_complains_until_the_word_or_the_pod_is_gone() -> None:
     observer = Observer(Scripted(), Settings(), lambda: None)
-    pods = observer._tables[PODS]
+    pods = observer._caches[PODS]
 
     def complaining(version: int, status: Any, kind: str = "MODIFIED") -> list[str]:
         body = pod_of(status)

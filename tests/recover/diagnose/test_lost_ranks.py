@@ -239,7 +239,7 @@ def test_a_rank_that_is_gone_is_settled_like_one_that_goes() -> None:
     early = world.decide()
 
     assert early.restarts == []
-    assert early.plan.look_again_s is not None
+    assert early.plan.requeue_after_s is not None
     assert world.later(1.0).decide().restarts == ["llm"]
 
 

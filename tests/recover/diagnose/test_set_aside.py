@@ -123,9 +123,9 @@ def test_the_agent_has_time_to_look_again_after_the_work(label: str, state: str)
 
     lost_by_driver(world)
     assert not world.decide().cordons
-    look_again_s = world.decide().plan.look_again_s
-    assert look_again_s is not None
-    assert look_again_s <= 115
+    requeue_after_s = world.decide().plan.requeue_after_s
+    assert requeue_after_s is not None
+    assert requeue_after_s <= 115
 
     assert world.later(116).decide().cordons == ["n1"]
 

@@ -113,9 +113,9 @@ def test_a_mapped_fault_that_flaps_opens_no_incident_and_one_that_stands_does(
         assert not plan(world.world(), world.settings, world.now).actions
 
     says(world, ["n1"], signal(severity), ago_s=1)
-    look_again_s = plan(world.world(), world.settings, world.now).look_again_s
-    assert look_again_s is not None
-    assert look_again_s <= 59
+    requeue_after_s = plan(world.world(), world.settings, world.now).requeue_after_s
+    assert requeue_after_s is not None
+    assert requeue_after_s <= 59
     world.later(60)
     assert plan(world.world(), world.settings, world.now).actions
 

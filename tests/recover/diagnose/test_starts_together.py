@@ -42,8 +42,8 @@ def test_a_wait_for_a_gang_that_starts_at_the_same_time_is_no_news_for_some_seco
 
     first = look_at_mine(world)
     assert acts(first) == []
-    assert first.look_again_s is not None
-    assert 0 < first.look_again_s <= 3
+    assert first.requeue_after_s is not None
+    assert 0 < first.requeue_after_s <= 3
 
-    world.later(first.look_again_s)
+    world.later(first.requeue_after_s)
     assert acts(look_at_mine(world)) == ["recovery-resuming"]

@@ -14,7 +14,7 @@ from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
 from recover.k8s.kinds import NODES
 from recover.kube.cluster import ListPage
-from recover.kube.reflector import INITIAL_S_MAX, MISSING_LOOK_AGAIN_S, Reflector
+from recover.kube.reflector import INITIAL_S_MAX, MISSING_REQUEUE_S, Reflector
 from tests.recover.scripted import GONE, Scripted, WatchedEnough, end_of_initial, event, raw
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -261,7 +261,7 @@ def test_a_framework_that_is_installed_later_is_followed_from_then_on() -> None:
     _, sink, took_s = follow([NOT_INSTALLED, page("5", "a")], [[event("ADDED", "b", 7)]], optional=True)
 
     assert (sink.lists, sink.events) == ([(1, "5")], ["ADDED"])
-    assert took_s == MISSING_LOOK_AGAIN_S
+    assert took_s == MISSING_REQUEUE_S
 
 
 def test_the_controller_is_in_step_though_a_framework_is_not_installed() -> None:

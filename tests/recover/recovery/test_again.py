@@ -43,7 +43,7 @@ def started(world: Worlds) -> Worlds:
         if "start-gang" in wrote:
             return world
         if status(world).phase is Phase.BLOCKED:
-            world.later(look(world).look_again_s or 0)
+            world.later(look(world).requeue_after_s or 0)
     raise AssertionError(f"it is not started: {status(world)}")
 
 
@@ -143,7 +143,7 @@ def test_between_two_starts_that_ended_so_more_and_more_time_passes_and_the_reco
             if status(world).phase is Phase.BLOCKED:
                 break
         assert status(world).reason == Reason.NO_CAPACITY
-        wait_s = look(world).look_again_s
+        wait_s = look(world).requeue_after_s
         assert wait_s is not None
         assert names(status(world).message, f"{world.now + timedelta(seconds=wait_s):%H:%M:%S}")
         pauses.append(round(wait_s, -1))
@@ -210,7 +210,7 @@ def test_it_waits_for_its_back_off_and_looks_again_by_itself() -> None:
 
     assert "recovery-stopping" not in step(world.later(1))
     for _ in range(3):
-        wait_s = look(world).look_again_s
+        wait_s = look(world).requeue_after_s
         assert wait_s is not None
         if step(world.later(wait_s)) == ["recovery-stopping"]:
             break

@@ -172,10 +172,10 @@ def test_a_large_backlog_comes_down_to_the_cap_within_minutes() -> None:
         for action in found.actions:
             assert isinstance(action, Delete)
             del world.incidents[action.name]
-        assert found.look_again_s is not None
-        took_s += found.look_again_s if len(world.incidents) > Retention().objects_max else 0
+        assert found.requeue_after_s is not None
+        took_s += found.requeue_after_s if len(world.incidents) > Retention().objects_max else 0
     assert took_s < 1800
-    assert expire(world.world(), Retention(), NOW).look_again_s == Retention().look_again_s
+    assert expire(world.world(), Retention(), NOW).requeue_after_s == Retention().interval_s
 
 
 def test_objects_that_a_finalizer_holds_and_those_of_another_kind_hold_up_no_deletion() -> None:

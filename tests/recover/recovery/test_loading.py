@@ -132,7 +132,7 @@ def test_a_scan_that_cannot_be_made_again_is_waited_for_until_the_deadline_only(
     world.scans[key] = msgspec.structs.replace(pod, annotations={}, deleting_since=world.now)
 
     waits = look(world)
-    assert (acts(waits), waits.look_again_s) == ([], 1.0)
+    assert (acts(waits), waits.requeue_after_s) == ([], 1.0)
 
     step(world.later(60))
     status = only_recovery(world).status

@@ -154,5 +154,5 @@ def test_the_resume_waits_while_a_verdict_about_one_of_the_gangs_nodes_is_open()
 
     held = look(world)
     assert acts(held) == []
-    assert held.look_again_s == pytest.approx(1.5)
+    assert held.requeue_after_s == pytest.approx(1.5)
     assert step(world.later(2)) == ["recovery-resuming"]

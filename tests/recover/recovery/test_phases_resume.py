@@ -96,7 +96,7 @@ def test_what_the_api_server_refuses_is_told_at_once_in_its_words_and_tried_on(
     assert acts(look(world)) == [], "not at each change in the cluster"
     again = look(world.later(10))
     assert act in acts(again)
-    assert again.look_again_s == 10, "if it is refused once more"
+    assert again.requeue_after_s == 10, "if it is refused once more"
 
     step(world)
     assert step(world.later(5000)) == [f"recovery-{phase.lower()}"]
@@ -215,7 +215,7 @@ def test_a_hold_that_ends_by_its_time_needs_nobody_to_start_the_gang() -> None:
     world.change_gang(annotations={"rekindle.dev/hold-until": until})
     assert step(world)[0] == "recovery-blocked"
 
-    wait_s = look(world).look_again_s
+    wait_s = look(world).requeue_after_s
 
     assert wait_s is not None
     assert step(world.later(300)) == ["recovery-resuming"]

@@ -274,7 +274,7 @@ def test_fencing_that_is_blocked_looks_again_when_time_alone_becomes_a_proof() -
     world.later(200).not_ready("n2", ago_s=0)  # it was heard of for a moment
     assert step(world.later(101)) == ["recovery-blocked"]
 
-    wait_s = look(world).look_again_s
+    wait_s = look(world).requeue_after_s
     assert wait_s == pytest.approx(199)
     assert step(world.later(wait_s)) == ["fail-pod", "free-pod"]
 

@@ -35,7 +35,7 @@ def test_a_removal_that_is_refused_is_told_once_and_tried_every_ten_seconds() ->
     assert "llm-worker-2" in status.message
 
     assert step(world.later(4)) == []
-    assert look(world).look_again_s == 6.0
+    assert look(world).requeue_after_s == 6.0
     assert step(world.later(6)) == ["fail-pod", "free-pod"]
     assert step(world) == ["recovery-choosing"]
     assert only_recovery(world).status.reason == ""

@@ -48,7 +48,7 @@ def test_a_refused_creation_is_looked_at_at_once_though_no_object_changes() -> N
     found = look(world)
 
     assert acts(found) == ["create-scan"]
-    assert found.look_again_s == pytest.approx(0.1)
+    assert found.requeue_after_s == pytest.approx(0.1)
 
 
 def test_a_quota_that_still_counts_the_old_pods_is_asked_again_for_five_seconds() -> None:
@@ -58,7 +58,7 @@ def test_a_quota_that_still_counts_the_old_pods_is_asked_again_for_five_seconds(
 
     found = look(world)
     assert acts(found) == ["create-scan"]
-    assert found.look_again_s == pytest.approx(1.0)
+    assert found.requeue_after_s == pytest.approx(1.0)
     assert words in why_unverified(world.later(5))
 
 

@@ -57,9 +57,9 @@ def test_a_request_is_followed_by_a_look_since_no_object_tells_of_a_refusal(outs
     scene.step()
     scene.step()
 
-    assert scene.look().look_again_s == 1.0
+    assert scene.look().requeue_after_s == 1.0
     scene.step()
-    assert (scene.look().look_again_s or 0) > 60, "and no more once it was taken"
+    assert (scene.look().requeue_after_s or 0) > 60, "and no more once it was taken"
 
 
 @pytest.mark.parametrize("outside", [False, True])
@@ -78,7 +78,7 @@ def test_what_was_refused_a_moment_ago_is_not_asked_again_at_every_change_of_the
     assert scene.later(4).step() == ["repair-rebooting"]
     assert "exceeded quota" in scene.repair.steps[-1].message, "it is told before its time is up"
     assert scene.step() == []
-    assert scene.look().look_again_s == 6.0
+    assert scene.look().requeue_after_s == 6.0
 
     assert scene.later(6).step() == ["ask-for-reboot" if outside else "reboot-node", "repair-rebooting"]
     assert scene.repair.steps[-1].message == ""

@@ -118,7 +118,7 @@ def test_before_a_reset_the_agent_is_asked_to_let_go_and_is_not_waited_for_for_e
 
     scene.settle()
     assert scene.world.repair_jobs == {}
-    assert scene.look().look_again_s == pytest.approx(scene.world.settings.repair.hands_off_s)
+    assert scene.look().requeue_after_s == pytest.approx(scene.world.settings.repair.hands_off_s)
     scene.later(scene.world.settings.repair.hands_off_s).settle()
 
     assert len(scene.world.repair_jobs) == 1

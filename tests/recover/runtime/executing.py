@@ -48,7 +48,7 @@ def execute(
         for resource, there in known:
             observer.absorb(resource, there)
         executor = Executor(cluster, observer, metrics or Metrics(), clock)
-        return await executor.run(Plan(chains=chains, look_again_s=45.0)), observer
+        return await executor.run(Plan(chains=chains, requeue_after_s=45.0)), observer
 
     return run(main, start=START)
 

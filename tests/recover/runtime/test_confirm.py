@@ -67,7 +67,7 @@ def confirm(
         observer = Observer(cluster, Settings(), lambda: None)
         before(observer)
         executor = Executor(cluster, observer, Metrics(), clock)
-        return await executor.run(Plan(chains=(chain,), look_again_s=45.0)), observer
+        return await executor.run(Plan(chains=(chain,), requeue_after_s=45.0)), observer
 
     return run(main, start=START)
 

@@ -21,9 +21,9 @@ from recover.kube.reflector import Reflector
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import DeviceReports, Settings, Signals
 from recover.runtime.bounds import READ_BYTES_MAX
+from recover.runtime.cache import Cache
 from recover.runtime.device_maps import places
 from recover.runtime.observe import Observer
-from recover.runtime.table import Table
 from tests.device_plugins import config_map, device_info, fault, free_devices
 from tests.recover.scripted import Scripted, WatchedEnough
 
@@ -54,7 +54,7 @@ class Seen:
 
     def says(self, node: str, text: str, version: int) -> None:
         raw = config_map(f"mindx-dl-deviceinfo-{node}", {"DeviceInfoCfg": text}, version=version)
-        self.observer.device_maps.tables["kube-system"].absorb(raw)
+        self.observer.device_maps.caches["kube-system"].absorb(raw)
 
     def signals(self, node: str) -> list[tuple[str, datetime | None]]:
         world = self.observer.world(Modes(begun(Mode.OBSERVE, NOW)))
@@ -78,9 +78,9 @@ def test_a_report_stands_on_its_node_whichever_comes_first_and_goes_with_its_con
     seen.node("n1", 3, left=6)
     assert seen.signals("n1") == [(PLACE, NOW)], "a report of the kubelet begins no new time"
 
-    table = seen.observer.device_maps.tables["kube-system"]
+    cache = seen.observer.device_maps.caches["kube-system"]
     gone = config_map("mindx-dl-deviceinfo-n1", {}, version=9)
-    table.apply(WatchEvent("DELETED", msgspec.Raw(gone)))
+    cache.apply(WatchEvent("DELETED", msgspec.Raw(gone)))
     assert seen.signals("n1") == []
 
 
@@ -133,12 +133,12 @@ def test_a_configmap_that_cannot_be_read_hides_what_was_said_of_its_node_and_not
 def test_a_bad_entry_of_a_configmap_about_many_nodes_is_told_once_a_minute() -> None:
     seen = Seen()
     seen.node("n1", 1)
-    table = seen.observer.device_maps.tables["mindx-dl"]
+    cache = seen.observer.device_maps.caches["mindx-dl"]
 
     with capture_logs() as logs:
         for turn in range(5):
             text = '{"mindx-dl-deviceinfo-n1":3}'
-            table.absorb(
+            cache.absorb(
                 config_map("cluster-info-device-0", {"a": text}, namespace="mindx-dl", version=2 + turn)
             )
 
@@ -158,7 +158,7 @@ def test_the_largest_configmap_that_clusterd_writes_is_read() -> None:
     raw = config_map(
         "cluster-info-device-0", {"cluster-info-device-0": text}, namespace="mindx-dl", version=2
     )
-    seen.observer.device_maps.tables["mindx-dl"].absorb(raw)
+    seen.observer.device_maps.caches["mindx-dl"].absorb(raw)
 
     assert seen.signals("n1") == [(PLACE, NOW)]
     assert seen.observer.unreadable()[CONFIGMAPS.kind] == 0
@@ -194,8 +194,8 @@ async def test_a_reflector_asks_for_one_namespace_and_its_labels() -> None:
             asked.append((of["namespace"], of["labels"]))
             return super().watch(*args, **of)
 
-    table: Table[bytes] = Table(CONFIGMAPS, lambda raw: raw, lambda *_: None)
-    reflector = Reflector(Asked(), CONFIGMAPS, table, namespace="kube-system", labels="a=b")
+    cache: Cache[bytes] = Cache(CONFIGMAPS, lambda raw: raw, lambda *_: None)
+    reflector = Reflector(Asked(), CONFIGMAPS, cache, namespace="kube-system", labels="a=b")
 
     with pytest.raises(WatchedEnough):
         async with asyncio.timeout(5):
@@ -212,7 +212,7 @@ def test_iluvatars_list_of_free_devices_contradicts_a_kubelet_that_lags() -> Non
     assert seen.signals("n1") == [("report-iluvatar.com/gpu", NOW)]
 
     raw = config_map("ix-device-info-cm-n1", free_devices(map(str, range(8))), version=2)
-    seen.observer.device_maps.tables["kube-system"].absorb(raw)
+    seen.observer.device_maps.caches["kube-system"].absorb(raw)
 
     assert seen.signals("n1") == []
 

@@ -9,7 +9,7 @@ from chaos.cluster.virtual import Clock, run
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, RECOVERIES
 from recover.model.actions import Create, Plan
 from recover.policy.settings import Settings
-from recover.runtime.execute import LOOK_AGAIN_S, Executor
+from recover.runtime.execute import REQUEUE_S, Executor
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
 from tests.recover.runtime.executing import SPEC, START
@@ -51,6 +51,6 @@ def test_what_begins_something_is_dropped_in_a_pause_and_reports_are_written(
 
     assert (("create", "r1") in cluster.calls) is not is_paused
     assert ("create", "i") in cluster.calls
-    assert again_s == (LOOK_AGAIN_S if is_paused else None)
-    assert CONFIGMAPS not in observer._tables, "no other ConfigMap is kept"
+    assert again_s == (REQUEUE_S if is_paused else None)
+    assert CONFIGMAPS not in observer._caches, "no other ConfigMap is kept"
     assert observer.world(None).refused == {}, "nobody has refused it"  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ from recover.k8s.kinds import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, RECOVER
 from recover.model import World
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
+from recover.runtime.cache import Cache
 from recover.runtime.observe import DEPARTED_MAX, Observer
-from recover.runtime.table import Table
 from tests.recover.scripted import Scripted, event, raw
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -44,10 +44,10 @@ class Kept(msgspec.Struct):
     spec: Text
 
 
-def table() -> tuple[Table[str], list[tuple[str, str | None, str | None]]]:
-    """A table of texts, and the list of its differences."""
+def cache() -> tuple[Cache[str], list[tuple[str, str | None, str | None]]]:
+    """A cache of texts, and the list of its differences."""
     changes: list[tuple[str, str | None, str | None]] = []
-    made: Table[str] = Table(PODS, text_of, lambda *change: changes.append(change))
+    made: Cache[str] = Cache(PODS, text_of, lambda *change: changes.append(change))
     return made, changes
 
 
@@ -55,7 +55,7 @@ def text_of(raw_object: bytes) -> str:
     return msgspec.json.decode(raw_object, type=Kept).spec.text
 
 
-def relist(rows: Table[str], items: list[bytes], version: str) -> None:
+def relist(rows: Cache[str], items: list[bytes], version: str) -> None:
     rows.begin()
     for listed in items:
         rows.listed(msgspec.Raw(listed))
@@ -67,7 +67,7 @@ def item(name: str, version: int, text: Any = "a") -> bytes:
 
 
 def test_a_late_watch_event_does_not_undo_what_our_own_write_has_told() -> None:
-    rows, changes = table()
+    rows, changes = cache()
     rows.absorb(item("x", 9, "written"))
     rows.apply(event("MODIFIED", "x", 8, spec={"text": "before"}))
 
@@ -76,7 +76,7 @@ def test_a_late_watch_event_does_not_undo_what_our_own_write_has_told() -> None:
 
 
 def test_a_deleted_object_does_not_come_back_with_a_late_answer() -> None:
-    rows, changes = table()
+    rows, changes = cache()
     rows.absorb(item("x", 5))
     rows.apply(event("DELETED", "x", 7))
     rows.absorb(item("x", 6))
@@ -90,7 +90,7 @@ def test_a_deleted_object_does_not_come_back_with_a_late_answer() -> None:
 
 def test_a_deletion_older_than_what_is_known_takes_nothing_away() -> None:
     """A read may overtake the watch: the object was deleted, and another of its name was created."""
-    rows, changes = table()
+    rows, changes = cache()
     rows.absorb(item("x", 3, "old"))
     rows.absorb(item("x", 9, "new"))
     rows.apply(event("DELETED", "x", 7))
@@ -103,7 +103,7 @@ def test_a_deletion_older_than_what_is_known_takes_nothing_away() -> None:
 
 
 def test_a_new_list_tells_only_of_differences_and_keeps_what_is_newer_than_itself() -> None:
-    rows, changes = table()
+    rows, changes = cache()
     for name, version in (("same", 3), ("gone", 4), ("new", 12)):
         rows.absorb(item(name, version))
     changes.clear()
@@ -115,7 +115,7 @@ def test_a_new_list_tells_only_of_differences_and_keeps_what_is_newer_than_itsel
 
 
 def test_what_we_write_while_a_list_is_read_is_judged_by_that_list() -> None:
-    rows, _ = table()
+    rows, _ = cache()
     rows.begin()
     rows.absorb(item("gone before the list was taken", 5))
     rows.absorb(item("made after it", 12))
@@ -125,7 +125,7 @@ def test_what_we_write_while_a_list_is_read_is_judged_by_that_list() -> None:
 
 
 def test_a_list_that_broke_off_tells_nothing() -> None:
-    rows, _ = table()
+    rows, _ = cache()
     rows.absorb(item("a", 1))
     rows.absorb(item("b", 2))
     rows.begin()
@@ -148,7 +148,7 @@ def test_a_list_that_broke_off_tells_nothing() -> None:
     ids=["wrong type", "field missing", "null labels", "strange version", "no metadata"],
 )
 def test_one_object_that_cannot_be_read_is_reported_and_the_others_are_there(broken: bytes) -> None:
-    rows, _ = table()
+    rows, _ = cache()
 
     relist(rows, [broken, item("good", 6)], "10")
     rows.apply(event("MODIFIED", "good", 11, spec={"text": "b"}))
@@ -172,7 +172,7 @@ def test_a_job_whose_template_is_not_what_it_should_be_ends_no_watch(resources: 
 def test_who_makes_an_object_unreadable_again_and_again_fills_no_log() -> None:
     """Ten times a second for 110 s: of a wrong type, null, and as it should be."""
     seconds = iter(number / 10 for number in range(10_000))
-    rows: Table[str] = Table(PODS, text_of, lambda *_: None, clock=lambda: next(seconds))
+    rows: Cache[str] = Cache(PODS, text_of, lambda *_: None, clock=lambda: next(seconds))
 
     with capture_logs() as lines:
         for version in range(1, 1650):
@@ -184,7 +184,7 @@ def test_who_makes_an_object_unreadable_again_and_again_fills_no_log() -> None:
 
 def test_a_reason_that_came_too_soon_for_the_log_is_told_a_minute_later() -> None:
     seconds = iter((0.0, 1.0, 61.0, 62.0))
-    rows: Table[str] = Table(PODS, text_of, lambda *_: None, clock=lambda: next(seconds))
+    rows: Cache[str] = Cache(PODS, text_of, lambda *_: None, clock=lambda: next(seconds))
 
     with capture_logs() as lines:
         for version, text in enumerate((7, None, None, None)):
@@ -195,7 +195,7 @@ def test_a_reason_that_came_too_soon_for_the_log_is_told_a_minute_later() -> Non
 
 
 def test_an_object_that_has_become_unreadable_is_no_longer_believed_until_it_is_mended() -> None:
-    rows, changes = table()
+    rows, changes = cache()
     rows.absorb(item("x", 1))
     rows.absorb(item("x", 2, None))
     assert rows.rows == {}

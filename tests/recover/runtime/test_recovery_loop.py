@@ -166,7 +166,7 @@ async def test_a_recovery_whose_phases_go_round_hands_its_turn_back(monkeypatch:
     tested = Recoveries(observer, executor, modes, Settings(), metrics, clock)
 
     async with asyncio.timeout(5):
-        await tested._look("ml/r1")
+        await tested._reconcile("ml/r1")
 
     assert looks == len(Phase)
 

@@ -49,7 +49,7 @@ async def test_what_cannot_be_judged_is_counted_at_each_look_and_told_on_its_obj
     def decide(_world: World, _now: datetime) -> Plan:
         nonlocal looks
         looks += 1
-        return Plan(look_again_s=0.01, failures=(failure,))
+        return Plan(requeue_after_s=0.01, failures=(failure,))
 
     running = asyncio.create_task(loop(decide, cluster, metrics).run())
     while looks < 3:
@@ -75,7 +75,7 @@ async def test_a_look_knows_the_quarantines_that_are_still_being_written() -> No
 
     def decide(world: World, _now: datetime) -> Plan:
         known.append(set(world.taking))
-        return Plan(chains=((quarantine("NoSchedule"),),) if len(known) == 1 else (), look_again_s=0.01)
+        return Plan(chains=((quarantine("NoSchedule"),),) if len(known) == 1 else (), requeue_after_s=0.01)
 
     cluster.patch = patch  # type: ignore[method-assign]
     running = asyncio.create_task(loop(decide, cluster, Metrics()).run())
@@ -91,7 +91,7 @@ async def test_a_look_knows_the_quarantines_that_are_still_being_written() -> No
 
 async def test_a_loop_that_is_cancelled_in_the_moment_of_a_change_ends() -> None:
     """One that went on would look, and write, beside the controller that follows."""
-    waiting = loop(lambda _, __: Plan(look_again_s=60.0), Scripted(), Metrics())
+    waiting = loop(lambda _, __: Plan(requeue_after_s=60.0), Scripted(), Metrics())
     running = asyncio.create_task(waiting.run())
     await asyncio.sleep(0.05)
 

@@ -453,7 +453,7 @@ def test_ranks_that_wait_after_the_start_are_reported_within_seconds_in_the_sche
     start_pods(world, running=False)
 
     assert step(world.later(2)) == []
-    again = look(world).look_again_s
+    again = look(world).requeue_after_s
     assert again is not None
     assert again <= 3
     assert step(world.later(again)) == ["recovery-resuming"]

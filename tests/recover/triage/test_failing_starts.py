@@ -221,7 +221,7 @@ def test_jobs_that_fail_on_one_node_after_the_other_make_none_suspect() -> None:
 def test_a_pod_that_waits_is_looked_at_again_in_time() -> None:
     world = failing(cluster(8), CREATING, ONE, ago_s=1100)
 
-    again_s = plan(world.world(), world.settings, world.now).look_again_s
+    again_s = plan(world.world(), world.settings, world.now).requeue_after_s
 
     assert again_s == pytest.approx(100)
 

@@ -241,7 +241,7 @@ def test_a_write_that_is_refused_is_tried_again_later_and_keeps_nothing_else_fro
     assert recovering(world.finding(on="n1")).nodes["n1"].unschedulable, "the quarantine is another write"
     assert told.look() == [], "the API server refuses this of every node"
     found = NodeConditions(is_on=True).decide(world.world(), world.now)
-    assert found.look_again_s == REFUSED_S
+    assert found.requeue_after_s == REFUSED_S
 
 
 def test_a_change_of_the_reason_leaves_the_time_of_the_status() -> None:

@@ -98,7 +98,7 @@ def test_a_verdict_that_is_not_final_waits_before_the_node_and_a_living_gang_are
     late = world.later(2.0).decide()
 
     assert (early.cordons, early.restarts) == ([], [])
-    assert early.plan.look_again_s == pytest.approx(1.0)
+    assert early.plan.requeue_after_s == pytest.approx(1.0)
     assert early.incident.status.blame is Blame.UNKNOWN
     assert (late.cordons, late.restarts) == (["n1"], ["llm"])
 
@@ -263,7 +263,7 @@ def test_one_container_that_restarts_in_place_is_given_time_to_step_again() -> N
     late = world.later(5.0).decide()
 
     assert early.restarts == []
-    assert early.plan.look_again_s is not None
+    assert early.plan.requeue_after_s is not None
     assert late.restarts == ["llm"]
 
 

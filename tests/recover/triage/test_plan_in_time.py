@@ -21,7 +21,7 @@ def test_a_fault_told_by_a_clock_that_runs_milliseconds_ahead_is_looked_at_again
 
     decision = world.finding(on="n1", ago_s=-0.05).decide()
 
-    assert decision.cordons == ["n1"] or decision.plan.look_again_s is not None
+    assert decision.cordons == ["n1"] or decision.plan.requeue_after_s is not None
 
 
 def test_a_training_whose_master_has_succeeded_is_not_begun_again_for_a_worker_that_lost_it() -> None:

@@ -180,7 +180,7 @@ def test_a_held_spare_is_passed_over_and_stays_as_it_is() -> None:
     comes_to_rest(fails(world, "n1"))
 
     assert lent(world) == {"n8": "n1"}
-    assert keep_spares(world.world(), world.now).look_again_s is not None, "a hold may end by time alone"
+    assert keep_spares(world.world(), world.now).requeue_after_s is not None, "a hold may end by time alone"
 
 
 def test_a_spare_with_an_open_finding_is_passed_over() -> None:

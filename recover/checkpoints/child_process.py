@@ -22,7 +22,7 @@ import msgspec
 from recover.checkpoints.folder import ODD, TOO_LARGE, UNREADABLE, DamagedError, odd, why
 from recover.checkpoints.inert_pickle import MEMORY_BYTES_MIN, limit_memory
 
-__all__ = ["ANSWER_BYTES_MAX", "CPU_S_MIN", "apart", "cpu_s_for", "more_cpu_for"]
+__all__ = ["ANSWER_BYTES_MAX", "CPU_S_MIN", "cpu_s_for", "in_child", "more_cpu_for"]
 
 CPU_S_MIN = 2.0
 CPU_S_PER_BYTE = 1.0 / 2**20
@@ -46,13 +46,13 @@ def cpu_s_for(size_bytes: int) -> float:
 
 
 def more_cpu_for(size_bytes: int) -> None:
-    """Within `apart`: so many bytes more were read. Elsewhere nothing."""
+    """Within `in_child`: so many bytes more were read. Elsewhere nothing."""
     left_s, _ = signal.getitimer(signal.ITIMER_PROF)
     if left_s:
         signal.setitimer(signal.ITIMER_PROF, left_s + size_bytes * CPU_S_PER_BYTE)
 
 
-def apart(
+def in_child(
     what: str,
     work: Callable[[], T],
     type_: type[T],

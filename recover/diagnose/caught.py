@@ -15,14 +15,14 @@ from recover.k8s.bodies import regarding
 from recover.model import Gang, Node, World
 from recover.model.actions import Failure
 
-__all__ = ["about_diagnosis", "about_gang", "about_node", "apart", "each", "undecided"]
+__all__ = ["about_diagnosis", "about_gang", "about_node", "caught", "each", "undecided"]
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-def apart(about: Mapping[str, str], decide: Callable[[], T]) -> T | Failure:
-    """What is decided of one object, or that it could not be."""
+def caught(about: Mapping[str, str], decide: Callable[[], T]) -> T | Failure:
+    """Returns what is decided of one object, or that nothing could be."""
     try:
         return decide()
     except Exception as error:  # noqa: BLE001  (whoever looks logs and counts it: runtime/whole_loop.py)
@@ -36,7 +36,7 @@ def each(
     decided: list[T] = []
     failures = []
     for subject in subjects:
-        found = apart(about(subject), partial(decide, subject))
+        found = caught(about(subject), partial(decide, subject))
         if isinstance(found, Failure):
             failures.append(found)
         else:

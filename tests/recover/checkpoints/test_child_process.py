@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from recover.checkpoints import apart as apart_module
-from recover.checkpoints.apart import ANSWER_BYTES_MAX, apart, cpu_s_for
+from recover.checkpoints import child_process
+from recover.checkpoints.child_process import ANSWER_BYTES_MAX, cpu_s_for, in_child
 from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, DamagedError, Folder, OutOfTimeError
 from recover.checkpoints.scan import ScanError, scan
 from recover.checkpoints.torch_archive import outline
@@ -39,7 +39,7 @@ COLLIDING = (
 
 @pytest.fixture(autouse=True)
 def little_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart_module, "CPU_S_MIN", 0.3)
+    monkeypatch.setattr(child_process, "CPU_S_MIN", 0.3)
 
 
 def zipped(path: Path, pickled: bytes) -> None:
@@ -149,29 +149,31 @@ def never() -> None:
 
 def test_what_is_answered_comes_back_whatever_its_size() -> None:
     """A pipe holds 64 KiB."""
-    answer = apart("x", lambda: list(range(10**6)), list[int], cpu_s=20.0, check_time=never)
+    answer = in_child("x", lambda: list(range(10**6)), list[int], cpu_s=20.0, check_time=never)
 
     assert answer == list(range(10**6))
 
 
 def test_an_answer_that_is_too_long_is_refused_by_the_process_that_gives_it() -> None:
     with pytest.raises(DamagedError, match=f"'x' cannot be read: .* {ANSWER_BYTES_MAX} bytes"):
-        apart("'x'", lambda: "y" * ANSWER_BYTES_MAX, str, cpu_s=20.0, check_time=never)
+        in_child("'x'", lambda: "y" * ANSWER_BYTES_MAX, str, cpu_s=20.0, check_time=never)
 
 
 def test_an_answer_that_is_too_long_is_read_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_long(what: str, work: Callable[[], object]) -> tuple[bytes, bytes]:
         return b"+", b"y" * (2 * ANSWER_BYTES_MAX)
 
-    monkeypatch.setattr(apart_module, "_answer", too_long)
+    monkeypatch.setattr(child_process, "_answer", too_long)
     with pytest.raises(DamagedError, match=f"'x' cannot be read: .* {ANSWER_BYTES_MAX} bytes"):
-        apart("'x'", lambda: "", str, cpu_s=20.0, check_time=never)
+        in_child("'x'", lambda: "", str, cpu_s=20.0, check_time=never)
 
 
 def test_what_is_made_of_a_pickle_may_take_no_more_memory_than_the_pickle_itself() -> None:
     with pytest.raises(DamagedError, match="MemoryError"):
-        apart("'x'", lambda: len(bytearray(2**29)), int, cpu_s=20.0, check_time=never)
-    assert apart("'x'", lambda: len(bytearray(2**29)), int, cpu_s=20.0, check_time=never, memory_bytes=2**30)
+        in_child("'x'", lambda: len(bytearray(2**29)), int, cpu_s=20.0, check_time=never)
+    assert in_child(
+        "'x'", lambda: len(bytearray(2**29)), int, cpu_s=20.0, check_time=never, memory_bytes=2**30
+    )
 
 
 def test_a_long_name_that_many_keys_share_is_handed_over_by_none(tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_the_time_of_the_scan_ends_a_process_that_waits() -> None:
         raise OutOfTimeError
 
     with pytest.raises(OutOfTimeError):
-        apart("x", sleep, type(None), cpu_s=20.0, check_time=over)
+        in_child("x", sleep, type(None), cpu_s=20.0, check_time=over)
     assert time.monotonic() - began_s < ANSWER_S
 
 
@@ -220,7 +222,7 @@ def test_a_process_that_is_ended_says_how(capfd: pytest.CaptureFixture[str]) -> 
         (huge, ["MemoryError"]),
     ):
         with pytest.raises(DamagedError) as raised:
-            apart("'x'", work, type(None), cpu_s=0.2, check_time=never)
+            in_child("'x'", work, type(None), cpu_s=0.2, check_time=never)
         assert names(str(raised.value), *facts)
     assert "a bug" in capfd.readouterr().err
 

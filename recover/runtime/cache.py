@@ -18,7 +18,7 @@ from detectors.wire.resource import Resource
 from recover.k8s.identities import Identified, Identity
 from recover.runtime.bounds import READ_BYTES_MAX, Room, too_large
 
-__all__ = ["Table"]
+__all__ = ["Cache"]
 
 TOMBSTONES_MAX = 10_000
 
@@ -41,7 +41,7 @@ UNREADABLE = (
 template, is not what its API server should have let pass."""
 
 
-class Table(Generic[T]):
+class Cache(Generic[T]):
     """The newest known version of each object of one kind, decoded.
 
     `keep` decodes, and answers None for objects that no decision needs. `changed(key, old, new)` is told of
