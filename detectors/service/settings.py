@@ -78,17 +78,18 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """After a line about a checkpoint or an evaluation, no pod counts as stalled before this time. This
     does not change a job's own hang-timeout."""
     containers_max: Annotated[int, Meta(ge=1, le=4096)] = 256
-    """Most containers whose logs the agent reads at once. If there are more, containers whose pods hold
-    devices or are named by the controller come first. The NodeHealth's coverage says which containers are
-    left out."""
+    """Maximum number of containers whose logs the agent reads at once. If there are more, containers whose
+    pods hold devices or are named by the controller come first. The NodeHealth's coverage says which
+    containers are left out."""
     read_bytes: Bytes = 64 * 1024
     """Bytes that the agent reads of one file before it reads the next file, so that a pod that prints
     gigabytes does not delay the others."""
     read_pause_s: PositiveSeconds = 0.025
     """Pause between two reads of one file. With `read_bytes` this limits the rate of one file."""
     node_bytes_per_s: Annotated[float, Meta(ge=1024, le=1e12)] = 4e6
-    """Most bytes per second of all files together; a file that grows faster waits for its turn. Reading
-    takes at most half the time of a core, even if the lines of a log need much time."""
+    """Maximum number of bytes per second that the agent reads from all log files of the node together. The
+    agent reads what is over later, and skips nothing before `backlog_bytes_max`. Reading takes at most half
+    the time of a core, even if the lines of a log need much time."""
     backlog_bytes_max: Bytes = 8 * 1024 * 1024
     """If the agent is further behind in a file than this, it continues near the end of the file, and
     counts the skipped bytes in a metric."""
@@ -144,8 +145,8 @@ class GpuMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`on`, `off`, or `auto`: on, unless the node has a pod of NVIDIA's dcgm-exporter, which exports the
     same and more. The agent reads these values together with the health of the GPUs (`nvml.every_s`)."""
     series_max: Annotated[int, Meta(ge=1, le=20_000)] = 1000
-    """Most series in one scrape. The agent leaves out further series, those of pods first, and counts
-    them. A GPU has 10 series, a MIG GPU instance 2, a pod up to 3 for each GPU or instance."""
+    """Maximum number of series in one scrape. The agent leaves out further series, those of pods first, and
+    counts them. A GPU has 10 series, a MIG GPU instance 2, a pod up to 3 for each GPU or instance."""
 
 
 class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -245,7 +246,8 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status shows whether the agent runs. 0 switches this off: if agents are pods, their readiness shows the
     same (the chart sets 0)."""
     ask_s: PositiveSeconds = 300.0
-    """Time between two reads of the spec. The agent reads by an empty patch, which changes nothing."""
+    """Time between two reads of the spec. The agent may not get its object. It reads the object from the
+    answer to an empty patch, which changes nothing."""
     ask_busy_s: PositiveSeconds = 5.0
     """Time between two reads of the spec while a pod is stalled, a finding is open, or a repair needs the
     devices."""
@@ -256,8 +258,8 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time between two reads of the spec after `ask_busy_for_s`, as long as a device of the node is
     broken: a repair that waited for pods to end may then need the device."""
     burst_writes: Annotated[int, Meta(ge=1, le=10_000)] = 20
-    """Most important changes that the agent writes at once within `burst_window_s`. Further changes wait,
-    and go out together."""
+    """Maximum number of important changes that the agent writes at once within `burst_window_s`. Further
+    changes wait, and go out together."""
     burst_window_s: PositiveSeconds = 10.0
     """Window of `burst_writes`."""
     missing_retry_s: PositiveSeconds = 3.0

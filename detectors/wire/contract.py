@@ -244,7 +244,7 @@ class Finding(Wire, frozen=True, kw_only=True):
     fault: Fault
     """Fault class: the kind of thing that broke."""
     origin: Origin
-    """Origin of the evidence. Evidence of origin tenant never cordons a node."""
+    """Origin of the evidence. Evidence whose origin is `tenant` never cordons a node."""
     severity: Severity
     """Effect of the fault on work that uses the subject: info (recorded only), suspect (restarts prefer other
     nodes), pending (the work goes on until its next checkpoint), fatal (the work is lost)."""

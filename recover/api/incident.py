@@ -58,7 +58,7 @@ class Evidence(Wire, frozen=True, kw_only=True):
     at: datetime
     """Time at which it was seen."""
     origin: Origin
-    """Origin of the evidence. Evidence of origin tenant never cordons a node."""
+    """Origin of the evidence. Evidence whose origin is `tenant` never cordons a node."""
     code: Annotated[
         str, Meta(description="Code of the finding, or the state that the pod or node showed.", max_length=63)
     ]
@@ -143,7 +143,7 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     suspects: Annotated[list[Suspect], Meta(max_length=8)] = []
     """Nodes that may have caused the fault."""
     victims: Annotated[list[GangRef], Meta(max_length=32)] = []
-    """Jobs that the fault harms."""
+    """Jobs that the fault affects."""
     actions: Annotated[list[ActionRecord], Meta(max_length=24)] = []
     """Actions that Rekindle did, would do, or refused."""
     cordoned_at: Annotated[

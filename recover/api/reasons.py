@@ -189,8 +189,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "that the ServiceAccount rekindle-controller may make the write.",
     ),
     Reason.FOREIGN_OWNER: Explanation(
-        "Another controller, or a person, decides about this object, and Rekindle does not "
-        "override that decision.",
+        "Another controller or a person manages this object, and Rekindle does not override them.",
         "Make the change through that controller, or remove the object from its control.",
     ),
     Reason.TERMINAL_JOB: Explanation(
@@ -200,7 +199,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "recreate on the job: Rekindle then deletes the job and creates it again.",
     ),
     Reason.STILL_TRAINING: Explanation(
-        "The job still makes steps. Rekindle does not stop a job that trains because of a suspicion.",
+        "The job still makes steps. Rekindle does not stop such a job for a mere suspicion.",
         "Nothing to do. Rekindle stops the job only on proof of a hardware fault, or when its steps end.",
     ),
     Reason.CRASH_LOOP: Explanation(

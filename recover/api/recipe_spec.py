@@ -88,7 +88,7 @@ class EnvTest(_Part, frozen=True, kw_only=True):
     name: Word
     """The variable."""
     is_: EnvIs = msgspec.field(name="is")
-    """`set`, `unset`, `equals` or `not-equals`; a variable that is not there is `not-equals`, too."""
+    """`set`, `unset`, `equals` or `not-equals`. `not-equals` is also true if the variable is not set."""
     value: Annotated[str, Meta(max_length=1024)] = ""
     """The value to compare with, for `equals` and `not-equals`."""
 
@@ -106,7 +106,7 @@ class Relation(StrEnum):
 
 
 class Comparison(_Part, frozen=True, kw_only=True):
-    """Two versions, or two amounts of memory. One that is not known makes the comparison false."""
+    """Two versions, or two amounts of memory. If one of them is not known, the comparison is false."""
 
     left: Word
     """A fact (`cuda.driver`), a value captured from the line (`{wanted}`), or the value itself (`8.0`)."""
@@ -239,7 +239,7 @@ class RecipeSpec(_Part, frozen=True, kw_only=True):
     attempts: Annotated[int, Meta(ge=1, le=10)] = 1
     """How often the change is tried for one job before the recipe gives up."""
     cost: Prose = ""
-    """Cost of the change, for people who must agree with it."""
+    """Cost of the change, for the people who approve it."""
     disabled: bool = False
     """With `true` the recipe is checked and not used. An object with the name of a built-in recipe can so
     disable the built-in recipe."""

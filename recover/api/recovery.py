@@ -78,7 +78,9 @@ class Cause(Wire, frozen=True, kw_only=True):
         str,
         Meta(description="Id of the node's worst finding; empty if the job itself failed.", max_length=63),
     ] = ""
-    blame: Annotated[Blame, Meta(description="The culprit when triage decided.")] = Blame.UNKNOWN
+    blame: Annotated[
+        Blame, Meta(description="The culprit at the time of the triage decision: node, application or resources.")
+    ] = Blame.UNKNOWN
     error: Annotated[
         str,
         Meta(

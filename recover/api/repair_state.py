@@ -74,7 +74,7 @@ class RepairPhaseTime(_Wire, frozen=True, kw_only=True):
 
 
 class RepairStep(_Wire, frozen=True, kw_only=True):
-    """One Job, or one request to another machine or controller, and its result."""
+    """One Job, or one request to another system, and its result."""
 
     kind: StepKind
     """Kind of the step: reset, reboot or validate."""
@@ -82,7 +82,7 @@ class RepairStep(_Wire, frozen=True, kw_only=True):
     job: Annotated[
         str,
         Meta(
-            description="Name of the step's Job, or id of the request if another machine does the step.",
+            description="Name of the step's Job, or id of the request to another system.",
             max_length=63,
         ),
     ]
@@ -90,9 +90,7 @@ class RepairStep(_Wire, frozen=True, kw_only=True):
     boot_id: Annotated[str, Meta(description="Id of the node's boot at that time.", max_length=64)] = ""
     asked_at: Annotated[
         datetime | None,
-        Meta(
-            description="Time at which the other machine accepted the request; absent if the step is a Job."
-        ),
+        Meta(description="Time at which the other system accepted the request; absent if the step is a Job."),
     ] = None
     ended_at: datetime | None = None
     """Time at which the step ended."""

@@ -91,18 +91,19 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     applies, and at least 1."""
 
     quarantined_percent_max: Percent = 5.0
-    """Most quarantined nodes, as a percentage of the cluster's accelerator nodes."""
+    """Maximum share of quarantined nodes, as a percentage of the cluster's accelerator nodes."""
     quarantined_nodes_max: Count = 1000
-    """Most quarantined nodes of the cluster, as a number."""
+    """Maximum number of quarantined nodes in the cluster."""
     quarantines_per_hour_max: Count = 20
-    """Most new quarantines of the cluster within one hour."""
+    """Maximum number of new quarantines in the cluster within one hour."""
     pool_percent_max: Percent = 10.0
-    """Most quarantined nodes of a pool, as a percentage of the nodes with the same value of `pool_label`."""
+    """Maximum share of quarantined nodes in a pool, as a percentage of the nodes with the same value of
+    `pool_label`."""
     pool_label: str = "node.kubernetes.io/instance-type"
     """Label of nodes. Each value of the label is one pool, also for `modes.pools` and for spares."""
     domain_nodes_max: Count = 1
-    """Most quarantined nodes at a time among the nodes with the same value of `domain_label` (a rack or an
-    NVLink domain)."""
+    """Maximum number of quarantined nodes at a time among the nodes with the same value of `domain_label` (a
+    rack or an NVLink domain)."""
     domain_label: str = "nvidia.com/gpu.clique"
     """Label of nodes. Each value of the label is one domain. A node without the label is in no domain."""
     brake_percent: Percent = 3.0
@@ -115,12 +116,12 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Length of the window in which nodes with the fault are counted, and of the pause after the brake
     engages."""
     attempts_per_cause_max: Count = 3
-    """Most restarts of one gang for one cause without new steps. A cause is the fault class and the node
-    of a hardware fault, or the first error of the gang's own failure. A restart counts only if all ranks
-    ran."""
+    """Maximum number of restarts of one gang for one cause without new steps. A cause is the fault class and
+    the node of a hardware fault, or the first error of the gang's own failure. A restart counts only if all
+    ranks ran."""
     recoveries_per_gang_max: Count = 48
-    """Most recoveries of one gang within `timing.recovery_window_s`. Llama 3 405B had 8.6 interruptions a
-    day."""
+    """Maximum number of recoveries of one gang within `timing.recovery_window_s`. Llama 3 405B had 8.6
+    interruptions a day."""
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -139,9 +140,10 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     better nodes. This is the shortest time between two such starts; each further start doubles the time.
     These starts do not count as attempts."""
     again_max_s: PositiveSeconds = 900.0
-    """Longest time between two such starts."""
+    """Longest time between two starts of one gang, up to which `again_s` doubles."""
     again_starts_max: Annotated[int, Meta(ge=1, le=128)] = 100
-    """Most such starts in one recovery. After that the ranks wait on their present nodes."""
+    """Maximum number of starts by `again_s` in one recovery. After that the ranks wait on their present
+    nodes."""
 
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,7 +159,7 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     days: Annotated[float, Meta(gt=0, le=10_000)] = 30.0
     """Days since the end of the object. An object that is open, or still needed, stays."""
     objects_max: Count = 5000
-    """Most objects of each of the two kinds. The controller deletes the oldest first."""
+    """Maximum number of Incidents, and of Recoveries. The controller deletes the oldest first."""
     interval_s: PositiveSeconds = 3600.0
     """Time between two searches for objects that have become too old."""
 
@@ -270,18 +272,19 @@ class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the controller resets, reboots, validates and releases quarantined nodes in mode `repair`."""
 
     nodes_at_once_max: Count = 2
-    """Most nodes under repair at a time, as a number. The smaller of this limit and `percent_at_once_max`
+    """Maximum number of nodes under repair at a time. The smaller of this limit and `percent_at_once_max`
     applies."""
     percent_at_once_max: Percent = 2.0
-    """Most nodes under repair at a time, as a percentage of the cluster's accelerator nodes, and at least
-    1."""
+    """Maximum share of nodes under repair at a time, as a percentage of the cluster's accelerator nodes, and
+    at least 1."""
     resets_per_hour_max: Count = 10
-    """Most resets in the cluster within one hour, so that a harmful template does little harm."""
+    """Maximum number of resets in the cluster within one hour, so that a harmful template does little
+    harm."""
     reboots_per_hour_max: Count = 5
-    """Most reboots in the cluster within one hour."""
+    """Maximum number of reboots in the cluster within one hour."""
     repairs_per_node_max: Count = 2
-    """Most repairs that released the same node within `repairs_window_s`. When the node fails again after
-    that, a person decides."""
+    """Maximum number of repairs that released the same node within `repairs_window_s`. When the node fails
+    again after that, a person decides."""
     repairs_window_s: PositiveSeconds = 604_800.0
     """Window of `repairs_per_node_max`; a week."""
     cool_down_s: Seconds = 600.0

@@ -108,7 +108,7 @@ def _outcome(
     if change.hold is Hold.ALWAYS:
         return (
             RecipeOutcome.HELD,
-            "Rekindle does not start the job again, because only its owner can correct the issue",
+            "Rekindle does not start the job again, because only the owner of the job can correct the issue",
         )
     if change.hold is Hold.UNLESS_PLACED and not any(fulfils(node, placed) for node in nodes):
         wanted = " and ".join(words(one) for one in placed) or "accelerators"

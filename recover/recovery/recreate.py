@@ -81,11 +81,11 @@ def obstacle(ctx: Context) -> str:
             f"({terminal.reason or 'it gave no reason'})"
         )
     if gang.done_ranks:
-        return f"the framework counts ranks {gang.done_ranks} as ended and never creates their pods again"
+        return f"the framework counts ranks {gang.done_ranks} as completed and creates no other pods for them"
     left_s = delay_s(ctx)
     if left_s:
         return (
-            f"the framework counts failed pods ({_failures(ctx)}) and waits another {left_s:.0f} s before it "
+            f"after {_failures(ctx)} failed pods the framework would wait another {left_s:.0f} s before it "
             "creates new pods"
         )
     return ""

@@ -246,7 +246,7 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
                 what="the first failed pod of an index fails that index finally",
                 field="spec.backoffLimitPerIndex",
                 value="0",
-                means="Kubernetes never creates the pod of an ended rank again, so the gang stays stopped",
+                means="Kubernetes creates no other pod for a completed rank, so the gang stays stopped",
                 fix=recreate,
             )
     elif failures >= job.backoff_limit:

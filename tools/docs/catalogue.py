@@ -239,7 +239,7 @@ Every row is a note (`info`) about the node: no node is quarantined for one, and
   and systemd moves them to `/var/lib/systemd/pstore` (`agent.hostPaths.crashRecords`). The chart mounts both,
   read-only, and coverage names the one that is not seen. A record without a time of its own is as old as its
   file, so one that nobody removes may be told again after the next boot.
-- A watchdog tells only where its driver keeps its state over a reset (`bootstatus`).
+- The agent recognises a reset by the watchdog only if the watchdog's driver keeps `bootstatus` over a reset.
 - Fatal errors of the boot before that firmware recorded (BERT) stand in the kernel log:
   [`firmware-fatal-before`](host-memory.md).
 - Not told, since a node cannot read it for sure: whether a shutdown was clean, a loss of power, a reset by
