@@ -37,6 +37,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "SECURITY.md",
     *(page for page in ROOT.glob("docs/*.md") if page.name != "glossary.md"),  # has the words to replace
+    *ROOT.glob("docs/decisions/*.md"),
     *ROOT.glob("docs/runbooks/*.md"),
     *(ROOT / f"docs/reference/{name}.md" for name in ("labels", "metrics", "reasons", "settings")),
     *ROOT.glob("charts/rekindle/files/crds/*.yaml"),

@@ -18,33 +18,33 @@ __all__ = ["GROUP", "is_here", "main"]
 GROUP = "rekindle.commands"
 EXIT_INTERRUPTED = 130
 _DAEMONS = frozenset({"agent", "controller"})
-"""Their standard output is a log."""
+"""The standard output of these two is a log."""
 
 _HELP = {
     "Ask a cluster": {
-        "status": "Show what is broken, and what is being done.",
-        "why": "Tell why a job or a node is in the state it is in.",
-        "incidents": "List what broke, open incidents first.",
-        "doctor": "Tell what will not work: of Rekindle as it is installed, or of a job when it fails.",
+        "status": "Show open faults, and the actions of Rekindle.",
+        "why": "Explain the state of a job or a node.",
+        "incidents": "List incidents, open incidents first.",
+        "doctor": "Find problems of the installation, or of a job before it fails.",
         "version": "Print the version of this command, and of the controller in the cluster.",
     },
     "Take control": {
         "pause": "Pause Rekindle for the whole cluster: it begins nothing until you resume it.",
         "resume": "End a pause.",
-        "hold": "Put a hold on a node or a job: Rekindle does nothing to it.",
+        "hold": "Put a hold on a node or a job: Rekindle takes no action on it.",
         "release": "Remove a hold.",
-        "undo": "Take back what Rekindle did for one incident.",
+        "undo": "Undo the actions of Rekindle for one incident.",
     },
     "Prepare a job": {
         "enable": "Print a job's manifest with automatic recovery enabled.",
-        "checkpoints": "List checkpoints, and tell which one would be resumed from.",
-        "read-log": "Tell what Rekindle reads in a training's log: steps, checkpoints, the first error.",
-        "recipes": "List known issues, check your own, try one on a log.",
+        "checkpoints": "List checkpoints, and name the checkpoint for a resume.",
+        "read-log": "Show what Rekindle reads in a training's log: steps, checkpoints, the first error.",
+        "recipes": "List known issues, check your own recipes, try a recipe on a log.",
     },
     "Try it without a cluster": {
         "demo": "Break a real training on purpose, and watch it recover.",
-        "chaos": "Play a fault scenario, and judge what came of it.",
-        "bench": "Measure what Rekindle costs.",
+        "chaos": "Play a fault scenario, and judge the result.",
+        "bench": "Measure the costs of Rekindle.",
     },
     "In your shell": {
         "completion": "Print a script that completes commands and options in your shell.",
@@ -53,13 +53,13 @@ _HELP = {
         "controller": "Find culprits, quarantine nodes, restart gangs from their last complete checkpoint.",
         "agent": "Watch one node: its kernel log, its GPUs, the logs of its training pods.",
         "validate": "Check whether this node may be used again.",
-        "reset-devices": "Reset GPUs of this node that nobody uses any more.",
-        "leave": "End the controllers, and take back what they have written on nodes, before a removal.",
+        "reset-devices": "Reset GPUs of this node that no process uses.",
+        "leave": "End the controllers, and remove their writes from nodes, before an uninstall.",
         "crds": "Print the CustomResourceDefinitions.",
     },
 }
 _PLAY = "chaos"
-"""The package that breaks jobs on purpose. The image has none of it."""
+"""The package that breaks jobs on purpose. The image leaves it out."""
 _HEAD = """\
 Usage: rekindle COMMAND [ARGS]...
 
@@ -67,10 +67,10 @@ Usage: rekindle COMMAND [ARGS]...
 
 First steps:
   rekindle demo                  See it work on this machine, without a cluster.
-  rekindle doctor                Tell what does not work, or how to install it.
+  rekindle doctor                Show problems of Rekindle, or how to install it.
   rekindle enable -f job.yaml    Print a manifest with recovery enabled.
-  rekindle doctor NAMESPACE/JOB  Tell what will not work when that job fails.
-  rekindle status                Show what is broken, and what is being done."""
+  rekindle doctor NAMESPACE/JOB  Find problems of a job before it fails.
+  rekindle status                Show open faults, and the actions of Rekindle."""
 _COLUMNS = 80
 
 
@@ -78,7 +78,7 @@ def main() -> int:
     """The console script. A command is a callable that takes its arguments and returns an exit status."""
     commands = {point.name: point for point in entry_points(group=GROUP)}
     name, args = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
-    # A container's first process hears no signal that it has no handler for. The daemons have their own.
+    # The first process of a container gets only signals for which it has a handler. The daemons set theirs.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if name not in _DAEMONS:
         ends_with_its_reader()
@@ -120,12 +120,12 @@ def _overview(commands: dict[str, EntryPoint]) -> str:
     commands = {name: point for name, point in commands.items() if is_here(point)}
     ours = {name for group in _HELP.values() for name in group}
     theirs = {name: _docstring(commands[name]) for name in sorted(commands.keys() - ours)}
-    groups = {**_HELP, "Of other packages": theirs}
+    groups = {**_HELP, "From other packages": theirs}
     lines = [line for line in _HEAD.splitlines() if "demo" in commands or "rekindle demo" not in line]
     for title, group in groups.items():
         told = [_row(name, words) for name, words in group.items() if name in commands]
         lines += ["", f"{title}:", *told] if told else []
-    return "\n".join([*lines, "\nrekindle help COMMAND says more."])
+    return "\n".join([*lines, "\n`rekindle help COMMAND` explains a command."])
 
 
 def _row(name: str, words: str) -> str:
@@ -139,14 +139,14 @@ def is_here(point: EntryPoint) -> bool:
 
 def _left_out(name: str) -> str:
     return (
-        f"rekindle: this installation has no command {name!r}: the image leaves out the package that breaks\n"
-        "jobs on purpose. Run it from a clone of the repository: make install, then\n"
+        f"rekindle: this installation has no command {name!r}, because the image leaves out the package\n"
+        "that breaks jobs on purpose. Run the command from a clone of the repository: make install, then\n"
         f".venv/bin/rekindle {name}"
     )
 
 
 def _docstring(point: EntryPoint) -> str:
-    """First line of a third party's command; one that cannot be loaded does not hide the others."""
+    """First line of a third party's command. A command that cannot be loaded does not hide the others."""
     try:
         text = point.load().__doc__ or ""
     except (ImportError, AttributeError) as error:
@@ -157,7 +157,7 @@ def _docstring(point: EntryPoint) -> str:
 def _unknown(name: str, commands: dict[str, EntryPoint]) -> str:
     near = difflib.get_close_matches(name, commands, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"rekindle: no command {name!r}{hint}\n`rekindle --help` lists them all."
+    return f"rekindle: no command {name!r}{hint}\n`rekindle --help` lists all commands."
 
 
 if __name__ == "__main__":

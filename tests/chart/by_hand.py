@@ -30,7 +30,8 @@ _JOBS = f"{_CHART}/policies/fence_jobs.yaml"
 FILES = (_RIGHTS, _HANDED_OVER, _ENVIRONMENT, _FENCE, _ANEW, _JOBS)
 """Of the chart. `make docs` writes policies/warnings.yaml."""
 
-_FENCE_JOBS, _OF_THE_SPEC = "rekindle-fence-jobs", "of a job's spec the controller"
+_FENCE_JOBS = "rekindle-fence-jobs"
+_OF_THE_SPEC = "the controller of Rekindle changes only suspend in the spec of a job"
 
 Texts = Mapping[str, str]
 """Path from the root of the repository -> text."""
@@ -114,7 +115,7 @@ def _stops(workload: Workload) -> Iterator[_Item]:
         yield _Item(_JOBS, _FENCE_JOBS, _OF_THE_SPEC, f"'{field}'", add)
     if workload.patches_status:
         plural = f"'{workload.resource.plural}'"
-        add = f"{plural} to the kinds with 'UPDATE status', and a rule to the message `of a job's status ...`"
+        add = f"{plural} to the kinds with 'UPDATE status', and a rule to `... the status of a job ...`"
         yield _Item(_JOBS, _FENCE_JOBS, "known", plural, add)
 
 

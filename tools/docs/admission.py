@@ -33,8 +33,8 @@ _WIDTH, _INDENT = 120, " " * 6
 _HEAD = """\
 # Generated from recover/stories/keys.py by `make docs`.
 #
-# Whoever applies a manifest is warned of labels and annotations of Rekindle that nothing reads, and of values
-# that cannot be used. Nothing is refused, and whatever goes wrong here, the object is let in as without it.
+# The policies warn people who apply a manifest of labels and annotations of Rekindle that nothing reads, and
+# of unusable values. They refuse nothing. If a policy fails, the API server admits the object as without it.
 """
 
 _POLICY = """\
@@ -130,7 +130,8 @@ def _typos(on: On, form: Form) -> str:
         f".map(chars, variables.{_readable(form)}.filter(one, one.contains(meant.substring(0, chars))))"
         ".filter(fits, size(fits) > 0)"
     )
-    hint = f"(size(near) > 0 ? 'did you mean ' + near[0][0] + '?' : {_text(f'on a {on} are read: {here}')})"
+    listed = _text(f"Rekindle reads these on a {on}: {here}")
+    hint = f"(size(near) > 0 ? 'did you mean ' + near[0][0] + '?' : {listed})"
     return (
         f"variables.{_unknown(form)}.map(name, [name.lowerAscii().replace('_', '-')].map(meant, {near})"
         f".map(near, '{form} ' + name + ': Rekindle reads no {form} of this name there; ' + {hint})[0])"
@@ -140,7 +141,7 @@ def _typos(on: On, form: Form) -> str:
 def _names(on: On, form: Form) -> Iterable[tuple[str, str, str]]:
     """A warning for each; the last one counts those that have none."""
     told = f"variables.{_told(form)}"
-    plain = f"of the {form}s of this {on} one begins with {PREFIX} and is read by nothing"
+    plain = f"one {form} of this {on} begins with {PREFIX}, and Rekindle does not read this {form}"
     for number in range(_TOLD_MAX):
         message = f"{told}[{number}]"
         if number == _TOLD_MAX - 1:
