@@ -79,7 +79,7 @@ class Cause(Wire, frozen=True, kw_only=True):
         Meta(description="Id of the node's worst finding; empty if the job itself failed.", max_length=63),
     ] = ""
     blame: Annotated[
-        Blame, Meta(description="The culprit at the time of the triage decision: node, application or resources.")
+        Blame, Meta(description="The culprit when triage decided: node, application or resources.")
     ] = Blame.UNKNOWN
     error: Annotated[
         str,
