@@ -77,16 +77,19 @@ def _performed(
 
 
 def _demo(
-    slow: Annotated[bool, typer.Option("--slow", help="At a pace that people can follow.")] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="Play slowly, so that people can follow.")] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the cluster up afterwards, until Ctrl-C.")
+        bool, typer.Option("--keep", help="Keep the cluster running afterwards, until Ctrl-C.")
     ] = False,
-    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Play it N times; one line each.")] = 1,
+    repeat: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Play the demo N times, with one line for each.")
+    ] = 1,
 ) -> None:
-    """Break a real training on purpose, and watch it recover. Its four ranks lose a GPU while a checkpoint is
-    being written, then one crashes by itself; each time it is restarted from its last complete checkpoint. At
-    the end stand the time of each phase and the proof that the final weights equal an undisturbed run's, bit
-    for bit. It needs no cluster and no GPU."""
+    """Break a real training on purpose, and watch it recover. The training has four ranks. First a GPU is
+    lost while the ranks write a checkpoint, then one rank crashes. Each time Rekindle restarts the training
+    from its last complete checkpoint. At the end the command prints the time of each phase, and proves that
+    the final weights equal those of an undisturbed run, bit for bit. The command needs no cluster and no
+    GPU."""
     console = _console()
     scenario = packaged()["demo"]
     if slow:
@@ -135,24 +138,26 @@ def _list() -> None:
     "run", epilog=closing("chaos run", "rekindle chaos run demo -o json"), context_settings=HELP_NAMES
 )
 def _play(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="Its name, or a YAML file.")],
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="The name of a scenario, or a YAML file.")
+    ],
     output: Annotated[
         Form,
         typer.Option(
             "--output",
             "-o",
             metavar="FORM",
-            help="How to print the answer: table (default), json or yaml. With the last two the verdict is "
-            "printed and nothing else.",
+            help="How to print the answer: table (default), json or yaml. json and yaml "
+            "print only the verdict.",
             show_default=False,
         ),
     ] = Form.TABLE,
     json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the cluster up afterwards, until Ctrl-C.")
+        bool, typer.Option("--keep", help="Keep the cluster running afterwards, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Play a scenario, and judge what came of it."""
+    """Play a scenario, and judge the result."""
     output = Form.JSON if json else output
     quiet = output is not Form.TABLE
     verdict = _performed(_named(scenario), _console(stderr=quiet), keep=keep, quiet=quiet)

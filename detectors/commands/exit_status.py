@@ -1,7 +1,7 @@
-"""What the exit status of every command means: the one list.
+"""Meaning of the exit status of every command: the one list.
 
-`--help` of a command tells its own row, docs/reference/commands.md all of them. Scripts may rely on the
-kinds: 0 is what one hopes for, 1 the other answer, 2 a call to be mended, 3 no answer.
+`--help` of a command shows its own row, and docs/reference/commands.md shows all rows. Scripts may rely on
+the kinds: 0 is the good answer, 1 the other answer, 2 a call that the user must correct, 3 no answer.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ __all__ = ["MEANINGS", "UNUSABLE", "Exit", "closing"]
 class Exit(IntEnum):
     GOOD = 0
     BAD = 1
-    """It was answered or tried, and it is not well."""
+    """The command answered or tried, and the answer is not good."""
     UNUSABLE = 2
-    """An argument, a setting or a file cannot be used, and nothing was done."""
+    """An argument, a setting or a file cannot be used, and the command did nothing."""
     NO_ANSWER = 3
-    """The cluster does not answer, or what was asked for is not there."""
+    """The cluster does not answer, or the object does not exist."""
     DEGRADED = 4
-    """What was looked at works, and will not for long."""
+    """The subject works, and will not work for long."""
     SUSPECT = 5
-    """What was looked at may be broken; nothing proves it."""
+    """The subject may be broken, without proof."""
     PARTLY = 6
-    """Part of the question could not be answered, for lack of a right or an answer; the rest is well."""
+    """Some checks could not be made, for lack of a right or an answer; all others passed."""
     INTERRUPTED = 130
     """By Ctrl-C: 128 and the signal's number, as of every program that a signal ends."""
 
@@ -42,10 +42,10 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.NO_ANSWER: _NOT_THERE,
     },
     "doctor": {
-        Exit.GOOD: "nothing was found that fails",
-        Exit.BAD: "something was",
+        Exit.GOOD: "every check was made, and no problem is certain",
+        Exit.BAD: "a problem was found",
         Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such job, or several",
-        Exit.PARTLY: "nothing was found that fails, and some checks could not be made",
+        Exit.PARTLY: "no problem was found, and some checks could not be made",
     },
     "incidents": {Exit.GOOD: "listed", Exit.NO_ANSWER: _UNREADABLE},
     "pause": {Exit.GOOD: "paused", Exit.BAD: _NOT_ALLOWED, Exit.NO_ANSWER: _UNREADABLE},
@@ -61,57 +61,60 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.NO_ANSWER: _NOT_THERE,
     },
     "undo": {
-        Exit.GOOD: "taken back, or a dry run, or nothing was left to undo",
+        Exit.GOOD: "undone, or a dry run, or nothing was left to undo",
         Exit.BAD: "a recovery or repair is under way, or the API server refused a write",
         Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such incident",
     },
-    "version": {Exit.GOOD: "printed, also where no controller can be asked"},
+    "version": {Exit.GOOD: "printed, even if no controller answers"},
     "completion": {Exit.GOOD: "printed"},
-    "enable": {Exit.GOOD: "printed", Exit.NO_ANSWER: "no job in it (printed as it was)"},
+    "enable": {Exit.GOOD: "printed", Exit.NO_ANSWER: "the manifest has no job (printed unchanged)"},
     "checkpoints scan": {Exit.GOOD: "a checkpoint was chosen", Exit.NO_ANSWER: "none is complete"},
     "read-log": {Exit.GOOD: "read"},
     "recipes list": {Exit.GOOD: "listed"},
     "recipes show": {Exit.GOOD: "shown"},
-    "recipes test": {Exit.GOOD: "it matches", Exit.BAD: "it does not"},
+    "recipes test": {Exit.GOOD: "the recipe matches", Exit.BAD: "the recipe does not match"},
     "crds": {Exit.GOOD: "printed or written", Exit.BAD: "not written"},
     "agent": {Exit.GOOD: "ended by SIGTERM or SIGINT", Exit.BAD: "ended by an error"},
     "agent scan": {
         Exit.GOOD: "no finding above info",
         Exit.BAD: "a fatal finding",
-        Exit.NO_ANSWER: "the kernel log cannot be read, or the file is none",
-        Exit.DEGRADED: "at worst one of severity pending",
-        Exit.SUSPECT: "at worst one of severity suspect",
+        Exit.NO_ANSWER: "the kernel log cannot be read, or the file is no kernel log",
+        Exit.DEGRADED: "the worst finding has severity pending",
+        Exit.SUSPECT: "the worst finding has severity suspect",
     },
     "controller": {
-        Exit.GOOD: "ended by SIGTERM or SIGINT, its lease is given away",
+        Exit.GOOD: "ended by SIGTERM or SIGINT, and its lease is free",
         Exit.BAD: "ended by an error",
-        Exit.NO_ANSWER: "its lease is lost: it ended at once",
+        Exit.NO_ANSWER: "the controller lost its lease and ended at once",
     },
     "leave": {
-        Exit.GOOD: "nothing of ours is left on any node",
-        Exit.BAD: "something is, or a restart or repair is under way and nothing was changed",
+        Exit.GOOD: "Rekindle has left nothing on any node",
+        Exit.BAD: "something is left, or a restart or repair is under way and nothing was changed",
         Exit.NO_ANSWER: "the cluster does not answer, or Rekindle is not installed there",
     },
-    "validate": {Exit.GOOD: "no check has failed (one that could not run has not)", Exit.BAD: "one has"},
-    "reset-devices": {Exit.GOOD: "the GPUs were reset", Exit.BAD: "they were not"},
+    "validate": {
+        Exit.GOOD: "no check failed; a check that could not run does not count as failed",
+        Exit.BAD: "a check failed",
+    },
+    "reset-devices": {Exit.GOOD: "the GPUs were reset", Exit.BAD: "the GPUs were not reset"},
     "demo": {
-        Exit.GOOD: "both stories ended well",
-        Exit.BAD: "one did not",
+        Exit.GOOD: "the job recovered from both faults",
+        Exit.BAD: "the job did not recover from a fault",
         Exit.INTERRUPTED: "interrupted",
     },
     "chaos list": {Exit.GOOD: "listed"},
     "chaos run": {Exit.GOOD: "passed", Exit.BAD: "failed", Exit.INTERRUPTED: "interrupted"},
-    "chaos simulate": {Exit.GOOD: "no script has a violation", Exit.BAD: "one has"},
+    "chaos simulate": {Exit.GOOD: "no script has a violation", Exit.BAD: "a script has a violation"},
     "bench": {
-        Exit.GOOD: "measured; a missed goal is shown, not judged",
-        Exit.BAD: "it could not be measured",
+        Exit.GOOD: "measured; a missed goal does not change the status",
+        Exit.BAD: "the measurement failed",
     },
 }
-"""By the command, as it is called; all of `bench` have one row. What 2 means is the same for all."""
+"""By the command's name; all commands of `bench` share one row. Status 2 means the same for all commands."""
 
 
 def closing(command: str, example: str = "") -> str:
-    """How the command's help ends: an example, where one helps, and the exit statuses."""
+    """Returns the end of the command's help: an example, where one helps, and the exit statuses."""
     row = {**MEANINGS[command], Exit.UNUSABLE: UNUSABLE}
     told = "; ".join(f"{int(status)} {row[status]}" for status in sorted(row))
     return "\n\n".join([*([f"Example: {example}"] if example else []), f"Exit status: {told}."])

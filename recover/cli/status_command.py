@@ -133,7 +133,8 @@ def _why(
     *,
     access: Access,
 ) -> None:
-    """Tell why a job or a node is as it is: what was seen, decided, refused and done, and what next."""
+    """Explain the state of a job or a node: the evidence, the decisions, the actions that Rekindle took or
+    refused, and the next steps."""
     output = Output.JSON if json else output
 
     async def looked(

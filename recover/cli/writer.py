@@ -38,11 +38,18 @@ DryRun = Annotated[
     typer.Option("--dry-run", help="Let the API server check each write, print it, and change nothing."),
 ]
 For = Annotated[
-    str, typer.Option("--for", metavar="TIME", help="Ends by itself after this, as 2h or 30m or 1d12h.")
+    str,
+    typer.Option(
+        "--for", metavar="TIME", help="Ends by itself after this time, for example 2h, 30m or 1d12h."
+    ),
 ]
 Reason = Annotated[
     str,
-    typer.Option("--reason", metavar="TEXT", help="Shown wherever something is not done because of it."),
+    typer.Option(
+        "--reason",
+        metavar="TEXT",
+        help="Your reason. Rekindle shows the reason wherever it therefore does nothing.",
+    ),
 ]
 _REASON_CHARS_MAX = 256
 

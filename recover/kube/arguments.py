@@ -10,13 +10,13 @@ from recover.kube.auth import load_credentials
 __all__ = ["HELP", "add_connection", "connection"]
 
 HELP = {
-    "kubeconfig": "A kubeconfig (default: in a pod its own account, else $KUBECONFIG, then ~/.kube/config).",
-    "context": "A context of the kubeconfig (default: its current one).",
+    "kubeconfig": "A kubeconfig (default: $KUBECONFIG, then ~/.kube/config; in a pod its account).",
+    "context": "A context of the kubeconfig (default: the current context).",
     "server": "An API server, instead of a kubeconfig.",
     "token_file": "The token for --server.",
     "ca_file": "The certificate authority of --server (default: the system's).",
     "client_certificate": "A client certificate for --server, instead of a token.",
-    "client_key": "The key of --client-certificate (default: it is in the same file).",
+    "client_key": "The key of --client-certificate (default: the certificate's file holds the key).",
     "insecure_skip_tls_verify": "Accept any certificate of the API server.",
 }
 """By the name of the argument; for the commands that use typer, too."""
