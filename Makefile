@@ -34,6 +34,9 @@ demo: $(STAMP) ## A training job survives a dead GPU and a crash, on this machin
 # Each core takes the tests of one file after the other, the files with the slowest tests first (tests/chaos).
 PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder
 
+# Much of each test is waiting, so two control planes run at a time.
+RUNGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+
 test: $(STAMP) ## All tests that need nothing but this machine
 	$(BIN)/python -m pytest $(PARALLEL)
 
@@ -41,7 +44,7 @@ test-all: lint test rungs frameworks cluster-test ## All of it; the last part, r
 
 rungs: $(STAMP) ## The tests on a real control plane, built the first time: minutes (needs Go 1.26 and openssl)
 	$(BIN)/python -m tests.control_plane.build
-	REKINDLE_CONTROL_PLANE=1 $(BIN)/python -m pytest -m control_plane tests/control_plane tests/chaos/cluster tests/chart
+	REKINDLE_CONTROL_PLANE=1 $(BIN)/python -m pytest $(RUNGS) -m control_plane tests/control_plane tests/chaos/cluster tests/chart
 
 control-plane: $(STAMP) ## A real Kubernetes control plane for you, until Ctrl-C (needs Go 1.26 and openssl)
 	$(BIN)/python -m tests.control_plane.build
