@@ -41,6 +41,7 @@ def test_a_removal_may_end_the_controllers_and_delete_configmaps_and_no_more() -
 
 
 OPERATOR = "rekindle-operator"
+NODE_OPERATOR = "rekindle-node-operator"
 
 
 def rules() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -78,7 +79,7 @@ def test_the_agent_has_one_right() -> None:
 
 def test_teams_read_our_objects_and_delete_recoveries() -> None:
     """What they may write, of a Recipe above all, would reach other teams' jobs."""
-    granted = {account: rule for account, rule in rules() if account not in (*ACCOUNTS, OPERATOR)}
+    granted = {account: rule for account, rule in rules() if account not in (*ACCOUNTS, OPERATOR, NODE_OPERATOR)}
 
     assert granted.keys() == {"rekindle-viewer", "rekindle-editor"}
     assert granted["rekindle-viewer"]["verbs"] == ["get", "list", "watch"]
@@ -100,6 +101,14 @@ def test_operators_write_the_pause_alone_and_have_no_right_outside_the_releases_
     ]
     bound = {body["roleRef"]["name"] for body in manifests("rbac") if "roleRef" in body}
     assert OPERATOR not in bound, "people bind it"
+
+
+def test_operators_of_nodes_patch_nodes_and_write_nothing_else_and_nobody_is_bound() -> None:
+    granted = [rule for account, rule in rules() if account == NODE_OPERATOR]
+    writing = [(rule["resources"], rule["verbs"]) for rule in granted if set(rule["verbs"]) - {"get", "list"}]
+
+    assert writing == [(["nodes"], ["get", "list", "patch"])]
+    assert NODE_OPERATOR not in {b["roleRef"]["name"] for b in manifests("rbac") if "roleRef" in b}
 
 
 def test_rights_are_bound_to_the_accounts_that_the_chart_makes() -> None:
