@@ -66,7 +66,7 @@ class HostFacts(msgspec.Struct, frozen=True):
 
 
 class Repeated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a code means that comes again and again."""
+    """The severity of a code that is found again, several times within some time."""
 
     times: Annotated[int, Meta(ge=2, le=100)]
     """How often it must come, each time a minute or more after the last."""
@@ -75,7 +75,7 @@ class Repeated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule read from one line. folds/chain.py decides whether it is a finding of its own."""
+    """What a rule read from one line. folds/chain.py makes a finding of it, or adds it to a finding."""
 
     code: str
     fault: Fault
@@ -83,7 +83,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     subject: Subject
     remedy: Remedy = Remedy.NONE
+    """What the source of the code recommends."""
     final: bool = False
+    """No later line can make the finding less severe, so that decisions need not wait."""
     confined: bool = False
     """It harms the subject's GPU instance alone."""
     caused_by: str = ""

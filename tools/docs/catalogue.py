@@ -20,6 +20,7 @@ from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.facts import Repeated
 from detectors.rules.gpu_health import GPU_HEALTH
 from detectors.rules.host_rows import HOST_STATES
+from detectors.rules.sentences import SentenceRow
 from detectors.rules.volume_rows import VOLUMES
 from detectors.wire.contract import Family
 from recover.diagnose.coverage import FAMILIES
@@ -145,8 +146,12 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
         "`pending` lets the present work go on to its next checkpoint. `fatal` takes the node out and moves",
         "the gangs there, in the modes that may.",
     ]
+    told: list[list[str]] = []
     for table in tables:
-        lines += _HOW.get(table.name, _SENTENCES if hasattr(table.row, "heads") else [])
+        how = _HOW.get(table.name, _SENTENCES if issubclass(table.row, SentenceRow) else [])
+        if how not in told:
+            told.append(how)
+            lines += how
     for table in tables:
         lines += ["", f"## {table.name}", "", *_table(table)]
     return "\n".join(lines) + "\n"
@@ -247,10 +252,11 @@ Every row is a note (`info`) about the node: no node is quarantined for one, and
 - `clock-drift` is measured by the answers of the API server (header `Date`, in whole seconds), each of which
   bounds the difference by the time that the request took. It is told only where three answers or more agree
   that the clocks are further apart than `clock_s`, and it says the interval.
-- Pressure is the kernel's own measure (PSI, five minutes); a kernel without it is no data. A state ends at
-  half of its limit.
-- `pids-short` counts the threads of the whole node against the lower one of `threads-max` and `pid_max`. From
-  Linux 6.14 on a container may see a `pid_max` of its own, and then `threads-max` alone counts.
+- Pressure is the kernel's own measure (PSI, five minutes); a kernel without it is no data. A state of
+  pressure ends when the measure is half of its limit or less.
+- `pids-short` counts the threads of the whole node against the lower one of `threads-max` and `pid_max`. The
+  state ends when the share is nine tenths of its limit or less. From Linux 6.14 on a container may see a
+  `pid_max` of its own, and then `threads-max` alone counts.
 - Not told: processes that hang in state D with a GPU open. The agent's pod shares no process ids with the
   node (`hostPID`), so it sees no foreign process; a driver that hangs shows by NVML's silence
   ([GPU health](gpu-health.md)) and by hung tasks in the kernel log ([host](host.md)).
