@@ -250,7 +250,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "agent scan",
         "Print the findings of this node's kernel log, or of a saved log, once. The command needs "
-        "no cluster, and writes nothing.",
+        "no cluster, and writes nothing. A bad row of catalogue.extra is reported and not used, and does not "
+        "change the exit status.",
         example="rekindle agent scan --replay dmesg.txt --json",
     )
     parser.add_argument(
@@ -269,7 +270,9 @@ def _parser() -> argparse.ArgumentParser:
         help="The folder with the node's proc, sys and dev (default: /).",
     )
     parser.add_argument("--json", action="store_true", help="Print JSON.")
-    parser.add_argument("--all", action="store_true", help="Also show findings of severity info.")
+    parser.add_argument(
+        "--all", action="store_true", help="Also show findings of severity info; JSON always has them."
+    )
     parser.add_argument(
         "--settings",
         metavar="FILE",
