@@ -100,18 +100,18 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at the node shows of one state of one subject: the subject is in that state, or is not.
+    """What one sample of the node shows of one state of one subject: the subject is in that state, or is not.
     folds/states.py decides whether the state is a finding."""
 
     draft: Draft
     text: str = ""
     """The evidence; empty where the subject is not in that state."""
-    looks: int = 1
-    """In how many looks in succession the subject must be in that state before the state counts."""
+    samples: int = 1
+    """In how many samples in succession the subject must be in that state before the state counts."""
     since: datetime | None = None
-    """When the state began; None where only the time of this look is known."""
+    """When the state began; None where only the time of this sample is known."""
     is_event: bool = False
-    """It happens at a time, and does not last: each look that shows it counts, and nothing ends it."""
+    """It happens at a time, and does not last: each sample that shows it counts, and nothing ends it."""
     ended_by: str = ""
     """For people: what shows that the subject is no longer in that state."""
 

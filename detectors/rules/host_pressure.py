@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from detectors.rules.host_rows import PIDS_SHORT, PRESSURE_CPU, PRESSURE_IO, PRESSURE_MEMORY
+from detectors.rules.host_state_rows import PIDS_SHORT, PRESSURE_CPU, PRESSURE_IO, PRESSURE_MEMORY
 from detectors.service.settings import Host as Settings
 
 __all__ = ["HostSample", "Pressure", "State", "host_states", "pressure_of", "threads_of"]
