@@ -80,7 +80,7 @@ class Agent:
         self._stored_at: datetime | None = None
         self._written_at = now()
         self._asked_at = now()
-        self._last_look = 0.0
+        self._last_sample = 0.0
         self._edges: deque[datetime] = deque(maxlen=PUBLISHING.burst_writes)
 
     # --- events of the machine ----------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Agent:
         await self._begin()
         while True:
             self._core.tick(self._now())
-            self._look_at_ports()
+            self._sample_ports()
             if self._owes_write():
                 await self._spread()
                 await self._write()
@@ -141,14 +141,14 @@ class Agent:
         if pod in self._machine.ended:
             self._core.pod_ended(pod, self._machine.ended[pod])
 
-    def _look_at_ports(self) -> None:
+    def _sample_ports(self) -> None:
         """At the moments of the node's clock at which all agents look. The kubelet is asked, too: a lost
         link is a proof only under a pod that holds accelerators."""
         now = self._now()
-        look = now.timestamp() // SETTINGS.fabric.every_s
-        if not self._machine.ports or look == self._last_look:
+        number = now.timestamp() // SETTINGS.fabric.every_s
+        if not self._machine.ports or number == self._last_sample:
             return
-        self._last_look = look
+        self._last_sample = number
         running = self._machine.logs.keys() - self._machine.ended.keys()
         held = [
             HeldDevices(

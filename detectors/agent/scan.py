@@ -14,7 +14,7 @@ from typing import TextIO
 
 import msgspec
 
-from detectors.agent.scan_looks import SourceState, looks
+from detectors.agent.scan_sources import SourceState, scan_sources
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
 from detectors.folds.gpu_states import BusGpus, GpuStates
@@ -138,9 +138,9 @@ def _of_node(root: Path, settings: AgentSettings) -> _Report:
     lines = [line for record in records if (line := heard(record, lambda usec: boot + _usec(usec)))]
     state = SourceState(Source.KMSG, CoverageState.COVERED, records=len(records))
     shown = list(_by_nvml(sample, host, root, settings)) if sample is not None else []
-    others = list(looks(root, settings))
-    shown += [one for look in others for one in look.shown]
-    return _report(lines, host, settings, [state, nvml, *(look.state for look in others)], shown)
+    others = list(scan_sources(root, settings))
+    shown += [one for other in others for one in other.shown]
+    return _report(lines, host, settings, [state, nvml, *(other.state for other in others)], shown)
 
 
 def _sample(settings: AgentSettings) -> tuple[Sample | None, SourceState]:
@@ -157,7 +157,7 @@ def _sample(settings: AgentSettings) -> tuple[Sample | None, SourceState]:
 def _by_nvml(
     sample: Sample, host: HostFacts, root: Path, settings: AgentSettings
 ) -> Iterator[tuple[Seen, Draft]]:
-    """What one look shows. The agent looks again before it believes some of it."""
+    """What one sample shows. The agent takes further samples before it believes some of it."""
     now = datetime.now(UTC)
     health = GpuHealth(Catalogues.load(settings.catalogue).user)
     bus = bus_gpus(root) if sees_all_gpus() else BusGpus()
@@ -250,7 +250,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "agent scan",
         "Print the findings of this node's kernel log, or of a saved log, once. The command needs "
-        "no cluster, and writes nothing.",
+        "no cluster, and writes nothing. A bad row of catalogue.extra is reported and not used, and does not "
+        "change the exit status.",
         example="rekindle agent scan --replay dmesg.txt --json",
     )
     parser.add_argument(
@@ -269,7 +270,9 @@ def _parser() -> argparse.ArgumentParser:
         help="The folder with the node's proc, sys and dev (default: /).",
     )
     parser.add_argument("--json", action="store_true", help="Print JSON.")
-    parser.add_argument("--all", action="store_true", help="Also show findings of severity info.")
+    parser.add_argument(
+        "--all", action="store_true", help="Also show findings of severity info; JSON always has them."
+    )
     parser.add_argument(
         "--settings",
         metavar="FILE",

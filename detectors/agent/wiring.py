@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from detectors.agent.looks import HostEvents, VolumeEvents
 from detectors.agent.publish import Publisher
 from detectors.agent.recipe_lines import RecipeLines
+from detectors.agent.sample_sinks import HostEvents, VolumeEvents
 from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import KubeApi
 from detectors.folds.core import AgentCore, Dirty
@@ -32,7 +32,7 @@ from detectors.rules.fabric_ports import PortSample
 from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.facts import KernelLine, PodRef
 from detectors.rules.gpu_health import GpuHealth, answered
-from detectors.rules.host_rows import host_rows
+from detectors.rules.host_state_rows import host_state_rows
 from detectors.rules.volume_rows import volume_rows
 from detectors.service.clocks import WallClock
 from detectors.service.gpu_metrics import GpuMetrics
@@ -60,8 +60,8 @@ _log = structlog.get_logger("agent")
 
 _TICK_S = 1.0
 _FLUSH_S = 0.5
-_LOOKS_KEPT = 2
-"""So many times between two looks the readings of the last one are told to scrapes."""
+_SAMPLES_KEPT = 2
+"""So many times between two samples the readings of the last one are told to scrapes."""
 
 
 class AgentOptions(msgspec.Struct, frozen=True):
@@ -108,7 +108,7 @@ def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
         gpu_health=GpuHealth(catalogues.user),
         port_rows=fabric_rows(catalogues.user),
         volume_rows=volume_rows(catalogues.user),
-        host_rows=host_rows(catalogues.user),
+        host_rows=host_state_rows(catalogues.user),
         engine=engine_row(catalogues.user),
         log_errors=catalogues.log_errors,
         catalogue_problems=catalogues.problems,
@@ -135,7 +135,7 @@ class _Agent:
         self._volumes = Volumes(volumes, VolumeEvents(self), self._settings.volumes)
         self.gpu_metrics = GpuMetrics(
             series_max=self._settings.gpu_metrics.series_max,
-            kept_s=_LOOKS_KEPT * self._settings.nvml.every_s + self._settings.nvml.deadline_s,
+            kept_s=_SAMPLES_KEPT * self._settings.nvml.every_s + self._settings.nvml.deadline_s,
             clock_s=time.monotonic,
         )
         metrics.registry.register(self.gpu_metrics)
@@ -185,7 +185,7 @@ class _Agent:
             tasks.create_task(self.devices.run(), name="pod_resources")
             tasks.create_task(self._kmsg(), name="kmsg")
             tasks.create_task(self._fabric.run(), name="fabric")
-            tasks.create_task(self._look_at_volumes(), name="volumes")
+            tasks.create_task(self._sample_volumes(), name="volumes")
             tasks.create_task(self._host.run(), name="host")
             tasks.create_task(self._logs.run(), name="pod_logs")
             tasks.create_task(self._tick(), name="tick")
@@ -202,12 +202,12 @@ class _Agent:
         self.changed()
 
     def take(self, found: inventory.Inventory) -> None:
-        self.look_at_bus()
+        self.read_bus()
         if found.devices or found.driver_version:
             self._core.inventory(found.devices, found.driver_version, found.mig_devices)
             self.changed()
 
-    def look_at_bus(self) -> None:
+    def read_bus(self) -> None:
         self._core.on_bus(inventory.addresses(self._options.host_root))
 
     async def _kmsg(self) -> None:
@@ -224,13 +224,13 @@ class _Agent:
         await self.devices.asked.wait()
         await kmsg.follow(path, _KernelEvents(self, self._options.host_root), after=self._core.sequence)
 
-    async def _look_at_volumes(self) -> None:
+    async def _sample_volumes(self) -> None:
         # Else the pods of an earlier run's findings would count as gone.
         await self.devices.asked.wait()
         await self._volumes.run()
 
-    def look_at_volumes_again(self) -> None:
-        self._volumes.look_again()
+    def sample_volumes_again(self) -> None:
+        self._volumes.sample_again()
 
     async def _tick(self) -> None:
         longest_s = 0.0
@@ -275,7 +275,7 @@ class _KernelEvents:
         core, foreign = self._agent.core, self._agent.core.foreign_lines
         is_edge = core.kernel_line(line)
         if core.foreign_lines > foreign and self._told_foreign.may_tell(time.monotonic()):
-            self._agent.look_at_bus()  # the device may have come since
+            self._agent.read_bus()  # the device may have come since
             foreign = core.foreign_lines
             is_edge = core.kernel_line(line)
             if core.foreign_lines > foreign:
@@ -285,7 +285,7 @@ class _KernelEvents:
                     further_since_last=self._told_foreign.held_back(),
                 )
         if is_edge:
-            self._agent.devices.look_again()
+            self._agent.devices.ask_again()
         self._agent.changed()
 
     def passed(self, sequence: int) -> None:
@@ -347,11 +347,11 @@ class _NvmlEvents:
         if (shown := answered(sample)) != self._shown:
             self._shown = shown
             self._bus = inventory.bus_gpus(self._host_root) if inventory.sees_all_gpus() else BusGpus()
-            self._agent.look_at_bus()
+            self._agent.read_bus()
         is_doubtful = core.gpus(sample, found.devices, found.mig_devices, self._bus, datetime.now(UTC))
         core.device_memory(found.free_device_bytes)
         if any(gpu.readings is not None for gpu in sample.gpus):
-            self._agent.gpu_metrics.looked(gpu_series(sample, core.gpu_shares))
+            self._agent.gpu_metrics.sampled(gpu_series(sample, core.gpu_shares))
         else:
             self._agent.gpu_metrics.clear()
         self._agent.changed()
@@ -390,9 +390,9 @@ class _FabricEvents:
     def __init__(self, agent: _Agent) -> None:
         self._agent = agent
 
-    def looked(self, sample: PortSample) -> None:
+    def sampled(self, sample: PortSample) -> None:
         if self._agent.core.ports(sample, datetime.now(UTC)):
-            self._agent.devices.look_again()
+            self._agent.devices.ask_again()
         self._agent.changed()
 
     def covered(self) -> None:
@@ -414,7 +414,7 @@ class _LogEvents:
 
     def pod_ended(self, pod: PodRef, at: datetime) -> None:
         self._agent.core.pod_ended(pod, at)
-        self._agent.look_at_volumes_again()
+        self._agent.sample_volumes_again()
         self._agent.changed()
 
     def pod_removed(self, pod: PodRef) -> None:
@@ -433,7 +433,7 @@ class _LogEvents:
 
     def pods_changed(self) -> None:
         self._agent.core.pods_changed(datetime.now(UTC))
-        self._agent.devices.look_again()
+        self._agent.devices.ask_again()
 
     def scanned(self, left_out: frozenset[PodRef]) -> None:
         self._agent.core.logs_scanned(datetime.now(UTC), left_out)

@@ -135,16 +135,16 @@ class Chain:
             for finding in self._findings.values()
         )
 
-    def end(self, code: str, subject: Subject, at: datetime, why: str, *, with_family: str) -> bool:
-        """What this code showed is over; False where no open finding begins with it. One that codes of
-        another family have followed stays, since those have not ended."""
+    def end(self, code: str, subject: Subject, at: datetime, why: str, *, with_prefix: str) -> bool:
+        """What this code showed is over; False where no open finding begins with it. A finding that codes
+        with another prefix have followed stays open, since those have not ended."""
         ended = [
             finding
             for finding in self._findings.values()
             if finding.cleared_at is None
             and finding.code == code
             and (finding.subject == subject or _same_device(finding.subject, subject))
-            and all(followed.startswith(with_family) for followed in finding.chain)
+            and all(followed.startswith(with_prefix) for followed in finding.chain)
         ]
         for finding in ended:
             self._findings[finding.id] = refitted(finding, cleared_at=at, cleared_by=why)

@@ -23,7 +23,7 @@ from detectors.folds.holders import HeldDevices, Holders, MigDevice, Share
 from detectors.folds.host import HostFold
 from detectors.folds.pod_folds import PodFolds
 from detectors.folds.pods import PodFold
-from detectors.folds.states import Looked
+from detectors.folds.states import Folded
 from detectors.folds.status_size import leaving_out
 from detectors.folds.volumes import VolumeFold
 from detectors.rules import KernelRules, signatures
@@ -35,8 +35,8 @@ from detectors.rules.fabric_rows import FabricRow, fabric_rows
 from detectors.rules.facts import Draft, HostFacts, KernelLine, PodRef, Seen, addresses_of
 from detectors.rules.gpu_health import GpuHealth
 from detectors.rules.host_pressure import HostSample
-from detectors.rules.host_rows import BOOTS, LASTING, HostStateRow
-from detectors.rules.host_rows import host_rows as packaged_host_states
+from detectors.rules.host_state_rows import BOOTS, LASTING, HostStateRow
+from detectors.rules.host_state_rows import host_state_rows as packaged_host_states
 from detectors.rules.signatures import Signatures
 from detectors.rules.volume_rows import VolumeRow
 from detectors.rules.volume_rows import volume_rows as packaged_volumes
@@ -248,18 +248,18 @@ class AgentCore:
         bus: BusGpus,
         now: datetime,
     ) -> bool:
-        """One look at all GPUs by NVML, and the `devices` that it shows. True if something in it should be
-        looked at again soon."""
+        """One sample of all GPUs by NVML, and the `devices` that it shows. True if the next sample should
+        come soon."""
         expected = expected_gpus(self._host, bus)
         self.on_bus(expected)
         self.inventory(devices, sample.driver_version, mig_devices, expected=expected)
-        looked = self._gpu_states.look(self._chain, sample, self._host, bus, now)
-        self._looked(looked)
-        return looked.is_doubtful
+        folded = self._gpu_states.fold(self._chain, sample, self._host, bus, now)
+        self._folded(folded)
+        return folded.is_doubtful
 
     def nvml_silent(self, times: int, why: str, now: datetime) -> None:
         """So many times in succession the driver has given no answer at all."""
-        self._looked(self._gpu_states.silent(self._chain, times, why, now))
+        self._folded(self._gpu_states.silent(self._chain, times, why, now))
 
     @property
     def gpu_shares(self) -> list[Share]:
@@ -329,28 +329,28 @@ class AgentCore:
         self._knows_holders = True
 
     def ports(self, sample: PortSample, now: datetime) -> bool:
-        """One look at the ports of the network. True if it was an edge of a finding."""
+        """One sample of the ports of the network. True if it was an edge of a finding."""
         ranks = self._pods.ranks(self._holders.there)
-        looked = self._fabric.look(self._chain, sample, now, ranks)
-        self._looked(looked)
-        return looked.is_edge
+        folded = self._fabric.fold(self._chain, sample, now, ranks)
+        self._folded(folded)
+        return folded.is_edge
 
     def volumes(self, sample: VolumeSample, now: datetime) -> None:
-        """One look at the volumes of the pods that hold devices."""
-        self._looked(self._volumes.look(self._chain, sample, now))
+        """One sample of the volumes of the pods that hold devices."""
+        self._folded(self._volumes.fold(self._chain, sample, now))
 
     def booted(self, boot: Boot, now: datetime) -> None:
         """What is known of the present boot."""
         if boot.boot_id == self.boot_id:
-            self._looked(self._host_state.booted(self._chain, boot, now))
+            self._folded(self._host_state.booted(self._chain, boot, now))
 
     def host(self, sample: HostSample, now: datetime) -> None:
-        """One look at the node's pressure and processes."""
-        self._looked(self._host_state.look(self._chain, sample, now))
+        """One sample of the node's pressure and processes."""
+        self._folded(self._host_state.fold(self._chain, sample, now))
 
     def api_answered(self, answer: Answered, now: datetime) -> None:
         """An answer of the API server says what time it is there."""
-        self._looked(self._host_state.answered(self._chain, answer, now))
+        self._folded(self._host_state.answered(self._chain, answer, now))
 
     def pods_changed(self, now: datetime) -> None:
         """A pod came or went."""
@@ -484,9 +484,9 @@ class AgentCore:
         edges = [self._changed(self._chain.add(draft, seen)) for draft, seen in found]
         return any(edges)
 
-    def _looked(self, looked: Looked) -> None:
-        if looked.is_edge or looked.is_count:
-            self._mark(Dirty.EDGE if looked.is_edge else Dirty.COARSE)
+    def _folded(self, folded: Folded) -> None:
+        if folded.is_edge or folded.is_count:
+            self._mark(Dirty.EDGE if folded.is_edge else Dirty.COARSE)
 
     def _changed(self, change: Change) -> bool:
         if change is not Change.NOTHING:

@@ -1,7 +1,7 @@
 """The ports of a node over time: which of them show a fault now, and which no longer do. Pure.
 
-states.py makes findings of it. A state is shown in each look as long as it lasts, and ends only where a look
-proves that it is over: what is not seen is not over.
+states.py makes findings of it. A state is shown in each sample as long as it lasts, and ends only where a
+sample proves that it is over: what is not seen is not over.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.folds.chain import Chain
-from detectors.folds.states import Looked, States
+from detectors.folds.states import Folded, States
 from detectors.rules.fabric_ports import (
     Link,
     Port,
@@ -22,8 +22,8 @@ from detectors.rules.fabric_ports import (
     is_dead,
     is_down,
     link,
-    looked_at,
     told,
+    with_sample,
 )
 from detectors.rules.fabric_rows import (
     ADAPTER_GONE,
@@ -43,7 +43,7 @@ __all__ = ["FabricFold"]
 
 _AROUND = timedelta(seconds=60)
 _PEERS_MIN = 2
-_FAMILY = "port-"
+_CODE_PREFIX = "port-"
 """With this the codes begin of what may follow another state of the same adapter."""
 _PORTS_MAX = 256
 """More than any node has. What comes after is not followed."""
@@ -55,18 +55,18 @@ class FabricFold:
         self._settings = settings
         self._rows = rows
         # The kernel log may tell that a link was lost and never tells that it is back, so it hides nothing.
-        self._states = States(Source.FABRIC, _FAMILY, looks_to_end=1, unless_known=False)
+        self._states = States(Source.FABRIC, _CODE_PREFIX, samples_to_end=1, unless_known=False)
         self._tracks: dict[tuple[str, int], Track] = {}
         self._gone_since: dict[str, datetime] = {}
         self._pods_changed_at: datetime | None = None
-        self._has_looked = False
+        self._has_sample = False
 
     def pods_changed(self, at: datetime) -> None:
         """A pod of the node came or went: what its network did to the links is no fault."""
         self._pods_changed_at = at
         self._tracks = {key: track.without(at) for key, track in self._tracks.items()}
 
-    def look(self, chain: Chain, sample: PortSample, at: datetime, ranks: Ranks) -> Looked:
+    def fold(self, chain: Chain, sample: PortSample, at: datetime, ranks: Ranks) -> Folded:
         """Begins and ends findings."""
         known = {
             finding.subject.pci
@@ -80,7 +80,7 @@ class FabricFold:
     ) -> list[Observation]:
         """What is over comes first: what begins now must not join a finding that ends now. `known` are the
         PCI functions of which something is open: an earlier run of the agent has seen their ports active."""
-        if sample.ports and not self._has_looked:
+        if sample.ports and not self._has_sample:
             self._begin(sample, at)
         self._follow(sample, at, ranks, known)
         shown: dict[tuple[str, str], Observation] = {}
@@ -102,8 +102,8 @@ class FabricFold:
         return Observation(draft=draft(self._rows[code], pci), text=text, since=since)
 
     def _begin(self, sample: PortSample, at: datetime) -> None:
-        """What the first look shows is as old as the boot, as far as anybody knows."""
-        self._has_looked = True
+        """What the first sample shows is as old as the boot, as far as anybody knows."""
+        self._has_sample = True
         since = at - timedelta(seconds=sample.up_s)
         for port in sample.ports[:_PORTS_MAX]:
             if link(port) is not Link.UNSEEN:
@@ -119,7 +119,7 @@ class FabricFold:
         for key, track in self._tracks.items():
             if key not in seen:
                 hidden = Port(device="", number=key[1], pci=key[0])
-                self._tracks[key] = looked_at(
+                self._tracks[key] = with_sample(
                     track, hidden, at, self._settings, ranks=ranks.pods, pods_changed=pods_changed
                 )
         for port in seen.values():
@@ -128,7 +128,7 @@ class FabricFold:
             track = self._tracks.get(port.key, Track())
             if port.pci in known and not track.was_active:
                 track = msgspec.structs.replace(track, was_active=True)
-            self._tracks[port.key] = looked_at(
+            self._tracks[port.key] = with_sample(
                 track, port, at, self._settings, ranks=ranks.pods, pods_changed=pods_changed
             )
 

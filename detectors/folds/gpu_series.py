@@ -1,4 +1,4 @@
-"""One look at the GPUs, and the pods that hold them, as series for dashboards. Pure.
+"""One sample of the GPUs, and the pods that hold them, as series for dashboards. Pure.
 
 sources/nvml.py -> here -> service/gpu_metrics.py, which a scrape reads. What a GPU does not tell has no
 series, and nothing of a GPU that pods share is divided among them.

@@ -1,4 +1,4 @@
-"""What looks at the GPUs by NVML show, after those before them; states.py makes findings of it. Pure.
+"""What samples of the GPUs by NVML show, after those before them; states.py makes findings of it. Pure.
 
 Memory is bounded by the number of GPUs and rows.
 """
@@ -11,7 +11,7 @@ from datetime import datetime
 import msgspec
 
 from detectors.folds.chain import Chain
-from detectors.folds.states import Looked, States
+from detectors.folds.states import Folded, States
 from detectors.rules.facts import HostFacts, Observation, addresses_of
 from detectors.rules.gpu_health import GpuHealth, Past, answered, unanswered
 from detectors.text.pci import PciAddress, parse_pci
@@ -20,8 +20,8 @@ from detectors.wire.gpu_sample import GpuSample, Sample
 
 __all__ = ["BusGpus", "GpuStates", "expected_gpus"]
 
-_LOOKS_TO_END = 2
-_FAMILY = "nvml-"
+_SAMPLES_TO_END = 2
+_CODE_PREFIX = "nvml-"
 
 
 class BusGpus(msgspec.Struct, frozen=True):
@@ -34,7 +34,8 @@ class BusGpus(msgspec.Struct, frozen=True):
 
 
 def expected_gpus(host: HostFacts, bus: BusGpus) -> frozenset[PciAddress]:
-    """Where GPUs are that NVML should show: those that the bus or an earlier look of this boot has shown."""
+    """Where GPUs are that NVML should show: those that the bus or an earlier sample of this boot has
+    shown."""
     return (addresses_of(host.devices) | bus.ours) - bus.others
 
 
@@ -44,7 +45,7 @@ class GpuStates:
         self._gpus_expected = gpus_expected
         self._gpus_before = 0
         # The kernel log tells of the same faults, and ends what it has told.
-        self._states = States(Source.NVML, _FAMILY, looks_to_end=_LOOKS_TO_END, unless_known=True)
+        self._states = States(Source.NVML, _CODE_PREFIX, samples_to_end=_SAMPLES_TO_END, unless_known=True)
         self._last: dict[PciAddress, tuple[datetime, GpuSample]] = {}
         self._links_up: dict[PciAddress, frozenset[int]] = {}
         self._driver_version = ""
@@ -59,27 +60,27 @@ class GpuStates:
         self._last.clear()
         self._links_up.clear()
 
-    def silent(self, chain: Chain, times: int, why: str, at: datetime) -> Looked:
+    def silent(self, chain: Chain, times: int, why: str, at: datetime) -> Folded:
         return self._states.fold(chain, [self._health.of_silence(times, why)], at)
 
-    def look(self, chain: Chain, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime) -> Looked:
+    def fold(self, chain: Chain, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime) -> Folded:
         """`host` knows the devices of this sample."""
         if sample.driver_version != self._driver_version:
             self.begin_anew()
             self._driver_version = sample.driver_version
-        looked = self._states.fold(chain, self.observations(sample, host, bus, at), at)
+        folded = self._states.fold(chain, self.observations(sample, host, bus, at), at)
         for gpu in sample.gpus:
             pci = parse_pci(gpu.pci)
             if pci is not None and not gpu.refused:
                 up = frozenset(link for link, is_up in enumerate(gpu.links) if is_up)
                 self._last[pci] = at, gpu
                 self._links_up[pci] = self._links_up.get(pci, frozenset()) | up
-        return looked
+        return folded
 
     def observations(
         self, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime
     ) -> Iterator[Observation]:
-        """What this look says, after those before it."""
+        """What this sample says, after those before it."""
         expected = expected_gpus(host, bus)
         refusing = unanswered(sample, expected)
         yield self._health.of_silence(0, "")

@@ -9,18 +9,16 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from detectors.folds.chain import Chain
-from detectors.folds.states import Looked, States
+from detectors.folds.states import Folded, States
 from detectors.rules.boot_records import Boot, reason_of
 from detectors.rules.clock_drift import Answered, Drift
 from detectors.rules.facts import Observation
 from detectors.rules.host_pressure import HostSample, host_states
-from detectors.rules.host_rows import BOOTS, CLOCK_DRIFT, NODE, HostStateRow, draft
+from detectors.rules.host_state_rows import BOOTS, CLOCK_DRIFT, NODE, HostStateRow, draft
 from detectors.service.settings import Host as Settings
 from detectors.wire.contract import Source
 
 __all__ = ["HostFold"]
-
-_FAMILY = ""
 
 
 class HostFold:
@@ -29,20 +27,20 @@ class HostFold:
         self._settings = settings
         self._rows = rows
         self._drift = Drift()
-        self._states = States(Source.HOST, _FAMILY, looks_to_end=1, unless_known=False)
+        self._states = States(Source.HOST, code_prefix="", samples_to_end=1, unless_known=False)
         self._booted_before = False
 
     def earlier_boot(self) -> None:
         """An earlier boot of the node is known."""
         self._booted_before = True
 
-    def booted(self, chain: Chain, boot: Boot, at: datetime) -> Looked:
+    def booted(self, chain: Chain, boot: Boot, at: datetime) -> Folded:
         """Once in each boot. What an earlier run of the agent said of it stays."""
         if any(chain.is_open(code, NODE) for code in BOOTS):
-            return Looked()
+            return Folded()
         reason = reason_of(boot, is_known=self._booted_before)
         if reason is None:
-            return Looked()
+            return Folded()
         one = Observation(draft=draft(self._rows[reason.code]), text=reason.text, since=min(boot.at, at))
         return self._states.fold(chain, [one], at)
 
@@ -50,18 +48,18 @@ class HostFold:
         """What answers said before of the node's clock is over."""
         self._drift = Drift()
 
-    def answered(self, chain: Chain, answer: Answered, at: datetime) -> Looked:
+    def answered(self, chain: Chain, answer: Answered, at: datetime) -> Folded:
         """One answer of the API server."""
         self._drift = self._drift.with_answer(answer)
         text = self._drift.beyond(self._settings.clock_s) if self._settings.enabled else ""
         if not text and not self._drift.within(self._settings.clock_s):
-            return Looked()
+            return Folded()
         ended_by = "the clocks may be together"
         one = Observation(draft=draft(self._rows[CLOCK_DRIFT]), text=text, ended_by=ended_by)
         return self._states.fold(chain, [one], at)
 
-    def look(self, chain: Chain, sample: HostSample, at: datetime) -> Looked:
-        """One look at pressure and processes."""
+    def fold(self, chain: Chain, sample: HostSample, at: datetime) -> Folded:
+        """One sample of pressure and processes."""
         return self._states.fold(chain, self.observations(sample), at)
 
     def observations(self, sample: HostSample) -> list[Observation]:

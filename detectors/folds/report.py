@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     origin: Origin
     action: Remedy
-    """What the source of the code recommends."""
+    """What the source of the code recommends: `remedy` of the catalogue's row."""
     subject: EntrySubject
     count: int
     first_at: datetime

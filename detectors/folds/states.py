@@ -1,7 +1,8 @@
-"""Folds looks at a part of the node into findings: gpu_states.py those at the GPUs, fabric.py those at the
-network's ports, volumes.py those at the volumes of pods. A state opens a finding once as many looks in
-succession as its row wants have shown it, and ends the finding once looks show that the state is over. In
-between nothing is added, so that a state that lasts costs no write, and its finding grows old. Pure.
+"""Folds samples of a part of the node into findings: gpu_states.py those of the GPUs, fabric.py those of the
+network's ports, volumes.py those of the volumes of pods, host.py those of the node itself. A state opens a
+finding once as many samples in succession as its row wants have shown it, and ends the finding once samples
+show that the state is over. In between nothing is added, so that a state that lasts costs no write, and its
+finding grows old. Pure.
 
 Memory is bounded by the number of subjects and codes.
 """
@@ -18,11 +19,11 @@ from detectors.folds.chain import Chain, Change
 from detectors.rules.facts import Observation, Seen
 from detectors.wire.contract import Severity, Source, Subject
 
-__all__ = ["Looked", "States"]
+__all__ = ["Folded", "States"]
 
 
-class Looked(msgspec.Struct, frozen=True):
-    """What came of a look."""
+class Folded(msgspec.Struct, frozen=True):
+    """What a sample has changed."""
 
     is_edge: bool = False
     is_count: bool = False
@@ -34,44 +35,44 @@ class States:
     def __init__(
         self,
         source: Source,
-        family: str,
+        code_prefix: str,
         *,
-        looks_to_end: int,
+        samples_to_end: int,
         unless_known: bool,
         notes_at_once: bool = False,
     ) -> None:
-        """`family`: how the codes of these states begin. A finding that codes of others have followed is not
-        ended. `unless_known`: a state is no news where another source has told as much of its device.
-        `notes_at_once`: a note, too, is worth a write when it begins."""
+        """`code_prefix`: how the codes of these states begin; empty for any beginning. A finding that other
+        codes have followed is not ended. `unless_known`: a state is no news where another source has told as
+        much of its device. `notes_at_once`: a note, too, is worth a write when it begins."""
         self._source = source
-        self._family = family
-        self._looks_to_end = looks_to_end
+        self._code_prefix = code_prefix
+        self._samples_to_end = samples_to_end
         self._unless_known = unless_known
         self._notes_at_once = notes_at_once
         self._so: Counter[tuple[str, Subject]] = Counter()
         self._not_so: Counter[tuple[str, Subject]] = Counter()
 
     def clear(self) -> None:
-        """Looks before this one count no longer."""
+        """Samples before this one count no longer."""
         self._so.clear()
         self._not_so.clear()
 
-    def fold(self, chain: Chain, observations: Iterable[Observation], at: datetime) -> Looked:
-        """In their order. What a look does not speak of stays as it was."""
+    def fold(self, chain: Chain, observations: Iterable[Observation], at: datetime) -> Folded:
+        """In their order. What a sample does not speak of stays as it was."""
         is_edge = is_count = is_doubtful = False
         for one in observations:
             change = self._so_again(chain, one, at) if one.text else self._so_no_longer(chain, one, at)
             is_note = one.draft.severity is Severity.INFO
             is_edge = is_edge or (change is Change.EDGE and (self._notes_at_once or not is_note))
             is_count = is_count or change is not Change.NOTHING
-            is_doubtful = is_doubtful or (not is_note and 0 < self._so[_key(one)] < one.looks)
-        return Looked(is_edge, is_count, is_doubtful)
+            is_doubtful = is_doubtful or (not is_note and 0 < self._so[_key(one)] < one.samples)
+        return Folded(is_edge, is_count, is_doubtful)
 
     def _so_again(self, chain: Chain, one: Observation, at: datetime) -> Change:
         key = _key(one)
         del self._not_so[key]
         self._so[key] += 1
-        if self._so[key] < one.looks or (not one.is_event and self._is_known(chain, one)):
+        if self._so[key] < one.samples or (not one.is_event and self._is_known(chain, one)):
             return Change.NOTHING
         seen = Seen(sequence=0, at=at, text=one.text, source=self._source, since=one.since)
         return chain.add(one.draft, seen)
@@ -86,10 +87,10 @@ class States:
         if one.is_event or not chain.is_open(code, subject):
             return Change.NOTHING
         self._not_so[key] += 1
-        if self._not_so[key] < self._looks_to_end:
+        if self._not_so[key] < self._samples_to_end:
             return Change.NOTHING
         del self._not_so[key]
-        ended = chain.end(code, subject, at, one.ended_by, with_family=self._family)
+        ended = chain.end(code, subject, at, one.ended_by, with_prefix=self._code_prefix)
         return Change.EDGE if ended else Change.NOTHING
 
 

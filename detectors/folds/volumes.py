@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from detectors.folds.chain import Chain
-from detectors.folds.states import Looked, States
+from detectors.folds.states import Folded, States
 from detectors.rules.facts import Observation
 from detectors.rules.volume_rows import (
     VOLUME_BROKEN,
@@ -39,7 +39,7 @@ from detectors.wire.contract import Source, Subject
 
 __all__ = ["VolumeFold"]
 
-_FAMILY = "volume-"
+_CODE_PREFIX = "volume-"
 _OPEN_MAX = 12
 """So many findings of volumes are open at once: a file server that is gone must not crowd out others."""
 _IN_USER_SPACE = "fuse"
@@ -53,12 +53,14 @@ class VolumeFold:
         self._settings = settings
         self._rows = rows
         # The kernel log names servers and devices, and no pod: it hides nothing.
-        self._states = States(Source.VOLUMES, _FAMILY, looks_to_end=1, unless_known=False, notes_at_once=True)
+        self._states = States(
+            Source.VOLUMES, _CODE_PREFIX, samples_to_end=1, unless_known=False, notes_at_once=True
+        )
         self._took_writes: frozenset[Subject] = frozenset()
-        """Volumes whose file system took writes in an earlier look."""
+        """Volumes whose file system took writes in an earlier sample."""
         self._had_room: frozenset[Subject] = frozenset()
 
-    def look(self, chain: Chain, sample: VolumeSample, at: datetime) -> Looked:
+    def fold(self, chain: Chain, sample: VolumeSample, at: datetime) -> Folded:
         """Begins and ends findings."""
         open_ones = {
             (finding.code, finding.subject)
@@ -73,12 +75,12 @@ class VolumeFold:
             if not is_news or room > 0:
                 shown.append(one)
             room -= is_news
-        looked = self._states.fold(chain, [*ended, *shown], at)
+        folded = self._states.fold(chain, [*ended, *shown], at)
         self._remember(sample)
-        return looked
+        return folded
 
     def observations(self, sample: VolumeSample) -> Iterator[Observation]:
-        """What this look says, after those before it."""
+        """What this sample says, after those before it."""
         for volume in sample.volumes:
             subject = subject_of(volume)
             yield from self._room(volume, subject)

@@ -7,6 +7,7 @@ Touches: nothing: pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from detectors.catalog.tables import Table, UserRows
@@ -42,23 +43,42 @@ RULES: tuple[Rule[Any], ...] = (
     oom_lines.RULE,
     host_lines.RULE,
 )
-"""One line for each file that reads lines of the kernel log."""
+"""One line for each file that reads lines of the kernel log. For each line of the log the rules are asked in
+this order, and the first draft is taken."""
 
 
 class KernelRules:
     """The registered rules, each with its catalogue."""
 
     def __init__(self, user: UserRows | None = None) -> None:
-        """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own files."""
+        """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own files, and
+        `ValueError` if two rules read one table."""
+        _demand_distinct(RULES)
         self._rules = [(rule, rule.catalog(user or UserRows())) for rule in RULES]
 
     def read(self, line: KernelLine, host: HostFacts) -> Draft | None:
+        """The first draft that a rule makes of the line, in the order of `RULES`."""
         for rule, catalog in self._rules:
             if line.text.startswith(rule.heads):
                 draft = rule.match(line, host, catalog)
                 if draft is not None and not is_packet(line.text):
                     return draft
         return None
+
+
+def _demand_distinct(rules: Sequence[Rule[Any]]) -> None:
+    """Else the rows of one driver would be judged by the heads of the other one, with an error that accuses
+    the rows."""
+    by_table: dict[str, list[str]] = {}
+    for rule in rules:
+        for table in rule.tables:
+            by_table.setdefault(table.name, []).append(rule.name)
+    for table_name, names in by_table.items():
+        if len(names) > 1:
+            raise ValueError(
+                f"RULES: two rules read the table [[{table_name}]]: {' and '.join(names)}; expected a table "
+                "of its own for each rule (sentence_rule takes it from `file`)"
+            )
 
 
 def wants(text: str) -> bool:
@@ -75,5 +95,5 @@ def families() -> list[Family]:
 
 
 def tables() -> tuple[Table[Any], ...]:
-    """Those that a user's file may extend."""
+    """The tables of the rules, which a user's file may extend."""
     return tuple(table for rule in RULES for table in rule.tables)

@@ -1,9 +1,9 @@
 """What a rule is, and what every rule demands of a line before it believes that a driver wrote it.
 
-A head alone proves nothing. The kernel begins some records with a name that a tenant chooses: a process's
-(`NAME[4711]: segfault at ...`, and dozens of others), or a network interface's, at most 15 bytes. So the
-driver's words that a rule demands are longer than that, to the end of an address and beyond it, with nothing
-between them.
+A head alone proves nothing. The kernel begins some records with a name that a tenant chooses, of at most 15
+bytes: the name of a process (`NAME[4711]: segfault at ...`, and dozens of others) or of a network interface.
+So every rule demands more than 15 characters in which a tenant can write nothing: the driver's own words, up
+to an address and behind it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ _PACKET = re.compile(r"IN=\S* OUT=\S* (?:.*? )??(?:\w*SRC=\S* \w*DST=|MAC=(?:[0-
 
 
 class Rule(msgspec.Struct, Generic[C], frozen=True):
-    """All that a family's file tells of itself; `RULES` registers it with one line."""
+    """How the lines of one driver are read. A file of detectors/rules makes it, and `RULES` registers it."""
 
     name: str
     family: Family
-    """The kind of faults that the rule reads. A kind that no rule reads is not covered."""
+    """The kind of faults that the rule reads. Several rules may read one family; a family that no rule reads
+    is not covered."""
     heads: tuple[str, ...]
     """Literal beginnings of the lines that it reads. Escapes are undone only after a head matched."""
     match: Callable[[KernelLine, HostFacts, C], Draft | None]
     catalog: Callable[[UserRows], C]
-    """What it judges a line by: the packaged rows, and those of a user."""
+    """Makes what `match` judges a line by, from the packaged rows and those of a user."""
     tables: tuple[Table[Any], ...] = ()
-    """Those of its catalogue that a user's file may extend."""
+    """The tables of TOML that hold its rows, and that a user's file may extend."""
 
 
 def is_packet(text: str) -> bool:

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from detectors.rules.host_rows import BOOT_BY_WATCHDOG, BOOT_OTHERWISE, BOOT_PANIC
+from detectors.rules.host_state_rows import BOOT_BY_WATCHDOG, BOOT_OTHERWISE, BOOT_PANIC
 
 __all__ = ["Boot", "CrashRecord", "Reason", "crash_record", "reason_of"]
 
@@ -45,7 +45,7 @@ class CrashRecord(msgspec.Struct, frozen=True):
 
 
 class Boot(msgspec.Struct, frozen=True):
-    """What one look shows of the present boot."""
+    """What one sample shows of the present boot."""
 
     boot_id: str
     at: datetime

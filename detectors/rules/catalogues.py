@@ -13,7 +13,7 @@ from detectors.rules import tables
 from detectors.rules.engine_faults import ENGINE
 from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.gpu_health import GPU_HEALTH
-from detectors.rules.host_rows import HOST_STATES
+from detectors.rules.host_state_rows import HOST_STATES
 from detectors.rules.volume_rows import VOLUMES
 from detectors.service.settings import Catalogue
 

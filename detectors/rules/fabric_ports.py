@@ -1,4 +1,5 @@
-"""Ports of the network's adapters: from one look at a port, and what was seen of it before, to what it shows.
+"""Ports of the network's adapters: from one sample of a port, and what was seen of it before, to what it
+shows.
 
 After sources/fabric.py; folds/fabric.py keeps the tracks, and the chain makes findings of what is shown.
 
@@ -31,8 +32,8 @@ __all__ = [
     "is_dead",
     "is_down",
     "link",
-    "looked_at",
     "told",
+    "with_sample",
 ]
 
 ETHERNET = "Ethernet"
@@ -66,7 +67,7 @@ _WAIT_S_MAX = 900.0
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
-    """One port of an RDMA device in one look. What could not be read is None or empty."""
+    """One port of an RDMA device in one sample. What could not be read is None or empty."""
 
     device: str
     """The kernel's name: `mlx5_0`."""
@@ -95,11 +96,11 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortSample(msgspec.Struct, frozen=True):
-    """One look at the node."""
+    """One sample of the node."""
 
     ports: tuple[Port, ...] = ()
     gone: frozenset[str] = frozenset()
-    """PCI functions that had a port in an earlier look, and are on the bus no more."""
+    """PCI functions that had a port in an earlier sample, and are on the bus no more."""
     up_s: float = 0.0
     """Time since the boot."""
 
@@ -149,11 +150,11 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     """For so long that its link counts as trained."""
     registration: int = 0
     since: datetime | None = None
-    """Seen in each look since then, as registered now."""
+    """Seen in each sample since then, as registered now."""
     active_since: datetime | None = None
-    down_looks: int = 0
+    down_samples: int = 0
     down_since: datetime | None = None
-    """The first of these looks. A rank that dies of the lost port may die before the second one."""
+    """The first of these samples. A rank that dies of the lost port may die before the second one."""
     dead_since: datetime | None = None
     ranks: frozenset[str] = frozenset()
     """Uids of the pods with accelerators that were on the node when the port was up last."""
@@ -192,15 +193,17 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, downs=kept)
 
 
-def looked_at(
+def with_sample(
     track: Track, port: Port, at: datetime, limits: Settings, *, ranks: frozenset[str], pods_changed: bool
 ) -> Track:
-    """The track with one more look. `ranks`: the pods with accelerators that are on the node now;
+    """The track with one more sample. `ranks`: the pods with accelerators that are on the node now;
     `pods_changed`: a pod came or went about now."""
     now = link(port)
     if now is Link.UNSEEN:
         return _begun_again(track)
-    if port.registration != track.registration:  # a reload may take less time than there is between two looks
+    if (
+        port.registration != track.registration
+    ):  # a reload may take less time than there is between two samples
         track = msgspec.structs.replace(_begun_again(track), registration=port.registration)
     track = msgspec.structs.replace(track, since=track.since or at)
     track = _counted(track, port, at, limits, pods_changed=pods_changed)
@@ -210,7 +213,7 @@ def looked_at(
             track,
             was_active=track.was_active or at - active_since >= _TRAINED,
             active_since=active_since,
-            down_looks=0,
+            down_samples=0,
             down_since=None,
             dead_since=None,
             ranks=ranks,
@@ -221,7 +224,7 @@ def looked_at(
     return msgspec.structs.replace(
         track,
         active_since=None,
-        down_looks=track.down_looks + 1,
+        down_samples=track.down_samples + 1,
         down_since=track.down_since or at,
         dead_since=(track.dead_since or at) if now is Link.DEAD else None,
     )
@@ -233,7 +236,7 @@ def _begun_again(track: Track) -> Track:
         track,
         since=None,
         active_since=None,
-        down_looks=0,
+        down_samples=0,
         down_since=None,
         dead_since=None,
         counted_downs=None,
@@ -242,7 +245,8 @@ def _begun_again(track: Track) -> Track:
 
 
 def _counted(track: Track, port: Port, at: datetime, limits: Settings, *, pods_changed: bool) -> Track:
-    """A counter that is lower than before was reset, and one that was not read counts from the next look."""
+    """A counter that is lower than before was reset, and one that was not read counts from the next
+    sample."""
     downs, before = track.downs, track.counted_downs
     has_risen = port.downs is not None and before is not None and port.downs > before
     is_news = not downs or at - downs[-1] >= _BURST
@@ -265,8 +269,8 @@ def _counted(track: Track, port: Port, at: datetime, limits: Settings, *, pods_c
 
 
 def is_down(track: Track) -> bool:
-    """It was active in this boot, and was not in two looks or more."""
-    return track.down_looks >= 2
+    """It was active in this boot, and was not in two samples or more."""
+    return track.down_samples >= 2
 
 
 def is_dead(track: Track, at: datetime, limits: Settings, ranks: Ranks) -> bool:

@@ -66,7 +66,7 @@ class HostFacts(msgspec.Struct, frozen=True):
 
 
 class Repeated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a code means that comes again and again."""
+    """The severity of a code that is found again, several times within some time."""
 
     times: Annotated[int, Meta(ge=2, le=100)]
     """How often it must come, each time a minute or more after the last."""
@@ -75,7 +75,7 @@ class Repeated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule read from one line. folds/chain.py decides whether it is a finding of its own."""
+    """What a rule read from one line. folds/chain.py makes a finding of it, or adds it to a finding."""
 
     code: str
     fault: Fault
@@ -83,7 +83,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     subject: Subject
     remedy: Remedy = Remedy.NONE
+    """What the source of the code recommends."""
     final: bool = False
+    """No later line can make the finding less severe, so that decisions need not wait."""
     confined: bool = False
     """It harms the subject's GPU instance alone."""
     caused_by: str = ""
@@ -98,18 +100,18 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at the node shows of one state of one subject: the subject is in that state, or is not.
+    """What one sample of the node shows of one state of one subject: the subject is in that state, or is not.
     folds/states.py decides whether the state is a finding."""
 
     draft: Draft
     text: str = ""
     """The evidence; empty where the subject is not in that state."""
-    looks: int = 1
-    """In how many looks in succession the subject must be in that state before the state counts."""
+    samples: int = 1
+    """In how many samples in succession the subject must be in that state before the state counts."""
     since: datetime | None = None
-    """When the state began; None where only the time of this look is known."""
+    """When the state began; None where only the time of this sample is known."""
     is_event: bool = False
-    """It happens at a time, and does not last: each look that shows it counts, and nothing ends it."""
+    """It happens at a time, and does not last: each sample that shows it counts, and nothing ends it."""
     ended_by: str = ""
     """For people: what shows that the subject is no longer in that state."""
 

@@ -1,7 +1,7 @@
-"""What one look at the GPUs by NVML shows, compared with what earlier looks showed. Rows stand in
+"""What one sample of the GPUs by NVML shows, compared with what earlier samples showed. Rows stand in
 detectors/catalog/gpu_health.toml; which of them is the case is found out here.
 
-A look may say of a row that it is so, that it is not so, or nothing: what a GPU does not support, or cannot
+A sample may say of a row that it is so, that it is not so, or nothing: what a GPU does not support, or cannot
 tell while its MIG mode changes, is no data and ends nothing.
 """
 
@@ -34,7 +34,7 @@ _MISCONFIGURED = range(2, 9)
 
 
 class Past(msgspec.Struct, frozen=True):
-    """What earlier looks of this boot showed of one GPU."""
+    """What earlier samples of this boot showed of one GPU."""
 
     last: GpuSample | None = None
     since_s: float = 0.0
@@ -43,17 +43,17 @@ class Past(msgspec.Struct, frozen=True):
     """NVLinks that have been up."""
 
 
-def _flag(field: str, text: str) -> Look:
-    def look(gpu: GpuSample, past: Past) -> str | None:
+def _flag(field: str, text: str) -> Check:
+    def check(gpu: GpuSample, past: Past) -> str | None:
         value = getattr(gpu, field)
         return None if value is None else text if value else ""
 
-    return look
+    return check
 
 
 def _new_errors(gpu: GpuSample, past: Past) -> str | None:
-    """Counted since the driver was loaded: what stood there at the first look is no news, and a counter that
-    has become smaller has begun anew."""
+    """Counted since the driver was loaded: what stood there at the first sample is no news, and a counter
+    that has become smaller has begun anew."""
     if past.last is None:
         return None
     before, total = past.last.uncorrected, sum(gpu.uncorrected.values())
@@ -73,7 +73,9 @@ def _links_down(gpu: GpuSample, past: Past) -> str | None:
 
 def _link_errors(gpu: GpuSample, past: Past) -> str | None:
     new = _increase(gpu, past, "link_errors")
-    return f"NVLink replays and recoveries since the last look: {new}" if new else None if new is None else ""
+    return (
+        f"NVLink replays and recoveries since the last sample: {new}" if new else None if new is None else ""
+    )
 
 
 def _replays(gpu: GpuSample, past: Past) -> str | None:
@@ -134,10 +136,10 @@ def _ever(gpu: GpuSample, past: Past) -> str | None:
     return None if count is None else f"uncorrectable ECC errors in its life: {count}" if count else ""
 
 
-Look = Callable[[GpuSample, Past], str | None]
+Check = Callable[[GpuSample, Past], str | None]
 """The evidence; empty where it is not so, None where the GPU tells nothing of it."""
 
-_LOOKS: Mapping[str, Look] = {
+_CHECKS: Mapping[str, Check] = {
     "nvml-row-remap-failed": _flag("rows_failed", "a row of memory could not be remapped"),
     "nvml-sram-threshold": _flag("sram_exceeded", "uncorrectable SRAM errors above the threshold"),
     "nvml-row-remap-pending": _flag("rows_pending", "a row of memory waits to be remapped"),
@@ -165,7 +167,7 @@ _ACTION, _MISSING, _FEWER, _SILENT = (
     "nvml-fewer-gpus",
     "nvml-silent",
 )
-_CODES = (*_LOOKS, _LOST, _RESET, _REFUSED, _ACTION, _MISSING, _FEWER, _SILENT)
+_CODES = (*_CHECKS, _LOST, _RESET, _REFUSED, _ACTION, _MISSING, _FEWER, _SILENT)
 _NODE = Subject(kind=SubjectKind.NODE)
 
 
@@ -175,7 +177,7 @@ class HealthRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     fault: Fault
     severity: Severity
     remedy: Remedy = Remedy.NONE
-    looks: Annotated[int, Meta(ge=1, le=100)] = 1
+    samples: Annotated[int, Meta(ge=1, le=100)] = 1
     source: str
 
     def __post_init__(self) -> None:
@@ -201,7 +203,7 @@ def unanswered(sample: Sample, expected: frozenset[PciAddress]) -> dict[int, Pci
 
 
 class GpuHealth:
-    """The rows, ready to judge a look by."""
+    """The rows, ready to judge a sample by."""
 
     def __init__(self, user: UserRows | None = None) -> None:
         """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
@@ -218,8 +220,8 @@ class GpuHealth:
             yield self._observed(code, subject, _refusal(gpu) if gpu.refused == name else "")
         if gpu.refused:
             return
-        for code, look in _LOOKS.items():
-            if (text := look(gpu, past)) is not None:
+        for code, check in _CHECKS.items():
+            if (text := check(gpu, past)) is not None:
                 yield self._observed(code, subject, f"{_name(gpu)}: {text}" if text else "")
         if gpu.recovery_action is not None:
             yield from self._verdicts(gpu, subject)
@@ -269,7 +271,9 @@ def _observation(code: str, row: HealthRow, subject: Subject, text: str) -> Obse
         remedy=row.remedy,
         final=row.severity is Severity.FATAL,
     )
-    return Observation(draft=draft, text=text, looks=row.looks, is_event=code in _EVENTS, ended_by=_ENDED_BY)
+    return Observation(
+        draft=draft, text=text, samples=row.samples, is_event=code in _EVENTS, ended_by=_ENDED_BY
+    )
 
 
 def _name(gpu: GpuSample) -> str:

@@ -8,10 +8,10 @@ from typing import ClassVar
 from detectors.rules.sentences import SentenceRow, sentence_rule
 from detectors.wire.contract import Family
 
-__all__ = ["RULE", "HostRow"]
+__all__ = ["RULE", "HostLineRow"]
 
 
-class HostRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class HostLineRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=True):
     heads: ClassVar[tuple[str, ...]] = (
         "watchdog: ",
         "NMI watchdog: ",
@@ -25,4 +25,4 @@ class HostRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=True
     )
 
 
-RULE = sentence_rule(Family.HOST, HostRow)
+RULE = sentence_rule(Family.HOST, HostLineRow)

@@ -1,8 +1,9 @@
-"""What one look at the node's pressure and processes shows. After sources/host.py; folds/host.py makes
+"""What one sample of the node's pressure and processes shows. After sources/host.py; folds/host.py makes
 findings of it. Pure.
 
-Each part says that it is so, that it is clearly not so any more, or nothing: between a limit and half of it a
-state stays as it was, and what the kernel does not show is no data.
+For each code a sample says that the node is in the state, that the state has clearly ended, or nothing. A
+state begins above its limit. It ends at half of the limit for pressure, and at nine tenths of the limit for
+counts as `pids-short`; in between it stays as it was. What the kernel does not show is no data.
 Sources: Linux, Documentation/accounting/psi.rst; fs/proc/loadavg.c (all threads of the node, whichever
 namespace asks); proc(5), threads-max and pid_max.
 """
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from detectors.rules.host_rows import PIDS_SHORT, PRESSURE_CPU, PRESSURE_IO, PRESSURE_MEMORY
+from detectors.rules.host_state_rows import PIDS_SHORT, PRESSURE_CPU, PRESSURE_IO, PRESSURE_MEMORY
 from detectors.service.settings import Host as Settings
 
 __all__ = ["HostSample", "Pressure", "State", "host_states", "pressure_of", "threads_of"]
@@ -34,7 +35,7 @@ class Pressure(msgspec.Struct, frozen=True):
 
 
 class HostSample(msgspec.Struct, frozen=True):
-    """One look at the node. What could not be read is missing or None."""
+    """One sample of the node. What could not be read is missing or None."""
 
     pressure: Mapping[str, Pressure] = {}
     """By `cpu`, `io`, `memory`."""

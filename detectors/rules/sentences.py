@@ -1,20 +1,22 @@
-"""Families whose lines are sentences: what a driver prints, with addresses and numbers in some places.
+"""Rules whose lines are sentences: what a driver prints, with addresses and numbers in some places.
 
-Each row of such a family's table shows whole lines, with placeholders:
+Each row of such a rule's table shows whole lines, with placeholders:
 
     {pci}     a full address of a device of this node, `dddd:bb:dd` or with the function
     {number}  digits                       {hex}   hexadecimal digits, with or without 0x
     {device}  a name of the kernel's: sda1 {host}  a name or address of a host
     {word}    anything without a space     {rest}  anything, to the end of the line
 
-A sentence begins where the line begins. What is more than a note has more fixed characters before its first
-{word} or {rest} than any name that others may put in front of the kernel's words (rules/base.py).
+A sentence begins where the line begins. A row that is more than a note (`info`) has at least 16 fixed
+characters before its first {word} or {rest}, which is more than any name that others may put in front of the
+kernel's words (rules/base.py). {pci} counts as 10 fixed characters, every other placeholder as 1.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -46,7 +48,8 @@ _CODE_MAX = limit(Finding, "code")
 
 
 class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lines that mean the same. Each family derives its own type, which names the heads of its lines."""
+    """A code, and the lines of the kernel log that have this meaning. Each rule derives a type of its own,
+    with `heads`: how the lines of its driver begin."""
 
     heads: ClassVar[tuple[str, ...]] = ()
     code: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=_CODE_MAX)]
@@ -55,13 +58,13 @@ class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     examples: tuple[str, ...] = ()
     """Real lines, which a test reads."""
     subject: SubjectKind = SubjectKind.NODE
-    """Of what kind sits at {pci}. Of kind `node` with an address: something that is part of the node."""
+    """The kind of thing at the address {pci}. With `node`, the address is that of a part of the node."""
     fault: Fault
     origin: Origin = Origin.KERNEL
     severity: Severity
     remedy: Remedy = Remedy.NONE
     repeated: Repeated | None = None
-    """What it means if it comes again and again."""
+    """The severity if the code is found again, several times within some time."""
     source: str
 
     def __post_init__(self) -> None:
@@ -83,12 +86,15 @@ class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             return "expected {rest} at the end only"
         is_more = self.severity is not Severity.INFO or self.repeated is not None
         if is_more and _fixed_chars(line) <= _NAME_BYTES:
-            return f"expected more than {_NAME_BYTES} fixed characters before what others may choose"
+            return (
+                f"expected more than {_NAME_BYTES} fixed characters before the first {{word}} or {{rest}} "
+                f"(severity {self.severity}; a note, info, needs none)"
+            )
         return ""
 
 
 class Sentences:
-    """The rows of one family, ready to be looked for."""
+    """The rows of one table, compiled: from a line to the draft of its row."""
 
     def __init__(self, rows: Iterable[SentenceRow]) -> None:
         by_code = {row.code: row for row in rows}  # a later row wins
@@ -148,10 +154,15 @@ def _compiled(line: str) -> re.Pattern[str]:
     return re.compile(rf"{text}\.?\s*", re.DOTALL)
 
 
-def sentence_rule(family: Family, row: type[SentenceRow]) -> Rule[Sentences]:
-    """Its table has the family's name, with underscores, and so has the file of the packaged rows."""
-    name = family.replace("-", "_")
-    table = Table(name, row, f"{name}.toml")
+def sentence_rule(family: Family, row: type[SentenceRow], *, file: str = "") -> Rule[Sentences]:
+    """The rule of a driver whose lines are sentences.
+
+    `file` holds the packaged rows: a file of detectors/catalog, or a path. Its name without `.toml` is the
+    name of the rule and of its table. Without `file` it is the family's name, with underscores; a second
+    driver of the same family names its own file.
+    """
+    name = Path(file).stem or family.replace("-", "_")
+    table = Table(name, row, file or f"{name}.toml")
     return Rule(
         name,
         family=family,

@@ -1,5 +1,5 @@
-"""Volumes of pods: what one look at a volume shows. After sources/volumes.py; folds/volumes.py makes findings
-of it. Pure.
+"""Volumes of pods: what one sample of a volume shows. After sources/volumes.py; folds/volumes.py makes
+findings of it. Pure.
 
 A volume is judged by what its file system says of itself to whoever may write there. What it does not tell is
 no data: many file systems count no inodes, and some in user space tell no size. One that takes no writes has
@@ -45,7 +45,7 @@ _END_FACTOR = 2.0
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume of one pod in one look. What could not be read is None or empty."""
+    """One volume of one pod in one sample. What could not be read is None or empty."""
 
     pod: str
     """Its uid."""
@@ -74,7 +74,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeSample(msgspec.Struct, frozen=True):
-    """One look at the node."""
+    """One sample of the node."""
 
     volumes: tuple[Volume, ...] = ()
     pods: frozenset[str] = frozenset()

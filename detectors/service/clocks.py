@@ -9,7 +9,7 @@ from __future__ import annotations
 __all__ = ["KernelClock", "WallClock"]
 
 _STEP_S = 5.0
-"""What NTP corrects without a step is far less, between two looks."""
+"""What NTP corrects without a step is far less, between two samples."""
 _DRIFT_MAX = 2e-4
 """Of the kernel's clock, in seconds a second; crystals are a tenth of that off."""
 
@@ -21,7 +21,7 @@ class WallClock:
         self._offset_s = wall_s - monotonic_s
 
     def set_by_s(self, wall_s: float, monotonic_s: float) -> float:
-        """By how much since the last look; 0 where it only went on."""
+        """By how much since the last sample; 0 where it only went on."""
         step_s = wall_s - monotonic_s - self._offset_s
         if abs(step_s) < _STEP_S:
             return 0.0
@@ -38,7 +38,7 @@ class KernelClock:
 
     def just_showed(self, kernel_s: float, monotonic_s: float) -> None:
         """A record of that time has come now. We may be late ourselves: it is behind by no more than it could
-        have lost since the last look, or since the boot."""
+        have lost since the last sample, or since the boot."""
         lost_s = max(0.0, monotonic_s - self._known_at_s) * _DRIFT_MAX
         self._behind_s = min(monotonic_s - kernel_s, self._behind_s + lost_s)
         self._known_at_s = monotonic_s

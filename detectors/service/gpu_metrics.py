@@ -1,4 +1,4 @@
-"""The GPUs' series in a scrape: those of the last look, and none once it is old. Docs are generated from
+"""The GPUs' series in a scrape: those of the last sample, and none once it is old. Docs are generated from
 `GPU_TABLE`. folds/gpu_series.py makes the series.
 """
 
@@ -83,10 +83,10 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class GpuMetrics(Collector):
-    """Nothing at all before the first look."""
+    """Nothing at all before the first sample."""
 
     def __init__(self, *, series_max: int, kept_s: float, clock_s: Callable[[], float]) -> None:
-        """`kept_s`: how long a look is served. `clock_s` is never set."""
+        """`kept_s`: how long a sample is served. `clock_s` is never set."""
         self._series_max = series_max
         self._kept_s = kept_s
         self._clock_s = clock_s
@@ -94,7 +94,7 @@ class GpuMetrics(Collector):
         self._left_out = 0
         self._until_s = float("-inf")
 
-    def looked(self, series: Iterable[Series]) -> None:
+    def sampled(self, series: Iterable[Series]) -> None:
         told = list(series)
         self._series = told[: self._series_max]
         self._left_out = len(told) - len(self._series)
@@ -118,7 +118,7 @@ class GpuMetrics(Collector):
             yield family
 
     def describe(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """The registry asks for the names when the collector is registered, before any look."""
+        """The registry asks for the names when the collector is registered, before any sample."""
         for row in GPU_TABLE:
             type_ = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
             yield type_(row.name, row.help, labels=row.labels)

@@ -273,10 +273,11 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extra: str = ""
-    """A TOML file with further rows, which replace packaged rows of the same code. The tables are
-    `[[xid]]`, `[[sxid]]`, `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`,
-    `[[host]]`, `[[engine]]`, `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]`, `[[host_states]]` and
-    `[[log_error]]`. The agent reports bad rows, and skips them."""
+    """Path of a TOML file with further rows, which replace packaged rows of the same code. The chart sets it:
+    there, `settings.catalogue` is the text of the file. The tables are `[[xid]]`, `[[sxid]]`,
+    `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`, `[[host]]`, `[[engine]]`,
+    `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]`, `[[host_states]]` and `[[log_error]]`. The agent reports
+    bad rows, and skips them."""
 
 
 class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Looks at the ports of the node's RDMA adapters in /sys, every few seconds.
+"""Takes samples of the ports of the node's RDMA adapters in /sys, every few seconds.
 
 Adapters of InfiniBand and RoCE that sit on the PCI bus are read. Virtual functions are left out, since they
 come and go with pods, and so are devices without an adapter of their own (Soft-RoCE, scalable functions).
@@ -45,7 +45,7 @@ network has thousands."""
 
 
 class FabricSink(Protocol):
-    def looked(self, sample: PortSample) -> None: ...
+    def sampled(self, sample: PortSample) -> None: ...
 
     def covered(self) -> None: ...
 
@@ -60,17 +60,18 @@ class Fabric:
         self._told = ""
 
     async def run(self) -> None:
-        """Until cancelled. Agents look at the same times by their clocks, so that a switch that fails under
-        many nodes is told by all of them within a moment, and looks like the one event that it is."""
+        """Until cancelled. All agents take their samples at the same times, by their clocks, so that a switch
+        that fails under many nodes is told by all of them within a moment, and looks like the one event that
+        it is."""
         if not self._settings.enabled:
             self._sink.blind("switched off by the setting fabric.enabled")
             return
         every_s = self._settings.every_s
         while True:
-            await self._look()
+            await self._sample()
             await asyncio.sleep(every_s - time.time() % every_s)
 
-    async def _look(self) -> None:
+    async def _sample(self) -> None:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[PortSample | OSError] = loop.create_future()
 
@@ -99,7 +100,7 @@ class Fabric:
             self._blind(f"{found.filename}: {found.strerror}")
             return
         self._told = ""
-        self._sink.looked(found)
+        self._sink.sampled(found)
         self._sink.covered()
 
     def _blind(self, why: str) -> None:

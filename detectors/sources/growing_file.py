@@ -60,7 +60,7 @@ class GrowingFile:
         if not data:
             if not self._replaced():
                 return []
-            # Its last lines may have come after the look above.
+            # Its last lines may have come after the read above.
             data = os.pread(self._fd, bytes_max, self._offset)
         if not data:
             last = [self._rest] if self._rest and not self._discarding else []

@@ -1,5 +1,5 @@
-"""Looks at the node itself: once in a boot at what was kept over it, and every some seconds at the pressure
-of its work and the number of its processes.
+"""Reads the node itself: once in a boot what was kept over the boot, and every some seconds a sample of the
+pressure of its work and the number of its processes.
 
 All files are the kernel's own, in memory, or small ones on the node's disk.
 Sources: Linux, Documentation/ABI/testing/pstore and sysfs-class-watchdog; systemd-pstore(8), which moves the
@@ -34,7 +34,7 @@ _SMALL_BYTES_MAX = 1024
 class HostSink(Protocol):
     def booted(self, boot: Boot) -> None: ...
 
-    def looked(self, sample: HostSample) -> None: ...
+    def sampled(self, sample: HostSample) -> None: ...
 
     def covered(self, why: str) -> None: ...
 
@@ -58,7 +58,7 @@ class Host:
         self._sink.booted(boot)
         self._sink.covered(f"not seen: {', '.join(unseen)}" if unseen else "")
         while True:
-            self._sink.looked(self._reader.look())
+            self._sink.sampled(self._reader.sample())
             await asyncio.sleep(self._settings.every_s)
 
 
@@ -69,7 +69,7 @@ class HostReader:
         self._boot_id = boot_id
         self._proc = str(proc)
 
-    def look(self) -> HostSample:
+    def sample(self) -> HostSample:
         """What the kernel does not show is left out: PSI may be switched off."""
         shown = {name: _text(f"{self._proc}/pressure/{name}") for name in ("cpu", "io", "memory")}
         most = [_number(f"{self._proc}/sys/kernel/{name}") for name in ("threads-max", "pid_max")]

@@ -44,10 +44,10 @@ class NvmlError(Exception):
 
 class NvmlSink(Protocol):
     def sampled(self, sample: Sample) -> bool:
-        """Whether something in it should be looked at again soon."""
+        """Whether the next sample should come soon."""
 
     def wants_readings(self) -> bool:
-        """Whether the next look should read what dashboards show, too."""
+        """Whether the next sample should read what dashboards show, too."""
 
     def is_in_use(self) -> bool:
         """Whether any pod of this node holds a device."""
@@ -167,7 +167,7 @@ class Nvml:
         return await _sampled(child, self._settings.deadline_s, question)
 
     async def _pause(self, sample: Sample, *, is_doubtful: bool) -> None:
-        """Until the next look. A GPU that nobody uses, and that the driver does not keep ready, would be
+        """Until the next sample. A GPU that nobody uses, and that the driver does not keep ready, would be
         started for each."""
         settings = self._settings
         if is_doubtful:

@@ -90,8 +90,8 @@ class _Nvml:
         try:
             version = _text(self.call("nvmlSystemGetDriverVersion"))
             count = int(self.call("nvmlDeviceGetCount"))
-            looks = (*_LOOKS, *[_inforom] * checks_inforom, *[_readings] * reads_all)
-            gpus = tuple(self._gpu(index, looks) for index in range(count))
+            reads = (*_READS, *[_inforom] * checks_inforom, *[_readings] * reads_all)
+            gpus = tuple(self._gpu(index, reads) for index in range(count))
         except self.Error as error:
             return Sample(error=f"NVML: {error}")
         finally:
@@ -99,13 +99,13 @@ class _Nvml:
                 self.call("nvmlShutdown")
         return Sample(driver_version=fit(NodeHealthStatus, "driver_version", version), gpus=gpus)
 
-    def _gpu(self, index: int, looks: tuple[Look, ...]) -> GpuSample:
+    def _gpu(self, index: int, reads: tuple[Read, ...]) -> GpuSample:
         try:
             handle = self.call("nvmlDeviceGetHandleByIndex", index)
         except self.Error as error:
             return GpuSample(index=index, refused=self._refusal(error.value))
         gpu = _Gpu(self, handle, index)
-        told = {name: value for look in looks for name, value in look(gpu).items() if value is not None}
+        told = {name: value for read in reads for name, value in read(gpu).items() if value is not None}
         return GpuSample(index=index, refused=gpu.fate, **told)
 
     def _refusal(self, value: int) -> str:
@@ -180,7 +180,7 @@ class _Gpu:
 
 
 Told = dict[str, Any]
-Look = Callable[[_Gpu], Told]
+Read = Callable[[_Gpu], Told]
 
 
 def _identity(gpu: _Gpu) -> Told:
@@ -299,7 +299,7 @@ def _readings(gpu: _Gpu) -> Told:
     return {"readings": nvml_readings.read(gpu, gpu.memory)}
 
 
-_LOOKS: tuple[Look, ...] = (_identity, _modes, _memory, _defects, _ecc, _verdict_and_links, _fabric, _speed)
+_READS: tuple[Read, ...] = (_identity, _modes, _memory, _defects, _ecc, _verdict_and_links, _fabric, _speed)
 
 
 def _value(field: Any) -> int:

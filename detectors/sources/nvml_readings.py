@@ -1,4 +1,4 @@
-"""What dashboards show of a GPU, read in the same look as its health; for nvml_child.py.
+"""What dashboards show of a GPU, read in the same sample as its health; for nvml_child.py.
 
 What a GPU does not support is left out: it is no zero.
 Source: NVIDIA, NVML API reference.
@@ -37,7 +37,7 @@ def memory_of(gpu: Asked, part: Any = None) -> Any:
 
 
 def read(gpu: Asked, memory: Any) -> GpuReadings:
-    """`memory` is the answer of `memory_of`, which the look at the GPU's health has asked for."""
+    """`memory` is the answer of `memory_of`, which the sample of the GPU's health has asked for."""
     busy = gpu.ask("nvmlDeviceGetUtilizationRates")
     return GpuReadings(
         busy_percent=int(busy.gpu) if busy is not None else None,

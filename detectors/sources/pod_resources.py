@@ -55,7 +55,7 @@ class PodResources:
         self.asked = asyncio.Event()
         """Set once the first try has ended, well or not."""
 
-    def look_again(self) -> None:
+    def ask_again(self) -> None:
         """Soon: several wishes are met by one call."""
         self._wanted.set()
 

@@ -1,4 +1,4 @@
-"""Small files of /proc and /sys. The sources of ports and of the host read many of them at each look."""
+"""Small files of /proc and /sys. The sources of ports and of the host read many of them at each sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Looks at the volumes that pods with accelerators mount: how much room each has, and whether it answers.
+"""Takes samples of the volumes that pods with accelerators mount: how much room each has, and whether it
+answers.
 
 A call to a file server that is gone may wait for ever, so a child process makes it (volumes_child.py). A
 volume whose call is not answered in time is silent, and the child is killed. A child that outlives that is
@@ -36,18 +37,18 @@ _START_S = 30.0
 _STUCK_MAX = 3
 """With so many children that cannot be ended no further one is started."""
 _SILENT_MAX = 3
-"""So many silent file systems are waited for in one look. The others are asked in the next one."""
+"""So many silent file systems are waited for in one sample. The others are asked in the next one."""
 
 
 class VolumesError(Exception):
-    """The volumes cannot be looked at. The message says why."""
+    """No sample of the volumes can be taken. The message says why."""
 
 
 class VolumeSink(Protocol):
     def pods(self) -> frozenset[str]:
         """Uids of the pods on the node that hold devices."""
 
-    def looked(self, sample: VolumeSample) -> None: ...
+    def sampled(self, sample: VolumeSample) -> None: ...
 
     def covered(self) -> None: ...
 
@@ -73,8 +74,8 @@ class Volumes:
         self._wanted = asyncio.Event()
         self._told = ""
 
-    def look_again(self) -> None:
-        """Soon: several wishes are met by one look."""
+    def sample_again(self) -> None:
+        """Soon: several wishes are met by one sample."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -86,7 +87,7 @@ class Volumes:
             while True:
                 self._wanted.clear()
                 try:
-                    self._sink.looked(await self._reader.look(self._sink.pods()))
+                    self._sink.sampled(await self._reader.sample(self._sink.pods()))
                 except (VolumesError, OSError) as error:
                     await self._reader.end()
                     self._blind(_words(error))
@@ -126,20 +127,20 @@ class VolumeReader:
         self._hung: dict[str, asyncio.subprocess.Process] = {}
         """File systems by `major:minor`, and the child that cannot be ended for each."""
         self._silent: frozenset[str] = frozenset()
-        """File systems that were silent in the last look: asked last."""
+        """File systems that were silent in the last sample: asked last."""
 
-    async def look(self, pods: frozenset[str]) -> VolumeSample:
-        """The child ends with the look: a start costs 20 ms a minute, and waiting it would hold 5 MB. Raises
-        `VolumesError`, or `OSError`."""
+    async def sample(self, pods: frozenset[str]) -> VolumeSample:
+        """The child ends with the sample: a start costs 20 ms a minute, and waiting it would hold 5 MB.
+        Raises `VolumesError`, or `OSError`."""
         os.stat(self._folder)
         if not pods:
             return VolumeSample()
         try:
-            return await self._looked(pods)
+            return await self._sampled(pods)
         finally:
             await self._child.end()
 
-    async def _looked(self, pods: frozenset[str]) -> VolumeSample:
+    async def _sampled(self, pods: frozenset[str]) -> VolumeSample:
         mounts = await self._listed(pods)
         found = await self._asked(sorted(mounts, key=lambda one: (one.device in self._silent, one.path)))
         self._silent = frozenset(one.device for one in found if one.silent_s)

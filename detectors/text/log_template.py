@@ -129,7 +129,7 @@ def line_of(text: str) -> Line:
 
 @lru_cache(maxsize=2048)
 def parse(text: str) -> Template:
-    """Raises `BadTemplateError`. Kept, since the controller asks for the same ones at every look."""
+    """Raises `BadTemplateError`. Kept, since the controller asks for the same ones at every reconcile."""
     literals, placeholders = pieces(text)
     names = [placeholder.name for placeholder in placeholders]
     for name, times in Counter(names).items():

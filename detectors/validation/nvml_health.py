@@ -18,7 +18,7 @@ from detectors.validation.node_check import CannotRunError, Node, Result, failed
 
 __all__ = ["run"]
 
-_CLOCK_LOOKS = 3
+_CLOCK_CHECKS = 3
 _CLOCK_PAUSE_S = 1.0
 """A clock is held down for a moment at every change of load: only a reason that stays counts."""
 _CLOCK_REASONS = {
@@ -76,7 +76,7 @@ def _trouble(nvml: Any, index: int) -> str:
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         name = _text(nvml.nvmlDeviceGetUUID(handle))
-        found = [trouble for look in _LOOKS for trouble in _supported(nvml, look(nvml, handle))]
+        found = [trouble for check in _CHECKS for trouble in _supported(nvml, check(nvml, handle))]
     except nvml.NVMLError as error:
         return f"{name}: {error}"
     return f"{name}: {', '.join(found)}" if found else ""
@@ -128,7 +128,7 @@ def _ecc_errors(nvml: Any, handle: Any) -> Iterator[str]:
 
 def _slowdown(nvml: Any, handle: Any) -> Iterator[str]:
     reasons = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-    for _ in range(_CLOCK_LOOKS - 1):
+    for _ in range(_CLOCK_CHECKS - 1):
         if not any(reasons & bit for bit in _CLOCK_REASONS):
             return
         time.sleep(_CLOCK_PAUSE_S)
@@ -136,7 +136,7 @@ def _slowdown(nvml: Any, handle: Any) -> Iterator[str]:
     yield from (reason for bit, reason in _CLOCK_REASONS.items() if reasons & bit)
 
 
-_LOOKS = (_remapped_rows, _retired_pages, _sram, _recovery_action, _ecc_errors, _slowdown)
+_CHECKS = (_remapped_rows, _retired_pages, _sram, _recovery_action, _ecc_errors, _slowdown)
 
 
 def _text(value: str | bytes) -> str:

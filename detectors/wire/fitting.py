@@ -6,7 +6,7 @@ field that is too long. So code that fills such a struct writes `fitted(Struct, 
 it is, byte for byte; of a longer one the head stays. tests/recover/api/test_fitting.py finds who else cuts.
 
 A `__post_init__` of the base class would need no such call, but would run in Python for each struct of each
-object that is decoded. Cutting only where objects are written would make each look see a difference between
+object that is decoded. Cutting only where objects are written would make each sample see a difference between
 the words that it wants and those that stand there, and write again.
 """
 

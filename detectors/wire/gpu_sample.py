@@ -1,4 +1,4 @@
-"""What the child process that asks NVML tells the agent: one look at all GPUs of the node.
+"""What the child process that asks NVML tells the agent: one sample of all GPUs of the node.
 
 Every field that a GPU, its driver or the library does not know stays None or empty: that is no data, and
 never a fault.

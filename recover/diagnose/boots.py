@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from detectors.rules.host_rows import BOOTS
+from detectors.rules.host_state_rows import BOOTS
 from detectors.wire.contract import Finding
 from recover.model import World
 

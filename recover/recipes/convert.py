@@ -77,7 +77,9 @@ class RecipeError(Exception):
     def __init__(self, origin: str, what: Iterable[str]) -> None:
         self.origin = origin
         self.what = tuple(what)
-        self.lines = tuple(f"{origin}: {text}; this recipe is not used, all others are" for text in self.what)
+        self.lines = tuple(
+            f"{origin}: {text}; this recipe is not used, all other recipes are used" for text in self.what
+        )
         super().__init__("\n".join(self.lines))
 
 
@@ -112,4 +114,7 @@ def _explained(error: BadValueError) -> Problem:
     elif expected.startswith("no such field"):
         part = _PARTS[path.rpartition(".")[0].rpartition(".")[2]]
         expected = f"no such field; expected one of {', '.join(part.__struct_encode_fields__)}"
+    elif expected == "expected `object`, got `array`":
+        name = path.removeprefix("spec.")
+        expected += f" (in TOML one table [{name}], not a list [[{name}]])"
     return Problem(error.field, error.value, expected)

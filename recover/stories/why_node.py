@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
-from detectors.rules.host_rows import BOOTS, LASTING
+from detectors.rules.host_state_rows import BOOTS, LASTING
 from detectors.rules.volume_rows import VOLUME_BROKEN, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT
 from detectors.text.printing import one_line
 from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealth, Severity, SubjectKind

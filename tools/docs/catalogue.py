@@ -19,7 +19,8 @@ from detectors.rules.engine_faults import ENGINE
 from detectors.rules.fabric_rows import FABRIC
 from detectors.rules.facts import Repeated
 from detectors.rules.gpu_health import GPU_HEALTH
-from detectors.rules.host_rows import HOST_STATES
+from detectors.rules.host_state_rows import HOST_STATES
+from detectors.rules.sentences import SentenceRow
 from detectors.rules.volume_rows import VOLUMES
 from detectors.wire.contract import Family
 from recover.diagnose.coverage import FAMILIES
@@ -145,8 +146,12 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
         "`pending` lets the present work go on to its next checkpoint. `fatal` takes the node out and moves",
         "the gangs there, in the modes that may.",
     ]
+    told: list[list[str]] = []
     for table in tables:
-        lines += _HOW.get(table.name, _SENTENCES if hasattr(table.row, "heads") else [])
+        how = _HOW.get(table.name, _SENTENCES if issubclass(table.row, SentenceRow) else [])
+        if how not in told:
+            told.append(how)
+            lines += how
     for table in tables:
         lines += ["", f"## {table.name}", "", *_table(table)]
     return "\n".join(lines) + "\n"
@@ -180,11 +185,12 @@ the node out and moves the gangs there, in the modes that may.
 - A gang that goes on without a port is not stopped for it. The port is `port-dead` only where a pod that held
   accelerators when the link was lost has ended since, or where its steps were read and have stopped. The
   kubelet tells which pods hold accelerators (`pod_resources`).
-- `port-down` begins at the first look that showed the port down, though the second look tells it. Ranks that
-  died before that are put down to the node once the port is `port-dead`, also if the gang runs again by then.
-- If a switch fails, it takes a port of many nodes. Their agents look at the same moments, so the controller
-  hears of these nodes together, and its brake (`budgets.brake_percent`, `budgets.brake_nodes_min`) keeps them
-  in service. The budgets for quarantine bound what fewer nodes may cost.
+- `port-down` begins at the first sample that showed the port down, though the second sample tells it. Ranks
+  that died before that are put down to the node once the port is `port-dead`, also if the gang runs again by
+  then.
+- If a switch fails, it takes a port of many nodes. Their agents take samples at the same moments, so the
+  controller hears of these nodes together, and its brake (`budgets.brake_percent`, `budgets.brake_nodes_min`)
+  keeps them in service. The budgets for quarantine bound what fewer nodes may cost.
 - None of this counts while an operator
   [works on a driver of the node](../other-detectors.md#work-on-the-driver).
 - Not covered: a port that was never active in this boot; a virtual function; an Ethernet port while its
@@ -243,14 +249,15 @@ Every row is a note (`info`) about the node: no node is quarantined for one, and
 - Fatal errors of the boot before that firmware recorded (BERT) stand in the kernel log:
   [`firmware-fatal-before`](host-memory.md).
 - Not told, since a node cannot read it for sure: whether a shutdown was clean, a loss of power, a reset by
-  the node's management controller. A first look at a node without any record says nothing.
+  the node's management controller. A first sample of a node without any record says nothing.
 - `clock-drift` is measured by the answers of the API server (header `Date`, in whole seconds), each of which
   bounds the difference by the time that the request took. It is told only where three answers or more agree
   that the clocks are further apart than `clock_s`, and it says the interval.
-- Pressure is the kernel's own measure (PSI, five minutes); a kernel without it is no data. A state ends at
-  half of its limit.
-- `pids-short` counts the threads of the whole node against the lower one of `threads-max` and `pid_max`. From
-  Linux 6.14 on a container may see a `pid_max` of its own, and then `threads-max` alone counts.
+- Pressure is the kernel's own measure (PSI, five minutes); a kernel without it is no data. A state of
+  pressure ends when the measure is half of its limit or less.
+- `pids-short` counts the threads of the whole node against the lower one of `threads-max` and `pid_max`. The
+  state ends when the share is nine tenths of its limit or less. From Linux 6.14 on a container may see a
+  `pid_max` of its own, and then `threads-max` alone counts.
 - Not told: processes that hang in state D with a GPU open. The agent's pod shares no process ids with the
   node (`hostPID`), so it sees no foreign process; a driver that hangs shows by NVML's silence
   ([GPU health](gpu-health.md)) and by hung tasks in the kernel log ([host](host.md)).
@@ -267,9 +274,10 @@ _SENTENCES = [
 _HOW = {
     "gpu_health": [
         "",
-        "NVML is asked every `nvml.every_s`. A row counts after so many *looks* in a row, each a session",
-        "of its own, and has ended after two looks without it. What a GPU does not support is no data. While",
-        "the MIG mode of a GPU changes, nothing is judged of it. A row of your own has one of these codes.",
+        "The agent takes a sample of NVML every `nvml.every_s`, each in a session with the driver. A row",
+        "counts when so many samples in a row show it (column *samples*). It has ended after two samples",
+        "that do not show it. A value that a GPU does not support is no data. While the MIG mode of a GPU",
+        "changes, the agent judges nothing of that GPU. A row of your own has one of these codes.",
     ],
     "sxid": [
         "",

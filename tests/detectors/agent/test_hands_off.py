@@ -82,7 +82,7 @@ async def test_the_devices_are_read_again_as_soon_as_the_repair_gives_them_back(
     assert gpus.times_begun
 
 
-async def test_between_two_looks_no_process_has_a_device_open(host: Host, gpus: Gpus) -> None:
+async def test_between_two_samples_no_process_has_a_device_open(host: Host, gpus: Gpus) -> None:
     """Else a reset, or an unload of the driver, fails, whoever does it."""
     async with node_api("n1") as api, host.agent(api, settings(Nvml(every_s=600, confirm_s=600))):
         await api.until(is_covered)

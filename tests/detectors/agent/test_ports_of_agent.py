@@ -57,7 +57,9 @@ async def test_a_port_that_is_lost_is_published_and_so_is_its_return(host: Host,
     assert [finding.id for finding in back.findings] == [found.id]
 
 
-async def test_a_node_without_rdma_is_covered_and_its_looks_cost_no_write(host: Host, tree: RdmaTree) -> None:
+async def test_a_node_without_rdma_is_covered_and_its_samples_cost_no_write(
+    host: Host, tree: RdmaTree
+) -> None:
     async with node_api("n1") as api, host.agent(api, SOON):
         await api.until(lambda status: len(status.coverage) == len(Source) and is_covered(status))
         await asyncio.sleep(0.3)

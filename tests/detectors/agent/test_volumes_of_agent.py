@@ -30,17 +30,17 @@ def host(tmp_path: Path) -> Host:
 @pytest.fixture
 def tree(host: Host, monkeypatch: pytest.MonkeyPatch) -> VolumeTree:
     """All pods of the folder count as holders of devices."""
-    tree, look = VolumeTree(host.root, monkeypatch), VolumeReader.look
+    tree, sample = VolumeTree(host.root, monkeypatch), VolumeReader.sample
 
     async def of_all(reader: VolumeReader, pods: frozenset[str]) -> VolumeSample:
-        return await look(reader, frozenset(path.name for path in tree.pods.iterdir()))
+        return await sample(reader, frozenset(path.name for path in tree.pods.iterdir()))
 
     begin = VolumeReader.__init__
 
     def with_table(reader: VolumeReader, host_root: Path, settings: Volumes) -> None:
         begin(reader, host_root, settings, mountinfo=tree.mountinfo)
 
-    monkeypatch.setattr(VolumeReader, "look", of_all)
+    monkeypatch.setattr(VolumeReader, "sample", of_all)
     monkeypatch.setattr(VolumeReader, "__init__", with_table)
     return tree
 
@@ -61,7 +61,7 @@ async def test_a_volume_that_fills_up_is_published_and_so_is_its_room(host: Host
         await asyncio.sleep(0.3)
         before = len(api.patches)
         await asyncio.sleep(0.5)
-        assert len(api.patches) == before, "its looks cost no write"
+        assert len(api.patches) == before, "its samples cost no write"
         tree.answers(path, FULL)
         full = await api.until(lambda status: bool(status.findings))
         tree.answers(path, ROOMY)

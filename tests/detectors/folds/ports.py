@@ -1,4 +1,4 @@
-"""A node whose ports are looked at every 15 seconds, for tests of what is concluded from them."""
+"""A node whose ports are sampled every 15 seconds, for tests of what is concluded from them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _port(number: int, layer: str, facts: dict[str, object]) -> Port:
 
 @cache
 def _catalogues() -> tuple[KernelRules, tuple[LogErrorRow, ...], tuple[SignatureRow, ...]]:
-    """To read them takes longer than hours of looks."""
+    """To read them takes longer than hours of samples."""
     return KernelRules(), packaged_log_errors(), packaged_signatures()
 
 
@@ -84,7 +84,7 @@ def agent(*rows: FabricRow) -> AgentCore:
 
 
 class Node:
-    """What the agent's core makes of one look after the other."""
+    """What the agent's core makes of one sample after the other."""
 
     def __init__(self, *, up_s: float = 3600.0, core: AgentCore | None = None) -> None:
         self.core = core or agent()
@@ -92,8 +92,10 @@ class Node:
         self.writes = 0
         self.core.wrote()
 
-    def look(self, *ports: Port, times: int = 1, minutes: float = 0.0, gone: Iterable[str] = ()) -> list[str]:
-        """So many looks, or as many as fit into the time. Returns the codes that are open after them."""
+    def sample(
+        self, *ports: Port, times: int = 1, minutes: float = 0.0, gone: Iterable[str] = ()
+    ) -> list[str]:
+        """So many samples, or as many as fit into the time. Returns the codes that are open after them."""
         for _ in range(max(times, int(minutes * 60 / LOOK_S))):
             self.now += timedelta(seconds=LOOK_S)
             up_s = (self.now - BOOTED).total_seconds()

@@ -18,7 +18,7 @@ from detectors.rules.facts import KernelLine
 from detectors.rules.gpu_health import GpuHealth
 from detectors.service.settings import AgentSettings
 from detectors.wire.contract import Device, DevicePod, Finding, Severity
-from tests.detectors.folds.looks import pci
+from tests.detectors.folds.samples import pci
 
 KERNEL_RULES, HEALTH = KernelRules(), GpuHealth()
 NOW = datetime(2026, 11, 2, 8, tzinfo=UTC)

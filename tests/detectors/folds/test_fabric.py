@@ -1,4 +1,4 @@
-"""What becomes a finding of the ports that are looked at, and what ends it."""
+"""What becomes a finding of samples of the ports, and what ends it."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def node() -> Node:
     ],
     ids=["no link", "init", "armed", "disabled", "no carrier"],
 )
-def test_a_port_that_was_active_makes_its_node_suspect_from_the_second_look_on(
+def test_a_port_that_was_active_makes_its_node_suspect_from_the_second_sample_on(
     node: Node, healthy: Port, lost: Port
 ) -> None:
-    node.look(healthy, ib(1), times=4)
+    node.sample(healthy, ib(1), times=4)
 
-    assert node.look(lost, ib(1)) == []
-    assert node.look(lost, ib(1)) == ["port-down"]
+    assert node.sample(lost, ib(1)) == []
+    assert node.sample(lost, ib(1)) == ["port-down"]
     (found,) = node.core.findings
     assert (found.subject.kind, found.subject.pci) == (SubjectKind.ADAPTER, "0000:0d:00.0")
     assert (found.severity, found.fault, found.origin) == (Severity.SUSPECT, Fault.NETWORK, Origin.DRIVER)
@@ -56,24 +56,24 @@ def test_a_port_that_was_active_makes_its_node_suspect_from_the_second_look_on(
     assert found.id.startswith("boot-fabric-")
 
 
-def test_it_began_with_the_first_look_that_showed_it(node: Node) -> None:
-    node.look(ib(), times=4)
-    node.look(ib(**POLLING))
+def test_it_began_with_the_first_sample_that_showed_it(node: Node) -> None:
+    node.sample(ib(), times=4)
+    node.sample(ib(**POLLING))
     began = node.now
-    node.look(ib(**POLLING))
+    node.sample(ib(**POLLING))
 
     (found,) = node.core.findings
     assert (found.first_seen, found.last_seen) == (began, node.now)
 
 
 def test_it_is_told_once_and_ends_when_the_port_was_active_for_long(node: Node) -> None:
-    node.look(ib(), times=4)
-    node.look(ib(**POLLING), minutes=60)
+    node.sample(ib(), times=4)
+    node.sample(ib(**POLLING), minutes=60)
     assert (node.writes, len(node.core.findings)) == (1, 1)
 
-    node.look(ib(), minutes=4)
+    node.sample(ib(), minutes=4)
     assert node.open() == ["port-down"]
-    node.look(ib(), minutes=2)
+    node.sample(ib(), minutes=2)
 
     assert node.open() == []
     assert node.writes == 2
@@ -82,10 +82,10 @@ def test_it_is_told_once_and_ends_when_the_port_was_active_for_long(node: Node) 
 
 
 def test_a_port_that_comes_and_goes_in_less_than_minutes_is_one_finding(node: Node) -> None:
-    node.look(ib(), times=4)
+    node.sample(ib(), times=4)
     for _ in range(30):
-        node.look(ib(**POLLING), times=3)
-        node.look(ib(), times=4)
+        node.sample(ib(**POLLING), times=3)
+        node.sample(ib(), times=4)
 
     assert [f.code for f in node.core.findings] == ["port-down"]
 
@@ -93,7 +93,7 @@ def test_a_port_that_comes_and_goes_in_less_than_minutes_is_one_finding(node: No
 @pytest.mark.parametrize("port", [ib(**POLLING), ib(**DISABLED), roce(**UNPLUGGED), roce(**OFF)])
 def test_a_port_that_was_never_active_in_this_boot_says_nothing(node: Node, port: Port) -> None:
     node.rank()
-    node.look(port, ib(1), minutes=60)
+    node.sample(port, ib(1), minutes=60)
 
     assert node.core.findings == []
 
@@ -101,11 +101,11 @@ def test_a_port_that_was_never_active_in_this_boot_says_nothing(node: Node, port
 @pytest.mark.parametrize("away", [OFF, HIDDEN], ids=["switched off", "in a pod"])
 def test_an_ethernet_port_that_is_off_or_in_a_pod_is_no_fault(node: Node, away: dict[str, object]) -> None:
     node.rank()
-    node.look(roce(), times=4)
-    node.look(roce(**away), minutes=60)
+    node.sample(roce(), times=4)
+    node.sample(roce(**away), minutes=60)
     node.ends()
     node.leaves()
-    node.look(roce(**away), minutes=60)
+    node.sample(roce(**away), minutes=60)
 
     assert node.core.findings == []
 
@@ -116,9 +116,9 @@ def test_an_ethernet_port_that_is_off_or_in_a_pod_is_no_fault(node: Node, away: 
 def died(node: Node, lost: Port, healthy: Port) -> None:
     node.rank()
     node.step(1)
-    node.look(healthy, times=4)
+    node.sample(healthy, times=4)
     node.step(2)
-    node.look(lost, times=3)
+    node.sample(lost, times=3)
 
 
 @pytest.mark.parametrize(("lost", "healthy"), [(ib(**POLLING), ib()), (roce(**UNPLUGGED), roce())])
@@ -126,8 +126,8 @@ def test_a_dead_port_whose_rank_ends_takes_the_node_out(node: Node, lost: Port, 
     died(node, lost, healthy)
     node.ends()
 
-    assert node.look(lost) == ["port-down"]
-    assert node.look(lost) == ["port-dead", "port-down"]
+    assert node.sample(lost) == ["port-down"]
+    assert node.sample(lost) == ["port-dead", "port-down"]
     dead = node.core.findings[-1]
     assert (dead.severity, dead.fault, dead.remedy) == (Severity.FATAL, Fault.NETWORK, Remedy.INSPECT)
     assert (dead.subject.pci, dead.final) == ("0000:0d:00.0", False)
@@ -135,20 +135,20 @@ def test_a_dead_port_whose_rank_ends_takes_the_node_out(node: Node, lost: Port, 
 
 def test_a_rank_whose_pod_is_gone_has_ended_though_its_log_was_never_read(node: Node) -> None:
     node.rank()
-    node.look(ib(), times=4)
-    node.look(ib(**POLLING), minutes=10)
+    node.sample(ib(), times=4)
+    node.sample(ib(**POLLING), minutes=10)
     assert node.open() == ["port-down"]
 
     node.leaves()
 
-    assert node.look(ib(**POLLING)) == ["port-dead", "port-down"]
+    assert node.sample(ib(**POLLING)) == ["port-dead", "port-down"]
 
 
 def test_a_gang_that_still_makes_steps_is_not_stopped(node: Node) -> None:
     died(node, ib(**POLLING), ib())
     for number in range(3, 60):
         node.step(number)
-        node.look(ib(**POLLING), times=3)
+        node.sample(ib(**POLLING), times=3)
 
     assert node.open() == ["port-down"]
 
@@ -157,31 +157,31 @@ def test_a_gang_whose_steps_stopped_with_the_link_takes_the_node_out(node: Node)
     node.rank()
     for number in range(8):
         node.step(number)
-        node.look(ib(), times=2)
-    node.look(ib(**POLLING), times=7)
+        node.sample(ib(), times=2)
+    node.sample(ib(**POLLING), times=7)
     assert node.open() == ["port-down"], "the next line with a step is not due yet"
 
-    node.look(ib(**POLLING), times=8)
+    node.sample(ib(**POLLING), times=8)
 
     assert node.open() == ["port-dead", "port-down"]
 
 
 def test_a_gang_whose_steps_nobody_reads_goes_on_as_long_as_its_pods_run(node: Node) -> None:
     node.rank()
-    node.look(ib(), times=4)
+    node.sample(ib(), times=4)
 
-    assert node.look(ib(**POLLING), minutes=120) == ["port-down"]
+    assert node.sample(ib(**POLLING), minutes=120) == ["port-down"]
 
 
 def test_a_port_that_died_without_a_rank_is_only_down_also_when_a_rank_comes_and_goes(node: Node) -> None:
-    node.look(ib(), times=4)
-    node.look(ib(**POLLING), minutes=5)
+    node.sample(ib(), times=4)
+    node.sample(ib(**POLLING), minutes=5)
     node.rank()
-    node.look(ib(**POLLING), minutes=5)
+    node.sample(ib(**POLLING), minutes=5)
     node.ends()
     node.leaves()
 
-    assert node.look(ib(**POLLING), minutes=5) == ["port-down"]
+    assert node.sample(ib(**POLLING), minutes=5) == ["port-down"]
 
 
 @pytest.mark.parametrize("lost", [ib(**DISABLED), ib(**INIT)], ids=["disabled", "no subnet manager"])
@@ -189,13 +189,13 @@ def test_a_port_without_a_lost_link_is_not_dead(node: Node, lost: Port) -> None:
     died(node, lost, ib())
     node.ends()
 
-    assert node.look(lost, minutes=30) == ["port-down"]
+    assert node.sample(lost, minutes=30) == ["port-down"]
 
 
 def test_a_link_that_is_back_within_a_minute_is_not_dead(node: Node) -> None:
     died(node, ib(**POLLING), ib())
     node.ends()
-    node.look(ib(), minutes=30)
+    node.sample(ib(), minutes=30)
 
     assert "port-dead" not in node.loud()
 
@@ -205,14 +205,14 @@ def test_a_link_that_is_back_within_a_minute_is_not_dead(node: Node) -> None:
 
 @pytest.mark.parametrize("port", [ib, roce])
 def test_a_link_that_goes_down_twice_in_five_minutes_flaps(node: Node, port: Callable[..., Port]) -> None:
-    node.look(port(downs=3), times=4)
-    node.look(port(downs=4), times=8)
-    node.look(port(downs=5), times=2)
+    node.sample(port(downs=3), times=4)
+    node.sample(port(downs=4), times=8)
+    node.sample(port(downs=5), times=2)
     assert node.open() == [], "the pod that caused it may be noticed a moment later"
 
-    assert node.look(port(downs=5)) == ["port-flaps"]
-    assert node.look(port(downs=5), minutes=25) == ["port-flaps"]
-    assert node.look(port(downs=5), minutes=10) == []
+    assert node.sample(port(downs=5)) == ["port-flaps"]
+    assert node.sample(port(downs=5), minutes=25) == ["port-flaps"]
+    assert node.sample(port(downs=5), minutes=10) == []
     assert node.writes == 2
 
 
@@ -224,33 +224,33 @@ def test_a_link_that_goes_down_twice_in_five_minutes_flaps(node: Node, port: Cal
 def test_links_that_go_down_far_apart_or_in_one_burst_do_not_flap(
     node: Node, first: int, second: int
 ) -> None:
-    node.look(roce(downs=3), times=4)
-    node.look(roce(downs=4), times=first or 1)
-    node.look(roce(downs=5), times=1)
-    node.look(roce(downs=5 + second), minutes=10)
+    node.sample(roce(downs=3), times=4)
+    node.sample(roce(downs=4), times=first or 1)
+    node.sample(roce(downs=5), times=1)
+    node.sample(roce(downs=5 + second), minutes=10)
 
     assert node.core.findings == []
 
 
-@pytest.mark.parametrize("before", [True, False], ids=["before the look", "after the look"])
+@pytest.mark.parametrize("before", [True, False], ids=["before the sample", "after the sample"])
 def test_links_that_go_down_when_pods_come_and_go_do_not_flap(node: Node, before: bool) -> None:
-    node.look(roce(downs=3), times=4)
+    node.sample(roce(downs=3), times=4)
     for downs in range(4, 24):
         if before:
             node.pods_change()
-        node.look(roce(downs=downs))
+        node.sample(roce(downs=downs))
         if not before:
             node.pods_change()
-        node.look(roce(downs=downs), times=5)
+        node.sample(roce(downs=downs), times=5)
 
     assert node.core.findings == []
 
 
 def test_a_counter_that_was_reset_is_no_flap(node: Node) -> None:
-    node.look(ib(downs=200), times=4)
-    node.look(ib(downs=0), times=6)
-    node.look(ib(downs=200), times=1)
-    node.look(ib(downs=0), minutes=10)
+    node.sample(ib(downs=200), times=4)
+    node.sample(ib(downs=0), times=6)
+    node.sample(ib(downs=200), times=1)
+    node.sample(ib(downs=0), minutes=10)
 
     assert "port-flaps" not in node.open()
 
@@ -259,26 +259,26 @@ def test_a_counter_that_was_reset_is_no_flap(node: Node) -> None:
 
 
 def test_a_link_with_errors_is_a_note_that_costs_no_write_of_its_own(node: Node) -> None:
-    node.look(ib(errors=100), times=4)
+    node.sample(ib(errors=100), times=4)
 
-    assert node.look(ib(errors=300), times=4) == ["port-errors"]
+    assert node.sample(ib(errors=300), times=4) == ["port-errors"]
     assert (node.writes, node.core.dirty) == (0, Dirty.COARSE)
     assert node.core.findings[0].severity is Severity.INFO
-    assert node.look(ib(errors=300), minutes=150) == []
+    assert node.sample(ib(errors=300), minutes=150) == []
     assert node.writes == 0
 
 
 @pytest.mark.parametrize("slow", [ib(rate_gbps=200.0), ib(rate_gbps=100.0)])
 def test_a_port_that_was_faster_than_now_is_a_note(node: Node, slow: Port) -> None:
-    node.look(ib(), ib(1), times=4)
-    node.look(slow, ib(1), minutes=6)
+    node.sample(ib(), ib(1), times=4)
+    node.sample(slow, ib(1), minutes=6)
 
     assert node.open() == ["port-slow"]
-    assert node.look(ib(), ib(1)) == []
+    assert node.sample(ib(), ib(1)) == []
 
 
 def test_a_port_that_is_slower_than_all_others_of_its_board_is_a_note(node: Node) -> None:
-    assert node.look(ib(rate_gbps=200.0), ib(1), ib(2), minutes=6) == ["port-slow"]
+    assert node.sample(ib(rate_gbps=200.0), ib(1), ib(2), minutes=6) == ["port-slow"]
     assert (node.core.findings[0].subject.pci, node.writes) == ("0000:0d:00.0", 0)
 
 
@@ -293,7 +293,7 @@ def test_a_port_that_is_slower_than_all_others_of_its_board_is_a_note(node: Node
     ids=["another board", "one peer", "another link layer", "half of them"],
 )
 def test_ports_that_were_never_faster_may_be_slower_than_others(node: Node, ports: tuple[Port, ...]) -> None:
-    assert node.look(*ports, minutes=30) == []
+    assert node.sample(*ports, minutes=30) == []
 
 
 # --- adapters that are gone -------------------------------------------------------------------------------
@@ -301,14 +301,14 @@ def test_ports_that_were_never_faster_may_be_slower_than_others(node: Node, port
 
 def test_an_adapter_that_leaves_the_bus_makes_its_node_suspect_until_it_is_back(node: Node) -> None:
     node.rank()
-    node.look(ib(), ib(1), times=4)
-    node.look(ib(1), gone=["0000:0d:00.0"], times=4)
+    node.sample(ib(), ib(1), times=4)
+    node.sample(ib(1), gone=["0000:0d:00.0"], times=4)
     assert node.open() == []
 
-    assert node.look(ib(1), gone=["0000:0d:00.0"]) == ["adapter-gone"]
-    assert node.look(ib(1), gone=["0000:0d:00.0"], minutes=60) == ["adapter-gone"]
+    assert node.sample(ib(1), gone=["0000:0d:00.0"]) == ["adapter-gone"]
+    assert node.sample(ib(1), gone=["0000:0d:00.0"], minutes=60) == ["adapter-gone"]
     assert node.core.findings[0].severity is Severity.SUSPECT
-    assert node.look(ib(), ib(1)) == []
+    assert node.sample(ib(), ib(1)) == []
     assert node.writes == 2
 
 
@@ -318,9 +318,9 @@ def test_an_adapter_that_leaves_the_bus_makes_its_node_suspect_until_it_is_back(
 def test_a_users_row_changes_what_a_state_means() -> None:
     row = msgspec.structs.replace(fabric_rows()["port-down"], severity=Severity.INFO)
     node = Node(core=agent(row))
-    node.look(ib(), times=4)
+    node.sample(ib(), times=4)
 
-    assert node.look(ib(**POLLING), times=4) == ["port-down"]
+    assert node.sample(ib(**POLLING), times=4) == ["port-down"]
     assert (node.loud(), node.writes) == ([], 0)
 
 
@@ -328,57 +328,57 @@ def test_a_users_row_changes_what_a_state_means() -> None:
 
 
 def test_a_restarted_agent_goes_on_with_what_is_open(node: Node) -> None:
-    node.look(ib(), times=4)
-    node.look(ib(**POLLING), times=4)
+    node.sample(ib(), times=4)
+    node.sample(ib(**POLLING), times=4)
     core = agent()
     core.restore(node.core.status(node.now))
     after = Node(up_s=7200, core=core)
 
-    assert after.look(ib(**POLLING), minutes=10) == ["port-down"]
+    assert after.sample(ib(**POLLING), minutes=10) == ["port-down"]
     assert (after.writes, len(core.findings)) == (0, 1)
-    assert after.look(ib(), minutes=6) == []
+    assert after.sample(ib(), minutes=6) == []
 
 
 def test_a_boot_begins_a_new_baseline(node: Node) -> None:
-    node.look(ib(), times=4)
+    node.sample(ib(), times=4)
     node.core.new_boot("next")
-    node.look(ib(**POLLING), minutes=30)
+    node.sample(ib(**POLLING), minutes=30)
 
     assert node.core.findings == []
 
 
-def test_a_driver_that_is_loaded_again_between_two_looks_begins_a_new_baseline(node: Node) -> None:
-    node.look(ib(registration=7), times=4)
+def test_a_driver_that_is_loaded_again_between_two_samples_begins_a_new_baseline(node: Node) -> None:
+    node.sample(ib(registration=7), times=4)
 
-    assert node.look(ib(registration=8, **POLLING), minutes=4.5) == []
-    assert node.look(ib(registration=8, **POLLING), minutes=3) == ["port-down"]
+    assert node.sample(ib(registration=8, **POLLING), minutes=4.5) == []
+    assert node.sample(ib(registration=8, **POLLING), minutes=3) == ["port-down"]
 
 
 def test_only_what_is_seen_to_be_over_ends(node: Node) -> None:
-    node.look(ib(), times=4)
-    node.look(ib(**POLLING), times=4)
+    node.sample(ib(), times=4)
+    node.sample(ib(**POLLING), times=4)
 
-    assert node.look(minutes=30) == ["port-down"]
-    assert node.look(ib(), minutes=30) == []
+    assert node.sample(minutes=30) == ["port-down"]
+    assert node.sample(ib(), minutes=30) == []
 
 
-def test_where_findings_find_no_room_they_are_not_made_again_at_each_look(node: Node) -> None:
+def test_where_findings_find_no_room_they_are_not_made_again_at_each_sample(node: Node) -> None:
     ports = [ib(number) for number in range(80)]
-    node.look(*ports, times=4)
-    node.look(*(ib(number, **POLLING) for number in range(80)), minutes=5)
+    node.sample(*ports, times=4)
+    node.sample(*(ib(number, **POLLING) for number in range(80)), minutes=5)
     writes = node.writes
-    node.look(*(ib(number, **POLLING) for number in range(80)), minutes=30)
+    node.sample(*(ib(number, **POLLING) for number in range(80)), minutes=30)
 
     assert node.writes == writes
 
 
 def test_ten_quiet_minutes_cost_no_write(node: Node) -> None:
     ports = [*(ib(number) for number in range(8)), roce(8), roce(9, **OFF)]
-    node.look(*ports)
+    node.sample(*ports)
     node.core.cover(Source.FABRIC, CoverageState.COVERED, node.now)
     node.core.wrote()
 
-    node.look(*ports, minutes=10)
+    node.sample(*ports, minutes=10)
     node.core.cover(Source.FABRIC, CoverageState.COVERED, node.now)
 
     assert node.core.dirty is Dirty.NOTHING

@@ -32,7 +32,7 @@ SAMPLES = 200
 MAKERS: list[Callable[..., Port]] = [ib, roce]
 quiet = settings(max_examples=SAMPLES, deadline=None)
 makers = st.sampled_from(MAKERS)
-looks = st.integers(1, 6)
+TIMES = st.integers(1, 6)
 pods = st.booleans()
 
 
@@ -62,10 +62,10 @@ def test_boots(data: st.DataObject) -> None:
     downs = 0
     for _ in range(data.draw(st.integers(1, 3), label="times trained")):
         for state in training(make):
-            node.look(make(downs=downs, **state), make(1), times=data.draw(st.integers(1, 2)))
-        node.look(make(downs=downs), make(1), times=data.draw(st.integers(1, 2)))
+            node.sample(make(downs=downs, **state), make(1), times=data.draw(st.integers(1, 2)))
+        node.sample(make(downs=downs), make(1), times=data.draw(st.integers(1, 2)))
         downs += 1
-    node.look(make(downs=downs - 1), make(1), minutes=15)
+    node.sample(make(downs=downs - 1), make(1), minutes=15)
 
     assert node.loud() == []
 
@@ -73,27 +73,27 @@ def test_boots(data: st.DataObject) -> None:
 @quiet
 @given(st.data())
 def test_reloads_of_the_driver(data: st.DataObject) -> None:
-    """All ports vanish, perhaps between two looks, come back one after the other with counters at zero, and
+    """All ports vanish, perhaps between two samples, come back one after the other with counters at zero, and
     train their links."""
     makes = data.draw(st.lists(makers, min_size=1, max_size=3))
     node = Node()
     ranks(node, data)
     whole = [make(number, downs=data.draw(st.integers(0, 255))) for number, make in enumerate(makes)]
-    node.look(*whole, times=data.draw(looks))
+    node.sample(*whole, times=data.draw(TIMES))
     for reload in range(1, 1 + data.draw(st.integers(1, 2), label="reloads")):
         if data.draw(pods, label="ranks end before it"):
             node.ends()
             node.leaves()
         if away := data.draw(st.integers(0, 40), label="away"):
-            node.look(times=away)
+            node.sample(times=away)
         back: list[Port] = []
         for number, make in enumerate(makes):
             for state in training(make):
                 on_its_way = make(number, registration=reload, **state)
-                node.look(*back, on_its_way, times=data.draw(st.integers(1, 2)))
+                node.sample(*back, on_its_way, times=data.draw(st.integers(1, 2)))
             back.append(make(number, registration=reload, downs=data.draw(st.integers(0, 2))))
-        node.look(*back, times=data.draw(looks))
-    node.look(*back, minutes=12)
+        node.sample(*back, times=data.draw(TIMES))
+    node.sample(*back, minutes=12)
 
     assert node.loud() == []
 
@@ -104,23 +104,23 @@ def test_pods_that_come_and_go(data: st.DataObject) -> None:
     """Their networks take a port into the pod, switch it off and on, and take its link down."""
     node = Node()
     port = data.draw(makers)(downs=3)
-    node.look(port, ib(7), times=4)
+    node.sample(port, ib(7), times=4)
     for number in range(data.draw(st.integers(1, 12), label="pods")):
         uid = f"rank-{number}"
         node.rank(uid)
         node.pods_change()
         port = msgspec.structs.replace(port, downs=(port.downs or 0) + data.draw(st.integers(0, 9)))
         if port.link_layer == "Ethernet" and data.draw(pods, label="the pod takes the port"):
-            node.look(msgspec.structs.replace(port, **HIDDEN), ib(7), times=data.draw(looks))
-            node.look(msgspec.structs.replace(port, **OFF), ib(7), times=data.draw(looks))
-        node.look(port, ib(7), times=data.draw(looks))
+            node.sample(msgspec.structs.replace(port, **HIDDEN), ib(7), times=data.draw(TIMES))
+            node.sample(msgspec.structs.replace(port, **OFF), ib(7), times=data.draw(TIMES))
+        node.sample(port, ib(7), times=data.draw(TIMES))
         if data.draw(pods, label="the pod goes"):
             node.ends(uid)
             node.leaves()
             node.pods_change()
             port = msgspec.structs.replace(port, downs=(port.downs or 0) + data.draw(st.integers(0, 9)))
-            node.look(port, ib(7), times=data.draw(looks))
-    node.look(port, ib(7), minutes=10)
+            node.sample(port, ib(7), times=data.draw(TIMES))
+    node.sample(port, ib(7), minutes=10)
 
     assert node.loud() == []
 
@@ -135,7 +135,7 @@ def test_unused_ports(data: st.DataObject) -> None:
     states = [*training(make), DISABLED if make is ib else HIDDEN]
     for state in data.draw(st.lists(st.sampled_from(states), min_size=1, max_size=12)):
         downs = data.draw(st.none() | st.integers(0, 255))
-        node.look(make(**(state | {"downs": downs})), ib(7), times=data.draw(looks))
+        node.sample(make(**(state | {"downs": downs})), ib(7), times=data.draw(TIMES))
         if data.draw(pods):
             node.ends()
             node.leaves()
@@ -150,37 +150,37 @@ def test_people_and_daemons_that_set_up_the_network(data: st.DataObject) -> None
     node = Node()
     ranks(node, data)
     downs = 0
-    node.look(roce(downs=downs), roce(1), times=4)
+    node.sample(roce(downs=downs), roce(1), times=4)
     for _ in range(data.draw(st.integers(1, 4), label="changes")):
         if data.draw(pods, label="switched off"):
-            node.look(roce(downs=downs, **OFF), roce(1), times=data.draw(st.integers(1, 30)))
-            node.look(roce(downs=downs, **UNPLUGGED), roce(1), times=data.draw(st.integers(1, 4)))
+            node.sample(roce(downs=downs, **OFF), roce(1), times=data.draw(st.integers(1, 30)))
+            node.sample(roce(downs=downs, **UNPLUGGED), roce(1), times=data.draw(st.integers(1, 4)))
             if data.draw(pods):
                 node.ends()
                 node.leaves()
         else:
             for _ in range(data.draw(st.integers(1, 3), label="within a minute")):
                 downs += data.draw(st.integers(1, 4))
-                node.look(roce(downs=downs), roce(1))
-        node.look(roce(downs=downs), roce(1), minutes=data.draw(st.integers(6, 10)))
+                node.sample(roce(downs=downs), roce(1))
+        node.sample(roce(downs=downs), roce(1), minutes=data.draw(st.integers(6, 10)))
 
     assert node.loud() == []
 
 
 @quiet
 @given(st.data())
-def test_links_that_recover_within_a_look(data: st.DataObject) -> None:
-    """A subnet manager that starts anew, or a link that is trained again, is seen in one look at most."""
+def test_links_that_recover_within_a_sample(data: st.DataObject) -> None:
+    """A subnet manager that starts anew, or a link that is trained again, is seen in one sample at most."""
     make = data.draw(makers)
     node = Node()
     ranks(node, data)
     downs = 0
-    node.look(make(downs=downs), make(1), times=4)
+    node.sample(make(downs=downs), make(1), times=4)
     for _ in range(data.draw(st.integers(1, 4))):
         state = data.draw(st.sampled_from([INIT, ARMED, POLLING] if make is ib else [UNPLUGGED]))
         downs += data.draw(st.integers(0, 1))
-        node.look(make(downs=downs, **state), make(1))
-        node.look(make(downs=downs), make(1), minutes=data.draw(st.integers(6, 12)))
+        node.sample(make(downs=downs, **state), make(1))
+        node.sample(make(downs=downs), make(1), minutes=data.draw(st.integers(6, 12)))
         if data.draw(pods):
             node.ends()
             node.leaves()
@@ -196,7 +196,7 @@ def test_agents_that_start_anew(data: st.DataObject) -> None:
     states: list[dict[str, object]] = [{}, INIT, DISABLED] if make is ib else [{}, OFF, HIDDEN]
     node = Node()
     ranks(node, data)
-    node.look(make(), ib(7), times=4)
+    node.sample(make(), ib(7), times=4)
     for state in data.draw(st.lists(st.sampled_from(states), min_size=1, max_size=4)):
         core = agent()
         core.restore(node.core.status(node.now))
@@ -204,7 +204,7 @@ def test_agents_that_start_anew(data: st.DataObject) -> None:
         node = Node(up_s=up_s, core=core)
         ranks(node, data)
         facts = {"downs": data.draw(st.integers(0, 255))} | state
-        node.look(make(**facts), ib(7), times=data.draw(looks))
+        node.sample(make(**facts), ib(7), times=data.draw(TIMES))
 
     assert node.loud() == []
 
@@ -221,7 +221,7 @@ def test_counters_of_sound_links(data: st.DataObject) -> None:
         errors += data.draw(st.integers(0, 3))
         if data.draw(st.integers(0, 9)) == 0:
             errors, downs = 0, 0
-        node.look(ib(errors=errors, downs=downs, rate_gbps=rate), ib(1), roce(2), times=data.draw(looks))
+        node.sample(ib(errors=errors, downs=downs, rate_gbps=rate), ib(1), roce(2), times=data.draw(TIMES))
 
     assert node.loud() == []
 
@@ -231,9 +231,9 @@ def test_the_same_sequences_do_show_a_fault(make: Callable[..., Port]) -> None:
     """Else a detector that says nothing would pass."""
     node = Node()
     node.rank()
-    node.look(make(), make(1), times=4)
-    node.look(make(**without_link(make)), make(1), times=4)
+    node.sample(make(), make(1), times=4)
+    node.sample(make(**without_link(make)), make(1), times=4)
     node.ends()
-    node.look(make(**without_link(make)), make(1), times=4)
+    node.sample(make(**without_link(make)), make(1), times=4)
 
     assert node.loud() == ["port-down", "port-dead"]

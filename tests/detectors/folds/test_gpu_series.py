@@ -54,9 +54,9 @@ def shares(**ids: list[str]) -> list[Share]:
     return found.shares(GPUS)
 
 
-def scraped(look: Sample, pods: Iterable[Share] = (), series_max: int = 1000) -> list[str]:
+def scraped(sample: Sample, pods: Iterable[Share] = (), series_max: int = 1000) -> list[str]:
     metrics = GpuMetrics(series_max=series_max, kept_s=60, clock_s=lambda: 0)
-    metrics.looked(gpu_series(look, pods))
+    metrics.sampled(gpu_series(sample, pods))
     return text_of(metrics)
 
 
@@ -156,18 +156,18 @@ def test_above_the_ceiling_the_pods_series_are_left_out_first_and_counted() -> N
     assert found[-1] == "agent_gpu_series_left_out 2.0"
 
 
-def test_an_old_look_is_not_told_and_neither_is_anything_before_the_first() -> None:
+def test_an_old_sample_is_not_told_and_neither_is_anything_before_the_first() -> None:
     now_s = 100.0
     metrics = GpuMetrics(series_max=1000, kept_s=60, clock_s=lambda: now_s)
     assert text_of(metrics) == []
 
-    metrics.looked(gpu_series(sample(ALL), ()))
+    metrics.sampled(gpu_series(sample(ALL), ()))
     now_s += 60
     assert text_of(metrics)
     now_s += 1
     assert text_of(metrics) == []
 
-    metrics.looked(gpu_series(sample(ALL), ()))
+    metrics.sampled(gpu_series(sample(ALL), ()))
     metrics.clear()
     assert text_of(metrics) == []
 

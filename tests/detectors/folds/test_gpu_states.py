@@ -1,4 +1,4 @@
-"""From looks at the GPUs to findings of a NodeHealth: what counts, when, and what ends it."""
+"""From samples of the GPUs to findings of a NodeHealth: what counts, when, and what ends it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from detectors.service.settings import AgentSettings, Nvml
 from detectors.sources.inventory import of_sample
 from detectors.wire.contract import Finding, NodeHealthStatus, Remedy, Severity, SubjectKind
 from detectors.wire.gpu_sample import GpuSample, Sample
-from tests.detectors.folds.looks import COUNT, LINKS, LOST, gpu, node, pci, place, without
+from tests.detectors.folds.samples import COUNT, LINKS, LOST, gpu, node, pci, place, without
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 BOOT = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f1"
@@ -36,7 +36,7 @@ class Node:
         self.now = NOW
         self.writes = 0
 
-    def looks(self, *samples: Sample, every_s: float = 30.0) -> bool:
+    def samples(self, *samples: Sample, every_s: float = 30.0) -> bool:
         """True if the last one must be followed soon."""
         is_doubtful = False
         for sample in samples:
@@ -60,18 +60,18 @@ class Node:
 def test_healthy_gpus_cost_one_write_and_no_finding() -> None:
     node_ = Node()
 
-    node_.looks(*[node()] * 100)
+    node_.samples(*[node()] * 100)
 
     assert (node_.core.findings, node_.writes) == ([], 1)
 
 
-def test_a_gpu_that_nvml_has_lost_is_named_after_three_looks_by_those_that_answer() -> None:
+def test_a_gpu_that_nvml_has_lost_is_named_after_three_samples_by_those_that_answer() -> None:
     node_ = Node()
-    node_.looks(node())
+    node_.samples(node())
 
-    assert node_.looks(node(LOST), node(LOST)), "it is looked at again soon"
+    assert node_.samples(node(LOST), node(LOST)), "it is looked at again soon"
     assert not node_.open
-    node_.looks(node(LOST))
+    node_.samples(node(LOST))
 
     finding = node_.open["nvml-gpu-lost"]
     assert (finding.severity, finding.remedy, finding.final) == (Severity.FATAL, Remedy.REBOOT_NODE, True)
@@ -82,10 +82,10 @@ def test_a_gpu_that_nvml_has_lost_is_named_after_three_looks_by_those_that_answe
 
 def test_a_state_that_lasts_costs_one_write_and_grows_old() -> None:
     node_ = Node()
-    node_.looks(*[node(LOST)] * 3)
+    node_.samples(*[node(LOST)] * 3)
     before, seen = node_.writes, node_.open["nvml-gpu-lost"].last_seen
 
-    node_.looks(*[node(LOST)] * 50)
+    node_.samples(*[node(LOST)] * 50)
 
     assert node_.writes == before
     assert node_.open["nvml-gpu-lost"].last_seen == seen
@@ -94,25 +94,25 @@ def test_a_state_that_lasts_costs_one_write_and_grows_old() -> None:
 def test_a_lost_gpu_of_which_nobody_knows_which_it_is_is_the_nodes() -> None:
     node_ = Node()
 
-    node_.looks(*[node(LOST)] * 3)
+    node_.samples(*[node(LOST)] * 3)
 
     assert node_.open["nvml-gpu-lost"].subject.kind is SubjectKind.NODE
-    node_.looks(node(), node())
+    node_.samples(node(), node())
     assert not node_.open
 
 
 def test_a_gpu_that_was_lost_before_the_agent_came_is_named_by_the_bus() -> None:
     node_ = Node(bus=BusGpus(ours=frozenset(map(place, range(COUNT)))))
 
-    node_.looks(*[node(LOST)] * 3)
+    node_.samples(*[node(LOST)] * 3)
 
     assert node_.open["nvml-gpu-lost"].subject.pci == pci(2)
 
 
-def test_one_look_that_goes_wrong_is_no_finding() -> None:
+def test_one_sample_that_goes_wrong_is_no_finding() -> None:
     node_ = Node()
 
-    node_.looks(*[node(), node(LOST), node(LOST), node()] * 20)
+    node_.samples(*[node(), node(LOST), node(LOST), node()] * 20)
 
     assert not node_.core.findings
 
@@ -148,9 +148,9 @@ def test_each_row_is_found_out(
     answers: dict[str, Any], code: str, severity: Severity, remedy: Remedy
 ) -> None:
     node_ = Node()
-    node_.looks(node())
+    node_.samples(node())
 
-    node_.looks(*[node(gpu(1, **answers))] * 3)
+    node_.samples(*[node(gpu(1, **answers))] * 3)
 
     (finding,) = node_.open.values()
     assert (finding.code, finding.severity, finding.remedy) == (code, severity, remedy)
@@ -176,13 +176,13 @@ def test_every_row_of_the_catalogue_is_driven_by_a_test_of_this_file() -> None:
         {"slowdowns": 0x80},
     ],
 )
-def test_a_state_that_is_over_for_two_looks_has_ended(answers: dict[str, Any]) -> None:
+def test_a_state_that_is_over_for_two_samples_has_ended(answers: dict[str, Any]) -> None:
     node_ = Node()
-    node_.looks(node(), *[node(gpu(1, **answers))] * 3)
+    node_.samples(node(), *[node(gpu(1, **answers))] * 3)
 
-    node_.looks(node())
+    node_.samples(node())
     assert len(node_.open) == 1
-    node_.looks(node())
+    node_.samples(node())
 
     assert not node_.open
     assert all(finding.cleared_by for finding in node_.core.findings)
@@ -193,41 +193,41 @@ def test_a_state_that_is_over_for_two_looks_has_ended(answers: dict[str, Any]) -
 )
 def test_no_data_ends_nothing(nothing: dict[str, Any]) -> None:
     node_ = Node()
-    node_.looks(*[node(gpu(1, rows_failed=True))] * 3)
+    node_.samples(*[node(gpu(1, rows_failed=True))] * 3)
 
-    node_.looks(*[node(gpu(1, **nothing))] * 2)
+    node_.samples(*[node(gpu(1, **nothing))] * 2)
 
     assert "nvml-row-remap-failed" in node_.open
 
 
 def test_while_the_mig_mode_changes_nothing_is_judged() -> None:
     node_ = Node()
-    node_.looks(node())
+    node_.samples(node())
 
-    node_.looks(*[node(gpu(1, mig_changes=True, recovery_action=1, rows_failed=True))] * 10)
+    node_.samples(*[node(gpu(1, mig_changes=True, recovery_action=1, rows_failed=True))] * 10)
 
     assert not node_.core.findings
 
 
 def test_an_error_that_is_confined_to_an_instance_does_not_hide_what_the_whole_gpu_has() -> None:
     node_ = Node()
-    node_.looks(node())
+    node_.samples(node())
     contained = f"NVRM: Xid (PCI:{pci(1)} GPU-I:05): 94, pid=1, Contained: SM (0x1). RST: No, D-RST: No"
     node_.core.kernel_line(KernelLine(1, node_.now, contained))
     assert node_.open["xid-94"].confined
 
-    node_.looks(*[node(gpu(1, rows_failed=True))] * 5, every_s=120)
+    node_.samples(*[node(gpu(1, rows_failed=True))] * 5, every_s=120)
 
     assert not node_.open["nvml-row-remap-failed"].confined
 
 
-def test_errors_from_before_the_first_look_are_no_news_and_each_new_one_is_counted() -> None:
+def test_errors_from_before_the_first_sample_are_no_news_and_each_new_one_is_counted() -> None:
     node_ = Node()
-    node_.looks(*[node(gpu(1, uncorrected={"SRAM": 5}))] * 3)
+    node_.samples(*[node(gpu(1, uncorrected={"SRAM": 5}))] * 3)
     assert not node_.open
 
     more = [{"SRAM": 6}, {"SRAM": 6}, {"SRAM": 6, "L2 cache": 1}]
-    node_.looks(*(node(gpu(1, uncorrected=errors)) for errors in more), every_s=10)
+    node_.samples(*(node(gpu(1, uncorrected=errors)) for errors in more), every_s=10)
 
     (finding,) = node_.core.findings
     assert (finding.code, finding.count, finding.cleared_at) == ("nvml-ecc-uncorrectable", 2, None)
@@ -235,9 +235,9 @@ def test_errors_from_before_the_first_look_are_no_news_and_each_new_one_is_count
 
 def test_a_driver_that_was_loaded_anew_begins_to_count_anew() -> None:
     node_ = Node()
-    node_.looks(node(gpu(1, uncorrected={"SRAM": 5})))
+    node_.samples(node(gpu(1, uncorrected={"SRAM": 5})))
 
-    node_.looks(node(gpu(1, uncorrected={"SRAM": 9}, links=LINKS[:4]), driver="600.10.01"))
+    node_.samples(node(gpu(1, uncorrected={"SRAM": 9}, links=LINKS[:4]), driver="600.10.01"))
 
     assert not node_.core.findings
 
@@ -245,39 +245,39 @@ def test_a_driver_that_was_loaded_anew_begins_to_count_anew() -> None:
 def test_links_that_never_were_up_are_not_missed() -> None:
     node_ = Node()
 
-    node_.looks(*[node(gpu(1, links=(*LINKS[:-2], False, None)))] * 9)
+    node_.samples(*[node(gpu(1, links=(*LINKS[:-2], False, None)))] * 9)
 
     assert not node_.core.findings
 
 
 def test_a_gpu_that_nvml_shows_no_more_is_suspected_by_its_place() -> None:
     node_ = Node()
-    node_.looks(node())
+    node_.samples(node())
 
-    node_.looks(*[without(1)] * 3)
+    node_.samples(*[without(1)] * 3)
 
     (finding,) = node_.open.values()
     assert (finding.code, finding.severity) == ("nvml-gpu-missing", Severity.SUSPECT)
     assert (finding.subject.device, finding.subject.pci) == ("GPU-1", pci(1))
     assert len(node_.status.devices) == COUNT
-    node_.looks(node(), node())
+    node_.samples(node(), node())
     assert not node_.open
 
 
 def test_a_gpu_that_the_driver_never_could_start_is_missed_by_the_bus() -> None:
     node_ = Node(bus=BusGpus(ours=frozenset(map(place, range(COUNT)))))
 
-    node_.looks(*[without(3)] * 3)
+    node_.samples(*[without(3)] * 3)
 
     assert node_.open["nvml-gpu-missing"].subject.pci == pci(3)
 
 
 def test_a_gpu_that_was_given_to_a_virtual_machine_is_not_missed() -> None:
     node_ = Node()
-    node_.looks(node())
+    node_.samples(node())
     node_.bus = BusGpus(others=frozenset({place(3)}))
 
-    node_.looks(*[without(3)] * 9)
+    node_.samples(*[without(3)] * 9)
 
     assert not node_.core.findings
     assert len(node_.status.devices) == COUNT - 1
@@ -286,7 +286,7 @@ def test_a_gpu_that_was_given_to_a_virtual_machine_is_not_missed() -> None:
 def test_a_gpu_that_we_may_not_see_is_not_missed() -> None:
     node_ = Node(bus=BusGpus(ours=frozenset(map(place, range(COUNT)))))
 
-    node_.looks(*[node(GpuSample(index=1))] * 9)
+    node_.samples(*[node(GpuSample(index=1))] * 9)
 
     assert not node_.core.findings
 
@@ -300,10 +300,10 @@ def restarted(status: NodeHealthStatus, boot_id: str) -> Node:
 
 def test_a_node_that_boots_with_fewer_gpus_is_suspected() -> None:
     before = Node()
-    before.looks(node())
+    before.samples(node())
     node_ = restarted(before.status, "another-boot")
 
-    node_.looks(*[node(count=3)] * 3)
+    node_.samples(*[node(count=3)] * 3)
 
     (finding,) = node_.open.values()
     assert (finding.code, finding.subject.kind, finding.severity) == (
@@ -316,21 +316,21 @@ def test_a_node_that_boots_with_fewer_gpus_is_suspected() -> None:
 
 def test_a_gpu_that_was_given_to_a_virtual_machine_before_the_boot_still_counts() -> None:
     before = Node()
-    before.looks(node())
+    before.samples(node())
     node_ = restarted(before.status, "another-boot")
     node_.bus = BusGpus(ours=frozenset(map(place, range(3))), others=frozenset({place(3)}))
 
-    node_.looks(*[without(3)] * 5)
+    node_.samples(*[without(3)] * 5)
 
     assert not node_.core.findings
 
 
 def test_a_node_that_boots_with_as_many_gpus_or_more_is_not() -> None:
     before = Node()
-    before.looks(node())
+    before.samples(node())
     node_ = restarted(before.status, "another-boot")
 
-    node_.looks(*[node(count=5)] * 5)
+    node_.samples(*[node(count=5)] * 5)
 
     assert not node_.core.findings
 
@@ -338,32 +338,32 @@ def test_a_node_that_boots_with_as_many_gpus_or_more_is_not() -> None:
 def test_fewer_gpus_than_the_administrator_expects_are_told() -> None:
     node_ = Node(AgentSettings(nvml=Nvml(gpus_expected=8)))
 
-    node_.looks(*[node()] * 3)
+    node_.samples(*[node()] * 3)
 
     assert "nvml-fewer-gpus" in node_.open
 
 
 def test_an_agent_that_starts_again_tells_nothing_twice_and_ends_what_is_over() -> None:
     before = Node()
-    before.looks(*[node(gpu(1, rows_failed=True))] * 3)
+    before.samples(*[node(gpu(1, rows_failed=True))] * 3)
     node_ = restarted(before.status, BOOT)
 
-    node_.looks(*[node(gpu(1, rows_failed=True))] * 5)
+    node_.samples(*[node(gpu(1, rows_failed=True))] * 5)
     assert len(node_.core.findings) == 1
-    node_.looks(node(), node())
+    node_.samples(node(), node())
     assert not node_.open
 
 
 def test_a_driver_that_is_silent_three_times_is_suspected_until_it_answers() -> None:
     node_ = Node()
-    node_.looks(node())
+    node_.samples(node())
 
     for times in (1, 2):
         node_.core.nvml_silent(times, "no answer", node_.now)
     assert not node_.open
     node_.core.nvml_silent(3, "no answer", node_.now)
     assert node_.open["nvml-silent"].severity is Severity.SUSPECT
-    node_.looks(node(), node())
+    node_.samples(node(), node())
 
     assert not node_.open
 
@@ -374,28 +374,28 @@ def xid(text: str, at: datetime, sequence: int = 1) -> KernelLine:
 
 def test_what_the_kernel_log_has_told_is_not_told_again() -> None:
     node_ = Node()
-    node_.looks(node())
+    node_.samples(node())
     node_.core.kernel_line(xid("79, GPU has fallen off the bus.", node_.now))
 
-    node_.looks(*[node(LOST)] * 9)
+    node_.samples(*[node(LOST)] * 9)
 
     assert [finding.code for finding in node_.core.findings] == ["xid-79"]
 
 
 def test_what_the_kernel_log_told_of_after_it_outlives_what_nvml_no_longer_says() -> None:
     node_ = Node()
-    node_.looks(node(), *[node(LOST)] * 3)
+    node_.samples(node(), *[node(LOST)] * 3)
     told = node_.open["nvml-gpu-lost"].first_seen
     node_.core.kernel_line(xid("79, GPU has fallen off the bus.", told + timedelta(seconds=1)))
 
-    node_.looks(*[node()] * 5)
+    node_.samples(*[node()] * 5)
 
     assert node_.open["nvml-gpu-lost"].chain == ["xid-79"]
 
 
-def test_after_a_repair_a_state_that_is_still_so_counts_after_its_looks_again() -> None:
+def test_after_a_repair_a_state_that_is_still_so_counts_after_its_samples_again() -> None:
     node_ = Node()
-    node_.looks(*[node(gpu(1, rows_failed=True))] * 3)
+    node_.samples(*[node(gpu(1, rows_failed=True))] * 3)
     node_.core.let_go("repair-a-reset-1")
     node_.core.kernel_line(
         KernelLine(
@@ -408,20 +408,20 @@ def test_after_a_repair_a_state_that_is_still_so_counts_after_its_looks_again() 
     node_.core.let_go("")
     assert not node_.open
 
-    node_.looks(*[node(gpu(1, rows_failed=True))] * 2)
+    node_.samples(*[node(gpu(1, rows_failed=True))] * 2)
 
     assert "nvml-row-remap-failed" in node_.open
 
 
 def test_a_users_row_changes_what_a_state_means() -> None:
     row = next(row for row in GPU_HEALTH.packaged() if row.code == "nvml-power-brake")
-    graver = msgspec.structs.replace(row, severity=Severity.SUSPECT, looks=1)
+    graver = msgspec.structs.replace(row, severity=Severity.SUSPECT, samples=1)
     node_ = Node()
     node_.core = AgentCore(
         AgentSettings(), boot_id=BOOT, gpu_health=GpuHealth(UserRows({"gpu_health": (graver,)}))
     )
 
-    node_.looks(node(gpu(1, slowdowns=0x80)))
+    node_.samples(node(gpu(1, slowdowns=0x80)))
 
     assert node_.open["nvml-power-brake"].severity is Severity.SUSPECT
 
@@ -443,19 +443,19 @@ healthy = st.lists(idle_or_busy, min_size=COUNT, max_size=COUNT).map(
     lambda answers: node(*(gpu(number, **one) for number, one in enumerate(answers)))
 )
 unloading = st.sampled_from([without(0), without(0, 1), Sample(), node(LOST)])
-"""A look in the middle of an unload or a load, which does not last for three."""
+"""A sample in the middle of an unload or a load, which does not last for three."""
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(healthy, min_size=10, max_size=20), st.data())
 def test_healthy_nodes_give_no_finding_over_loads_and_mig_changes(
-    looks: list[Sample], data: st.DataObject
+    samples: list[Sample], data: st.DataObject
 ) -> None:
     node_ = Node(bus=BusGpus(ours=frozenset(map(place, range(COUNT)))))
-    for number, look in enumerate(looks):
+    for number, sample in enumerate(samples):
         if number % 7 == 3:
-            node_.looks(*data.draw(st.lists(unloading, max_size=2)))
-        node_.looks(look)
+            node_.samples(*data.draw(st.lists(unloading, max_size=2)))
+        node_.samples(sample)
 
     assert not node_.core.findings
 
@@ -480,11 +480,11 @@ answer = st.fixed_dictionaries(
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(answer, max_size=3), max_size=4))
-def test_whatever_nvml_says_the_status_can_be_written(looks: list[list[dict[str, Any]]]) -> None:
+def test_whatever_nvml_says_the_status_can_be_written(samples: list[list[dict[str, Any]]]) -> None:
     node_ = Node()
-    for answers in looks:
+    for answers in samples:
         gpus = tuple(msgspec.structs.replace(gpu(n), **one) for n, one in enumerate(answers))
-        node_.looks(Sample(driver_version="1", gpus=gpus))
+        node_.samples(Sample(driver_version="1", gpus=gpus))
 
     encoded = msgspec.json.encode(node_.status)
     assert msgspec.json.decode(encoded, type=NodeHealthStatus) == node_.status

@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from detectors.folds.chain import Chain
 from detectors.folds.core import AgentCore, Dirty
 from detectors.folds.host import HostFold
-from detectors.folds.states import Looked
+from detectors.folds.states import Folded
 from detectors.rules.host_pressure import HostSample, Pressure, pressure_of, threads_of
-from detectors.rules.host_rows import host_rows
+from detectors.rules.host_state_rows import host_state_rows
 from detectors.service.settings import Chain as ChainSettings
 from detectors.service.settings import Host as Settings
 from detectors.wire.contract import Severity
 from tests.detectors.folds.ports import agent
 from tests.detectors.rules.test_clock_drift import answer
 
-LOOK = timedelta(seconds=30)
-ROWS = host_rows()
+EVERY = timedelta(seconds=30)
+ROWS = host_state_rows()
 CALM = {"cpu": Pressure(20.0, 0.0), "io": Pressure(9.0, 5.0), "memory": Pressure(0.0, 0.0)}
 QUIET = HostSample(CALM, 9_000, 4_000_000)
 
@@ -32,9 +32,9 @@ class Node:
         self.now = datetime(2026, 11, 26, 8, tzinfo=UTC)
         self.core.wrote()
 
-    def look(self, sample: HostSample, times: int = 1) -> list[str]:
+    def sample(self, sample: HostSample, times: int = 1) -> list[str]:
         for _ in range(times):
-            self.now += LOOK
+            self.now += EVERY
             self.core.host(sample, self.now)
         return [finding.code for finding in self.core.findings if finding.cleared_at is None]
 
@@ -45,20 +45,20 @@ def with_(**pressure: Pressure) -> HostSample:
 
 def test_pressure_is_a_note_that_lasts_until_half_of_it_is_gone() -> None:
     node = Node()
-    assert node.look(QUIET) == []
-    assert node.look(with_(memory=Pressure(40.0, 25.0))) == ["pressure-memory"]
+    assert node.sample(QUIET) == []
+    assert node.sample(with_(memory=Pressure(40.0, 25.0))) == ["pressure-memory"]
     assert node.core.findings[0].evidence == "in 25 % of the last five minutes all work waited for memory"
     assert node.core.dirty is Dirty.COARSE, "it waits for the next write"
     node.core.wrote()
-    assert node.look(with_(memory=Pressure(9.0, 7.0)), times=100) == ["pressure-memory"]
+    assert node.sample(with_(memory=Pressure(9.0, 7.0)), times=100) == ["pressure-memory"]
     assert node.core.dirty is Dirty.NOTHING
-    assert node.look(QUIET) == []
+    assert node.sample(QUIET) == []
 
 
 def test_each_kind_has_its_limit() -> None:
     node = Node()
-    assert node.look(with_(io=Pressure(99.0, 59.0), cpu=Pressure(89.0, 0.0))) == []
-    assert node.look(with_(io=Pressure(99.0, 61.0), cpu=Pressure(91.0, 0.0))) == [
+    assert node.sample(with_(io=Pressure(99.0, 59.0), cpu=Pressure(89.0, 0.0))) == []
+    assert node.sample(with_(io=Pressure(99.0, 61.0), cpu=Pressure(91.0, 0.0))) == [
         "pressure-io",
         "pressure-cpu",
     ]
@@ -66,29 +66,29 @@ def test_each_kind_has_its_limit() -> None:
 
 def test_few_free_process_ids_are_a_note() -> None:
     node = Node()
-    assert node.look(HostSample({}, 28_000, 32_768)) == ["pids-short"]
+    assert node.sample(HostSample({}, 28_000, 32_768)) == ["pids-short"]
     assert node.core.findings[0].evidence == "28000 of 32768 processes and threads are in use"
-    assert node.look(HostSample({}, 9_000, 32_768)) == []
+    assert node.sample(HostSample({}, 9_000, 32_768)) == []
 
 
 def test_what_the_kernel_does_not_show_is_no_data() -> None:
     node = Node()
-    node.look(with_(memory=Pressure(40.0, 25.0)))
-    assert node.look(HostSample({}, None, None), times=9) == ["pressure-memory"]
-    assert node.look(HostSample({}, 5, 0)) == ["pressure-memory"]
+    node.sample(with_(memory=Pressure(40.0, 25.0)))
+    assert node.sample(HostSample({}, None, None), times=9) == ["pressure-memory"]
+    assert node.sample(HostSample({}, 5, 0)) == ["pressure-memory"]
 
 
 def test_a_clock_that_is_off_is_told_and_one_that_was_set_right_no_more() -> None:
     node = Node()
     for number in range(4):
         node.core.api_answered(answer(-30.0, at_s=300.0 * number), node.now)
-    assert node.look(QUIET) == ["clock-drift"]
+    assert node.sample(QUIET) == ["clock-drift"]
     node.core.clock_set(timedelta(seconds=30), node.now)
     node.core.api_answered(answer(0.0), node.now)
-    assert node.look(QUIET) == ["clock-drift"], "one answer proves nothing"
+    assert node.sample(QUIET) == ["clock-drift"], "one answer proves nothing"
     for number in range(2):
         node.core.api_answered(answer(0.0, at_s=300.0 * number), node.now)
-    assert node.look(QUIET) == []
+    assert node.sample(QUIET) == []
 
 
 def test_no_packaged_row_is_more_than_a_note() -> None:
@@ -118,13 +118,13 @@ def healthy(chance: Random) -> HostSample:
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_healthy_nodes_say_nothing(seed: int) -> None:
-    """4,000 looks."""
+    """4,000 samples."""
     chance = Random(seed)
     chain, fold = Chain(ChainSettings(), "boot"), HostFold(Settings(), ROWS)
     now = datetime(2026, 11, 26, 8, tzinfo=UTC)
     for _ in range(20):
-        now += LOOK
-        assert fold.look(chain, healthy(chance), now) == Looked()
+        now += EVERY
+        assert fold.fold(chain, healthy(chance), now) == Folded()
     assert chain.findings == []
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detectors.rules.boot_records import Boot, CrashRecord, crash_record, reason_of
-from detectors.rules.host_rows import host_rows
+from detectors.rules.host_state_rows import host_state_rows
 from detectors.wire.contract import Severity
 
 AT = datetime(2026, 11, 26, 3, tzinfo=UTC)
@@ -80,7 +80,7 @@ def test_a_tenants_words_in_a_record_are_no_panic() -> None:
 
 
 def test_no_packaged_row_is_more_than_a_note() -> None:
-    assert {row.severity for row in host_rows().values()} == {Severity.INFO}
+    assert {row.severity for row in host_state_rows().values()} == {Severity.INFO}
 
 
 @settings(max_examples=200, deadline=None)

@@ -8,15 +8,21 @@ address is a stranger's. tests/detectors/quiet/README.md says where each file co
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from detectors.rules import families
+from detectors.rules import RULES, families
+from detectors.rules.base import Rule
+from detectors.rules.sentences import SentenceRow
 from detectors.wire.contract import Family, Severity
+from tests.detectors.rules import toy_driver
 from tests.detectors.rules.quiet import FILES, QUIET, near, read, records, table
 
 RECORDS_MIN = 2_000
 RECORDS_OF_FAMILY_MIN = 20
+RECORDS_OF_RULE_MIN = 20
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -73,6 +79,32 @@ def test_each_family_has_healthy_lines_that_begin_as_its_own_do(family: Family) 
     different = {text for _, text in near(family)}
 
     assert len(different) >= RECORDS_OF_FAMILY_MIN
+
+
+def too_loud(rule: Rule[Any], rows: list[SentenceRow]) -> list[str]:
+    """Codes above a note, where too few healthy lines begin as those of the rule's own driver do. The lines
+    of another driver of the same family say nothing of this one."""
+    different = {text for path in FILES for text in records(path) if text.startswith(rule.heads)}
+    if len(different) >= RECORDS_OF_RULE_MIN:
+        return []
+    return [row.code for row in rows if row.severity is not Severity.INFO or row.repeated is not None]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_of_sentences_has_notes_only_until_healthy_lines_of_its_driver_are_there(
+    rule: Rule[Any],
+) -> None:
+    tables = [table for table in rule.tables if issubclass(table.row, SentenceRow)]
+
+    assert too_loud(rule, [row for table in tables for row in table.packaged()]) == []
+
+
+def test_a_new_driver_of_a_known_family_has_notes_only() -> None:
+    (table,) = toy_driver.RULE.tables
+    (row,) = table.packaged()
+
+    assert too_loud(toy_driver.RULE, [row]) == []
+    assert too_loud(toy_driver.RULE, [msgspec.structs.replace(row, severity=Severity.SUSPECT)]) == [row.code]
 
 
 def test_the_table_shows_each_family_and_nothing_above_a_note() -> None:

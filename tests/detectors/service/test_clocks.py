@@ -67,7 +67,7 @@ def test_the_time_that_a_clock_is_set_by_is_neither_a_hang_nor_hides_one(
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR], ids=["forwards", "back"])
-def test_a_step_between_the_setting_of_the_clock_and_the_next_look_counts_by_the_new_clock(
+def test_a_step_between_the_setting_of_the_clock_and_the_next_sample_counts_by_the_new_clock(
     core: AgentCore, step: timedelta
 ) -> None:
     for number in range(5):

@@ -195,7 +195,7 @@ def test_whatever_a_file_holds_it_is_read_or_nothing(
         assert value is None or value >= 0
 
 
-def test_a_look_at_ten_ports_is_cheap(tree: RdmaTree) -> None:
+def test_a_sample_at_ten_ports_is_cheap(tree: RdmaTree) -> None:
     for number in range(10):
         device = tree.adapter(f"mlx5_{number}", f"0000:{number:02x}:00.0")
         tree.port(
@@ -220,7 +220,7 @@ class Sink:
         self.samples: list[PortSample] = []
         self.said: list[str] = []
 
-    def looked(self, sample: PortSample) -> None:
+    def sampled(self, sample: PortSample) -> None:
         self.samples.append(sample)
 
     def covered(self) -> None:

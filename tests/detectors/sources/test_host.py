@@ -93,15 +93,15 @@ def test_pressure_and_processes_are_read_as_far_as_the_kernel_shows_them(tmp_pat
     (proc / "pressure").mkdir(parents=True)
     (proc / "sys/kernel").mkdir(parents=True)
     reader = HostReader(tmp_path, boot_id="b", proc=proc)
-    assert reader.look() == HostSample()
+    assert reader.sample() == HostSample()
     (proc / "pressure/io").write_text("some avg10=0.00 avg60=0.00 avg300=7.50 total=0\n")
     (proc / "loadavg").write_text("0.20 0.18 0.12 1/8034 11206\n")
     (proc / "sys/kernel/threads-max").write_text("32768\n")
     (proc / "sys/kernel/pid_max").write_text("4194304\n")
-    assert reader.look() == HostSample({"io": Pressure(7.5, None)}, 8034, 32768)
+    assert reader.sample() == HostSample({"io": Pressure(7.5, None)}, 8034, 32768)
 
 
 def test_this_machine_is_read() -> None:
-    sample = HostReader(Path("/"), boot_id="b", proc=Path("/proc")).look()
+    sample = HostReader(Path("/"), boot_id="b", proc=Path("/proc")).sample()
     assert sample.threads
     assert sample.threads_max

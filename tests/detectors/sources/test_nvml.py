@@ -253,7 +253,7 @@ async def test_a_driver_that_hangs_is_told_each_time_and_found_again_by_a_new_ch
     assert nvml_children() == set()
 
 
-async def test_a_driver_that_is_unloaded_between_two_looks_is_told_and_found_again(gpus: Gpus) -> None:
+async def test_a_driver_that_is_unloaded_between_two_samples_is_told_and_found_again(gpus: Gpus) -> None:
     heard = Heard()
     task = asyncio.create_task(Nvml(heard, Settings(every_s=0.05, retry_s=0.05)).run())
     async with asyncio.timeout(DEADLINE_S):
@@ -285,7 +285,7 @@ async def test_a_child_that_is_killed_is_replaced(gpus: Gpus) -> None:
 @pytest.mark.parametrize(
     ("persistent", "in_use", "goes_on"), [(1, False, True), (0, True, True), (0, False, False)]
 )
-async def test_gpus_that_a_look_would_start_are_left_alone_while_nobody_uses_them(
+async def test_gpus_that_a_sample_would_start_are_left_alone_while_nobody_uses_them(
     gpus: Gpus, persistent: int, in_use: bool, goes_on: bool
 ) -> None:
     heard = Heard()
@@ -302,7 +302,7 @@ async def test_gpus_that_a_look_would_start_are_left_alone_while_nobody_uses_the
     await ended(task)
 
 
-async def test_readings_come_with_the_look_that_wants_them_and_in_the_same_session(gpus: Gpus) -> None:
+async def test_readings_come_with_the_sample_that_wants_them_and_in_the_same_session(gpus: Gpus) -> None:
     gpus.node(count=2)
     gpus.answer(0, busy_percent=93, used_bytes=60 * 2**30, power_mw=612_000, ecc_corrected=7)
     gpus.answer(1, busy_percent="none", mig=1, mig_devices=2, temperature_c="none", ecc_corrected="none")

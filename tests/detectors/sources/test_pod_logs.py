@@ -413,7 +413,7 @@ def followed(heard: Heard) -> set[str]:
     return {text for _, text in heard.lines}
 
 
-async def test_a_container_that_came_and_went_between_two_looks_is_read_and_told(host: Host) -> None:
+async def test_a_container_that_came_and_went_between_two_samples_is_read_and_told(host: Host) -> None:
     """Its next instance began within the same second."""
     async with host.followed() as heard:
         await heard.until(lambda: "scanned" in heard.coverage)

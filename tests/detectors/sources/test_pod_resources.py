@@ -110,7 +110,7 @@ async def test_it_is_asked_again_when_somebody_wishes_it_and_not_before(root: Pa
             assert played.calls == 1
 
             for _ in range(5):
-                source.look_again()
+                source.ask_again()
             await heard.until(lambda: heard.answers == 2)
             await asyncio.sleep(0.3)
 
@@ -142,7 +142,7 @@ async def test_a_pod_that_was_made_anew_is_the_one_whose_cgroup_is_there(root: P
             assert heard.held == {"new": {"nvidia.com/gpu": ["GPU-1"]}}
 
             (cgroups / "podold").mkdir()
-            source.look_again()
+            source.ask_again()
             await heard.until(lambda: heard.answers == 2)
 
     assert heard.held == {}, "nobody can tell which of the two is meant"
@@ -164,7 +164,7 @@ async def test_a_pod_that_comes_while_the_kubelet_answers_is_not_taken_for_its_n
             await heard.until(lambda: heard.answers == 1)
             assert heard.held == {}
 
-            source.look_again()
+            source.ask_again()
             await heard.until(lambda: heard.answers == 2)
 
     assert list(heard.held) == ["new"]
@@ -209,7 +209,7 @@ async def test_what_is_no_answer_is_told_and_the_next_good_one_counts(root: Path
             assert "PodResources v1" in heard.why
 
             played.answer = answer(pod("llm-0", "GPU-1"))
-            source.look_again()
+            source.ask_again()
             await heard.until(lambda: heard.state is True)
 
     assert list(heard.held) == ["uid-0"]

@@ -38,7 +38,7 @@ async def test_a_volume_is_told_with_its_room_and_where_it_comes_from(
     path = tree.mount("uid-0", "pvc-7", plugin="kubernetes.io~csi", below="mount")
     tree.answers(path, "4000 100 50 20")
 
-    sample = await reader.look(PODS)
+    sample = await reader.sample(PODS)
     await reader.end()
 
     (volume,) = sample.volumes
@@ -63,7 +63,7 @@ async def test_only_volumes_of_the_wanted_pods_are_asked(tree: VolumeTree, reade
     tree.mount("uid-0", "data", below="0", volumes="volume-subpaths")
     tree.mount("uid-0", "pvc-7", plugin="kubernetes.io~csi")
 
-    sample = await reader.look(PODS)
+    sample = await reader.sample(PODS)
     await reader.end()
 
     assert [(one.pod, one.name, one.type) for one in sample.volumes] == [("uid-0", "data", "nfs4")]
@@ -78,9 +78,9 @@ async def test_a_volume_that_hangs_is_silent_and_hides_no_other(
     tree.answers(tree.mount("uid-0", "c", device="0:54"), "10 5 10 5")
     tree.answers(hangs, "hang")
 
-    first = await reader.look(PODS)
+    first = await reader.sample(PODS)
     tree.answers(hangs, "10 5 10 5")
-    second = await reader.look(PODS)
+    second = await reader.sample(PODS)
     await reader.end()
 
     assert {one.name: one.silent_s for one in first.volumes} == {"a": 0.3, "b": 0.3, "c": 0.0}
@@ -109,17 +109,17 @@ async def test_a_child_that_cannot_be_ended_is_not_multiplied(
 
     with monkeypatch.context() as patched:
         patched.setattr(LastingChild, "end", leaves_the_first)
-        looks = [await reader.look(PODS) for _ in range(4)]
+        samples = [await reader.sample(PODS) for _ in range(4)]
         stuck = volume_children()
     for process in left:
         process.kill()
         await process.wait()
     tree.answers(tree.pods / "uid-0/volumes/kubernetes.io~nfs/a", "10 5 10 5")
-    after = await reader.look(PODS)
+    after = await reader.sample(PODS)
     await reader.end()
 
-    for look in looks:
-        assert {one.name: bool(one.silent_s) for one in look.volumes} == {"a": True, "b": False}
+    for sample in samples:
+        assert {one.name: bool(one.silent_s) for one in sample.volumes} == {"a": True, "b": False}
     assert len(stuck) == 1, "the one that hangs"
     assert not any(one.silent_s for one in after.volumes)
 
@@ -140,9 +140,9 @@ async def test_with_three_children_that_hang_no_further_one_is_started(
     with monkeypatch.context() as patched:
         patched.setattr(LastingChild, "end", leaves)
         with pytest.raises(VolumesError, match="hang in a file system and cannot be ended"):
-            await reader.look(PODS)
+            await reader.sample(PODS)
         with pytest.raises(VolumesError):
-            await reader.look(PODS)
+            await reader.sample(PODS)
     assert len(left) == 3
     for process in left:
         process.kill()
@@ -164,19 +164,19 @@ async def test_a_volume_that_is_unmounted_meanwhile_is_not_broken(
         return await listed(pods)
 
     reader._listed = unmounts  # type: ignore[method-assign]
-    sample = await reader.look(PODS)
+    sample = await reader.sample(PODS)
     await reader.end()
 
     assert sample == VolumeSample((), PODS)
 
 
 @pytest.mark.parametrize("pods", [PODS, frozenset()], ids=["pods", "no pods"])
-async def test_after_a_look_no_process_stays(
+async def test_after_a_sample_no_process_stays(
     tree: VolumeTree, reader: VolumeReader, pods: frozenset[str]
 ) -> None:
     tree.mount("uid-0", "data")
 
-    assert bool((await reader.look(pods)).volumes) is bool(pods)
+    assert bool((await reader.sample(pods)).volumes) is bool(pods)
     assert volume_children() == set()
 
 
@@ -185,7 +185,7 @@ async def test_a_folder_that_does_not_show_later_mounts_is_said(
 ) -> None:
     tree.propagation("unbindable")
     with pytest.raises(VolumesError, match="mountPropagation: HostToContainer"):
-        await reader.look(PODS)
+        await reader.sample(PODS)
     await reader.end()
 
 
@@ -197,7 +197,7 @@ class Heard:
     def pods(self) -> frozenset[str]:
         return PODS
 
-    def looked(self, sample: VolumeSample) -> None:
+    def sampled(self, sample: VolumeSample) -> None:
         self.samples.append(sample)
 
     def covered(self) -> None:
@@ -218,14 +218,14 @@ async def test_a_node_whose_folder_is_not_mounted_is_blind_and_says_which(tmp_pa
     assert not heard.samples
 
 
-async def test_the_end_of_a_rank_brings_a_look_at_once(tmp_path: Path, tree: VolumeTree) -> None:
+async def test_the_end_of_a_rank_brings_a_sample_at_once(tmp_path: Path, tree: VolumeTree) -> None:
     heard = Heard()
     settings = Settings(pause_s=0.01)
     volumes = Volumes(VolumeReader(tmp_path, settings, mountinfo=tree.mountinfo), heard, settings)
     task = asyncio.create_task(volumes.run())
     began = time.monotonic()
     while len(heard.samples) < 2 and time.monotonic() < began + 10:
-        volumes.look_again()
+        volumes.sample_again()
         await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.wait({task})

@@ -46,7 +46,7 @@ class Gpu(msgspec.Struct, kw_only=True):
     uncorrected: int | None = 0
     action: int | None = 0
     clocks: list[int] | None = []
-    """The reasons, one look after the other; the last one stays."""
+    """The reasons, one sample after the other; the last one stays."""
     clock_looks: int = 0
 
 

@@ -148,6 +148,9 @@ MISTAKES: dict[str, tuple[str, str, str, list[object]]] = {
     "a list where a text belongs": (
         'title = "Ranks die of a small /dev/shm"', "title = []", "title", ["[]", "str", "array"],
     ),
+    "a list of tables where one table belongs": (
+        "[change]\n", "[[change]]\n", "change", ["array", "[change]", "[[change]]"],
+    ),
 }  # fmt: skip
 """What is replaced in GOOD, by what; the field that is told, and what else of value and expectation."""
 

@@ -20,7 +20,7 @@ from recover.diagnose.what_counts import proven, suspected
 from recover.model.modes import Mode
 from tests.acting import recovering
 from tests.builders import BOOT, NOW, Worlds, cluster, gang
-from tests.detectors.folds.looks import LINKS, gpu, node, without
+from tests.detectors.folds.samples import LINKS, gpu, node, without
 
 RULES, HEALTH = KernelRules(), GpuHealth()
 WINDOW_S = 3600.0

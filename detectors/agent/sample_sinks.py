@@ -1,4 +1,4 @@
-"""The sinks of sources that look at the node now and then: between those sources and the core."""
+"""The sinks of the sources that take samples of the node: between those sources and the core."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class VolumeEvents:
     def pods(self) -> frozenset[str]:
         return self._agent.core.pods_with_devices
 
-    def looked(self, sample: VolumeSample) -> None:
+    def sampled(self, sample: VolumeSample) -> None:
         self._agent.core.volumes(sample, datetime.now(UTC))
         self._agent.changed()
 
@@ -55,7 +55,7 @@ class HostEvents:
         self._agent.core.booted(boot, datetime.now(UTC))
         self._agent.changed()
 
-    def looked(self, sample: HostSample) -> None:
+    def sampled(self, sample: HostSample) -> None:
         self._agent.core.host(sample, datetime.now(UTC))
         self._agent.changed()
 

@@ -23,7 +23,7 @@ __all__ = [
     "PRESSURE_MEMORY",
     "HostStateRow",
     "draft",
-    "host_rows",
+    "host_state_rows",
 ]
 
 BOOT_PANIC = "boot-after-panic"
@@ -58,7 +58,7 @@ class HostStateRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 HOST_STATES = Table("host_states", HostStateRow, "host_states.toml")
 
 
-def host_rows(user: UserRows | None = None) -> dict[str, HostStateRow]:
+def host_state_rows(user: UserRows | None = None) -> dict[str, HostStateRow]:
     """By code. Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
     rows = (*HOST_STATES.packaged(), *(user or UserRows()).of(HOST_STATES))
     return {row.code: row for row in rows}  # a later row wins

@@ -1,4 +1,4 @@
-"""Looks at the GPUs of a node, as the child that asks NVML tells them."""
+"""Samples of the GPUs of a node, as the child that asks NVML tells them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What `rekindle agent scan` reads beside the kernel log and NVML: one look at each of the other parts of the
-node."""
+"""What `rekindle agent scan` reads beside the kernel log and NVML: one sample of each of the other parts of
+the node."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from detectors.folds.volumes import VolumeFold
 from detectors.rules.boot_records import reason_of
 from detectors.rules.catalogues import Catalogues
 from detectors.rules.facts import Draft, Observation, Seen
-from detectors.rules.host_rows import draft as host_draft
-from detectors.rules.host_rows import host_rows
+from detectors.rules.host_state_rows import draft as host_draft
+from detectors.rules.host_state_rows import host_state_rows
 from detectors.rules.volume_rows import volume_rows
 from detectors.rules.volume_states import VolumeSample
 from detectors.service.settings import AgentSettings
@@ -25,7 +25,7 @@ from detectors.sources.host import HostReader
 from detectors.sources.volumes import VolumeReader, VolumesError
 from detectors.wire.contract import CoverageState, Source
 
-__all__ = ["Look", "SourceState", "looks"]
+__all__ = ["ScannedSource", "SourceState", "scan_sources"]
 
 
 class SourceState(msgspec.Struct, frozen=True):
@@ -39,17 +39,17 @@ class SourceState(msgspec.Struct, frozen=True):
     volumes: int | None = None
 
 
-class Look(msgspec.Struct, frozen=True):
+class ScannedSource(msgspec.Struct, frozen=True):
     state: SourceState
     shown: tuple[tuple[Seen, Draft], ...] = ()
 
 
-def looks(root: Path, settings: AgentSettings) -> Iterator[Look]:
+def scan_sources(root: Path, settings: AgentSettings) -> Iterator[ScannedSource]:
     yield _of_volumes(root, settings)
     yield _of_host(root, settings)
 
 
-def _of_volumes(root: Path, settings: AgentSettings) -> Look:
+def _of_volumes(root: Path, settings: AgentSettings) -> ScannedSource:
     """Of all pods of the node: nobody says here which of them hold devices."""
     if not settings.volumes.enabled:
         return _not_read(Source.VOLUMES, "switched off by the setting volumes.enabled")
@@ -62,10 +62,10 @@ def _of_volumes(root: Path, settings: AgentSettings) -> Look:
         return _not_read(Source.VOLUMES, str(error))
     fold = VolumeFold(settings.volumes, volume_rows(Catalogues.load(settings.catalogue).user))
     state = SourceState(Source.VOLUMES, CoverageState.COVERED, volumes=len(sample.volumes))
-    return Look(state, tuple(_shown(fold.observations(sample), Source.VOLUMES)))
+    return ScannedSource(state, tuple(_shown(fold.observations(sample), Source.VOLUMES)))
 
 
-def _of_host(root: Path, settings: AgentSettings) -> Look:
+def _of_host(root: Path, settings: AgentSettings) -> ScannedSource:
     """Of the last boot only what is recorded: nobody knows here whether there was one that needs a reason."""
     if not settings.host.enabled:
         return _not_read(Source.HOST, "switched off by the setting host.enabled")
@@ -75,18 +75,18 @@ def _of_host(root: Path, settings: AgentSettings) -> Look:
     state = SourceState(
         Source.HOST, CoverageState.COVERED, f"not seen: {', '.join(unseen)}" if unseen else ""
     )
-    rows = host_rows(Catalogues.load(settings.catalogue).user)
-    shown = list(_shown(iter(HostFold(settings.host, rows).observations(reader.look())), Source.HOST))
+    rows = host_state_rows(Catalogues.load(settings.catalogue).user)
+    shown = list(_shown(iter(HostFold(settings.host, rows).observations(reader.sample())), Source.HOST))
     if reason is not None:
         seen = Seen(sequence=0, at=boot.at, text=reason.text, source=Source.HOST)
         shown.append((seen, host_draft(rows[reason.code])))
-    return Look(state, tuple(shown))
+    return ScannedSource(state, tuple(shown))
 
 
 async def _volumes_once(root: Path, settings: AgentSettings, pods: frozenset[str]) -> VolumeSample:
     reader = VolumeReader(root, settings.volumes)
     try:
-        return await reader.look(pods)
+        return await reader.sample(pods)
     finally:
         await reader.end()
 
@@ -98,5 +98,5 @@ def _shown(observations: Iterator[Observation], source: Source) -> Iterator[tupl
             yield Seen(sequence=0, at=one.since or now, text=one.text, source=source), one.draft
 
 
-def _not_read(source: Source, why: str) -> Look:
-    return Look(SourceState(source, CoverageState.BLIND, why))
+def _not_read(source: Source, why: str) -> ScannedSource:
+    return ScannedSource(SourceState(source, CoverageState.BLIND, why))
