@@ -17,7 +17,7 @@ from recover.checkpoints.annotation import ANNOTATION
 from recover.policy.consent import AUTO_RECOVERY, OptIn, opt_in
 from recover.snapshot.manifests import gang_in, objects, told, why_no_job, workload_in
 from recover.workloads import WORKLOADS, Workload
-from recover.workloads.patches import reading_environment
+from recover.workloads.patches import reading_environment, requires_environment
 
 __all__ = ["KINDS", "Enabled", "enabled"]
 
@@ -59,12 +59,14 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
             notes.append(f"{file}: {where}: {told(document)} is passed on as it is: {why_no_job(document)}")
             continue
         jobs += 1
-        _enable(document, workload, file, where, checkpoint)
+        notes += _enable(document, workload, file, where, checkpoint)
     return Enabled(documents=changed, jobs=jobs, notes=tuple(notes))
 
 
-def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> None:
-    """Changes the job. One whose name the API server makes cannot name its ConfigMap."""
+def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> list[str]:
+    """Changes the job. One whose name the API server makes cannot name its ConfigMap. Returns what was
+    repaired of the sources that people wrote."""
+    repaired: list[str] = []
     gang = gang_in(job, workload, file, where)
     templates = list(_templates(job, workload.pod_templates, file, where))
     metadata = job["metadata"]
@@ -77,8 +79,15 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
             spec = template["spec"]
             for container in spec["containers"]:
                 convert(container, _Container, file=file, where=where)
+            repaired += [
+                f"{file}: {where}: container {c.get('name', '')}: configMapRef {name} has optional: true "
+                "now; without that, the pods of the job would not start before its first recovery"
+                for c in spec["containers"]
+                for name in requires_environment(c, gang.ref)
+            ]
             listed = tuple({**c, "envFrom": c.get("envFrom") or []} for c in spec["containers"])
             spec["containers"] = reading_environment(listed, gang)
+    return repaired
 
 
 def _templates(job: Any, path: tuple[str, ...], file: str, where: str) -> Iterator[dict[str, Any]]:

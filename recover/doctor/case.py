@@ -71,6 +71,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing = Timing()
     """The controller's own settings are not to be read from outside: these are the shipped ones."""
     is_file: bool = False
+    file: str = ""
+    """Of the manifest, as it was named."""
     generate_name: str = ""
     """Where the API server has yet to make its name: what that will begin with."""
     mode: Mode = Mode.OBSERVE

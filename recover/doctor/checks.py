@@ -31,6 +31,11 @@ CHECKS: tuple[Check[Case], ...] = (
     Check("checkpoint-volume", "a scan can mount the volume of the checkpoints", saves.volume),
     Check("checkpoint-claim", "all ranks can mount the claim of the checkpoints", saves.claim, (Part.CLAIM,)),
     Check("environment", "the ranks read the variables of a recovery", environment.read_by_ranks),
+    Check(
+        "environment-optional",
+        "the pods start without the ConfigMap of a recovery",
+        environment.optional,
+    ),
     Check("own-variables", "the job sets no variable that Rekindle sets", environment.own_variables),
     Check(
         "headroom",

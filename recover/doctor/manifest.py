@@ -43,6 +43,7 @@ def cases(
                 recipes=recipes,
                 now=now,
                 is_file=True,
+                file=file,
                 generate_name="" if gang.ref.name else str(document["metadata"]["generateName"]),
                 claim=claim if claim in claims else "",
                 access_modes=claims.get(claim, ()),

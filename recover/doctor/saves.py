@@ -55,7 +55,7 @@ def annotation(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="checkpoint-annotation-unusable",
             severity=Severity.RISKS,
-            what=str(error),
+            what=error.why,
             where=case.at(f"metadata.annotations[{ANNOTATION}]", value),
             means=_UNVERIFIED,
             fix=case.set_annotation(ANNOTATION, "PATH") + _PATH,

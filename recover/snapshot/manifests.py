@@ -19,6 +19,7 @@ from recover.model import Gang
 from recover.workloads import WORKLOADS, Workload
 
 __all__ = [
+    "STANDARD_INPUT",
     "ManifestError",
     "documents",
     "gang_in",
@@ -31,6 +32,7 @@ __all__ = [
     "workload_in",
 ]
 
+STANDARD_INPUT = "standard input"
 _RENDERED = "expected YAML or JSON without placeholders, as `helm template` prints it"
 
 
@@ -40,7 +42,7 @@ class ManifestError(Exception):
 
 def name_of(file: str) -> str:
     """The file in words; `-` is standard input."""
-    return "standard input" if file == "-" else file
+    return STANDARD_INPUT if file == "-" else file
 
 
 def read_text(file: str) -> str:
