@@ -42,10 +42,10 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.NO_ANSWER: _NOT_THERE,
     },
     "doctor": {
-        Exit.GOOD: "nothing was found that fails",
+        Exit.GOOD: "nothing was found that fails (with --strict: or that may fail)",
         Exit.BAD: "something was",
         Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such job, or several",
-        Exit.PARTLY: "nothing was found that fails, and some checks could not be made",
+        Exit.PARTLY: "nothing was found that fails, and the API server refused or failed some checks",
     },
     "incidents": {Exit.GOOD: "listed", Exit.NO_ANSWER: _UNREADABLE},
     "pause": {Exit.GOOD: "paused", Exit.BAD: _NOT_ALLOWED, Exit.NO_ANSWER: _UNREADABLE},

@@ -42,7 +42,7 @@ For = Annotated[
 ]
 Reason = Annotated[
     str,
-    typer.Option("--reason", metavar="TEXT", help="`rekindle why`, Events and Incidents show this text."),
+    typer.Option("--reason", metavar="TEXT", help="Why; `rekindle why`, Events and Incidents show this text."),
 ]
 _REASON_CHARS_MAX = 256
 

@@ -18,7 +18,7 @@ from recover.workloads.patches import (
     requires_environment,
 )
 
-__all__ = ["optional", "own_variables", "read_by_ranks"]
+__all__ = ["enabling", "optional", "own_variables", "read_by_ranks"]
 
 _RESUME = frozenset({"REKINDLE_RESUME_FROM", "REKINDLE_RESUME_STEP"})
 _OURS = "REKINDLE_"
@@ -50,7 +50,7 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
         means="ranks do not learn from which checkpoint to resume, and Rekindle cannot correct known "
         f"issues by a variable; nobody can add an envFrom to a {gang.ref.kind} after its creation",
         fix=("" if gang.ref.name else "metadata.name: NAME instead of generateName, then ")
-        + f"{_enable(case)} | kubectl create -f -",
+        + f"{enabling(case)} | kubectl create -f -",
     )
 
 
@@ -71,12 +71,13 @@ def optional(case: Case) -> Iterator[Finding]:
                     where=case.at(field, f"configMapRef: {{name: {name}}}"),
                     means="no pod of the job starts (CreateContainerConfigError)",
                     fix=f"envFrom: [{{configMapRef: {{name: {name}, optional: true}}}}]; "
-                    f"{_enable(case)} writes that",
+                    f"{enabling(case)} writes that",
                 )
 
 
-def _enable(case: Case) -> str:
-    named = case.file if case.file not in ("", STANDARD_INPUT) else "job.yaml"
+def enabling(case: Case) -> str:
+    """The command that prints the manifest with all that its jobs need."""
+    named = "-" if case.file == STANDARD_INPUT else case.file or "job.yaml"
     return f"rekindle enable -f {shlex.quote(named)}"
 
 

@@ -71,7 +71,7 @@ TTL = "ttlSecondsAfterFinished"
     [
         ("job", [(LABEL, "observe")], "not-opted-in", "fails", LABELLED),
         ("job", [(LABEL, "ennabled")], "not-opted-in", "fails", LABELLED),
-        ("job", [(LABEL, None)], "not-opted-in", "risks", LABELLED.replace("labels", "annotations")),
+        ("job", [(LABEL, None)], "not-opted-in", "risks", LABELLED),
         ("job", [annotated("hold", "true")], "held", "fails", "metadata.annotations[rekindle.dev/hold]"),
         ("job", [annotated("hang-timeout", "soon")], "misread", "risks", "metadata"),
         ("job", [annotated("step-template", "step")], "misread", "risks", "metadata"),
