@@ -42,10 +42,10 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.NO_ANSWER: _NOT_THERE,
     },
     "doctor": {
-        Exit.GOOD: "every check was made, and no problem is certain",
-        Exit.BAD: "a problem was found",
+        Exit.GOOD: "no check failed (with --strict: and no risk was found)",
+        Exit.BAD: "a check failed",
         Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such job, or several",
-        Exit.PARTLY: "no problem was found, and some checks could not be made",
+        Exit.PARTLY: "no check failed, and the API server refused or failed some checks",
     },
     "incidents": {Exit.GOOD: "listed", Exit.NO_ANSWER: _UNREADABLE},
     "pause": {Exit.GOOD: "paused", Exit.BAD: _NOT_ALLOWED, Exit.NO_ANSWER: _UNREADABLE},

@@ -7,6 +7,7 @@ needs `;marker=<relative file>` beside it, and `;digests=check` has every byte o
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from pathlib import PurePosixPath
 
 import msgspec
@@ -31,6 +32,7 @@ REPAIR = "rekindle.dev/checkpoint-repair"
 FORMATS = tuple(reader.name for reader in READERS)
 REPAIR_EXPECTED = "none, tracker, set-aside, or tracker,set-aside"
 PATH_CHARS_MAX = 512
+_OPTIONS = ("format", "marker", "digests")
 _EXPECTED = (
     "expected an absolute path in the container, optionally with ;format=<name>, as /ckpt;format=torch-dcp"
 )
@@ -44,7 +46,8 @@ class LocationError(ValueError):
         self.why = f"{shown}: {problem}; {_EXPECTED}"
         super().__init__(
             f"annotation {ANNOTATION}: {self.why}. "
-            "Until it is mended no checkpoint is verified and the framework's own logic decides."
+            "Until somebody corrects the annotation, no checkpoint is verified, and the framework itself "
+            "chooses the checkpoint."
         )
 
 
@@ -61,6 +64,13 @@ class CheckpointLocation(msgspec.Struct, frozen=True):
 def parse(value: str) -> CheckpointLocation:
     """Raises LocationError."""
     path, *options = (part.strip() for part in value.split(";"))
+    if "://" in path:
+        store = path.partition("://")[0]
+        raise LocationError(
+            value,
+            f"{store}:// is not a path; Rekindle scans only a volume that is mounted into the pods, and no "
+            "object store",
+        )
     if not path.startswith("/"):
         raise LocationError(value, "the path is not absolute" if path else "the path is missing")
     if len(path) > PATH_CHARS_MAX or not path.isprintable():
@@ -93,12 +103,17 @@ def _options(value: str, options: list[str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for option in options:
         key, equals, content = (part.strip() for part in option.partition("="))
-        if key not in ("format", "marker", "digests") or not equals:
-            raise LocationError(value, f"{option!a} is not a known option")
+        if key not in _OPTIONS or not equals:
+            raise LocationError(value, f"{option!a} is not a known option{_meant(key, content)}")
         if key in given:
             raise LocationError(value, f"{key} is given twice")
         given[key] = content
     return given
+
+
+def _meant(key: str, content: str) -> str:
+    near = get_close_matches(key, _OPTIONS, n=1)
+    return f"; did you mean {near[0]}={content}?" if near else f"; the options are {', '.join(_OPTIONS)}"
 
 
 def _check(value: str, given: dict[str, str]) -> None:
@@ -107,8 +122,10 @@ def _check(value: str, given: dict[str, str]) -> None:
         raise LocationError(value, f"digests {given['digests']!a} is not known, expected ;digests=check")
     if format_name is not None and format_name not in FORMATS:
         raise LocationError(value, f"format {format_name!a} is not one of {', '.join(FORMATS)}")
-    if (format_name == GENERIC) != (marker is not None):
-        raise LocationError(value, f"format generic needs ;marker=, {MARKER_EXPECTED}, and no other has one")
+    if format_name == GENERIC and marker is None:
+        raise LocationError(value, f"format generic needs ;marker= with {MARKER_EXPECTED}")
+    if format_name != GENERIC and marker is not None:
+        raise LocationError(value, "only format generic has a marker: write ;format=generic before ;marker=")
     if marker is not None:
         try:
             parse_marker(marker)

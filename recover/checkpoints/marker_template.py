@@ -5,6 +5,8 @@ A literal template, never a regular expression: the text is a tenant's.
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 __all__ = ["GENERIC", "MARKER_EXPECTED", "Template", "TemplateError", "parse_marker"]
@@ -15,6 +17,9 @@ GENERIC = "generic"
 MARKER_CHARS_MAX = 256
 STEP_DIGITS_MAX = 15
 MARKER_EXPECTED = "a relative file, as DONE or step_{step}/DONE"
+
+
+_PLACEHOLDER = re.compile(r"\{\w*\}")
 
 
 class TemplateError(ValueError):
@@ -48,6 +53,9 @@ def parse_marker(text: str) -> Template:
     parts = text.split("/")
     if any(part in ("", ".", "..") for part in parts):
         raise TemplateError("it is not a plain relative path")
+    unknown = _PLACEHOLDER.search(text.replace("{step}", ""))
+    if unknown is not None:
+        raise TemplateError(f"unknown placeholder {unknown[0]}; the only one is {{step}}")
     if text.count("{step}") > 1 or "{step}" in "/".join(parts[1:]):
         raise TemplateError("{step} may stand once, in the name of the checkpoint's directory")
     entry = parts.pop(0) if "{step}" in parts[0] else ""

@@ -32,7 +32,7 @@ from recover.checkpoints.marker_template import Template
 from recover.checkpoints.scan_result import STEP_END, Checkpoint, ScanResult, Verdict
 from recover.checkpoints.volume import OUTSIDE, MountedVolume
 
-__all__ = ["TIME_S", "ScanError", "scan"]
+__all__ = ["NO_KNOWN_FORMAT", "TIME_S", "ScanError", "scan"]
 
 TIME_S = 25.0
 """A person may wait so long; a scan pod is told how long by its command."""
@@ -42,6 +42,8 @@ BYTES_MAX = STEP_END - 1
 """More than JSON tells exactly. Files with holes may be of any size."""
 NESTED_MAX = 32
 
+NO_KNOWN_FORMAT = "no file of a known format"
+"""Why a directory is no checkpoint, where no reader recognises its files."""
 _OUT_OF_TIME = "the time was over before its names were read"
 _OTHER_USER = (
     "No older one is chosen in its place, since the training's own user may read it. The scan never runs as "
@@ -275,4 +277,4 @@ def _told(error: BaseException) -> str:
 def _nothing_known(folder: Folder, readers: Sequence[Reader]) -> str:
     if not folder.files and not folder.folders:
         return "an empty directory"
-    return f"no file of {f'the format {readers[0].name}' if len(readers) == 1 else 'a known format'}"
+    return f"no file of the format {readers[0].name}" if len(readers) == 1 else NO_KNOWN_FORMAT

@@ -20,11 +20,11 @@ from detectors.commands.arguments import Parser, told_to_choose
 from detectors.commands.exit_status import Exit
 from detectors.text.answers import Answer
 from recover.checkpoints import READERS
-from recover.checkpoints.annotation import REPAIR_EXPECTED, parse_repair
+from recover.checkpoints.annotation import REPAIR_EXPECTED, LocationError, parse, parse_repair
 from recover.checkpoints.folder import why
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.marker_template import MARKER_EXPECTED, Template, TemplateError, parse_marker
-from recover.checkpoints.scan import TIME_S, ScanError, scan
+from recover.checkpoints.scan import NO_KNOWN_FORMAT, TIME_S, ScanError, scan
 from recover.checkpoints.scan_result import (
     Checkpoint,
     Repair,
@@ -43,6 +43,11 @@ _NO_NAMES = (
     "No entry has the name of a checkpoint, such as step-40, global_step40, iter_0000040, "
     "checkpoint-40, ckpt_40, 40, step-40.pt or epoch=3-step=40.ckpt."
 )
+_NO_FORMAT = (
+    "Rekindle does not know the format of these checkpoints. If the training writes a marker file last, name "
+    "the marker: --format generic --marker 'step-{step}/DONE', and in the annotation of the job "
+    "rekindle.dev/checkpoint: '/ckpt;format=generic;marker=step-{step}/DONE'."
+)
 _ABOUT = "Examine training checkpoints."
 _COMMANDS = {"scan": "List the checkpoints of a directory, and choose the newest complete checkpoint."}
 
@@ -53,7 +58,7 @@ def run(args: list[str]) -> int:
         return told_to_choose("checkpoints", _ABOUT, _COMMANDS, args)
     parser = _parser()
     try:
-        options = parser.parse_args(args[1:])
+        options = _located(parser, parser.parse_args(args[1:]))
         if (options.format == Generic.name) != (options.marker is not None):
             parser.error("--format generic needs --marker, and no other format has one")
         if options.write and not options.repair:
@@ -67,6 +72,25 @@ def run(args: list[str]) -> int:
     except BrokenPipeError:  # `| head` has seen enough; the interpreter must not complain at its last flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.GOOD
+
+
+def _located(parser: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.Namespace:
+    """With the directory as a path; the options behind it are those of the annotation on a job."""
+    path, semicolon, _ = options.dir.partition(";")
+    if not semicolon or os.path.lexists(options.dir):
+        options.dir = Path(options.dir)
+        return options
+    try:
+        found = parse(os.path.abspath(path) + options.dir[len(path) :])
+    except LocationError as error:
+        parser.error(error.why)
+    if options.format is not None or options.marker is not None:
+        parser.error("give format and marker either behind DIR or by --format and --marker, not both")
+    options.dir = Path(path)
+    options.format = found.format
+    options.marker = parse_marker(found.marker) if found.marker is not None else None
+    options.digests = options.digests or found.digests
+    return options
 
 
 def _scan(options: argparse.Namespace) -> int:
@@ -165,7 +189,10 @@ def _parser() -> argparse.ArgumentParser:
         example="rekindle checkpoints scan /ckpt",
     )
     command.add_argument(
-        "dir", type=Path, metavar="DIR", help="The directory that contains step-40/ and so on."
+        "dir",
+        metavar="DIR",
+        help="The directory that contains step-40/ and so on; or the text of the annotation "
+        "rekindle.dev/checkpoint, such as '/ckpt;format=generic;marker=step-{step}/DONE'.",
     )
     command.add_argument(
         "--format", choices=formats, metavar="NAME",
@@ -270,9 +297,7 @@ def _print_table(root: Path, result: ScanResult) -> None:
     rows = []
     for found in result.checkpoints:
         mark = "chosen" if found == result.chosen else "yes" if found.complete else "no"
-        rows.append(
-            (str(found.step), found.path, found.format or "-", mark, _size(found.bytes), found.reason)
-        )
+        rows.append((str(found.step), found.path, found.format or "-", mark, _size(found), found.reason))
     console = plain_console()
     if rows:
         columns = ("STEP", "PATH", "FORMAT", "COMPLETE", "SIZE", "REASON")
@@ -280,13 +305,15 @@ def _print_table(root: Path, result: ScanResult) -> None:
     if result.chosen is None:
         told = f"No complete checkpoint in {str(root)!a}."
     else:
-        told = f"A resume takes step {result.chosen.step} ({root / result.chosen.path})."
+        told = f"Rekindle would resume from step {result.chosen.step} ({root / result.chosen.path})."
     print_line(console, told)
 
 
 def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[str]) -> None:
     if not result.checkpoints and options.marker is None:
         print(_NO_NAMES)
+    if result.chosen is None and any(found.reason == NO_KNOWN_FORMAT for found in result.checkpoints):
+        print(_NO_FORMAT)
     if result.digests:
         print(result.digests)
     if options.repair and not lines:
@@ -295,7 +322,11 @@ def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[st
         print(line)
 
 
-def _size(count_bytes: float) -> str:
+def _size(found: Checkpoint) -> str:
+    """Of the generic format only the marker is read, so the size is not known."""
+    count_bytes = float(found.bytes)
+    if found.format == Generic.name:
+        return "-"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count_bytes < 1024:
             return f"{count_bytes:.0f} {unit}" if unit == "B" else f"{count_bytes:.1f} {unit}"

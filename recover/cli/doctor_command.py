@@ -25,18 +25,27 @@ from recover.cli.options import Format, Json
 from recover.cli.options import run as run_command
 from recover.cli.output import Output, print_answer
 from recover.cli.telling import print_story
-from recover.doctor.case import Case
+from recover.doctor.case import Case, Severity
+from recover.doctor.environment import enabling
 from recover.doctor.installation import inspect as installation
 from recover.doctor.installation import told as installation_report
 from recover.doctor.installation.installed import Installation
 from recover.doctor.look import look
 from recover.doctor.manifest import cases
+from recover.doctor.permission import NOT_OPTED_IN
 from recover.doctor.report import Examined, JobsAnswer, examined, story
 from recover.kube.rest import RestCluster
 from recover.policy.commands import why
 from recover.recipes.load import built_in
 from recover.snapshot.find import NotFound
-from recover.snapshot.manifests import ManifestError, documents, name_of, read_text
+from recover.snapshot.manifests import (
+    NO_DOCUMENT,
+    ManifestError,
+    documents,
+    in_yaml_words,
+    name_of,
+    read_text,
+)
 from recover.snapshot.read import CannotTell
 from recover.stories.words import Command
 from recover.workloads import WORKLOADS
@@ -66,11 +75,14 @@ def _doctor(
         ),
     ] = "",
     file: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            "--file", "-f", metavar="FILE", help="A manifest that is not submitted yet; - is standard input."
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="A manifest that is not submitted yet; - is standard input. You can repeat this option.",
         ),
-    ] = "",
+    ] = None,
     namespace: Annotated[
         str,
         typer.Option(
@@ -80,34 +92,59 @@ def _doctor(
             help="Only a job of this namespace; without a JOB, the namespace of Rekindle.",
         ),
     ] = "",
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Exit with 1 also for findings that may fail or cost time, for example in CI.",
+        ),
+    ] = False,
     output: Format = Output.TABLE,
     json: Json = False,
     *,
     access: Access,
 ) -> None:
-    """Tell what will not work, before it is needed, with the fix of each: of Rekindle as it is installed, of
-    a JOB when it fails, or of a manifest (-f), of which only what needs no cluster is checked. Nothing is
-    changed. What you may not read is named, and the rest is checked."""
+    """Tell what will not work, before it is needed, with the fix of each problem: of Rekindle as it is
+    installed, of a JOB when it fails, or of a manifest (-f). For a manifest the command reads no cluster, and
+    makes the checks that need none. The command changes nothing. It names what you may not read, and makes
+    the other checks."""
     output = Output.JSON if json else output
     if job and file:
         raise _failed("expected JOB or -f FILE, not both", Exit.UNUSABLE)
     try:
         if file:
-            text, name = read_text(file), name_of(file)
-            found, notes = cases(documents(text, name), name, built_in(), datetime.now(UTC))
-            _tell_jobs(found, notes, file, output)
+            _tell_jobs([one for name in file for one in _in_file(name)], output, strict=strict)
             return
         if job:
             case, notes = asyncio.run(_job(access, job, namespace, datetime.now(UTC)))
-            _tell_jobs([case], notes, file, output)
+            for note in notes:
+                _tell(note)
+            _tell_jobs([case], output, strict=strict)
         else:
-            _tell_installation(asyncio.run(_installation(access, namespace)), output)
+            _tell_installation(asyncio.run(_installation(access, namespace)), output, strict=strict)
     except installation.NotInstalled as error:
         raise _failed(f"{error}. To install it:\n{INSTALL}", Exit.NO_ANSWER) from error
     except (NotFound, CannotTell) as error:
         raise _failed(str(error), Exit.NO_ANSWER) from error
-    except (SettingsError, ManifestError, BadValueError) as error:
+    except BadValueError as error:
+        raise _failed(str(in_yaml_words(error)), Exit.UNUSABLE) from error
+    except (SettingsError, ManifestError) as error:
         raise _failed(str(error), Exit.UNUSABLE) from error
+
+
+def _in_file(file: str) -> list[Case]:
+    """Raises ManifestError, BadValueError, and typer.Exit for a file without a job."""
+    text, name = read_text(file), name_of(file)
+    every = documents(text, name)
+    found, notes = cases(every, name, built_in(), datetime.now(UTC))
+    for note in notes:
+        _tell(note)
+    if not found:
+        kinds = ", ".join(sorted({workload.resource.kind for workload in WORKLOADS}))
+        why = f"this file has no job that Rekindle restarts. Rekindle restarts these kinds: {kinds}"
+        is_empty = all(document is None for document in every)
+        raise _failed(f"{name}: {NO_DOCUMENT if is_empty else why}", Exit.NO_ANSWER)
+    return found
 
 
 async def _installation(access: Access, namespace: str) -> Installation:
@@ -115,13 +152,13 @@ async def _installation(access: Access, namespace: str) -> Installation:
         return await installation.look(api, namespace)
 
 
-def _tell_installation(seen: Installation, output: Output) -> None:
+def _tell_installation(seen: Installation, output: Output, *, strict: bool) -> None:
     report = installation_report.examined(seen)
     if output.for_people:
         print_story(installation_report.story(report, seen.now, wide=output is Output.WIDE))
     else:
         print_answer(installation_report.InstallationAnswer(installation=report), output)
-    _end([report])
+    _end([report], strict=strict)
 
 
 async def _job(access: Access, job: str, namespace: str, now: datetime) -> tuple[Case, list[str]]:
@@ -130,37 +167,40 @@ async def _job(access: Access, job: str, namespace: str, now: datetime) -> tuple
         return await look(RestCluster(api), job, namespace, now, usual=credentials.namespace)
 
 
-def _tell_jobs(found: Sequence[Case], notes: Sequence[str], file: str, output: Output) -> None:
-    for note in notes:
-        _tell(note)
-    if not found:
-        kinds = ", ".join(sorted({workload.resource.kind for workload in WORKLOADS}))
-        raise _failed(
-            f"{name_of(file)}: this file has no job that Rekindle restarts. Rekindle restarts these "
-            f"kinds: {kinds}",
-            Exit.NO_ANSWER,
-        )
+def _tell_jobs(found: Sequence[Case], output: Output, *, strict: bool) -> None:
     reports = [examined(case) for case in found]
     if not output.for_people:
         print_answer(JobsAnswer(jobs=reports), output)
     else:
         for number, (case, report) in enumerate(zip(found, reports, strict=True)):
             print("\n" * (number > 0), end="")
-            print_story(story(report, _commands(case, file), wide=output is Output.WIDE))
-    _end(reports)
+            print_story(story(report, _commands(case, report), wide=output is Output.WIDE))
+    _end(reports, strict=strict)
 
 
-def _end(reports: Sequence[Examined]) -> None:
-    if any(report.fails for report in reports):
+def _end(reports: Sequence[Examined], *, strict: bool) -> None:
+    if any(report.fails or (strict and report.count(Severity.RISKS)) for report in reports):
         raise typer.Exit(Exit.BAD)
     if any(report.refused for report in reports):
         raise typer.Exit(Exit.PARTLY)
 
 
-def _commands(case: Case, file: str) -> tuple[Command, ...]:
-    if file:
-        return (Command(f"rekindle enable -f {file}", "to print the manifest with consent and envFrom"),)
+_ENABLED = frozenset(
+    {NOT_OPTED_IN, "no-checkpoint-annotation", "environment-not-read", "environment-not-optional"}
+)
+"""Findings that `rekindle enable` repairs."""
+
+
+def _commands(case: Case, report: Examined) -> tuple[Command, ...]:
     ref = case.gang.ref
+    if case.is_file:
+        enable = Command(enabling(case), "to print the manifest with consent and envFrom")
+        name = f"{ref.namespace}/{ref.name}"
+        check = Command(
+            f"rekindle doctor {name}", "after the submission: makes also the checks that need the cluster"
+        )
+        lacks = any(finding.name in _ENABLED for finding in report.findings)
+        return (*([enable] if lacks else []), *([check] if ref.name else []))
     return (
         Command(why(ref), "to see what has happened to the job"),
         Command("rekindle status", "to see the whole cluster"),

@@ -24,7 +24,7 @@ from recover.doctor.case import Severity
 from recover.doctor.manifest import cases
 from recover.doctor.report import examined
 from recover.recipes.load import built_in
-from recover.snapshot.manifests import ManifestError, documents, name_of, read_text
+from recover.snapshot.manifests import ManifestError, documents, in_yaml_words, name_of, read_text
 
 __all__ = ["run"]
 
@@ -38,18 +38,22 @@ def run(args: list[str]) -> int:
 
 
 def _enable(
-    file: Annotated[
-        str,
+    files: Annotated[
+        list[str],
         typer.Option("--file", "-f", metavar="FILE", help="The manifest, YAML or JSON; - is standard input."),
     ],
     checkpoint: Annotated[
         str | None,
-        typer.Option(metavar="PATH[;format=NAME]", help="Where the checkpoints lie in the containers."),
+        typer.Option(metavar="PATH[;format=NAME]", help="The path of the checkpoints in the containers."),
     ] = None,
 ) -> None:
     """Print a manifest with what its jobs need to be restarted: consent, and an envFrom that tells resumed
-    ranks where to go on. All else stays as it is. Nothing in a cluster is changed. What will not work in
-    spite of it is told on standard error, as `rekindle doctor` finds it."""
+    ranks from which checkpoint to start. The rest of the manifest stays as it is, and the command changes
+    nothing in a cluster. Problems that remain, as `rekindle doctor` finds them, go to standard error."""
+    if len(files) > 1:
+        _tell(f"-f is given {len(files)} times: expected one file, because one manifest is printed")
+        raise typer.Exit(Exit.UNUSABLE)
+    (file,) = files
     name = name_of(file)
     try:
         if checkpoint is not None:
@@ -60,7 +64,10 @@ def _enable(
     except LocationError as error:
         _tell(f"--checkpoint {error.why}. The manifest is not printed.")
         raise typer.Exit(Exit.UNUSABLE) from error
-    except (BadValueError, ManifestError) as error:
+    except BadValueError as error:
+        _tell(str(in_yaml_words(error)))
+        raise typer.Exit(Exit.UNUSABLE) from error
+    except ManifestError as error:
         _tell(str(error))
         raise typer.Exit(Exit.UNUSABLE) from error
     except RecursionError as error:
@@ -73,7 +80,7 @@ def _enable(
         changed = yaml.safe_dump_all(answer.documents, sort_keys=False, allow_unicode=True)
     print(changed, end="")
     if answer.jobs == 0:
-        _tell(f"{name}: nothing to enable in it: expected one of {', '.join(KINDS)}")
+        _tell(f"{name}: this file has nothing to enable: expected one of {', '.join(KINDS)}")
         raise typer.Exit(Exit.NO_ANSWER)
 
 
@@ -82,7 +89,7 @@ def _doubts(documents: list[Any], name: str) -> Iterator[str]:
     try:
         found, _ = cases(documents, name, built_in(), datetime.now(UTC))
     except BadValueError as error:  # the API server refuses it as well
-        yield f"{error}; what will not work is not told"
+        yield f"{in_yaml_words(error)}; this command cannot tell what will not work"
         return
     for case in found:
         for finding in examined(case).findings:

@@ -15,9 +15,9 @@ import msgspec
 from detectors.text.strict import BadValueError, convert
 from recover.checkpoints.annotation import ANNOTATION
 from recover.policy.consent import AUTO_RECOVERY, OptIn, opt_in
-from recover.snapshot.manifests import gang_in, objects, told, why_no_job, workload_in
+from recover.snapshot.manifests import at_path, gang_in, objects, told, why_no_job, workload_in
 from recover.workloads import WORKLOADS, Workload
-from recover.workloads.patches import reading_environment
+from recover.workloads.patches import reading_environment, requires_environment
 
 __all__ = ["KINDS", "Enabled", "enabled"]
 
@@ -56,15 +56,17 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
     for document, where in objects(changed):
         workload = workload_in(document)
         if workload is None:
-            notes.append(f"{file}: {where}: {told(document)} is passed on as it is: {why_no_job(document)}")
+            notes.append(f"{file}: {where}: {told(document)} is printed as it is: {why_no_job(document)}")
             continue
         jobs += 1
-        _enable(document, workload, file, where, checkpoint)
+        notes += _enable(document, workload, file, where, checkpoint)
     return Enabled(documents=changed, jobs=jobs, notes=tuple(notes))
 
 
-def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> None:
-    """Changes the job. One whose name the API server makes cannot name its ConfigMap."""
+def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> list[str]:
+    """Changes the job. One whose name the API server makes cannot name its ConfigMap. Returns what was
+    repaired of the sources that people wrote."""
+    repaired: list[str] = []
     gang = gang_in(job, workload, file, where)
     templates = list(_templates(job, workload.pod_templates, file, where))
     metadata = job["metadata"]
@@ -77,13 +79,20 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
             spec = template["spec"]
             for container in spec["containers"]:
                 convert(container, _Container, file=file, where=where)
+            repaired += [
+                f"{file}: {where}: container {c.get('name', '')}: configMapRef {name} has optional: true "
+                "now; without that, the pods of the job would not start before its first recovery"
+                for c in spec["containers"]
+                for name in requires_environment(c, gang.ref)
+            ]
             listed = tuple({**c, "envFrom": c.get("envFrom") or []} for c in spec["containers"])
             spec["containers"] = reading_environment(listed, gang)
+    return repaired
 
 
 def _templates(job: Any, path: tuple[str, ...], file: str, where: str) -> Iterator[dict[str, Any]]:
     """The pod templates, each with containers."""
-    for field, template in _at(job, path, ""):
+    for field, template in at_path(job, path):
         spec = template.get("spec") if isinstance(template, dict) else None
         containers = spec.get("containers") if spec else None
         if not containers:
@@ -95,20 +104,3 @@ def _templates(job: Any, path: tuple[str, ...], file: str, where: str) -> Iterat
                 expected="expected at least one container",
             )
         yield template
-
-
-def _at(value: Any, path: tuple[str, ...], field: str) -> Iterator[tuple[str, Any]]:
-    """What stands there, with the name of its field; nothing where the job has nothing."""
-    if not path:
-        yield field, value
-        return
-    first, *rest = path
-    if first != "*":
-        inner = value.get(first) if isinstance(value, dict) else None
-        yield from _at(inner, tuple(rest), f"{field}.{first}".lstrip("."))
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _at(inner, tuple(rest), f"{field}.{name}")
-    else:
-        for number, inner in enumerate(value or []):
-            yield from _at(inner, tuple(rest), f"{field}[{number}]")

@@ -59,8 +59,8 @@ def _hold(
     *,
     access: Access,
 ) -> None:
-    """Put a hold on a node or a job: Rekindle does nothing to it until the hold ends. A second call changes
-    the reason and the end."""
+    """Put a hold on a node or a job: Rekindle does nothing to it until the hold ends. `rekindle why` shows
+    the hold with its reason. A second call changes the reason and the end."""
 
     async def work(writer: Writer) -> None:
         text, for_s, now = checked_reason(reason), asked_s(for_), datetime.now(UTC).replace(microsecond=0)
@@ -134,7 +134,10 @@ def _under_way(snapshot: Snapshot, found: Node | Gang) -> list[str]:
     if isinstance(found, Node):
         if found.quarantine is None:
             return []
-        return [f"{found.name} is quarantined, and stays so: the hold keeps its repair and its return back."]
+        return [
+            f"{found.name} is quarantined, and stays so: Rekindle neither repairs nor releases the node "
+            "until the hold ends."
+        ]
     return [
         f"WARNING: Recovery {one.metadata.name} is under way ({one.status.phase}). If it has stopped the "
         "job, the job stays stopped until the hold ends."

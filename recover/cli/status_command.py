@@ -23,11 +23,11 @@ from recover.model import AgentPod, Pod
 from recover.model.pause import Pause
 from recover.snapshot.agents_seen import agents_seen, signals_seen
 from recover.snapshot.find import find, namespace_of
-from recover.snapshot.installation_seen import gone_jobs, installation_seen, pause_seen
+from recover.snapshot.installation_seen import installation_seen, jobs_seen, pause_seen
 from recover.snapshot.read import Snapshot, pods_on, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
-from recover.stories.overview import Overview, overview, recently_ended
+from recover.stories.overview import Overview, overview, recent
 from recover.stories.records import StatusAnswer
 from recover.stories.why_job import job_answer, why_job
 from recover.stories.why_node import node_answer, why_node
@@ -69,7 +69,6 @@ def _status(
         own = await signals_seen(cluster)
         snapshot = await read(cluster, namespace=within, jobs=False, own=own)
         now = datetime.now(UTC)
-        ended = recently_ended(snapshot.recoveries, now)
         shown = overview(
             snapshot.nodes,
             snapshot.health,
@@ -79,7 +78,8 @@ def _status(
             hidden=snapshot.hidden,
             agents=await agents_seen(cluster),
             installed=await installation_seen(cluster),
-            gone=await gone_jobs(cluster, ended),
+            jobs=await jobs_seen(cluster, recent(snapshot.recoveries, now)),
+            namespaces=snapshot.namespaces.values(),
             namespace=within,
             wide=output is Output.WIDE,
         )

@@ -48,7 +48,7 @@ Reason = Annotated[
     typer.Option(
         "--reason",
         metavar="TEXT",
-        help="Your reason. Rekindle shows the reason wherever it therefore does nothing.",
+        help="Your reason; `rekindle why`, Events and Incidents show this text.",
     ),
 ]
 _REASON_CHARS_MAX = 256

@@ -21,12 +21,24 @@ from recover.model.modes import Mode, Modes
 from recover.policy.settings import Timing
 from recover.workloads.as_written import Hazard, PodTemplate, Severity, Written
 
-__all__ = ["NOT_ALLOWED", "NOT_ANSWERED", "Case", "Check", "Finding", "Part", "Place", "Severity"]
+__all__ = [
+    "NOT_ALLOWED",
+    "NOT_ANSWERED",
+    "NO_CLUSTER",
+    "Case",
+    "Check",
+    "Finding",
+    "Part",
+    "Place",
+    "Severity",
+]
 
 
 C = TypeVar("C")
 
 NOT_ALLOWED = "you may not"
+NO_CLUSTER = "this command read a file, and no cluster"
+"""Why a check of a manifest was not made."""
 NOT_ANSWERED = "the API server failed to answer"
 """How the reason begins why a check was not made, where the cluster would have told."""
 
@@ -71,6 +83,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing = Timing()
     """The controller's own settings are not to be read from outside: these are the shipped ones."""
     is_file: bool = False
+    file: str = ""
+    """Of the manifest, as it was named."""
+    misspelt: Mapping[str, str] = {}
+    """Fields of the manifest that Kubernetes does not know, and the field that is probably meant."""
     generate_name: str = ""
     """Where the API server has yet to make its name: what that will begin with."""
     mode: Mode = Mode.OBSERVE

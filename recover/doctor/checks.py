@@ -31,6 +31,11 @@ CHECKS: tuple[Check[Case], ...] = (
     Check("checkpoint-volume", "a scan can mount the volume of the checkpoints", saves.volume),
     Check("checkpoint-claim", "all ranks can mount the claim of the checkpoints", saves.claim, (Part.CLAIM,)),
     Check("environment", "the ranks read the variables of a recovery", environment.read_by_ranks),
+    Check(
+        "environment-optional",
+        "the pods start without the ConfigMap of a recovery",
+        environment.optional,
+    ),
     Check("own-variables", "the job sets no variable that Rekindle sets", environment.own_variables),
     Check(
         "headroom",
@@ -51,6 +56,10 @@ CHECKS: tuple[Check[Case], ...] = (
     ),
     Check("grace", "the pods end in time", pod_templates.grace),
     Check("gates", "the pods have no scheduling gate", pod_templates.gates),
+    Check("restart-policy", "Kubernetes knows the restartPolicy of the pods", pod_templates.restart_policy),
+    Check("resources", "the pods request no misspelt GPU resource", pod_templates.resources),
+    Check("elastic", "the job needs all of its ranks", pod_templates.elastic),
+    Check("fields", "metadata has no misspelt field", permission.misspelt),
     Check("agents", "agents watch all nodes of the job", progress.seen, (Part.HEALTH, Part.RUNNING)),
     Check("steps", "agents read the steps of the job", progress.steps, (Part.HEALTH, Part.RUNNING)),
 )

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import msgspec
 
 from recover.doctor.case import Case, Finding, Severity
 from recover.policy.consent import OptIn, opt_in
+from recover.snapshot.manifests import STANDARD_INPUT
 from recover.workloads import workload_of
-from recover.workloads.patches import environment_name, old_environment_of, reads_environment
+from recover.workloads.patches import (
+    environment_name,
+    old_environment_of,
+    reads_environment,
+    requires_environment,
+)
 
-__all__ = ["own_variables", "read_by_ranks"]
+__all__ = ["enabling", "optional", "own_variables", "read_by_ranks"]
 
 _RESUME = frozenset({"REKINDLE_RESUME_FROM", "REKINDLE_RESUME_STEP"})
 _OURS = "REKINDLE_"
@@ -43,8 +50,35 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
         means="ranks do not learn from which checkpoint to resume, and Rekindle cannot correct known "
         f"issues by a variable; nobody can add an envFrom to a {gang.ref.kind} after its creation",
         fix=("" if gang.ref.name else "metadata.name: NAME instead of generateName, then ")
-        + "rekindle enable -f job.yaml | kubectl create -f -",
+        + f"{enabling(case)} | kubectl create -f -",
     )
+
+
+def optional(case: Case) -> Iterator[Finding]:
+    """The ConfigMap does not exist before the first recovery; for a pod that runs, people have made it."""
+    if case.pods:
+        return
+    for template, body in case.gang.templates.items():
+        for container in body.containers:
+            called = container.get("name", "")
+            field = f"{case.spec.template_field(template)}.spec.containers[{called}].envFrom"
+            for name in requires_environment(container, case.gang.ref):
+                yield Finding(
+                    name="environment-not-optional",
+                    severity=Severity.FAILS,
+                    what=f"container {called} requires the ConfigMap {name}, which does not "
+                    "exist before the first recovery of the job",
+                    where=case.at(field, f"configMapRef: {{name: {name}}}"),
+                    means="no pod of the job starts (CreateContainerConfigError)",
+                    fix=f"envFrom: [{{configMapRef: {{name: {name}, optional: true}}}}]; "
+                    f"{enabling(case)} writes that",
+                )
+
+
+def enabling(case: Case) -> str:
+    """The command that prints the manifest with all that its jobs need."""
+    named = "-" if case.file == STANDARD_INPUT else case.file or "job.yaml"
+    return f"rekindle enable -f {shlex.quote(named)}"
 
 
 def _pods_consent(case: Case) -> bool:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any
 
 from recover.api.recipe_spec import Recipe
-from recover.doctor.case import Case, Part
+from recover.doctor.case import NO_CLUSTER, Case, Part
 from recover.doctor.saves import claim_of
 from recover.snapshot.manifests import gang_in, objects, told, why_no_job, without_nulls, workload_in
 
 __all__ = ["cases"]
 
-_NO_CLUSTER = "this command read a file, and no cluster"
+_METADATA = ("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences")
 
 
 def cases(
@@ -33,7 +34,7 @@ def cases(
         gang = gang_in(document, workload, file, where)
         spec = workload.written(without_nulls(document), file, where)
         claim = f"{gang.ref.namespace}/{claim_of(gang)}"
-        unread = dict.fromkeys(Part, _NO_CLUSTER)
+        unread = dict.fromkeys(Part, NO_CLUSTER)
         if claim in claims:
             del unread[Part.CLAIM]
         found.append(
@@ -43,6 +44,8 @@ def cases(
                 recipes=recipes,
                 now=now,
                 is_file=True,
+                file=file,
+                misspelt=_misspelt(document),
                 generate_name="" if gang.ref.name else str(document["metadata"]["generateName"]),
                 claim=claim if claim in claims else "",
                 access_modes=claims.get(claim, ()),
@@ -50,6 +53,16 @@ def cases(
             )
         )
     return found, notes
+
+
+def _misspelt(document: Any) -> dict[str, str]:
+    """Of metadata, where the words of people stand."""
+    near = {
+        str(name): get_close_matches(str(name), _METADATA, n=1, cutoff=0.8)
+        for name in document["metadata"]
+        if name not in _METADATA
+    }
+    return {f"metadata.{name}": f"metadata.{found[0]}" for name, found in near.items() if found}
 
 
 def _is_claim(document: Any) -> bool:

@@ -8,6 +8,7 @@ from recover.checkpoints.annotation import ANNOTATION
 from recover.doctor.case import Case, Finding, Part, Place, Severity
 from recover.model.modes import Mode
 from recover.model.pause import PAUSE
+from recover.policy.commands import UNHOLD, release
 from recover.policy.consent import (
     AUTO_RECOVERY,
     ON_TERMINAL,
@@ -19,9 +20,20 @@ from recover.policy.consent import (
     word_of,
 )
 from recover.policy.settings import Budgets
-from recover.stories.annotations import misread_on_job
+from recover.stories.annotations import misreadings_on_job
 
-__all__ = ["NOT_OPTED_IN", "ended", "hold", "lowered", "misread", "mode", "namespace", "opted_in", "owner"]
+__all__ = [
+    "NOT_OPTED_IN",
+    "ended",
+    "hold",
+    "lowered",
+    "misread",
+    "misspelt",
+    "mode",
+    "namespace",
+    "opted_in",
+    "owner",
+]
 
 NOT_OPTED_IN = "not-opted-in"
 
@@ -40,20 +52,24 @@ def opted_in(case: Case) -> Iterator[Finding]:
     own = {field: words[AUTO_RECOVERY] for field, words in said.items() if AUTO_RECOVERY in words}
     if not own:
         unknown = Part.NAMESPACE in case.unread
+        cannot = (
+            "this command reads no namespace, and the namespace of the job"
+            if case.is_file
+            else "you may not read its namespace, which"
+        )
         yield Finding(
             name=NOT_OPTED_IN,
             severity=Severity.RISKS if unknown else Severity.FAILS,
             what="automatic recovery is not enabled for the job"
-            + (
-                "; you may not read its namespace, which may enable automatic recovery"
-                if unknown
-                else ", and not for its namespace"
-            ),
-            where=case.at(f"metadata.annotations[{AUTO_RECOVERY}]"),
+            + (f"; {cannot} may enable automatic recovery" if unknown else ", and not for its namespace")
+            + _said_elsewhere(case),
+            where=case.at(f"metadata.labels[{AUTO_RECOVERY}]"),
             means=f"unless the namespace enables automatic recovery: {_MEANS[word]}"
             if unknown
             else _MEANS[word],
-            fix=case.set_annotation(AUTO_RECOVERY, "enabled"),
+            fix=f"metadata.labels: {{{AUTO_RECOVERY}: enabled}}"
+            if case.is_file
+            else f"kubectl label {case.target} {AUTO_RECOVERY}=enabled",
         )
     for field, value in own.items():
         if value.strip().lower() != OptIn.ENABLED:
@@ -70,10 +86,19 @@ def opted_in(case: Case) -> Iterator[Finding]:
             )
 
 
+def _said_elsewhere(case: Case) -> str:
+    """Where the word stands without effect."""
+    for field, template in case.templates:
+        meta = template.metadata
+        if AUTO_RECOVERY in meta.labels or AUTO_RECOVERY in meta.annotations:
+            return f"; {AUTO_RECOVERY} in {field}.metadata does not enable the job"
+    return ""
+
+
 def _asked(value: str, word: OptIn) -> str:
     if value.strip().lower() in set(OptIn):
         return f"the job refuses automatic recovery; the value counts as {word}"
-    return f"expected enabled, observe or disabled; the value counts as {word}"
+    return f"{value!r:.40} is not enabled, observe or disabled; Rekindle treats the value as {word}"
 
 
 def mode(case: Case) -> Iterator[Finding]:
@@ -154,7 +179,7 @@ def namespace(case: Case) -> Iterator[Finding]:
             what="the namespace has a hold",
             where=Place(f"Namespace {space.name}", "metadata.annotations[rekindle.dev/hold]"),
             means="Rekindle does not act on the jobs of the namespace until the hold ends",
-            fix=f"kubectl annotate namespace {space.name} rekindle.dev/hold- rekindle.dev/hold-until-",
+            fix=f"kubectl annotate namespace {space.name} {UNHOLD}",
         )
 
 
@@ -171,22 +196,35 @@ def hold(case: Case) -> Iterator[Finding]:
         means="Rekindle does not act on the job until the hold ends",
         fix="remove the annotations rekindle.dev/hold and rekindle.dev/hold-until"
         if case.is_file
-        else f"kubectl annotate {case.target} rekindle.dev/hold- rekindle.dev/hold-until-",
+        else release(case.gang.ref),
     )
 
 
 def misread(case: Case) -> Iterator[Finding]:
     """The words of consent and the checkpoints' place have checks of their own."""
-    for sentence in misread_on_job(case.gang, case.namespace):
-        if not sentence.startswith(_TOLD_ELSEWHERE):
+    for one in misreadings_on_job(case.gang, case.namespace):
+        if not one.text.startswith(_TOLD_ELSEWHERE):
             yield Finding(
                 name="misread",
                 severity=Severity.RISKS,
-                what=sentence,
+                what=one.text,
                 where=case.at("metadata"),
                 means="the label or annotation has no effect",
-                fix="write an expected value: docs/reference/labels.md lists every name and value",
+                fix=one.fix,
             )
+
+
+def misspelt(case: Case) -> Iterator[Finding]:
+    """The API server drops a field that it does not know, or refuses the object."""
+    for field, meant in case.misspelt.items():
+        yield Finding(
+            name="misspelt-field",
+            severity=Severity.FAILS,
+            what=f"Kubernetes knows no field {field}; did you mean {meant}?",
+            where=case.at(field),
+            means="the API server refuses the job, or ignores the field and all that it contains",
+            fix=f"rename {field} to {meant}",
+        )
 
 
 def owner(case: Case) -> Iterator[Finding]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from recover.doctor.case import Case, Finding, Severity
 from recover.recovery.context import allowed_s
 
-__all__ = ["gates", "grace", "tolerations"]
+__all__ = ["elastic", "gates", "grace", "resources", "restart_policy", "tolerations"]
 
 
 def tolerations(case: Case) -> Iterator[Finding]:
@@ -43,6 +44,62 @@ def grace(case: Case) -> Iterator[Finding]:
             )
 
 
+_POLICIES = ("Always", "OnFailure", "Never")
+_NVIDIA = "nvidia.com/"
+
+
+def restart_policy(case: Case) -> Iterator[Finding]:
+    """Kubernetes tells upper and lower case apart."""
+    for field, template in case.templates:
+        policy = template.spec.restart_policy
+        near = get_close_matches(policy.lower(), [one.lower() for one in _POLICIES], n=1)
+        if policy and policy not in _POLICIES:
+            meant = next((one for one in _POLICIES if [one.lower()] == near), "OnFailure")
+            yield Finding(
+                name="restart-policy-unknown",
+                severity=Severity.FAILS,
+                what=f"restartPolicy {policy!r:.40} is none of {', '.join(_POLICIES)}",
+                where=case.at(f"{field}.spec.restartPolicy", policy),
+                means="the API server refuses the pods",
+                fix=f"restartPolicy: {meant}",
+            )
+
+
+def resources(case: Case) -> Iterator[Finding]:
+    """A misspelt nvidia.com/gpu. Device plugins may offer other names, so only near ones are told."""
+    for field, template in case.templates:
+        for container in template.spec.containers:
+            asked = {*container.resources.limits, *container.resources.requests}
+            for name in sorted(asked):
+                rest = name.removeprefix(_NVIDIA)
+                if name.startswith(_NVIDIA) and rest != "gpu" and rest.lower() in ("gpus", "gpu"):
+                    yield Finding(
+                        name="resource-unknown",
+                        severity=Severity.RISKS,
+                        what=f"container {container.name} requests {name}, which NVIDIA's device plugin does "
+                        f"not offer; did you mean {_NVIDIA}gpu?",
+                        where=case.at(f"{field}.spec.containers[{container.name}].resources", name),
+                        means="no node offers the resource, so no pod of the job is scheduled",
+                        fix=f"resources: {{limits: {{{_NVIDIA}gpu: 8}}}}",
+                    )
+
+
+def elastic(case: Case) -> Iterator[Finding]:
+    """What differs from a gang that needs each rank."""
+    if case.gang.may_lack > 0:
+        least = case.gang.size - case.gang.may_lack
+        yield Finding(
+            name="elastic",
+            severity=Severity.ADVICE,
+            what=f"the job is elastic: it continues while {least} of its {case.gang.size} pods run",
+            where=case.at("spec.elasticPolicy.minReplicas"),
+            means=f"if at most {case.gang.may_lack} workers are lost and another worker makes steps, "
+            "Rekindle does not act, because the framework creates the lost workers again; if the other "
+            "workers stall, Rekindle restarts the whole gang",
+            fix="nothing, if you want this; otherwise remove spec.elasticPolicy",
+        )
+
+
 def gates(case: Case) -> Iterator[Finding]:
     for field, template in case.templates:
         if template.spec.scheduling_gates:
@@ -52,7 +109,7 @@ def gates(case: Case) -> Iterator[Finding]:
                 severity=Severity.RISKS,
                 what="the pods have scheduling gates, and are not scheduled before a controller removes them",
                 where=case.at(f"{field}.spec.schedulingGates", names),
-                means=f"the same is true at a restart: after {case.timing.resume_deadline_s:g} s the "
-                "recovery is blocked",
+                means="the new pods of a recovery have the gates, too: if they stay for "
+                f"{case.timing.resume_deadline_s:g} s, the recovery is blocked",
                 fix="remove schedulingGates, or run a controller that removes the gates from every new pod",
             )

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from detectors.text.answers import Answer, Record
 from detectors.text.printing import one_line
-from recover.doctor.case import NOT_ALLOWED, NOT_ANSWERED, C, Case, Check, Finding, Severity
+from recover.doctor.case import NO_CLUSTER, NOT_ALLOWED, NOT_ANSWERED, C, Case, Check, Finding, Severity
 from recover.doctor.checks import CHECKS
 from recover.doctor.permission import NOT_OPTED_IN
 from recover.stories.facts import job_record
@@ -32,6 +32,16 @@ __all__ = [
 
 Titles = Mapping[Severity, tuple[str, Tone]]
 
+_SUBJECTS = {
+    "mode": "the controller's mode",
+    "lowered": "settings that lower the mode",
+    "namespace": "the mode and holds of the namespace",
+    "checkpoint-claim": "the claim of the checkpoints",
+    "known-issues-of-nodes": "known issues of the nodes",
+    "agents": "the agents on the nodes of the job",
+    "steps": "the steps that agents read",
+}
+"""Checks that need the cluster, in words."""
 _TITLES: Titles = {
     Severity.FAILS: ("Fails at a fault, or loses work", Tone.BAD),
     Severity.RISKS: ("May fail, or costs time", Tone.WAITING),
@@ -80,7 +90,13 @@ class Examined(Record, frozen=True, kw_only=True):
     def checks(self) -> str:
         """For the end of a verdict."""
         passed = f"{counted(len(self.passed), 'check')} passed"
-        return passed + (f", {len(self.not_made)} not made" if self.not_made else "")
+        needing = sum(1 for one in self.not_made if one.why == NO_CLUSTER)
+        others = len(self.not_made) - needing
+        return (
+            passed
+            + (f", {others} could not be made" if others else "")
+            + (f". {counted(needing, 'check needs', 'checks need')} the cluster" if needing else "")
+        )
 
 
 class Report(Examined, frozen=True, kw_only=True):
@@ -183,7 +199,7 @@ def _not_made(report: Examined) -> tuple[Line, ...]:
     for why, names in checks.items():
         if why == NOT_ALLOWED:
             why = f"{NOT_ALLOWED} read {', '.join(dict.fromkeys(lacking))}"
-        lines.append(Line(f"{', '.join(names)}: {one_line(why)}"))
+        lines.append(Line(f"{', '.join(_SUBJECTS.get(name, name) for name in names)}: {one_line(why)}"))
     return tuple(lines)
 
 
@@ -197,11 +213,12 @@ def _verdict(report: Report) -> Line:
     refused = next((found for found in report.findings if found.name == NOT_OPTED_IN), None)
     if refused is None:
         return Line(
-            f"{report.little_known}{_at_a_fault(report, 'At a fault')}; {report.checks}.", tone(report)
+            f"{report.little_known}{_at_a_fault(report, 'At a fault')}: {report.checks}.", tone(report)
         )
     others = tuple(found for found in report.findings if found.name != NOT_OPTED_IN)
     rest = _at_a_fault(msgspec.structs.replace(report, findings=others), "After you enable it, at a fault")
-    return Line(f"{_not_enabled(refused)} {rest}; {report.checks}.", tone(report))
+    rest = rest[0].upper() + rest[1:]
+    return Line(f"{_not_enabled(refused)} {rest}: {report.checks}.", tone(report))
 
 
 def _not_enabled(refused: Finding) -> str:
@@ -212,7 +229,7 @@ def _not_enabled(refused: Finding) -> str:
         if unsaid and refused.severity is not Severity.FAILS
         else ""
     )
-    instead = ", or the same annotation on its namespace" if unsaid else ""
+    instead = ", or the same label on its namespace" if unsaid else ""
     return (
         f"Not enabled: Rekindle does not restart this job after a fault{unless}. To enable "
         f"automatic recovery: {one_line(refused.fix)}{instead}."
@@ -222,7 +239,7 @@ def _not_enabled(refused: Finding) -> str:
 def _at_a_fault(report: Report, when: str) -> str:
     fails, risks, advice = (report.count(severity) for severity in Severity)
     if not report.findings:
-        return f"{when} everything that was checked works"
+        return "no problem found" if when.startswith("After") else "No problem found"
     found = [
         f"{counted(fails, 'thing')} will fail" if fails else "nothing will fail",
         f"{risks} may fail or cost time" if risks else "",

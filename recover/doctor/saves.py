@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from recover.checkpoints.annotation import ANNOTATION, REPAIR, LocationError, parse
 from recover.doctor.case import Case, Finding, Place, Severity
+from recover.k8s.pod_specs import Mounts
 from recover.model import Gang, VolumeKind
 from recover.recovery.scan_place import Place as ScanPlace
 from recover.recovery.scan_place import Unscannable, location, mounted
 from recover.recovery.scan_spec import user_of
+from recover.stories.words import some
 
 __all__ = ["annotation", "claim", "claim_of", "volume"]
 
@@ -55,7 +59,7 @@ def annotation(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="checkpoint-annotation-unusable",
             severity=Severity.RISKS,
-            what=str(error),
+            what=error.why,
             where=case.at(f"metadata.annotations[{ANNOTATION}]", value),
             means=_UNVERIFIED,
             fix=case.set_annotation(ANNOTATION, "PATH") + _PATH,
@@ -105,7 +109,7 @@ def volume(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="checkpoints-on-no-volume",
             severity=Severity.FAILS,
-            what=f"no volume is mounted at {path}",
+            what=_no_volume(case.gang, path),
             where=where,
             means="the folder is deleted with the container: the job starts from its first step at each "
             "restart",
@@ -121,6 +125,24 @@ def volume(case: Case) -> Iterator[Finding]:
         )
         return
     yield from _repair(case, place)
+
+
+def _no_volume(gang: Gang, path: str) -> str:
+    """Why no volume is there: a mount may name a volume that the template does not have."""
+    for template in gang.templates.values():
+        volumes = [volume.name for volume in template.volumes]
+        for container in template.containers:
+            for mount in msgspec.convert(container, Mounts).volume_mounts:
+                at = mount.mount_path.rstrip("/")
+                if mount.name not in volumes and f"{path}/".startswith(f"{at}/"):
+                    return (
+                        f"container {container.get('name', '')} mounts the volume {mount.name!r} at {at}, "
+                        "and the pod template has no volume of that name; its volumes: "
+                        f"{some(volumes) or 'none'}"
+                    )
+    if not any(template.containers for template in gang.templates.values()):
+        return "the pod template has no containers, so no volume is mounted"
+    return f"no volume is mounted at {path}"
 
 
 def _repair(case: Case, place: ScanPlace) -> Iterator[Finding]:

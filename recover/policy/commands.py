@@ -13,14 +13,19 @@ __all__ = [
     "annotate",
     "cordon",
     "enabled_by",
+    "hold",
+    "hold_node",
     "name_of",
+    "release",
+    "release_node",
     "target_of",
     "undo",
     "why",
     "why_node",
 ]
 
-UNHOLD = "rekindle.dev/hold- rekindle.dev/hold-until-"
+UNHOLD = "rekindle.dev/hold- rekindle.dev/hold-until- rekindle.dev/hold-reason-"
+"""For kubectl annotate: on a namespace, for which `rekindle release` is not made."""
 
 
 def target_of(ref: GangRef) -> str:
@@ -35,6 +40,24 @@ def name_of(ref: GangRef) -> str:
 
 def why(ref: GangRef) -> str:
     return f"rekindle why {name_of(ref)}"
+
+
+def hold(ref: GangRef) -> str:
+    return f"rekindle hold {name_of(ref)}"
+
+
+def hold_node(name: str) -> str:
+    return f"rekindle hold node/{name}"
+
+
+def release(ref: GangRef) -> str:
+    """Ends the hold on the job."""
+    return f"rekindle release {name_of(ref)}"
+
+
+def release_node(name: str) -> str:
+    """Ends the hold on the node."""
+    return f"rekindle release node/{name}"
 
 
 def why_node(name: str) -> str:

@@ -154,8 +154,8 @@ class Hold(msgspec.Struct, frozen=True):
 
     def of(self, what: str) -> str:
         """Plain words; `what` is the object's name."""
-        end = f" until {self.until:%Y-%m-%d %H:%M}" if self.until else ""
-        return f"a person froze {what}{end}" + (f": {self.reason}" if self.reason else "")
+        end = f" until {self.until:%Y-%m-%d %H:%M} UTC" if self.until else ""
+        return f"a person put a hold on {what}{end}" + (f": {self.reason}" if self.reason else "")
 
 
 def frozen(node: Node, now: datetime) -> str:

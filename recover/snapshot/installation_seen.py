@@ -1,4 +1,4 @@
-"""Mode and leader, for `rekindle status`; and which jobs of Recoveries are gone. I/O only.
+"""Mode and leader, for `rekindle status`; and the jobs of Recoveries. I/O only.
 
 What may not be read is named in `Installed.hidden`: `status` tells the rest.
 """
@@ -6,6 +6,7 @@ What may not be read is named in `Installed.hidden`: `status` tells the rest.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -15,6 +16,7 @@ from recover.api import GangRef, Recovery
 from recover.k8s.kinds import CONFIGMAPS, LEASES
 from recover.kube.cluster import Cluster
 from recover.kube.lease import LEASE
+from recover.model import Gang
 from recover.model.modes import Modes
 from recover.model.pause import PAUSE, Pause, read_pause
 from recover.policy.settings import Settings
@@ -22,9 +24,10 @@ from recover.runtime.mode_keeper import STATE, kept_modes
 from recover.snapshot.agents_seen import release_namespace
 from recover.snapshot.read import unanswered
 from recover.stories.installation import Installed
+from recover.stories.overview import Jobs
 from recover.workloads import WORKLOADS
 
-__all__ = ["gone_jobs", "installation_seen", "pause_seen"]
+__all__ = ["installation_seen", "jobs_seen", "pause_seen"]
 
 _JOBS_MAX = 50
 """More Recoveries that ended within a day are shown without a look at their jobs."""
@@ -120,20 +123,22 @@ def _kept(data: dict[str, str]) -> Modes | None:
         return None
 
 
-async def gone_jobs(cluster: Cluster, recoveries: Iterable[Recovery]) -> list[GangRef]:
-    """The jobs of these Recoveries that were deleted, or whose kind is not served. A job that may not be read
-    may well be there."""
+async def jobs_seen(cluster: Cluster, recoveries: Iterable[Recovery]) -> Jobs:
+    """The jobs of these Recoveries, of which the first ones count. A job that may not be read may well be
+    there. Raises CannotTell."""
     jobs = {(r.spec.gang.kind, r.spec.gang.namespace, r.spec.gang.name): r.spec.gang for r in recoveries}
-    gone = []
+    gone: list[GangRef] = []
+    gangs: list[Gang] = []
     for job in list(jobs.values())[:_JOBS_MAX]:
-        resource = next((w.resource for w in WORKLOADS if w.resource.kind == job.kind), None)
-        if resource is None or resource.api_version != job.api_version:
+        workload = next((w for w in WORKLOADS if w.resource.kind == job.kind), None)
+        if workload is None or workload.resource.api_version != job.api_version:
             continue
         try:
-            await cluster.get(resource, job.name, job.namespace)
+            with suppress(ValueError):  # an object that cannot be decoded is there
+                gangs.append(workload.parse(await cluster.get(workload.resource, job.name, job.namespace)))
         except ApiError as error:
             if error.not_found:
                 gone.append(job)
         except ReplyLost as error:
             raise unanswered(error) from error
-    return gone
+    return Jobs(gangs=tuple(gangs), gone=tuple(gone))

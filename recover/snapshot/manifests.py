@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
-from detectors.text.strict import BadValueError, bad_value
+from detectors.text.strict import BadValueError, bad_value, convert
+from recover.k8s.pod_specs import Mounts
 from recover.model import Gang
+from recover.snapshot.yaml_text import NoDuplicates, in_yaml_words
 from recover.workloads import WORKLOADS, Workload
 
 __all__ = [
+    "NO_DOCUMENT",
+    "STANDARD_INPUT",
     "ManifestError",
+    "at_path",
     "documents",
     "gang_in",
+    "in_yaml_words",
     "name_of",
     "objects",
     "read_text",
@@ -31,6 +38,30 @@ __all__ = [
     "workload_in",
 ]
 
+STANDARD_INPUT = "standard input"
+NO_DOCUMENT = "the file is empty: expected the YAML or JSON of a job"
+_WHY_NOT = {
+    "TrainJob": "Rekindle does not restart a TrainJob, whose controller owns the JobSet below it",
+    **dict.fromkeys(
+        (
+            "TFJob",
+            "MPIJob",
+            "XGBoostJob",
+            "JAXJob",
+            "LeaderWorkerSet",
+            "RayJob",
+            "RayCluster",
+            "Deployment",
+            "StatefulSet",
+            "DaemonSet",
+            "ReplicaSet",
+            "CronJob",
+            "Pod",
+        ),
+        "Rekindle does not restart this kind",
+    ),
+}
+"""Kinds that people may take for restarted ones. docs/for-job-owners.md has the list, too."""
 _RENDERED = "expected YAML or JSON without placeholders, as `helm template` prints it"
 
 
@@ -40,7 +71,7 @@ class ManifestError(Exception):
 
 def name_of(file: str) -> str:
     """The file in words; `-` is standard input."""
-    return "standard input" if file == "-" else file
+    return STANDARD_INPUT if file == "-" else file
 
 
 def read_text(file: str) -> str:
@@ -60,7 +91,7 @@ def read_text(file: str) -> str:
 def documents(text: str, name: str) -> list[Any]:
     """All documents, empty ones too. Raises ManifestError."""
     try:
-        return list(yaml.safe_load_all(text))
+        return list(yaml.load_all(text, NoDuplicates))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         at = "".join(text.splitlines()[line - 1 : line])  # YAML counts \r alone as the end of a line, too
@@ -96,9 +127,19 @@ def workload_in(document: Any) -> Workload | None:
 
 def why_no_job(document: Any) -> str:
     """Why workload_in knows none. A kind of ours in another version of its group is meant to be a job."""
-    none = "no job that Rekindle restarts"
+    none = "it is no job that Rekindle restarts"
     if not isinstance(document, dict):
         return none
+    kind = str(document.get("kind") or "")
+    if not kind:
+        return "field kind: value (none): this field is required"
+    if kind in _WHY_NOT:
+        return _WHY_NOT[kind]
+    kinds = [w.resource.kind for w in WORKLOADS]
+    lowered = {one.lower(): one for one in kinds}
+    near = get_close_matches(kind.lower(), lowered, n=1, cutoff=0.9)
+    if near and kind not in kinds:
+        return f"field kind: value {kind!r}: did you mean {lowered[near[0]]}?"
     known = next((w.resource for w in WORKLOADS if w.resource.kind == document.get("kind")), None)
     said = document.get("apiVersion")
     if known is None or (said is not None and str(said).partition("/")[0] != known.group):
@@ -109,30 +150,86 @@ def why_no_job(document: Any) -> str:
 
 def told(document: Any) -> str:
     """Kind and name, as far as it has them."""
+    if isinstance(document, list):
+        return "a list, which is no Kubernetes object,"
     if not isinstance(document, dict):
-        return "what stands there"
+        return "text that is no Kubernetes object"
     metadata = document.get("metadata")
     name = metadata.get("name") or metadata.get("generateName") if isinstance(metadata, dict) else ""
-    return f"{document.get('kind') or 'an object without a kind'} {name or ''}".rstrip()
+    if not document.get("kind"):
+        return "an object without a kind" + (f", named {name}," if name else "")
+    return f"{document['kind']} {name or ''}".rstrip()
 
 
 def gang_in(job: Any, workload: Workload, file: str, where: str) -> Gang:
     """The job as decisions see it. Raises BadValueError."""
     metadata = job.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+        is_empty = isinstance(metadata, dict) and metadata.get("name") == ""
         raise BadValueError(
-            file=file, where=where, field="metadata.name", value="(none)", expected="this field is required"
+            file=file,
+            where=where,
+            field="metadata.name",
+            value="''" if is_empty else "(none)",
+            expected="expected the name of the job" if is_empty else "this field is required",
         )
+    for field, template in at_path(job, workload.pod_templates):
+        spec = template.get("spec") if isinstance(template, dict) else None
+        containers = spec.get("containers") if isinstance(spec, dict) else None
+        for number, container in enumerate(containers if isinstance(containers, list) else ()):
+            place = f"{where}: {field}.spec.containers[{number}]"
+            if isinstance(container, dict):
+                convert(without_nulls(container), Mounts, file=file, where=place)
     try:
         gang = workload.parse(msgspec.json.encode(without_nulls(job)))
     except msgspec.ValidationError as error:
-        raise bad_value(error, job, file=file, where=where) from error
+        raise _misspelt(bad_value(error, job, file=file, where=where), job) from error
     except TypeError as error:  # a key that is no text, as `on:` and `null:` are in YAML
         raise BadValueError(
             file=file, where=where, field="", value="(an object)", expected=f"expected text as keys: {error}"
         ) from error
     named = msgspec.structs.replace(gang.ref, namespace=gang.ref.namespace or "default")
     return msgspec.structs.replace(gang, ref=named)
+
+
+def _misspelt(error: BadValueError, job: Any) -> BadValueError:
+    """A required field that is missing may stand there under another spelling."""
+    if error.expected != "this field is required":
+        return error
+    *path, name = error.field.split(".")
+    holder = job
+    for part in path:
+        holder = holder.get(part) if isinstance(holder, dict) else None
+    if not isinstance(holder, dict) or name in holder:
+        return error
+    near = get_close_matches(name, [str(one) for one in holder], n=1, cutoff=0.8)
+    if not near:
+        return error
+    there = ".".join((*path, near[0]))
+    return BadValueError(
+        file=error.file,
+        where=error.where,
+        field=there,
+        value="(a misspelt name)",
+        expected=f"no such field; did you mean {error.field}?",
+    )
+
+
+def at_path(value: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value at that path of a raw object, with the name of its field; `*` is each entry."""
+    if not path:
+        yield field, value
+        return
+    first, *rest = path
+    if first != "*":
+        inner = value.get(first) if isinstance(value, dict) else None
+        yield from at_path(inner, tuple(rest), f"{field}.{first}".lstrip("."))
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield from at_path(inner, tuple(rest), f"{field}.{name}")
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from at_path(inner, tuple(rest), f"{field}[{number}]")
 
 
 def without_nulls(value: Any) -> Any:

@@ -6,23 +6,37 @@ Where they are acted upon, one that cannot be read falls back to its default and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+
+import msgspec
 
 from recover.model import Gang, NamespaceView, Node
 from recover.stories.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On, keys_of
 
-__all__ = ["misread", "misread_on_job", "misread_on_node"]
+__all__ = ["Misread", "misread", "misread_on_job", "misread_on_node", "misreadings", "misreadings_on_job"]
 
 _SHOWN_CHARS = 60
+_REFERENCE = "docs/reference/labels.md"
+_AN = {Form.LABEL: "a label", Form.ANNOTATION: "an annotation"}
+
+
+class Misread(msgspec.Struct, frozen=True):
+    text: str
+    """One sentence."""
+    fix: str
 
 
 def misread_on_job(gang: Gang, namespace: NamespaceView | None) -> tuple[str, ...]:
     """One sentence for each annotation or label that does not do what it was meant to."""
-    found = misread(On.JOB, gang.labels, gang.annotations)
+    return tuple(one.text for one in misreadings_on_job(gang, namespace))
+
+
+def misreadings_on_job(gang: Gang, namespace: NamespaceView | None) -> tuple[Misread, ...]:
+    found = misreadings(On.JOB, gang.labels, gang.annotations)
     if namespace is not None:
         where = f" of the namespace {namespace.name}"
-        found += misread(On.NAMESPACE, namespace.labels, namespace.annotations, where)
+        found += misreadings(On.NAMESPACE, namespace.labels, namespace.annotations, where)
     return found
 
 
@@ -33,41 +47,76 @@ def misread_on_node(node: Node) -> tuple[str, ...]:
 def misread(
     on: On, labels: Mapping[str, str], annotations: Mapping[str, str], where: str = ""
 ) -> tuple[str, ...]:
-    """Of one object; `where` is put behind the name, if it is not clear whose it is."""
+    """One sentence for each; `where` is put behind the name, if it is not clear whose it is."""
+    return tuple(one.text for one in misreadings(on, labels, annotations, where))
+
+
+def misreadings(
+    on: On, labels: Mapping[str, str], annotations: Mapping[str, str], where: str = ""
+) -> tuple[Misread, ...]:
+    """Those of one object, with what to write instead."""
     return (
         *_misread(on, Form.ANNOTATION, annotations, where),
         *_misread(on, Form.LABEL, labels, where),
     )
 
 
-def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> list[str]:
+def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterator[Misread]:
     known = {one.name: one for one in keys_of(on, form)}
-    found = []
     for name, value in sorted(given.items()):
+        called = f"{form} {name}{where}"
+        if (ours := _of_other_prefix(name)) is not None:
+            yield Misread(
+                f"{called}: Rekindle reads only names that begin with {PREFIX}", f"rename it to {ours}"
+            )
+            continue
         if not name.startswith(PREFIX) or name in WRITTEN_BY_US:
             continue
         one = known.get(name)
         if one is None:
-            found.append(
-                f"{form} {name}{where}: Rekindle reads no {form} of this name there{_meant(name, on)}"
-            )
+            meant = _meant(name, on)
+            text = f"{called}: Rekindle reads no {form} of this name there"
+            if meant is None:
+                yield Misread(text, f"remove it; {_REFERENCE} lists every name")
+            elif meant.name == name and on in meant.on:
+                other = f"{_an(meant)} of the {on}"
+                yield Misread(
+                    f"{called}: this is {_AN[form]}, and Rekindle reads {other}", f"write it as {other}"
+                )
+            else:
+                there = f"{_an(meant)} {meant.name} of the {on if on in meant.on else meant.on[0]}"
+                if meant.name == name:
+                    fix = f"write it as {there}"
+                else:
+                    fix = f"rename it to {meant.name}"
+                yield Misread(f"{text}; did you mean the {there.partition(' ')[2]}?", fix)
         elif not one.usable(value):
             shown = ascii(value if len(value) <= _SHOWN_CHARS else value[:_SHOWN_CHARS] + "...")
-            found.append(f"{form} {name}{where}: {shown}: expected {one.expected}; now {one.instead}")
-    return found
+            yield Misread(
+                f"{called}: {shown}: expected {one.expected}; now {one.instead}",
+                f"{name}: write {one.expected}",
+            )
 
 
-def _meant(name: str, on: On) -> str:
+def _of_other_prefix(name: str) -> str | None:
+    """Our name of a key that differs by its prefix alone, such as rekindle.io/hold."""
+    prefix, slash, rest = name.partition("/")
+    ours = f"{PREFIX}{rest}"
+    is_other = bool(slash) and "rekindle" in prefix and f"{prefix}/" != PREFIX
+    return ours if is_other and any(one.name == ours for one in KEYS) else None
+
+
+def _meant(name: str, on: On) -> Key | None:
     """That name in the other form or on another kind of object; else the nearest, on the same kind of object
     if there is one."""
     same = sorted((one for one in KEYS if one.name == name), key=lambda one: on not in one.on)
     if same:
-        return f"; did you mean {_called(same[0], on)}?"
+        return same[0]
     names = {one.name: one for one in KEYS}
     here = [one.name for one in KEYS if on in one.on]
     near = get_close_matches(name, here, n=1, cutoff=0.8) or get_close_matches(name, names, n=1, cutoff=0.8)
-    return f"; did you mean {_called(names[near[0]], on)}?" if near else ""
+    return names[near[0]] if near else None
 
 
-def _called(one: Key, on: On) -> str:
-    return f"the {one.forms[-1]} {one.name} of the {on if on in one.on else one.on[0]}"
+def _an(one: Key) -> str:
+    return _AN[one.forms[-1]]

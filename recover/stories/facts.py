@@ -13,7 +13,7 @@ from recover.api import ActionRecord, GangRef, Incident, Recovery
 from recover.diagnose.set_aside import set_aside
 from recover.diagnose.signals import doubts
 from recover.k8s.kinds import NODES
-from recover.model import Node
+from recover.model import Gang, Node
 from recover.policy.settings import Budgets
 from recover.stories.records import (
     DecisionRecord,
@@ -82,7 +82,8 @@ def decisions_of(name: str, actions: Iterable[ActionRecord]) -> list[DecisionRec
     ]
 
 
-def recovery_record(recovery: Recovery) -> RecoveryRecord:
+def recovery_record(recovery: Recovery, gang: Gang | None = None) -> RecoveryRecord:
+    """`gang` is its job, where the job could be read."""
     spec, status = recovery.spec, recovery.status
     return RecoveryRecord(
         name=recovery.metadata.name,
@@ -101,13 +102,14 @@ def recovery_record(recovery: Recovery) -> RecoveryRecord:
         resumed_step=status.resumed_step,
         lost_steps=status.lost_steps,
         lost_gpu_s=status.lost_gpu_s,
+        job_completed=gang.terminal is not None and gang.terminal.succeeded if gang is not None else None,
     )
 
 
-def recovery_detail(recovery: Recovery) -> RecoveryDetail:
+def recovery_detail(recovery: Recovery, gang: Gang | None = None) -> RecoveryDetail:
     status = recovery.status
     return RecoveryDetail(
-        **msgspec.structs.asdict(recovery_record(recovery)),
+        **msgspec.structs.asdict(recovery_record(recovery, gang)),
         phases=status.phases,
         causes=status.causes,
         checkpoint=status.checkpoint,

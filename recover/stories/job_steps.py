@@ -16,7 +16,7 @@ from recover.api import Act, ActionRecord, Incident, Recovery
 from recover.api.reasons import Reason
 from recover.checkpoints.annotation import ANNOTATION
 from recover.model import PodPhase
-from recover.policy.commands import UNHOLD, annotate, enabled_by, name_of, target_of
+from recover.policy.commands import UNHOLD, annotate, enabled_by, name_of, release, target_of
 from recover.policy.consent import MODE, ON_TERMINAL, OptIn, held, may_recreate
 from recover.policy.step_words import HANG_TIMEOUT
 from recover.stories.around import Around
@@ -125,10 +125,13 @@ def _held(case: _Case) -> Iterator[str]:
     ref, gang = case.job.ref, case.job.gang
     space = case.around.namespaces.get(ref.namespace)
     if gang is None:
-        yield f"When Rekindle may act on {ref} again, remove the hold, or resume the job."
+        yield (
+            f"When Rekindle may act on {ref} again, remove the hold. If a person has suspended the job, "
+            "start the job again."
+        )
         return
     if held(gang.annotations, case.now) is not None:
-        yield f"When Rekindle may act on the job again: `kubectl annotate {target_of(ref)} {UNHOLD}`."
+        yield f"When Rekindle may act on the job again: `{release(ref)}`."
     if space is not None and held(space.annotations, case.now) is not None:
         yield (
             f"When Rekindle may act in the namespace again: `kubectl annotate namespace {space.name} "

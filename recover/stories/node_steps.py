@@ -15,7 +15,7 @@ from recover.api import ActionRecord, Incident
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
 from recover.model import Node
-from recover.policy.commands import UNHOLD, cordon
+from recover.policy.commands import cordon, release_node
 from recover.policy.consent import MANAGED, held
 from recover.stories.around import Around
 from recover.stories.words import FAULTS, generic_step, some
@@ -117,7 +117,7 @@ def _held(case: _Case) -> Iterator[str]:
     if node.labels.get(MANAGED) == "false":
         yield f"When Rekindle may act on {node.name} again: `kubectl label node {node.name} {MANAGED}-`."
     if held(node.annotations, case.now) is not None:
-        yield f"When Rekindle may act on {node.name} again: `kubectl annotate node {node.name} {UNHOLD}`."
+        yield f"When Rekindle may act on {node.name} again: `{release_node(node.name)}`."
     yield from take_out(case.name, case.around)
 
 

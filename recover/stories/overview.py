@@ -18,7 +18,7 @@ from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
 from recover.diagnose.coverage import silence_of
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
-from recover.model import AgentPod, Node
+from recover.model import AgentPod, Gang, NamespaceView, Node
 from recover.stories.facts import (
     decisions_of,
     incident_record,
@@ -29,6 +29,7 @@ from recover.stories.facts import (
     spare_record,
 )
 from recover.stories.groups import largest
+from recover.stories.hold_words import holds_on_job, holds_on_namespaces, holds_on_nodes
 from recover.stories.incident_words import newest_first
 from recover.stories.installation import Installed, installation_lines, installation_record
 from recover.stories.overview_tables import Table, source_words, state_words, tables, verdict
@@ -42,9 +43,20 @@ from recover.stories.records import (
 from recover.stories.words import Command, Line, some
 from recover.triage.spare_node import spare_of
 
-__all__ = ["Overview", "overview", "recently_ended"]
+__all__ = ["Jobs", "Overview", "overview", "recent"]
 
 _RECENT = timedelta(hours=24)
+
+
+_Key = tuple[str, str, str]
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """The jobs of Recoveries. A job that is in neither could not be read."""
+
+    gangs: tuple[Gang, ...] = ()
+    gone: tuple[GangRef, ...] = ()
+    """Deleted, or their kind is not served."""
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -68,20 +80,20 @@ def overview(
     agents: Mapping[str, AgentPod] | None = None,
     namespace: str = "",
     installed: Installed | None = None,
-    gone: Collection[GangRef] = (),
+    jobs: Jobs = Jobs(),  # noqa: B008 - frozen
+    namespaces: Iterable[NamespaceView] = (),
     wide: bool = False,
 ) -> Overview:
     """What `rekindle status` shows. Nodes, health and agents are by node name; of hidden kinds (by their
     plural) nothing is known. `agents` is None where they are no pods, or cannot be read. Recoveries are those
-    of `namespace`, if one is given. `installed` is None where nothing was read of the installation. `gone`
-    are jobs that were deleted: their Recoveries are left out once they have ended."""
-    absent = {(ref.kind, ref.namespace, ref.name) for ref in gone}
-    shown = [
-        r
-        for r in recoveries
-        if r.active or (r.spec.gang.kind, r.spec.gang.namespace, r.spec.gang.name) not in absent
-    ]
-    answer = _answer(nodes, health, list(incidents), shown, now, hidden, agents, namespace, installed)
+    of `namespace`, if one is given. `installed` is None where nothing was read of the installation. `jobs`
+    are those of the Recoveries, as far as they were read: the Recoveries of a deleted job are left out once
+    they have ended. `namespaces` are read for their holds."""
+    shown = [r for r in recoveries if r.active or _key(r.spec.gang) not in set(map(_key, jobs.gone))]
+    gangs = {_key(gang.ref): gang for gang in jobs.gangs}
+    answer = _answer(
+        nodes, health, list(incidents), shown, now, hidden, agents, namespace, installed, gangs, namespaces
+    )
     count = answer.accelerator_nodes
     standing = answer.installation
     return Overview(
@@ -103,10 +115,12 @@ def _answer(
     agents: Mapping[str, AgentPod] | None,
     namespace: str,
     installed: Installed | None,
+    gangs: Mapping[_Key, Gang],
+    namespaces: Iterable[NamespaceView],
 ) -> StatusAnswer:
     still_open = newest_first(i for i in incidents if i.status.phase is IncidentPhase.OPEN)
     known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in incidents}
-    shown = _recent(recoveries, now)
+    shown = recent(recoveries, now)
     repairs = [found for i in still_open if (found := repair_record(i)) is not None]
     can_see_nodes = NODES.plural not in hidden
     blind = list(_blind(nodes, health, agents, now, hidden))
@@ -123,22 +137,27 @@ def _answer(
         accelerator_nodes=count,
         quarantined_nodes=sum(n.quarantine is not None for n in nodes.values()) if can_see_nodes else None,
         nodes=list(_nodes(nodes, health, known, now, hidden)),
-        recoveries=[recovery_record(recovery) for recovery in shown],
+        recoveries=[recovery_record(r, gangs.get(_key(r.spec.gang))) for r in shown],
         repairs=[one for one in repairs if one.phase is not RepairPhase.RETURNED],
         incidents=[incident_record(incident) for incident in still_open],
         not_done=[one for incident in still_open for one in _not_done(incident)],
+        holds=[
+            *holds_on_nodes(nodes.values(), now),
+            *holds_on_namespaces(namespaces, now),
+            *(hold for gang in gangs.values() for hold in holds_on_job(gang, {}, now)),
+        ],
         spares=list(_spares(nodes, health, now, hidden)),
         blind=blind,
         commands=list(_commands(nodes, still_open, shown)),
     )
 
 
-def recently_ended(recoveries: Iterable[Recovery], now: datetime) -> list[Recovery]:
-    """Of these Recoveries it matters whether their job is still there."""
-    return [r for r in recoveries if not r.active and now - since_of(r) < _RECENT]
+def _key(ref: GangRef) -> _Key:
+    """By name, not by uid: a job that was submitted again keeps its history."""
+    return ref.kind, ref.namespace, ref.name
 
 
-def _recent(recoveries: Iterable[Recovery], now: datetime) -> list[Recovery]:
+def recent(recoveries: Iterable[Recovery], now: datetime) -> list[Recovery]:
     """Active ones first, then those that ended within a day, newest first."""
     shown = [r for r in recoveries if r.active or now - since_of(r) < _RECENT]
     return sorted(shown, key=lambda r: (not r.active, now - since_of(r)))

@@ -11,6 +11,7 @@ from detectors.wire.contract import Source
 from recover.api import Act
 from recover.api.reasons import Reason
 from recover.k8s.kinds import INCIDENTS, NODES, RECOVERIES
+from recover.stories.hold_words import HoldRecord
 from recover.stories.records import (
     BlindRecord,
     DecisionRecord,
@@ -61,6 +62,7 @@ def tables(answer: StatusAnswer, now: datetime, *, wide: bool) -> tuple[Table, .
             ("ACT", "TARGET", "REASON", "SINCE", "MEANING", *(("INCIDENT",) if wide else ())),
             _not_done(answer.not_done, now, wide),
         ),
+        ("Holds", ("OBJECT", "UNTIL", "REASON", "END THE HOLD"), _holds(answer.holds)),
         ("Spares", ("NODE", "POOL", "STATE"), _spares(answer.spares, now)),
         ("Blind", ("SOURCE", "NODES", "WHY"), _blind(answer.blind, wide)),
     )
@@ -114,7 +116,7 @@ def _recoveries(recoveries: Iterable[RecoveryRecord], now: datetime, wide: bool)
         steps = f"from {one.resumed_step}" if one.resumed_step is not None else ""
         if one.lost_steps is not None:
             steps = f"{steps}, {one.lost_steps} lost".removeprefix(", ")
-        said = one.message or PHASE_WORDS[one.phase][0]
+        said = "the job has completed" if one.job_completed else one.message or PHASE_WORDS[one.phase][0]
         row = (f"{one.job.namespace}/{one.job.name}", phase, ago(one.since, now), after, steps, said)
         yield (*row, one.name, one.reason) if wide else row
 
@@ -148,6 +150,12 @@ def _not_done(decisions: Iterable[DecisionRecord], now: datetime, wide: bool) ->
         meaning = explained(first.reason) or first.message
         row = (first.action, who, first.reason, ago(first.at, now), meaning)
         yield (*row, first.incident) if wide else row
+
+
+def _holds(holds: Iterable[HoldRecord]) -> Iterator[Row]:
+    for one in holds:
+        until = f"{one.until:%Y-%m-%d %H:%M} UTC" if one.until is not None else "it is removed"
+        yield one.object, until, one.reason or "-", one.fix
 
 
 def _spares(spares: Iterable[SpareRecord], now: datetime) -> Iterator[Row]:

@@ -25,6 +25,7 @@ from recover.api import (
 from recover.api.repair_state import RepairPhase
 from recover.policy.consent import OptIn
 from recover.stories.absence import Absence
+from recover.stories.hold_words import HoldRecord
 from recover.stories.installation import InstallationRecord, PauseRecord
 from recover.stories.words import Command
 
@@ -147,6 +148,9 @@ class RecoveryRecord(Record, frozen=True, kw_only=True):
     resumed_step: int | None
     lost_steps: int | None
     lost_gpu_s: Annotated[float | None, Meta(description="GPU-seconds without progress")]
+    job_completed: Annotated[
+        bool | None, Meta(description="whether the job has completed; null: the job could not be read")
+    ]
 
 
 class RecoveryDetail(RecoveryRecord, frozen=True, kw_only=True):
@@ -207,6 +211,10 @@ class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
     not_done: Annotated[
         list[DecisionRecord], Meta(description="actions that were refused, or only reported in mode observe")
     ]
+    holds: Annotated[
+        list[HoldRecord],
+        Meta(description="holds on nodes, on namespaces, and on the jobs of the listed recoveries"),
+    ]
     spares: list[SpareRecord]
     blind: list[BlindRecord]
     commands: Annotated[list[Command], Meta(description="useful next")]
@@ -231,6 +239,7 @@ class WhyJobAnswer(Answer, frozen=True, kw_only=True, tag="WhyJob"):
         Meta(description="null: only the namespace may set the consent, and you may not read the namespace"),
     ]
     pause: Annotated[PauseRecord | None, Meta(description="null: not paused, or it may not be read")]
+    holds: Annotated[list[HoldRecord], Meta(description="holds of people that are in force")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
     incidents: Annotated[list[IncidentRecord], Meta(description="newest first")]
     decisions: list[DecisionRecord]
@@ -253,6 +262,7 @@ class WhyNodeAnswer(Answer, frozen=True, kw_only=True, tag="WhyNode"):
     hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
     node: NodeRecord
     pause: Annotated[PauseRecord | None, Meta(description="null: not paused, or it may not be read")]
+    holds: Annotated[list[HoldRecord], Meta(description="holds of people that are in force")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
     findings: Annotated[
         list[Finding], Meta(description="all findings of the agent, cleared findings included")

@@ -13,10 +13,11 @@ from detectors.text.printing import one_line
 from recover.api import Act, ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Phase, Recovery
 from recover.k8s.kinds import INCIDENTS, RECOVERIES
 from recover.model.left_stopped import is_left_stopped, words
-from recover.policy.commands import enabled_by, name_of, target_of
+from recover.policy.commands import enabled_by, hold, name_of
 from recover.policy.consent import OptIn
 from recover.stories.around import Around
 from recover.stories.facts import decisions_of, incident_record, job_record, recovery_detail
+from recover.stories.hold_words import hold_lines, holds_on_job
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.installation import pause_record, paused
 from recover.stories.job_state import Job, consent
@@ -25,7 +26,7 @@ from recover.stories.node_steps import steps_for_node
 from recover.stories.records import WhyJobAnswer
 from recover.stories.recovery_words import began_lower, earlier, headline, section
 from recover.stories.waiting_ranks import Ranks, ranks_of
-from recover.stories.words import Command, Line, Section, Story, Tone, explained, named
+from recover.stories.words import Command, Line, Section, Story, Tone, explained, lowered, named
 from recover.workloads import started_by
 
 __all__ = ["Job", "job_answer", "why_job"]
@@ -45,6 +46,7 @@ def why_job(
     ranks = ranks_of(job.gang, around)
     sections = [
         Section("Paused", paused(around.pause)),
+        Section("Held", hold_lines(holds_on_job(job.gang, around.namespaces, now))),
         Section(
             "Settings on the job that have no effect",
             tuple(Line(one_line(text), Tone.BAD) for text in job.misread),
@@ -82,6 +84,7 @@ def job_answer(
         absence=job.absence if job.gang is None else None,
         consent=job.consent,
         pause=pause_record(around.pause, now),
+        holds=holds_on_job(job.gang, around.namespaces, now),
         headline=named(str(job.ref), _verdict(job, mine, about, decisions, ranks, now, around.hidden)).text,
         incidents=[incident_record(incident) for incident in about],
         decisions=[
@@ -89,7 +92,7 @@ def job_answer(
             for i in about
             for one in decisions_of(i.metadata.name, (a for a in i.status.actions if _is_about(a, job.ref)))
         ],
-        recoveries=[recovery_detail(recovery) for recovery in mine],
+        recoveries=[recovery_detail(recovery, job.gang) for recovery in mine],
         next_steps=[line.text for line in _next_steps(job, mine, about, around, now)],
         commands=list(_commands(job, mine, about, around)),
     )
@@ -142,6 +145,8 @@ def _verdict(
         return left
     if mine:
         told = headline(mine[0], ranks, now)
+        if job.gang is not None and job.gang.terminal is not None and job.gang.terminal.succeeded:
+            return Line(f"The job has completed. Before that: {lowered(told.text)}", Tone.GOOD)
         return Line(told.text + gone, told.tone)
     if job.gang is not None and job.gang.terminal is not None:
         ended = (
@@ -196,6 +201,8 @@ def _next_steps(
                 steps += steps_for_node(action, incident, around, now)
             elif not (mine and mine[0].active):
                 steps += steps_for_job(action, incident, job, around, now)
+    if not steps and (holds := holds_on_job(job.gang, around.namespaces, now)):
+        steps = [f"When Rekindle may act on the job again: `{hold.fix}`." for hold in holds]
     if not steps and mine and mine[0].status.phase is Phase.SUCCEEDED and not began_lower(mine[0].status):
         steps = list(_nothing_to_do(mine[0], around))
     left = _left_stopped(job, mine, around.hidden)
@@ -229,16 +236,12 @@ def _commands(
     commands += [
         Command(f"rekindle why node/{n}", "to see why that node is the culprit") for n in list(nodes)[:2]
     ]
-    if job.gang is not None and job.consent in (OptIn.OBSERVE, OptIn.DISABLED):
+    ended = job.gang is not None and job.gang.terminal is not None and job.gang.terminal.succeeded
+    if job.gang is not None and not ended and job.consent in (OptIn.OBSERVE, OptIn.DISABLED):
         commands += [Command(run, "to let Rekindle restart the job") for run in enabled_by(ref, job.gang)]
     if job.gang is not None and mine and mine[0].active:
-        commands.append(
-            Command(
-                f"kubectl annotate {target_of(ref)} rekindle.dev/hold=true",
-                "to stop all actions of Rekindle on the job",
-            )
-        )
-    if job.gang is not None:
+        commands.append(Command(hold(ref), "to stop all actions of Rekindle on the job"))
+    if job.gang is not None and not ended:
         commands.append(
             Command(f"rekindle doctor {name_of(ref)}", "to see what would not work at the next fault")
         )

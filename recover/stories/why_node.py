@@ -20,12 +20,13 @@ from recover.diagnose.what_counts import is_proof, open_findings
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
 from recover.model import AgentPod, Node, NodeSignal, Pod
 from recover.model.pause import Pause
-from recover.policy.commands import UNHOLD, cordon, why
+from recover.policy.commands import cordon, hold_node, release_node, why
 from recover.policy.consent import held
 from recover.policy.driver_work import DriverWork
 from recover.stories.annotations import misread_on_node
 from recover.stories.around import Around
 from recover.stories.facts import decisions_of, incident_record, is_current, node_record
+from recover.stories.hold_words import HoldRecord, hold_lines, holds_on_nodes
 from recover.stories.incident_words import TOLD_MAX, blame, decided, newest_first, seen
 from recover.stories.installation import pause_record, paused
 from recover.stories.node_steps import repair_steps, steps_for_node
@@ -75,6 +76,7 @@ def why_node(
     misread = misread_on_node(node) if node is not None else ()
     sections = [
         Section("Paused", paused(pause)),
+        Section("Held", hold_lines(_holds(node, now))),
         Section(
             "Settings on the node that have no effect",
             tuple(Line(one_line(text), Tone.BAD) for text in misread),
@@ -120,6 +122,7 @@ def node_answer(
         hidden=sorted(hidden),
         node=node_record(name, node, health, known, now, hidden),
         pause=pause_record(pause, now),
+        holds=_holds(node, now),
         headline=named(
             f"Node {name}", _node_verdict(node, health, now, _missing(node, about, hidden), hidden)
         ).text,
@@ -133,6 +136,10 @@ def node_answer(
         next_steps=[line.text for line in _next_steps(name, node, about, now, hidden)],
         commands=list(_node_commands(name, node, health, about, now)),
     )
+
+
+def _holds(node: Node | None, now: datetime) -> list[HoldRecord]:
+    return holds_on_nodes([node] if node is not None else [], now)
 
 
 def _about(name: str, incidents: Iterable[Incident]) -> tuple[list[Incident], list[ActionRecord]]:
@@ -401,9 +408,7 @@ def _for_its_state(node: Node, health: NodeHealth | None, now: datetime) -> Comm
         first = "after the repair, " if is_broken else ""
         return Command(f"kubectl uncordon {name}", f"{first}to let pods run on the node again")
     if held(node.annotations, now) is not None:
-        return Command(f"kubectl annotate node {name} {UNHOLD}", "to let Rekindle act on the node again")
+        return Command(release_node(name), "to let Rekindle act on the node again")
     if is_broken:
         return Command(cordon(name), "to keep new pods off the node yourself")
-    return Command(
-        f"kubectl annotate node {name} rekindle.dev/hold=true", "to stop all actions of Rekindle on the node"
-    )
+    return Command(hold_node(name), "to stop all actions of Rekindle on the node")

@@ -33,6 +33,7 @@ __all__ = [
     "duration",
     "explained",
     "generic_step",
+    "lowered",
     "named",
     "record",
     "some",
@@ -188,9 +189,12 @@ def named(subject: str, line: Line) -> Line:
     text = line.text
     if subject in text:
         return line
-    if text.startswith(_LOWERED):
-        text = text[0].lower() + text[1:]
-    return Line(f"{subject}: {text}", line.tone)
+    return Line(f"{subject}: {lowered(text)}", line.tone)
+
+
+def lowered(text: str) -> str:
+    """A sentence as it stands after a colon."""
+    return text[0].lower() + text[1:] if text.startswith(_LOWERED) else text
 
 
 def ago(moment: datetime, now: datetime) -> str:

@@ -80,6 +80,7 @@ class Container(Camel, frozen=True):
 
 class PodSpec(Camel, frozen=True):
     containers: list[Container] = []
+    restart_policy: str = ""
     termination_grace_period_seconds: int = 30
     scheduling_gates: list[Reference] = []
     node_selector: dict[str, str] = {}

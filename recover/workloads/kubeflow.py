@@ -42,6 +42,7 @@ from recover.workloads.patches import (
 __all__ = ["KubeflowJob", "KubeflowObject", "KubeflowSpec", "Replica"]
 
 _OWN_CONTROLLER = "kubeflow.org/training-operator"
+_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 _FAILS_FOR_GOOD = {"Never": "any rank that fails", "ExitCode": "a rank that exits with 1 to 127"}
 """By restart policy of a role."""
 
@@ -114,6 +115,17 @@ class _WrittenJob(Camel, frozen=True):
 
     def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
         for role, replica in self.replicas.items():
+            if replica.restart_policy not in _POLICIES:
+                field = f"spec.{self.field}.{role}.restartPolicy"
+                yield Hazard(
+                    name="restart-policy-unknown",
+                    severity=Severity.FAILS,
+                    what=f"restartPolicy {replica.restart_policy!r:.40} is none of {', '.join(_POLICIES)}",
+                    field=field,
+                    value=replica.restart_policy,
+                    means="the API server or the training-operator may refuse the job",
+                    fix=f"{field}: OnFailure",
+                )
             what = _FAILS_FOR_GOOD.get(replica.restart_policy)
             if what is not None:
                 field = f"spec.{self.field}.{role}.restartPolicy"
@@ -123,8 +135,8 @@ class _WrittenJob(Camel, frozen=True):
                     what=f"{what} fails the job finally",
                     field=field,
                     value=replica.restart_policy,
-                    means="only a stop at the same moment saves the job: in tests, a stop 0.3 s later "
-                    "was always too late",
+                    means="Rekindle cannot prevent that: in tests, a stop 0.3 s after the failure never "
+                    "saved the job",
                     fix=f"{field}: OnFailure; or {recreate}",
                 )
         if self.run_policy.backoff_limit == 0:

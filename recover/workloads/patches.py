@@ -36,6 +36,7 @@ __all__ = [
     "reads_old_environment",
     "required_expressions",
     "required_terms",
+    "requires_environment",
 ]
 
 MARK = key("recovery")
@@ -132,13 +133,31 @@ def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -
     A variable that the template sets itself wins over envFrom: we never override what people wrote.
     """
     ours = {"configMapRef": {"name": environment_name(gang), "optional": True}}
+    old = {"configMapRef": {"name": old_environment_of(gang.ref), "optional": True}}
     return [
         {
             **container,
-            "envFrom": [*(e for e in container.get("envFrom", []) if not _same_map(e, ours)), ours],
+            "envFrom": [
+                *(
+                    old if _same_map(e, old) else e
+                    for e in container.get("envFrom", [])
+                    if not _same_map(e, ours)
+                ),
+                ours,
+            ],
         }
         for container in containers
     ]
+
+
+def requires_environment(container: Mapping[str, Any], gang: GangRef) -> tuple[str, ...]:
+    """Those of our ConfigMaps without which the container does not start. None exists before the first
+    recovery of the job."""
+    names = (environment_of(gang), old_environment_of(gang))
+    sources = [source.get("configMapRef") or {} for source in container.get("envFrom") or []]
+    return tuple(
+        source["name"] for source in sources if source.get("name") in names and not source.get("optional")
+    )
 
 
 def reads_environment(gang: Gang) -> bool:

@@ -304,6 +304,8 @@ def test_without_a_step_in_it_the_marker_is_sought_in_the_usual_directories(tmp_
         "../DONE",
         "a//DONE",
         "step_{step}",
+        "step-{stp}/DONE",
+        "step_{step}/{rank}",
         "a/step_{step}/DONE",
         "{step}{step}/DONE",
         "a\nb",

@@ -82,6 +82,25 @@ def test_the_marker_of_the_generic_format_is_given_beside_it(
     assert not missing(capsys.readouterr().err, "'/etc/passwd'", MARKER_EXPECTED)
 
 
+def test_the_text_of_a_jobs_annotation_says_what_to_scan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "step-40").mkdir()
+    (tmp_path / "step-40" / "weights.bin").write_bytes(b"abc")
+    (tmp_path / "step-40" / "DONE").touch()
+    annotation = f"{tmp_path};format=generic;marker=step-{{step}}/DONE"
+
+    assert run(["scan", str(tmp_path)]) == 3
+    assert not missing(capsys.readouterr().out, "--format generic", "--marker")
+    assert run(["scan", annotation, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["chosen"]["step"] == 40
+    assert run(["scan", annotation]) == 0
+    assert "0 B" not in capsys.readouterr().out, "the marker has no bytes, but the checkpoint has"
+    assert run(["scan", annotation, "--format", "torch-dcp"]) == 2
+    assert run(["scan", f"{tmp_path};marker=DONE"]) == 2
+    assert not missing(capsys.readouterr().err, "format=generic")
+
+
 def test_people_get_a_table_and_a_sentence(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scan", str(root)]) == 0
 

@@ -51,6 +51,7 @@ REPAIR = "metadata.annotations[rekindle.dev/checkpoint-repair]"
 LABELLED = "metadata.labels[rekindle.dev/auto-recovery]"
 WORKER = "spec.{}ReplicaSpecs.Worker"
 WORKERS = "spec.replicatedJobs[workers].template.spec.template.spec"
+REQUIRED = [{"configMapRef": {"name": "llm-rekindle-job"}}]
 NO_ENV_FROM = of_container("job", "envFrom", None)
 OWN_ENV = [{"name": "REKINDLE_RESUME_FROM", "value": "/a"}]
 THREE_PER_INDEX = spec("backoffLimitPerIndex", value=3)
@@ -70,7 +71,7 @@ TTL = "ttlSecondsAfterFinished"
     [
         ("job", [(LABEL, "observe")], "not-opted-in", "fails", LABELLED),
         ("job", [(LABEL, "ennabled")], "not-opted-in", "fails", LABELLED),
-        ("job", [(LABEL, None)], "not-opted-in", "risks", LABELLED.replace("labels", "annotations")),
+        ("job", [(LABEL, None)], "not-opted-in", "risks", LABELLED),
         ("job", [annotated("hold", "true")], "held", "fails", "metadata.annotations[rekindle.dev/hold]"),
         ("job", [annotated("hang-timeout", "soon")], "misread", "risks", "metadata"),
         ("job", [annotated("step-template", "step")], "misread", "risks", "metadata"),
@@ -84,6 +85,20 @@ TTL = "ttlSecondsAfterFinished"
         ("job", [volume(ephemeral={})], "checkpoints-not-scanned", "risks", CHECKPOINT),
         ("job", [volume(csi={"driver": "d"})], "checkpoints-not-scanned", "risks", CHECKPOINT),
         ("job", [annotated("checkpoint-repair", "tracker")], "repair-by-another-user", "risks", REPAIR),
+        (
+            "job",
+            [of_container("job", "envFrom", REQUIRED)],
+            "environment-not-optional",
+            "fails",
+            "spec.template.spec.containers[train].envFrom",
+        ),
+        (
+            "pytorchjob",
+            [of_container("pytorchjob", "envFrom", [{"configMapRef": {"name": "llm-rekindle-pytorchjob"}}])],
+            "environment-not-optional",
+            "fails",
+            f"{WORKER.format('pytorch')}.template.spec.containers[pytorch].envFrom",
+        ),
         ("job", [NO_ENV_FROM], "environment-not-read", "risks", "spec.template.spec.containers[].envFrom"),
         (
             "jobset",

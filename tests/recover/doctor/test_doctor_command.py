@@ -29,7 +29,8 @@ def test_a_manifest_that_is_all_right_ends_with_0_and_says_what_was_not_checked(
     subject, verdict, *_ = printed.out.splitlines()
     assert subject == "Job team/llm"
     assert names(verdict, len(CHECKS) - len(unmade), len(unmade))
-    assert ", ".join(unmade) in printed.out
+    assert "rekindle doctor team/llm" in printed.out
+    assert "rekindle enable" not in printed.out, "nothing is missing"
     assert printed.err == ""
 
 
@@ -129,7 +130,7 @@ def test_a_file_without_a_job_is_3(tmp_path: Path, capsys: pytest.CaptureFixture
         (JOB.replace("parallelism: 4", "parallelism: four"), ["spec.parallelism", "'four'"]),
         (
             JOB.replace("completions: 4", "completions: 4\n  backoffLimit: none"),
-            [1, "spec.backoffLimit", "'none'", "int", "str"],
+            [1, "spec.backoffLimit", "'none'", "a whole number", "text"],
         ),
         (
             (CASES / "pytorchjob.yaml").read_text().replace("image: trainer", "env: [{name: A, value: 1}]"),
@@ -137,8 +138,8 @@ def test_a_file_without_a_job_is_3(tmp_path: Path, capsys: pytest.CaptureFixture
                 "spec.pytorchReplicaSpecs.Worker",
                 "template.spec.containers[0].env[0].value",
                 1,
-                "str",
-                "int",
+                "text",
+                "in quotes",
             ],
         ),
     ],

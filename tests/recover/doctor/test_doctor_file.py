@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recover.cli.doctor_command import run
 from recover.workloads import WORKLOADS
 from tests.facts import missing
-from tests.recover.doctor.manifests import JOB, write
+from tests.recover.doctor.manifests import CASES, JOB, write
 
 Captured = pytest.CaptureFixture[str]
 
@@ -60,3 +62,136 @@ def test_where_no_kind_is_supported_the_supported_ones_are_named(tmp_path: Path,
     assert run(["-f", write(tmp_path, "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n")]) == 3
 
     assert not missing(capsys.readouterr().err, *(w.resource.kind for w in WORKLOADS))
+
+
+def found(text: str, tmp_path: Path, capsys: Captured) -> tuple[int, list[dict[str, Any]], str]:
+    """Exit status, findings of the first job, standard error."""
+    ended = run(["-f", write(tmp_path, text), "-o", "json"])
+    printed = capsys.readouterr()
+    jobs = json.loads(printed.out)["jobs"] if printed.out else [{"findings": []}]
+    return ended, jobs[0]["findings"], printed.err
+
+
+TORCH = (CASES / "pytorchjob.yaml").read_text()
+
+
+@pytest.mark.parametrize("joined", [JOB + TORCH, "a: 1\nb: {c: 1, c: 2}\n"], ids=["two jobs", "one line"])
+def test_a_key_that_stands_twice_is_refused_with_its_line(
+    joined: str, tmp_path: Path, capsys: Captured
+) -> None:
+    ended, _, err = found(joined, tmp_path, capsys)
+
+    assert ended == 2
+    line = 2 if "c: 1" in joined else len(JOB.splitlines()) + 1
+    assert not missing(err, "job.yaml", f"line {line}", "twice", "'c'" if line == 2 else "'apiVersion'")
+    assert ("---" in err) is (line != 2)
+
+
+def test_all_files_are_checked(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "b").mkdir()
+    first, second = write(tmp_path, JOB.replace("enabled", "disabled")), write(tmp_path / "b", TORCH)
+
+    assert run(["-f", first, "-f", second, "-o", "json"]) == 1
+
+    jobs = json.loads(capsys.readouterr().out)["jobs"]
+    assert [job["job"]["kind"] for job in jobs] == ["Job", "PyTorchJob"]
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n"])
+def test_an_empty_file_is_said_to_be_empty(text: str, tmp_path: Path, capsys: Captured) -> None:
+    ended, _, err = found(text, tmp_path, capsys)
+
+    assert ended == 3
+    assert "empty" in err
+
+
+def test_strict_ends_with_1_also_for_a_risk(tmp_path: Path, capsys: Captured) -> None:
+    path = write(tmp_path, JOB.replace("  labels: {rekindle.dev/auto-recovery: enabled}\n", ""))
+
+    assert run(["-f", path]) == 0
+    assert run(["-f", path, "--strict"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name", "facts"),
+    [
+        (
+            "labels: {rekindle.dev/auto",
+            "labels: {rekindle.io/auto",
+            "misread",
+            ("rekindle.dev/auto-recovery",),
+        ),
+        ("  annotations:", "  annotation:", "misspelt-field", ("metadata.annotations",)),
+        (
+            "volumeMounts: [{name: ckpt",
+            "volumeMounts: [{name: ckp",
+            "checkpoints-on-no-volume",
+            ("'ckp'", "ckpt"),
+        ),
+        ("nvidia.com/gpu:", "nvidia.com/gpus:", "resource-unknown", ("nvidia.com/gpu?",)),
+        ("restartPolicy: Never", "restartPolicy: never", "restart-policy-unknown", ("Never",)),
+    ],
+)
+def test_what_people_misspell_is_named_with_what_was_meant(
+    before: str, after: str, name: str, facts: tuple[str, ...], tmp_path: Path, capsys: Captured
+) -> None:
+    assert before in JOB
+    _, findings, _ = found(JOB.replace(before, after), tmp_path, capsys)
+
+    (one,) = [finding for finding in findings if finding["name"] == name]
+    assert not missing(f"{one['what']} {one['fix']}", *facts)
+
+
+def test_consent_on_the_pod_template_alone_is_named(tmp_path: Path, capsys: Captured) -> None:
+    label = "  labels: {rekindle.dev/auto-recovery: enabled}\n"
+    moved = JOB.replace(label, "").replace("  template:\n", f"  template:\n    metadata:\n    {label}")
+
+    _, findings, _ = found(moved, tmp_path, capsys)
+
+    assert [one["name"] for one in findings] == ["not-opted-in"]
+    assert not missing(findings[0]["what"], "spec.template.metadata")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name"),
+    [
+        ("restartPolicy: OnFailure", "restartPolicy: onfailure", "restart-policy-unknown"),
+        ("spec:\n  pytorch", "spec:\n  elasticPolicy: {minReplicas: 2}\n  pytorch", "elastic"),
+    ],
+)
+def test_a_pytorchjob_is_told_its_own(
+    before: str, after: str, name: str, tmp_path: Path, capsys: Captured
+) -> None:
+    assert before in TORCH
+    _, findings, _ = found(TORCH.replace(before, after), tmp_path, capsys)
+
+    assert [one["name"] for one in findings] == [name]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "facts"),
+    [
+        (
+            "volumeMounts: [{name: ckpt, mountPath: /ckpt}]",
+            "volumeMounts: ckpt",
+            ("spec.template.spec.containers[0]", "volumeMounts", "'ckpt'", "a list"),
+        ),
+        ("name: llm\n", 'name: ""\n', ("metadata.name", "''")),
+        ("kind: Job", "kind: job", ("did you mean Job?",)),
+        ("kind: Job", "kind: TrainJob", ("TrainJob", "JobSet")),
+    ],
+)
+def test_an_error_names_the_field_the_value_and_what_was_expected(
+    before: str, after: str, facts: tuple[str, ...], tmp_path: Path, capsys: Captured
+) -> None:
+    ended, _, err = found(JOB.replace(before, after, 1), tmp_path, capsys)
+
+    assert ended in (2, 3)
+    assert not missing(err, *facts)
+
+
+def test_a_misspelt_field_that_is_required_is_named(tmp_path: Path, capsys: Captured) -> None:
+    ended, _, err = found(TORCH.replace("pytorchReplicaSpecs", "pytorchReplicaSpec"), tmp_path, capsys)
+
+    assert ended == 2
+    assert not missing(err, "spec.pytorchReplicaSpec:", "did you mean spec.pytorchReplicaSpecs?")

@@ -176,7 +176,7 @@ _VERBS = {
 }
 _OURS = {
     "resume": "",
-    "why": rf"(node/{_NAME}|-n {_NAME} {_KIND}/{_NAME})",
+    **dict.fromkeys(("why", "hold", "release"), rf"(node/{_NAME}|-n {_NAME} {_KIND}/{_NAME})"),
     "doctor": rf"-n {_NAME} {_KIND}/{_NAME}",
     "status": "",
 }
@@ -220,7 +220,7 @@ def test_nothing_that_is_proposed_contradicts_what_is_known(reason: Reason) -> N
                 called
             )
         if at is not None and (at.unschedulable or not at.ready):
-            assert not any("rekindle.dev/hold=true" in c for c in proposed), f"{called}: hold of a dead node"
+            assert not any("rekindle hold" in c for c in proposed), f"{called}: hold of a dead node"
         if at is not None and at.unschedulable:
             assert "kubectl cordon node-3" not in proposed, f"{called}: it is cordoned already"
         if at is not None and not at.unschedulable:
@@ -265,7 +265,7 @@ def test_after_observe_a_fault_from_before_is_named_with_what_makes_rekindle_act
 @pytest.mark.parametrize(
     ("at", "report", "run"),
     [
-        (node(), health(), "kubectl annotate node node-3 rekindle.dev/hold=true"),
+        (node(), health(), "rekindle hold node/node-3"),
         (node(), health(finding()), "kubectl cordon node-3"),
         (node(ready=False), health(finding()), "kubectl describe node node-3"),
         (node(ready=False), None, "kubectl describe node node-3"),
@@ -274,7 +274,7 @@ def test_after_observe_a_fault_from_before_is_named_with_what_makes_rekindle_act
         (
             node(annotations=HOLD),
             health(finding()),
-            "kubectl annotate node node-3 rekindle.dev/hold- rekindle.dev/hold-until-",
+            "rekindle release node/node-3",
         ),
     ],
 )
@@ -300,7 +300,7 @@ def test_a_held_namespace_and_a_suspended_job_are_told_apart() -> None:
     story = why_job(a_job(), [], [refused(Reason.HELD, LLM)], NOW, held)
     suspended = why_job(a_job(TORCH, suspended=True), [], [refused(Reason.HELD, TORCH)], NOW, around(node()))
 
-    unhold = "rekindle.dev/hold- rekindle.dev/hold-until-"
+    unhold = "rekindle.dev/hold- rekindle.dev/hold-until- rekindle.dev/hold-reason-"
     assert f"`kubectl annotate namespace team {unhold}`" in next_steps(story)
     assert unhold not in next_steps(suspended)
     start = (

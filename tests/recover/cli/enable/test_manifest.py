@@ -14,7 +14,7 @@ from recover.policy.consent import OptIn, opt_in
 from recover.recovery.scan_place import location
 from recover.workloads import WORKLOADS
 from recover.workloads.patches import reads_environment
-from tests.facts import each_names
+from tests.facts import each_names, missing
 
 OURS = {"configMapRef": {"name": "llm-rekindle-job", "optional": True}}
 CLAIM = {"name": "ckpt", "persistentVolumeClaim": {"claimName": "c"}}
@@ -110,6 +110,19 @@ def test_other_sources_stay_before_ours_and_init_containers_are_left_alone() -> 
     spec = changed["spec"]["template"]["spec"]
     assert [c["envFrom"] for c in spec["containers"]] == [[theirs, OURS], [OURS]]
     assert spec["initContainers"] == [{"name": "c"}]
+
+
+@pytest.mark.parametrize("name", ["llm-rekindle-job", "llm-rekindle"])
+def test_a_source_without_which_no_pod_would_start_becomes_optional_and_is_named(name: str) -> None:
+    required = {"configMapRef": {"name": name, "optional": False}}
+    document = job({"name": "train", "image": "i", "envFrom": [required], "volumeMounts": [MOUNT]})
+
+    answer = made(document)
+
+    (train,) = answer.documents[0]["spec"]["template"]["spec"]["containers"]
+    assert {"configMapRef": {"name": name, "optional": True}} in train["envFrom"]
+    assert all(source["configMapRef"]["optional"] for source in train["envFrom"])
+    assert not missing(answer.notes[0], "optional: true", name, "train")
 
 
 def test_other_objects_are_passed_on_and_named_and_those_of_a_list_are_looked_at() -> None:
