@@ -8,7 +8,7 @@ LOCK   := requirements/dev.lock
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all rungs control-plane cluster-up cluster-down cluster-demo cluster-test parts frameworks framework-logs bench-loop bench-scale soak lint crds docs golden lock image image-audit clean
+.PHONY: help install demo test test-all rungs control-plane playground cluster-up cluster-down cluster-demo cluster-test parts frameworks framework-logs bench-loop bench-scale soak lint crds docs golden lock image image-audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ rungs: $(STAMP) ## The tests on a real control plane, built the first time: minu
 control-plane: $(STAMP) ## A real Kubernetes control plane for you, until Ctrl-C (needs Go 1.26 and openssl)
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up
+
+playground: $(STAMP) ## The same with GPU nodes, Rekindle and a training job: docs/playground.md
+	$(BIN)/python -m tests.control_plane.build
+	$(BIN)/python -m tests.control_plane.up --rekindle
 
 cluster-up: $(STAMP) ## Three real nodes on this machine, until make cluster-down (as root; cluster.build says what it lacks)
 	$(BIN)/python -m tests.cluster.build

@@ -17,11 +17,11 @@ from chaos.scenarios.scenario import Fault, LogLine, When, Xid
 from chaos.scenarios.stage import Stage
 from recover.k8s.kinds import PODS
 
-__all__ = ["StepLine", "inject", "last_step_line", "rank_pod", "wait_for"]
+__all__ = ["XID_TEXTS", "StepLine", "inject", "last_step_line", "rank_pod", "wait_for"]
 
 _STEP = re.compile(rb"^\S+ \w+ \w ((?:.* )?step (\d+)/.*)$", re.MULTILINE)
 """A line of a container's log with a step: time, stream and tag of the container runtime, then the text."""
-_TEXTS = {
+XID_TEXTS = {
     13: "pid=4242, name=python3, Graphics SM Warp Exception on (GPC 9, TPC 1, SM 1): Out Of Range Address",
     48: "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer.",
     79: "GPU has fallen off the bus.",
@@ -111,7 +111,7 @@ def _xid(stage: Stage, job: str, xid: Xid) -> tuple[str, str]:
     pod = _running(stage, job, xid.rank)
     node = pod["spec"]["nodeName"]
     address = stage.cluster.hosts[node].gpus[0].pci.rsplit(".", 1)[0]
-    text = xid.text or _TEXTS.get(xid.code, "test record")
+    text = xid.text or XID_TEXTS.get(xid.code, "test record")
     stage.cluster.append_kmsg(node, f"NVRM: Xid (PCI:{address}): {xid.code}, {text}")
     if xid.kills:
         stage.cluster.crash_pod(pod["metadata"]["name"], Exit.by_signal(signal.SIGABRT), NAMESPACE)

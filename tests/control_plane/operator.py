@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -22,7 +23,7 @@ __all__ = ["training_operator", "wait_until_ready", "wait_until_watched"]
 
 READY_S = 120.0
 SERVED_S = 60.0
-_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
+_CERTIFICATES = Path(tempfile.gettempdir()) / "k8s-webhook-server" / "serving-certs"
 """Where the operator looks for its webhook's certificate, whatever it is told. It is asked for nothing here:
 no webhook is installed, so any will do."""
 

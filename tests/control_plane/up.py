@@ -1,13 +1,15 @@
 """`python -m tests.control_plane.up [-- COMMAND...]`: a control plane for people, until Ctrl-C; or for one
 command, which finds it by KUBECONFIG and whose exit status is returned. `--training` starts the
 training-operator beside it, so that PyTorchJobs and PaddleJobs run, with each `--operator-flag`; `--jobsets`
-the JobSet controller. With `--bare` there are only etcd and the API server: nothing runs there, and nothing
+the JobSet controller. `--rekindle` also installs Rekindle on GPU nodes, and starts a training job
+(docs/playground.md). With `--bare` there are only etcd and the API server: nothing runs there, and nothing
 writes that nobody asked for.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
 import subprocess
@@ -20,6 +22,7 @@ from tests.control_plane.build import BuildError, cached
 from tests.control_plane.jobset_controller import jobset_controller
 from tests.control_plane.operator import training_operator
 from tests.control_plane.plane import ControlPlane, PlaneError, started
+from tests.control_plane.playground import playground
 
 __all__ = ["main"]
 
@@ -29,7 +32,10 @@ _ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
 def main(args: list[str]) -> int:
-    options = _parser().parse_args(args)
+    parser = _parser()
+    options = parser.parse_args(args)
+    if options.rekindle and (options.bare or options.command):
+        parser.error("--rekindle goes with neither --bare nor a COMMAND")
     command: list[str] = options.command
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
@@ -39,6 +45,9 @@ def main(args: list[str]) -> int:
                 stack.enter_context(training_operator(cached(), plane, options.operator_flag))
             if options.jobsets:
                 stack.enter_context(jobset_controller(cached(), plane))
+            if options.rekindle:
+                asyncio.run(playground(cached(), plane, training=options.training))
+                return 0
             return _for_command(command, plane.kubeconfig()) if command else _for_people(plane)
     except (BuildError, PlaneError) as error:
         print(f"control plane: {error}", file=sys.stderr)
@@ -52,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         "--operator-flag", action="append", default=[], metavar="FLAG", help="of the training-operator"
     )
     parser.add_argument("--jobsets", action="store_true", help="with the JobSet controller")
+    parser.add_argument("--rekindle", action="store_true", help="with GPU nodes, Rekindle and a training job")
     parser.add_argument("--bare", action="store_true", help="etcd and the API server alone")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="after --; default: until Ctrl-C")
     return parser
