@@ -31,7 +31,7 @@ def manifests(folder: str) -> list[dict[str, Any]]:
 
 
 def test_a_removal_may_end_the_controllers_and_delete_configmaps_and_no_more() -> None:
-    (role,) = (body for body in manifests("leaving") if body["kind"] == "ClusterRole")
+    (role,) = (body for body in manifests("cleanup") if body["kind"] == "ClusterRole")
 
     assert [(rule["resources"], rule.get("resourceNames"), rule["verbs"]) for rule in role["rules"]] == [
         (["deployments"], ["rekindle-controller"], ["delete"]),
@@ -79,7 +79,9 @@ def test_the_agent_has_one_right() -> None:
 
 def test_teams_read_our_objects_and_delete_recoveries() -> None:
     """What they may write, of a Recipe above all, would reach other teams' jobs."""
-    granted = {account: rule for account, rule in rules() if account not in (*ACCOUNTS, OPERATOR, NODE_OPERATOR)}
+    granted = {
+        account: rule for account, rule in rules() if account not in (*ACCOUNTS, OPERATOR, NODE_OPERATOR)
+    }
 
     assert granted.keys() == {"rekindle-viewer", "rekindle-editor"}
     assert granted["rekindle-viewer"]["verbs"] == ["get", "list", "watch"]
