@@ -87,7 +87,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.BAD: "ended by an error",
         Exit.NO_ANSWER: "the controller lost its lease and ended at once",
     },
-    "leave": {
+    "cleanup": {
         Exit.GOOD: "Rekindle has left nothing on any node",
         Exit.BAD: "something is left, or a restart or repair is under way and nothing was changed",
         Exit.NO_ANSWER: "the cluster does not answer, or Rekindle is not installed there",

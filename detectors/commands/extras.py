@@ -10,7 +10,7 @@ __all__ = ["EXTRA_OF", "NEEDED_AT_ONCE", "install", "not_installed"]
 
 EXTRA_OF: Mapping[str, str] = {
     **dict.fromkeys(("agent", "validate", "reset-devices", "completion"), "agent"),
-    **dict.fromkeys(("controller", "leave"), "controller"),
+    **dict.fromkeys(("controller", "cleanup"), "controller"),
     **dict.fromkeys(
         (
             "status",

@@ -54,10 +54,12 @@ _HELP = {
         "agent": "Watch one node: its kernel log, its GPUs, the logs of its training pods.",
         "validate": "Check whether this node may be used again.",
         "reset-devices": "Reset GPUs of this node that no process uses.",
-        "leave": "End the controllers, and remove their writes from nodes, before an uninstall.",
+        "cleanup": "End the controllers, and remove their writes from nodes, before an uninstall.",
         "crds": "Print the CustomResourceDefinitions.",
     },
 }
+_RENAMED = {"leave": "cleanup"}
+"""Earlier names of commands, which still work."""
 _PLAY = "chaos"
 """The package that breaks jobs on purpose. The image leaves it out."""
 _HEAD = """\
@@ -96,6 +98,7 @@ def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> in
     if name in ("-V", "--version"):
         print(f"rekindle {__version__}")
         return 0
+    name = name if name in commands else _RENAMED.get(name, name)
     if name not in commands:
         print(_unknown(name, commands), file=sys.stderr)
         return 2

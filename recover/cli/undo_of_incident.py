@@ -14,7 +14,7 @@ import msgspec
 from detectors.wire.contract import NodeHealth
 from recover.api import Act, Incident, IncidentPhase, Outcome, Recovery
 from recover.api.repair_state import WORKING
-from recover.cli.leave_undo import Undo
+from recover.cli.cleanup_undo import Undo
 from recover.diagnose.answered import known_of
 from recover.model import Node
 from recover.model.actions import Patch

@@ -38,7 +38,7 @@ def test_the_packages_of_the_wheel_but_chaos_and_its_readme_are_copied() -> None
 
 def test_the_extras_are_there_and_hold_what_the_chart_starts() -> None:
     (extras,) = re.findall(r'"rekindle\[(.*)\]"', DOCKERFILE)
-    started = {"agent", "controller", "leave", "status"}
+    started = {"agent", "controller", "cleanup", "status"}
 
     assert set(extras.split(",")) == {"agent", "controller", "cli"}
     assert set(extras.split(",")) <= _project()["project"]["optional-dependencies"].keys()

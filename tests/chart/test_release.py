@@ -92,12 +92,12 @@ async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     await an_agents_token_writes_its_own_node(api, plane, agents)
     await teams_may_read_and_delete_recoveries(api)
     tester = await helms_test_ends_well(helm, api, plane)
-    leaving = of_kind(helm.render({}), "Job")["spec"]["template"]
-    await only_the_agent_needs_a_privileged_namespace(helm, api, agents[0], [controllers[0], tester, leaving])
+    cleanup = of_kind(helm.render({}), "Job")["spec"]["template"]
+    await only_the_agent_needs_a_privileged_namespace(helm, api, agents[0], [controllers[0], tester, cleanup])
 
 
 async def the_network_lets_them_reach_the_api_server_where_it_listens(api: KubeApi) -> None:
-    for component in ("agent", "controller", "leave", "test"):
+    for component in ("agent", "controller", "cleanup", "test"):
         metadata = {"name": f"rekindle-{component}", "namespace": NAMESPACE}
         kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
         (rule,) = (await get(api, {**kind, "metadata": metadata}))["spec"]["egress"]
@@ -252,8 +252,8 @@ async def removed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     """Not while what is on the nodes could not be taken back; then nothing is left there, nor in the
     release's namespace."""
     objects = helm.render({"mode": "recover"})
-    role = of_kind(objects, "ClusterRole", "rekindle-leave")
-    with pytest.raises(HelmError, match=r"rekindle-leave|pre-delete"):
+    role = of_kind(objects, "ClusterRole", "rekindle-cleanup")
+    with pytest.raises(HelmError, match=r"rekindle-cleanup|pre-delete"):
         await uninstalled(helm, api)
     assert await pods(api, "agent"), "nothing is removed"
     given_away = {"spec": {"holderIdentity": ""}}
@@ -280,7 +280,7 @@ async def uninstalled(helm: Helm, api: KubeApi, plane: ControlPlane | None = Non
     removing = asyncio.create_task(
         asyncio.to_thread(helm.run, "uninstall", "rekindle", f"--namespace={NAMESPACE}", *WAIT)
     )
-    pod = await running(api, "leave")
+    pod = await running(api, "cleanup")
     if plane is not None:
         assert await carried_out(api, plane, pod) == 0
     else:

@@ -11,7 +11,7 @@ import yaml
 from detectors.agent import command as agent_command
 from detectors.client.kubeapi import ApiError, KubeApi
 from detectors.service.settings import AgentSettings, load
-from recover.cli import controller_command, leave_command
+from recover.cli import cleanup_command, controller_command
 from recover.doctor.installation import shipped
 from recover.k8s.kinds import NAMESPACES
 from recover.model.modes import Mode
@@ -83,9 +83,9 @@ def test_the_daemons_take_their_settings_and_arguments(helm: Helm, tmp_path: Pat
         assert not agent.nvml.enabled
         assert (tmp_path / "catalogue.toml").read_text() == EVERYTHING["settings"]["catalogue"]
         assert mounted(of_kind(objects, "DaemonSet"), agent.catalogue.extra)
-    leaving = of_kind(objects, "Job")
-    options = leave_command._parser().parse_args(container(leaving)["args"][1:])
-    assert mounted(leaving, str(options.settings))
+    cleanup = of_kind(objects, "Job")
+    options = cleanup_command._parser().parse_args(container(cleanup)["args"][1:])
+    assert mounted(cleanup, str(options.settings))
     for kind, parser in (
         ("Deployment", controller_command._parser()),
         ("DaemonSet", agent_command._parser()),
@@ -101,7 +101,7 @@ def test_a_release_that_wrote_nothing_or_shall_leave_it_has_nothing_to_take_back
     helm: Helm, values: dict[str, Any]
 ) -> None:
     hooks = [body for body in helm.render({}) if "helm.sh/hook" in body["metadata"].get("annotations", {})]
-    left = [body for body in helm.render(values) if body["metadata"]["name"] == "rekindle-leave"]
+    left = [body for body in helm.render(values) if body["metadata"]["name"] == "rekindle-cleanup"]
 
     assert {(b["kind"], b["metadata"]["annotations"]["helm.sh/hook"]) for b in hooks} == {
         ("Pod", "test"),
@@ -215,7 +215,7 @@ def test_only_a_release_that_writes_the_condition_may_and_one_that_removes_it_ha
     assert ("node_condition = true" in settings) is may_write
     others = [body for body in objects if body["kind"] == "ClusterRole" and body not in roles]
     granting = {body["metadata"]["name"] for body in others if "nodes/status" in str(body["rules"])}
-    assert granting <= {"rekindle-leave"}, "which Helm makes for a removal alone"
+    assert granting <= {"rekindle-cleanup"}, "which Helm makes for a removal alone"
 
 
 def test_rights_and_policies_are_the_files_that_the_other_tests_put_in_force(helm: Helm) -> None:

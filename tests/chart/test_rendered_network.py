@@ -19,7 +19,7 @@ def test_agent_and_controller_reach_the_api_server_and_a_webhook_and_nothing_els
         return {body["metadata"]["name"]: open_ports(body["spec"]["egress"]) for body in policies}
 
     server, names = [("TCP", 443), ("TCP", 6443)], [("TCP", 53), ("UDP", 53)]
-    ours = {f"rekindle-{name}": server for name in ("agent", "controller", "leave", "test")}
+    ours = {f"rekindle-{name}": server for name in ("agent", "controller", "cleanup", "test")}
 
     assert reached("") == ours
     for url, port in (
@@ -65,7 +65,7 @@ def test_metrics_are_told_to_pods_of_these_namespaces_alone(
                 "ports": [{"port": port, "protocol": "TCP"}],
             }
         ]
-    for name in ("leave", "test"):
+    for name in ("cleanup", "test"):
         assert of_kind(objects, "NetworkPolicy", f"rekindle-{name}")["spec"]["ingress"] == []
 
 

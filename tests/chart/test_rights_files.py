@@ -31,7 +31,7 @@ def manifests(folder: str) -> list[dict[str, Any]]:
 
 
 def test_a_removal_may_end_the_controllers_and_delete_configmaps_and_no_more() -> None:
-    (role,) = (body for body in manifests("leaving") if body["kind"] == "ClusterRole")
+    (role,) = (body for body in manifests("cleanup") if body["kind"] == "ClusterRole")
 
     assert [(rule["resources"], rule.get("resourceNames"), rule["verbs"]) for rule in role["rules"]] == [
         (["deployments"], ["rekindle-controller"], ["delete"]),

@@ -88,7 +88,7 @@ def test_all_files_are_roots_and_nobody_else_may_write_them(contents: Contents) 
         "checkpoints scan --help",
         "validate --help",
         "reset-devices --help",
-        "leave --help",
+        "cleanup --help",
         "status --help",
         "crds",
     ],

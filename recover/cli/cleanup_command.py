@@ -1,4 +1,4 @@
-"""`rekindle leave`: takes back what Rekindle has written on nodes, before it is removed. The chart runs it in
+"""`rekindle cleanup`: removes what Rekindle has written on nodes, before an uninstall. The chart runs it in
 `helm uninstall`.
 
 Controllers go first: their Deployment is deleted, and the lease taken, so nobody writes beside this command,
@@ -22,10 +22,10 @@ from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError, load
 from recover.api import Incident, Recovery
 from recover.api.marks import REPAIR_OF, SCAN_OF
-from recover.cli.leave_faults import broken_in_service, stays_cordoned
-from recover.cli.leave_look import CONTROLLER, DEPLOYMENTS, CannotLeaveError, NoAnswerError, look
-from recover.cli.leave_requests import REQUEUE_S, Requests, metadata_of, warn
-from recover.cli.leave_undo import Unfinished, environments, under_way, undo, untell
+from recover.cli.cleanup_checks import CONTROLLER, DEPLOYMENTS, CannotCleanUpError, NoAnswerError, look
+from recover.cli.cleanup_faults import broken_in_service, stays_cordoned
+from recover.cli.cleanup_requests import REQUEUE_S, Requests, metadata_of, warn
+from recover.cli.cleanup_undo import Unfinished, environments, under_way, undo, untell
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.arguments import add_connection, connection
 from recover.kube.clock import WallClock
@@ -70,7 +70,7 @@ def run(args: list[str]) -> int:
     except NoAnswerError as error:
         warn(f"{error}; nothing was changed")
         return Exit.NO_ANSWER
-    except (CannotLeaveError, ApiError) as error:
+    except (CannotCleanUpError, ApiError) as error:
         for line in str(error).splitlines():
             warn(line)
         return Exit.BAD
@@ -80,7 +80,7 @@ def run(args: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        "leave",
+        "cleanup",
         "End the controllers, then take back every cordon, taint, label and annotation of Rekindle on nodes, "
         "the pods that look for checkpoints, the Jobs of repairs, and what the controller remembers. What "
         "people wrote stays, and a node with a fault that is still open stays cordoned. Nothing is changed "
@@ -103,9 +103,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _main(options: argparse.Namespace, settings: Settings) -> list[str]:
-    """Returns what no controller will finish, one line each. Raises CannotLeaveError, NoAnswerError."""
+    """Returns what no controller will finish, one line each. Raises CannotCleanUpError, NoAnswerError."""
     credentials = await connection(options)
-    identity = f"rekindle-leave_{uuid.uuid4().hex[:8]}"
+    identity = f"rekindle-cleanup_{uuid.uuid4().hex[:8]}"
     async with KubeApi(credentials, timeout_s=settings.lease.request_timeout_s, user_agent=identity) as own:
         plain = RestCluster(own)
         try:
@@ -124,7 +124,7 @@ async def _main(options: argparse.Namespace, settings: Settings) -> list[str]:
                     await _end_controllers(Requests(plain), settings)
                     return await _alone(elector, lambda: _after_the_controllers(Requests(cluster), settings))
             except TimeoutError as error:
-                raise CannotLeaveError(
+                raise CannotCleanUpError(
                     f"not done within {DEADLINE_S:g} s{await _waited(plain, elector, settings)}"
                 ) from error
             finally:
@@ -133,7 +133,8 @@ async def _main(options: argparse.Namespace, settings: Settings) -> list[str]:
 
 
 async def _rehearse(requests: Requests, settings: Settings) -> list[str]:
-    """Prints each write of a removal that would begin now. Raises CannotLeaveError if it would be refused."""
+    """Prints each write of a removal that would begin now. Raises CannotCleanUpError if it would be
+    refused."""
     found = await _under_way(requests)
     for one in found:
         requests.say(f"waits up to {UNDER_WAY_S:g} s: {one.words}")
@@ -145,7 +146,7 @@ async def _rehearse(requests: Requests, settings: Settings) -> list[str]:
     blocking = [one for one in found if one.blocks]
     if blocking:
         hint = f"without --dry-run this command would wait for up to {UNDER_WAY_S:g} s, and then refuse"
-        raise CannotLeaveError(*_told(blocking), hint)
+        raise CannotCleanUpError(*_told(blocking), hint)
     return list(_told(found))
 
 
@@ -172,7 +173,7 @@ async def _waited(cluster: Cluster, elector: Elector, settings: Settings) -> str
 
 
 async def _wait_for_what_is_under_way(requests: Requests) -> None:
-    """Raises CannotLeaveError, before anything is changed."""
+    """Raises CannotCleanUpError, before anything is changed."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + UNDER_WAY_S
     told: set[str] = set()
@@ -181,7 +182,7 @@ async def _wait_for_what_is_under_way(requests: Requests) -> None:
             blocking = [one for one in found if one.blocks]
             if blocking:
                 hint = "nothing was changed, since no controller would be left to finish this"
-                raise CannotLeaveError(*_told(blocking), hint)
+                raise CannotCleanUpError(*_told(blocking), hint)
             return
         for one in found:
             if one.words not in told:
@@ -209,8 +210,8 @@ async def _end_controllers(requests: Requests, settings: Settings) -> None:
 
 
 async def _alone(elector: Elector, work: Callable[[], Awaitable[T]]) -> T:
-    """While this process holds the lease. Raises what `work` raises, and CannotLeaveError where the lease is
-    not kept."""
+    """While this process holds the lease. Raises what `work` raises, and CannotCleanUpError where the lease
+    is not kept."""
 
     async def work_as_leader() -> T:
         await elector.leading.wait()
@@ -225,7 +226,7 @@ async def _alone(elector: Elector, work: Callable[[], Awaitable[T]]) -> T:
         return await working
     except LeaseLostError as lost:
         hint = "end every other controller and run this again"
-        raise CannotLeaveError(f"the lease was not kept: {lost}; {hint}") from lost
+        raise CannotCleanUpError(f"the lease was not kept: {lost}; {hint}") from lost
     finally:
         for task in (electing, working):
             task.cancel()
@@ -233,19 +234,19 @@ async def _alone(elector: Elector, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _after_the_controllers(requests: Requests, settings: Settings) -> list[str]:
-    """Returns what no controller will finish, one line each. Raises CannotLeaveError with what the
+    """Returns what no controller will finish, one line each. Raises CannotCleanUpError with what the
     controllers have begun in their last moment, before anything is taken back."""
     begun = await _under_way(requests)
     blocking = [one for one in begun if one.blocks]
     if blocking:
         hint = "the controllers ended before they could finish this: start them again (helm upgrade), wait, "
-        raise CannotLeaveError(*_told(blocking), f"{hint}and run this again")
+        raise CannotCleanUpError(*_told(blocking), f"{hint}and run this again")
     await _take_back(requests, settings)
     return list(_told(begun))
 
 
 async def _take_back(requests: Requests, settings: Settings) -> None:
-    """Raises CannotLeaveError with what is left."""
+    """Raises CannotCleanUpError with what is left."""
     repairs = requests.every(JOBS, metadata_of, settings.namespace, labels=REPAIR_OF)
     for job in [one async for one in repairs]:
         await requests.delete(JOBS, job.name, job.namespace, with_its_pods=True)
@@ -262,7 +263,7 @@ async def _take_back(requests: Requests, settings: Settings) -> None:
             break
         await asyncio.sleep(REQUEUE_S)
     else:
-        raise CannotLeaveError(*left, "it may be run again")
+        raise CannotCleanUpError(*left, "it may be run again")
     await requests.delete(CONFIGMAPS, STATE, settings.namespace)
 
 

@@ -1,6 +1,6 @@
 """What is taken back before Rekindle is removed, and what keeps it from being removed now. Pure.
 
-leave_command.py carries it out, while no controller works.
+cleanup_command.py carries it out, while no controller works.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`rekindle leave` with the chart's rights on a real API server: it waits for the last controller's end, then
-takes back what the controllers have written on nodes, and nothing else. A broken node keeps a plain cordon.
-"""
+"""`rekindle cleanup` with the chart's rights on a real API server: it waits for the last controller's end,
+then takes back what the controllers have written on nodes, and nothing else. A broken node keeps a plain
+cordon."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ async def test_it_waits_for_the_last_controller_and_leaves_nodes_as_their_people
         since = plane.audit_position()
 
         async with granted(stage):
-            leaving = await leave(stage, plane)
+            cleanup = await begun_cleanup(stage, plane)
             await asyncio.sleep(BESIDE_S)
 
-            assert leaving.alive, leaving.last_lines()
+            assert cleanup.alive, cleanup.last_lines()
             assert await holder(stage) == CONTROLLER_NAME
             assert await taints(stage, "n1")
             await stage.controller.stop(grace_s=30)
             async with asyncio.timeout(120):
-                assert await leaving.process.wait() == 0, leaving.last_lines()
+                assert await cleanup.process.wait() == 0, cleanup.last_lines()
 
         assert await cordons(stage) == {"n1", "n2"}, "n1's GPU is still lost"
         assert await taints(stage, "n1") == await taints(stage, "n3") == []
@@ -64,9 +64,9 @@ async def test_it_waits_for_the_last_controller_and_leaves_nodes_as_their_people
         assert await holder(stage) == ""
         writes = [w for w in plane.audited(since) if w.object_ref.resource == "nodes" and w.succeeded]
         of_controller = [w for w in writes if w.user_agent.startswith("rekindle-controller/")]
-        of_leaving = [w for w in writes if w.user_agent.startswith("rekindle-leave_")]
-        assert [w.object_ref.name for w in of_leaving] == ["n1", "n3"]
-        assert all(w.stage_timestamp <= of_leaving[0].request_received_timestamp for w in of_controller), (
+        of_cleanup = [w for w in writes if w.user_agent.startswith("rekindle-cleanup_")]
+        assert [w.object_ref.name for w in of_cleanup] == ["n1", "n3"]
+        assert all(w.stage_timestamp <= of_cleanup[0].request_received_timestamp for w in of_controller), (
             "the controller wrote beside it"
         )
 
@@ -74,7 +74,7 @@ async def test_it_waits_for_the_last_controller_and_leaves_nodes_as_their_people
 @asynccontextmanager
 async def granted(stage: RealStage) -> AsyncIterator[None]:
     """What the chart grants for the time of a removal."""
-    files = sorted((CHART / "files" / "leaving").iterdir())
+    files = sorted((CHART / "files" / "cleanup").iterdir())
     rights = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
     kinds = {kind.kind: kind for kind in (ROLES, BINDINGS)}
     for body in rights:
@@ -86,13 +86,13 @@ async def granted(stage: RealStage) -> AsyncIterator[None]:
             await stage.api.request("DELETE", kinds[body["kind"]].path(body["metadata"]["name"]))
 
 
-async def leave(stage: RealStage, plane: ControlPlane) -> Child:
+async def begun_cleanup(stage: RealStage, plane: ControlPlane) -> Child:
     """As the chart's Job starts it, with a token of its account."""
-    file = plane.folder / "leave.token"
+    file = plane.folder / "cleanup.token"
     file.write_text(await token(stage.api, CONTROLLER_NAME), encoding="utf-8")
-    command = [sys.executable, "-m", "detectors.commands.main", "leave", "--server", plane.url]
+    command = [sys.executable, "-m", "detectors.commands.main", "cleanup", "--server", plane.url]
     command += ["--ca-file", str(plane.ca_file), "--token-file", str(file)]
-    return await spawn("leave", command, plane.folder / "leave.log")
+    return await spawn("cleanup", command, plane.folder / "cleanup.log")
 
 
 async def cordoned(stage: RealStage, node: str) -> bool:

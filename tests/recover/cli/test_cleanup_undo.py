@@ -1,4 +1,5 @@
-"""What `rekindle leave` takes back of a node: all that is ours, once, and nothing that is somebody else's."""
+"""What `rekindle cleanup` takes back of a node: all that is ours, once, and nothing that is somebody
+else's."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from recover.api import Phase, Recreation
 from recover.api.marks import QUARANTINE, RELEASED, UNHEALTHY
 from recover.api.repair_state import Repair, RepairPhase
-from recover.cli.leave_undo import under_way, undo
+from recover.cli.cleanup_undo import under_way, undo
 from recover.k8s.bodies import merged
 from recover.model import Mark, Quarantine, decode
 from recover.stories.keys import WRITTEN_BY_US

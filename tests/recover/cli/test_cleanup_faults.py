@@ -10,8 +10,8 @@ import pytest
 
 from detectors.wire.contract import Fault, NodeHealth, Origin, Severity
 from recover.api.marks import UNHEALTHY
-from recover.cli.leave_faults import broken_in_service, stays_cordoned
-from recover.cli.leave_undo import undo
+from recover.cli.cleanup_faults import broken_in_service, stays_cordoned
+from recover.cli.cleanup_undo import undo
 from recover.k8s.bodies import merged
 from recover.model import Node, Taint
 from tests.facts import missing

@@ -1,4 +1,4 @@
-"""Checks before `rekindle leave` does anything: is Rekindle installed there, and may this account remove it?
+"""Checks before `rekindle cleanup` does anything: is Rekindle installed, and may this account remove it?
 I/O only.
 
 Without these checks, a missing namespace or right would show only as a lease that never becomes free, as if a
@@ -14,8 +14,8 @@ import msgspec
 
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.resource import Resource
-from recover.cli.leave_requests import Requests, metadata_of
-from recover.cli.leave_undo import undo
+from recover.cli.cleanup_requests import Requests, metadata_of
+from recover.cli.cleanup_undo import undo
 from recover.k8s.kinds import CONFIGMAPS, JOBS, LEASES, NAMESPACES, NODES, PODS
 from recover.kube.cluster import Cluster
 from recover.kube.lease import LEASE
@@ -23,7 +23,7 @@ from recover.model import decode
 from recover.runtime.mode_keeper import STATE
 from recover.stories.words import some
 
-__all__ = ["CONTROLLER", "DEPLOYMENTS", "CannotLeaveError", "NoAnswerError", "look"]
+__all__ = ["CONTROLLER", "DEPLOYMENTS", "CannotCleanUpError", "NoAnswerError", "look"]
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CONTROLLER = "rekindle-controller"
@@ -34,7 +34,7 @@ _REVIEWS = Resource(
 )
 
 
-class CannotLeaveError(Exception):
+class CannotCleanUpError(Exception):
     """What is left, and what to do, one line for each."""
 
     def __init__(self, *lines: str) -> None:
@@ -46,10 +46,10 @@ class NoAnswerError(Exception):
 
 
 async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
-    """Returns if the removal can begin, and changes nothing. Raises NoAnswerError, CannotLeaveError."""
+    """Returns if the removal can begin, and changes nothing. Raises NoAnswerError, CannotCleanUpError."""
     elsewhere = await _other_releases(requests, namespace)
     if elsewhere:
-        raise CannotLeaveError(
+        raise CannotCleanUpError(
             f"namespace {namespace} has no controller; this cluster's controller is in {some(elsewhere)}: "
             f"run this with --set namespace={elsewhere[0]}"
         )
@@ -64,7 +64,7 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
                 f"Rekindle is not installed there: there is no namespace {namespace}, and no node carries "
                 "anything of Rekindle"
             )
-        raise CannotLeaveError(
+        raise CannotCleanUpError(
             f"there is no namespace {namespace}, so the controllers' lease cannot be taken; these nodes "
             f"still carry what Rekindle wrote: {some(marked)}",
             "if Rekindle was installed in another namespace, run this with --set namespace=NAME; if its "
@@ -72,7 +72,7 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
         )
     has_lease = await requests.get(LEASES, LEASE, namespace) is not None
     if space.deletion_timestamp is not None and not has_lease:
-        raise CannotLeaveError(
+        raise CannotCleanUpError(
             f"namespace {namespace} is being deleted, so the controllers' lease cannot be taken there",
             f"once it is gone: kubectl create namespace {namespace}, and run this again",
         )
@@ -84,7 +84,7 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
         )
     denied = [what async for what in _denied(cluster, namespace, has_lease=has_lease, told=bool(told))]
     if denied:
-        raise CannotLeaveError(f"nothing was changed: this account may not {some(denied)}")
+        raise CannotCleanUpError(f"nothing was changed: this account may not {some(denied)}")
 
 
 async def _nodes(requests: Requests) -> AsyncIterator[Any]:

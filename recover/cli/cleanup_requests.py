@@ -1,5 +1,5 @@
-"""The requests of `rekindle leave`, which are repeated while the API server is away. A dry run writes
-nothing. I/O only; leave_command.py decides the order."""
+"""The requests of `rekindle cleanup`, which are repeated while the API server is away. A dry run writes
+nothing. I/O only; cleanup_command.py decides the order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REQUEUE_S = 1.0
 
 
 def warn(text: str) -> None:
-    print(f"rekindle leave: {text}", file=sys.stderr)
+    print(f"rekindle cleanup: {text}", file=sys.stderr)
 
 
 class Requests:

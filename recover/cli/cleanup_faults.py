@@ -1,6 +1,6 @@
 """Which nodes stay out of service when Rekindle is removed, and which broken nodes it never took out. Pure.
 
-leave_command.py asks here. If Rekindle lifted a cordon over a broken GPU, the next job would be placed on
+cleanup_command.py asks here. If Rekindle lifted a cordon over a broken GPU, the next job would be placed on
 that GPU, when nothing watches it any more.
 """
 

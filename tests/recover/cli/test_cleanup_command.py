@@ -1,4 +1,5 @@
-"""`rekindle leave` as `helm uninstall` runs it, in the in-memory cluster: what it does, and what keeps it."""
+"""`rekindle cleanup` as `helm uninstall` runs it, in the in-memory cluster: what it does, and what keeps
+it."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from detectors.wire.contract import Coverage, CoverageState, Fault, Finding, Nod
 from detectors.wire.resource import Resource
 from recover.api import GangRef, RecoverySpec
 from recover.api.marks import OWN_CONDITION, QUARANTINE, REPAIR_OF, SCAN_OF
-from recover.cli import leave_command, leave_requests
-from recover.cli.leave_command import run
-from recover.cli.leave_look import CONTROLLER, DEPLOYMENTS, CannotLeaveError
-from recover.cli.leave_undo import Undo, undo
+from recover.cli import cleanup_command, cleanup_requests
+from recover.cli.cleanup_checks import CONTROLLER, DEPLOYMENTS, CannotCleanUpError
+from recover.cli.cleanup_command import run
+from recover.cli.cleanup_undo import Undo, undo
 from recover.k8s.bodies import body, builtins
 from recover.k8s.kinds import CONFIGMAPS, JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.cluster import Cluster, ListPage
@@ -179,7 +180,7 @@ def test_beside_a_controller_that_goes_on_nothing_is_written_and_its_lease_is_na
 ) -> None:
     held = {"holderIdentity": "by-hand", "leaseDurationSeconds": 600, "leaseTransitions": 1}
     store.patch(LEASES, "rekindle-controller", {"spec": held}, namespace=SYSTEM)
-    monkeypatch.setattr(leave_command, "DEADLINE_S", 2.0)
+    monkeypatch.setattr(cleanup_command, "DEADLINE_S", 2.0)
 
     assert run(["--kubeconfig", kubeconfig]) == 1
 
@@ -194,7 +195,7 @@ def test_while_a_job_is_being_restarted_nothing_is_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     restarting(store)
-    monkeypatch.setattr(leave_command, "UNDER_WAY_S", 0.0)
+    monkeypatch.setattr(cleanup_command, "UNDER_WAY_S", 0.0)
 
     assert run(["--kubeconfig", kubeconfig]) == 1
 
@@ -212,7 +213,7 @@ def test_what_the_controllers_begin_in_their_last_moment_is_told_and_nothing_is_
     async def stops_a_job_first(cluster: Cluster, settings: Settings) -> None:
         restarting(store)
 
-    monkeypatch.setattr(leave_command, "_end_controllers", stops_a_job_first)
+    monkeypatch.setattr(cleanup_command, "_end_controllers", stops_a_job_first)
 
     assert run(["--kubeconfig", kubeconfig]) == 1
 
@@ -232,8 +233,8 @@ def test_a_node_that_cannot_be_written_is_named_and_what_is_remembered_stays(
         patch = msgspec.structs.replace(found.patch, uid="another") if found is not None else None
         return Undo(patch, "") if patch is not None else None
 
-    monkeypatch.setattr(leave_command, "undo", of_another_version)
-    monkeypatch.setattr(leave_command, "ROUNDS_MAX", 1)
+    monkeypatch.setattr(cleanup_command, "undo", of_another_version)
+    monkeypatch.setattr(cleanup_command, "ROUNDS_MAX", 1)
 
     assert run(["--kubeconfig", kubeconfig]) == 1
 
@@ -256,7 +257,7 @@ def test_an_api_server_that_is_overloaded_for_a_moment_is_asked_again(
         return await real(cluster, resource, **asked)
 
     monkeypatch.setattr(RestCluster, "list", at_first_not)
-    monkeypatch.setattr(leave_requests, "REQUEUE_S", 0.01)
+    monkeypatch.setattr(cleanup_requests, "REQUEUE_S", 0.01)
 
     assert run(["--kubeconfig", kubeconfig]) == 0
     assert next(answers, None) is None
@@ -266,7 +267,7 @@ def test_an_api_server_that_is_overloaded_for_a_moment_is_asked_again(
 def test_an_api_server_that_never_answers_is_not_told_as_a_controller_that_holds_the_lease(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leave_command, "ANSWER_S", 0.5)
+    monkeypatch.setattr(cleanup_command, "ANSWER_S", 0.5)
 
     assert run(["--server", "http://127.0.0.1:1"]) == 3
 
@@ -284,8 +285,8 @@ async def test_a_lease_that_cannot_be_renewed_is_not_told_as_another_controllers
         async def run(self) -> NoReturn:
             raise LeaseLostError("no renewal was answered for 10 s")
 
-    with pytest.raises(CannotLeaveError, match="10 s") as raised:
-        await leave_command._alone(Unanswered(), lambda: asyncio.sleep(3600))
+    with pytest.raises(CannotCleanUpError, match="10 s") as raised:
+        await cleanup_command._alone(Unanswered(), lambda: asyncio.sleep(3600))
 
     assert isinstance(raised.value.__cause__, LeaseLostError)
     assert str(raised.value.__cause__) in str(raised.value)
@@ -426,7 +427,7 @@ def test_a_removal_waits_for_a_started_gang_and_is_refused_while_ranks_are_still
     store.patch(JOBS, "llm", {"spec": {"suspend": False}}, namespace="ml")
     status = {"phase": phase, "reason": "NoCapacity", "message": "2 of 4 ranks wait for a node"}
     store.patch(RECOVERIES, "job-llm-1", {"status": status}, namespace="ml", subresource="status")
-    monkeypatch.setattr(leave_command, "UNDER_WAY_S", 0.5)
+    monkeypatch.setattr(cleanup_command, "UNDER_WAY_S", 0.5)
     before = store.version
 
     assert run(["--kubeconfig", kubeconfig]) == int(refused)
@@ -460,7 +461,7 @@ def test_where_rekindle_is_not_installed_it_says_so_at_once(
     assert run([*dry, "--kubeconfig", kubeconfig, "--set", f"namespace={namespace}"]) == 3
 
     told = capsys.readouterr().err
-    assert each_names(told.splitlines(), ("rekindle leave", namespace))
+    assert each_names(told.splitlines(), ("rekindle cleanup", namespace))
     assert store.version == before
     assert time.monotonic() - begun < 10
 
