@@ -175,9 +175,9 @@ async def _waited(cluster: Cluster, elector: Elector, settings: Settings) -> str
 async def _wait_for_what_is_under_way(requests: Requests) -> None:
     """Raises CannotCleanUpError, before anything is changed."""
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + UNDER_WAY_S
-    told: set[str] = set()
-    while found := await _under_way(requests):
+    found, told = await _under_way(requests), set[str]()
+    until_s = loop.time() + UNDER_WAY_S  # a slow API server takes nothing off the time to wait
+    while found:
         if loop.time() >= until_s:
             blocking = [one for one in found if one.blocks]
             if blocking:
@@ -189,6 +189,7 @@ async def _wait_for_what_is_under_way(requests: Requests) -> None:
                 requests.say(f"waits: {one.words}")
         told |= {one.words for one in found}
         await asyncio.sleep(REQUEUE_S)
+        found = await _under_way(requests)
 
 
 def _told(found: Iterable[Unfinished]) -> Iterator[str]:
