@@ -57,7 +57,7 @@ from recover.recipes import load as recipes
 from recover.recipes import objects
 from recover.recipes.convert import RecipeError
 from recover.recipes.values import parse_version
-from recover.runtime.table import UNREADABLE
+from recover.runtime.cache import UNREADABLE
 from recover.snapshot import manifests
 from recover.workloads import WORKLOADS
 from tests.detectors.sources import kubelet

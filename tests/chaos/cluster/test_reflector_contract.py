@@ -1,4 +1,4 @@
-"""The reflector and its table on every cluster: in step, following, in step again when history has ended."""
+"""The reflector and its cache on every cluster: in step, following, in step again when history has ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from recover.k8s.kinds import CONFIGMAPS
 from recover.kube.cluster import Cluster
 from recover.kube.reflector import Reflector
-from recover.runtime.table import Table
+from recover.runtime.cache import Cache
 
 NS = "default"
 PREFIX = f"{NS}/rekindle-"
@@ -30,7 +30,7 @@ class Followed:
         self.changes: list[tuple[str, str | None, str | None]] = []
         self._changed = asyncio.Event()
         decoder = msgspec.json.Decoder(Text)
-        self._table: Table[str] = Table(
+        self._table: Cache[str] = Cache(
             CONFIGMAPS, lambda raw: decoder.decode(raw).data.get("text", ""), self._note
         )
         self._reflector = Reflector(cluster, CONFIGMAPS, self._table)
