@@ -248,7 +248,8 @@ def tell(console: Console, found: Footprint) -> None:
     console.print(table)
     console.print(
         f"Measured over {found.window_s:g} s, in which {RANKS} ranks made {found.steps} steps each, with "
-        "real processes on a simulated cluster of one node; memory is the largest of a sample a second. "
+        "real processes on a simulated cluster of one node. Memory was sampled once a second, and the "
+        "largest sample is shown. "
         f"Machine: {found.cores} cores, Linux {found.kernel}, Python {found.python}.",
         highlight=False,
     )

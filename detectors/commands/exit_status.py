@@ -65,7 +65,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.BAD: "a recovery or repair is under way, or the API server refused a write",
         Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such incident",
     },
-    "version": {Exit.GOOD: "printed, even if no controller answers"},
+    "version": {Exit.GOOD: "the version was printed, even if no controller answers"},
     "completion": {Exit.GOOD: "printed"},
     "enable": {Exit.GOOD: "printed", Exit.NO_ANSWER: "the manifest has no job (printed unchanged)"},
     "checkpoints scan": {Exit.GOOD: "a checkpoint was chosen", Exit.NO_ANSWER: "none is complete"},

@@ -172,7 +172,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.STALE_EVIDENCE: Explanation(
         "The evidence is older than the last boot of the node, the last reset of the device, a "
-        "release by a person, or the present mode, so Rekindle does not act on that evidence.",
+        "release by a person, or the last change of the mode, so Rekindle does not act on that evidence.",
         "Rekindle acts if the fault occurs again, or lasts longer than one minute. To keep "
         "pods off the node now, cordon the node.",
     ),

@@ -106,7 +106,8 @@ class Relation(StrEnum):
 
 
 class Comparison(_Part, frozen=True, kw_only=True):
-    """Two versions, or two amounts of memory. If one of them is not known, the comparison is false."""
+    """Compares two versions, or two amounts of memory. If one of them is not known, the comparison is
+    false."""
 
     left: Word
     """A fact (`cuda.driver`), a value captured from the line (`{wanted}`), or the value itself (`8.0`)."""
@@ -220,11 +221,12 @@ class Verify(_Part, frozen=True, kw_only=True):
     """Meaning of a log without any of these lines."""
     steps: bool = False
     """The first new training step proves that the change helped, if no line matched before that step. Lines
-    that match later belong to the next recovery, and count against `attempts`."""
+    that match after that step belong to the next recovery, and count against `attempts`."""
 
 
 class RecipeSpec(_Part, frozen=True, kw_only=True):
-    """The `spec` of an object, or the top level of a file, which has its `name` beside them."""
+    """The `spec` of a Recipe object. In a recipe file these fields stand at the top level, together with
+    `name`."""
 
     title: Sentence
     """The issue in one line."""

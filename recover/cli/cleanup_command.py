@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="GROUP.FIELD=VALUE",
         action="append",
         default=[],
-        help="One of its settings, as namespace=NAME; may be repeated.",
+        help="One of the controller's settings, for example namespace=NAME; you can repeat this option.",
     )
     add_connection(parser)
     return parser
@@ -227,7 +227,7 @@ async def _alone(elector: Elector, work: Callable[[], Awaitable[T]]) -> T:
         return await working
     except LeaseLostError as lost:
         hint = "end every other controller and run this again"
-        raise CannotCleanUpError(f"the lease was not kept: {lost}; {hint}") from lost
+        raise CannotCleanUpError(f"this command lost the lease: {lost}; {hint}") from lost
     finally:
         for task in (electing, working):
             task.cancel()

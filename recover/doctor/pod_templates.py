@@ -109,7 +109,7 @@ def gates(case: Case) -> Iterator[Finding]:
                 severity=Severity.RISKS,
                 what="the pods have scheduling gates, and are not scheduled before a controller removes them",
                 where=case.at(f"{field}.spec.schedulingGates", names),
-                means="the new pods of a recovery have the gates, too: if they stay for "
+                means="the new pods of a recovery have the gates, too. If the gates stay for "
                 f"{case.timing.resume_deadline_s:g} s, the recovery is blocked",
                 fix="remove schedulingGates, or run a controller that removes the gates from every new pod",
             )

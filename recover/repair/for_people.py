@@ -38,7 +38,7 @@ def then_release(fault: Fault, node: Node) -> str:
 
 def look_at_job(job: str, node: Node) -> str:
     """The same after a validation that told nothing: that says nothing about the machine."""
-    return _then_release(f"find out why Job {job} left no report, and check the node by hand", node)
+    return _then_release(f"find out why Job {job} left no valid report, and check the node by hand", node)
 
 
 def see_to_that(node: Node) -> str:

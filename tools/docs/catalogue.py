@@ -176,7 +176,7 @@ RoCE adapters in `/sys/class/infiniband` every `fabric.every_s`. The figures bel
 your own (`[[fabric]]`), which win; each has one of the codes below.
 
 `info` is a note. `suspect` makes restarts prefer other nodes for a while, and stops nothing. `fatal` takes
-the node out and moves the gangs there, in the modes that may.
+the node out of service and moves its gangs to other nodes, if the mode allows it.
 
 - A finding is about an adapter, by its PCI function, and its evidence names the port. The agent writes it
   when it begins and when it ends; as long as it lasts it costs nothing.
@@ -186,8 +186,8 @@ the node out and moves the gangs there, in the modes that may.
   accelerators when the link was lost has ended since, or where its steps were read and have stopped. The
   kubelet tells which pods hold accelerators (`pod_resources`).
 - `port-down` begins at the first sample that showed the port down, though the second sample tells it. Ranks
-  that died before that are put down to the node once the port is `port-dead`, also if the gang runs again by
-  then.
+  that died before that count as lost by the fault of this node once the port is `port-dead`, even if the
+  gang runs again by then.
 - If a switch fails, it takes a port of many nodes. Their agents take samples at the same moments, so the
   controller hears of these nodes together, and its brake (`budgets.brake_percent`, `budgets.brake_nodes_min`)
   keeps them in service. The budgets for quarantine bound what fewer nodes may cost.

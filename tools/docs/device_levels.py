@@ -14,7 +14,7 @@ _HEAD = """\
 # Levels that device plugins report
 
 Generated from `recover/policy/device_levels.toml` by `make docs`. [Other detectors](../other-detectors.md)
-tells where Rekindle reads these levels, what follows from them, and how to raise one.
+tells where Rekindle reads these levels, what follows from them, and how to set a higher level.
 
 `settles` is how long a report must stand before it makes its node suspect.
 """

@@ -28,7 +28,7 @@ proves no recovery.
 - In such a line `epoch 3` before the step makes it a count within an epoch, and `'epoch': 0.25` does not.
 - A progress bar of tqdm that is not listed is read where it shows a loss, as a count within an epoch. One
   that tells of an evaluation or a preparation, such as `Validation` or `Map`, is never a step.
-- Every other log needs the annotation `rekindle.dev/step-template`, such as `it {step} of`.
+- For any other log, set the annotation `rekindle.dev/step-template` on the job, for example `it {step} of`.
 - The version since which a framework prints the line was looked up in the framework's own history. Where that
   was not possible, the table says *not checked*.
 """

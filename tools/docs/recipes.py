@@ -80,7 +80,7 @@ One that cannot be used never stops the others. A good one that is edited into a
 | False | `TooMany` | agents look for the lines of 32 recipes, 16 KiB at most; older objects come first |
 
 - An object with the name of a built-in recipe takes its place. To switch a built-in one off, apply what
-  `rekindle recipes show NAME -o yaml` prints with `disabled: true` in its `spec`.
+  `rekindle recipes show NAME -o yaml` prints, after you have added `disabled: true` to its `spec`.
 - Agents know the lines of the built-in recipes. The templates of yours are told to them in the `spec` of each
   node's NodeHealth: one write for each accelerator node when a template changes, after all more urgent ones.
 - kubectl refuses fields that do not exist. With other clients (and `--validate=ignore`) the API server drops
