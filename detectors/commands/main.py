@@ -39,7 +39,7 @@ _HELP = {
         "enable": "Print a job's manifest with automatic recovery enabled.",
         "checkpoints": "List checkpoints, and tell which one would be resumed from.",
         "read-log": "Tell what Rekindle reads in a training's log: steps, checkpoints, the first error.",
-        "recipes": "List known issues, check your own, try one on a log.",
+        "recipes": "Known issues: list and show them, and test one on a log.",
     },
     "Try it without a cluster": {
         "demo": "Break a real training on purpose, and watch it recover.",

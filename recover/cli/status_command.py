@@ -133,7 +133,9 @@ def _why(
     *,
     access: Access,
 ) -> None:
-    """Tell why a job or a node is as it is: what was seen, decided, refused and done, and what next."""
+    """Tell why a job or a node is as it is: what Rekindle saw, decided, refused and did, and the next
+    steps. With -o wide, the story has all Incidents and Recoveries in full, and not only the newest
+    three."""
     output = Output.JSON if json else output
 
     async def looked(
@@ -167,6 +169,7 @@ def _why(
                     agents=agents,
                     pods=pods,
                     pause=paused,
+                    wide=output is Output.WIDE,
                 )
             )
         else:
@@ -182,7 +185,8 @@ def _why(
         pause=paused,
     )
     if output.for_people:
-        print_story(why_job(found, snapshot.recoveries, snapshot.incidents, now, around))
+        wide = output is Output.WIDE
+        print_story(why_job(found, snapshot.recoveries, snapshot.incidents, now, around, wide=wide))
     else:
         print_answer(job_answer(found, snapshot.recoveries, snapshot.incidents, now, around), output)
 

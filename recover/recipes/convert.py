@@ -77,7 +77,7 @@ class RecipeError(Exception):
     def __init__(self, origin: str, what: Iterable[str]) -> None:
         self.origin = origin
         self.what = tuple(what)
-        self.lines = tuple(f"{origin}: {text}; this recipe is not used, all others are" for text in self.what)
+        self.lines = tuple(f"{origin}: {text}; Rekindle does not use this recipe" for text in self.what)
         super().__init__("\n".join(self.lines))
 
 

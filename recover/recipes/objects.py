@@ -162,7 +162,7 @@ def _used(one: SeenRecipe, recipe: Recipe, *, replaces: bool) -> JudgedRecipe:
 
 
 def _refused(one: SeenRecipe, reason: RecipeReason, why: str, *, replaces: bool) -> JudgedRecipe:
-    end = "; this recipe is not used, all others are"
+    end = "; Rekindle does not use this recipe"
     end += ", and the built-in recipe of this name stays in force" if replaces else ""
     text = f"{KIND} {one.name}: {why}"
     room = limit(Condition, "message") - len(end)
