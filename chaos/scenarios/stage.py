@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from chaos.apiserver.client import Client
-from chaos.apiserver.kinds import Object
+from chaos.apiserver.kinds import CLAIMS, Object
 from chaos.apiserver.rest import write_kubeconfig
 from chaos.cluster.world import LocalCluster, Shape, process_cluster
 from chaos.processes.children import Child, spawn
@@ -135,6 +135,8 @@ async def raised(
         stage = Stage(folder, cluster, cluster.server.url, [f"mode={mode}", *settings])
         for namespace in (NAMESPACE, Settings().namespace):
             await stage.client.create(NAMESPACES, {"metadata": {"name": namespace}})
+        claim = {"metadata": {"name": CLAIM}, "spec": {"accessModes": ["ReadWriteMany"]}}
+        await stage.client.create(CLAIMS, claim, NAMESPACE)
         await stage.client.create(LEASES, {"metadata": {"name": LEASE}}, Settings().namespace)
         write_kubeconfig(stage.kubeconfig, stage.url, "admin")
         stack.push_async_callback(stage.stop)

@@ -53,7 +53,8 @@ _PLAIN = (
     (r"Input should be less than or equal to (\S+)", r"expected \1 or less"),
     (r"invalid (?:int|float) value: (.*)", r"\1: expected a number"),
     (r"^the following arguments are required: (.*)", r"Missing argument '\1'"),
-    (r"^unrecognized arguments: (.*)", r"No such option: \1"),
+    (r"^unrecognized arguments: (-.*)", r"No such option: \1"),
+    (r"^unrecognized arguments: (.*)", r"One argument too many: \1"),
 )
 """What argparse, and the library below typer, say of a wrong call; and our words for the same."""
 

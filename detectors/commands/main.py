@@ -39,7 +39,7 @@ _HELP = {
         "enable": "Print a job's manifest with automatic recovery enabled.",
         "checkpoints": "List checkpoints, and name the checkpoint for a resume.",
         "read-log": "Show what Rekindle reads in a training's log: steps, checkpoints, the first error.",
-        "recipes": "List known issues, check your own recipes, try a recipe on a log.",
+        "recipes": "Known issues: list and show recipes, and test a recipe on a log.",
     },
     "Try it without a cluster": {
         "demo": "Break a real training on purpose, and watch it recover.",

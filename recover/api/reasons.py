@@ -138,8 +138,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.HELD: Explanation(
         "A person put a hold (rekindle.dev/hold) on this object, suspended the job, or started "
         "the job again.",
-        "When Rekindle may act again, remove rekindle.dev/hold and rekindle.dev/hold-until, or "
-        "resume the job.",
+        "When Rekindle may act again: `rekindle release` ends the hold. If a person suspended the job, "
+        "set its suspend field to false.",
     ),
     Reason.BUDGET_EXHAUSTED: Explanation(
         "A limit on quarantined nodes, on restarts of one job, or on repairs is reached.",
@@ -204,7 +204,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.CRASH_LOOP: Explanation(
         "The job failed several times from the same cause, and made no new step between the failures.",
-        "Read the failed rank's log in the Recovery and correct the job. Then resume the job by hand.",
+        "Read the failed rank's log in the Recovery and correct the job. Then set its suspend field "
+        "to false.",
     ),
     Reason.UNSUPPORTED: Explanation(
         "Rekindle cannot stop and resume this kind of workload safely.",
@@ -337,7 +338,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.KNOWN_ISSUE: Explanation(
         "The job failed because of a known issue that only its owner can correct, so Rekindle "
         "does not start the job again.",
-        "Make the change that the message names in the job's template, then resume the job by hand.",
+        "Make the change that the message names in the job's template, then set its suspend field to false.",
     ),
     Reason.CAUSE_GONE: Explanation(
         "The fault was resolved before Rekindle stopped the job, for example because a person "

@@ -32,6 +32,10 @@ REPAIR = "rekindle.dev/checkpoint-repair"
 FORMATS = tuple(reader.name for reader in READERS)
 REPAIR_EXPECTED = "none, tracker, set-aside, or tracker,set-aside"
 PATH_CHARS_MAX = 512
+_GENERIC = (
+    f"expected ;format=generic;marker=<file>, where <file> is {MARKER_EXPECTED}, as "
+    "/ckpt;format=generic;marker=step-{step}/DONE"
+)
 _OPTIONS = ("format", "marker", "digests")
 _EXPECTED = (
     "expected an absolute path in the container, optionally with ;format=<name>, as /ckpt;format=torch-dcp"
@@ -41,9 +45,11 @@ _EXPECTED = (
 class LocationError(ValueError):
     """The annotation cannot be used. The message names it, its value, what was expected and what follows."""
 
-    def __init__(self, value: str, problem: str) -> None:
+    def __init__(self, value: str, problem: str, expected: str = "") -> None:
+        """`expected` is what to write, if the path is not what is wrong."""
+        self.expected = expected or _EXPECTED
         shown = ascii(value if len(value) <= 120 else value[:120] + "...")
-        self.why = f"{shown}: {problem}; {_EXPECTED}"
+        self.why = f"{shown}: {problem}; {self.expected}"
         super().__init__(
             f"annotation {ANNOTATION}: {self.why}. "
             "Until somebody corrects the annotation, no checkpoint is verified, and the framework itself "
@@ -104,7 +110,7 @@ def _options(value: str, options: list[str]) -> dict[str, str]:
     for option in options:
         key, equals, content = (part.strip() for part in option.partition("="))
         if key not in _OPTIONS or not equals:
-            raise LocationError(value, f"{option!a} is not a known option{_meant(key, content)}")
+            raise LocationError(value, f"{option!a} is not a known option", _meant(key, content))
         if key in given:
             raise LocationError(value, f"{key} is given twice")
         given[key] = content
@@ -113,21 +119,23 @@ def _options(value: str, options: list[str]) -> dict[str, str]:
 
 def _meant(key: str, content: str) -> str:
     near = get_close_matches(key, _OPTIONS, n=1)
-    return f"; did you mean {near[0]}={content}?" if near else f"; the options are {', '.join(_OPTIONS)}"
+    return f"did you mean {near[0]}={content}?" if near else f"expected one of {', '.join(_OPTIONS)}"
 
 
 def _check(value: str, given: dict[str, str]) -> None:
     format_name, marker = given.get("format"), given.get("marker")
     if given.get("digests", "check") != "check":
-        raise LocationError(value, f"digests {given['digests']!a} is not known, expected ;digests=check")
+        raise LocationError(value, f"digests {given['digests']!a} is not known", "expected ;digests=check")
     if format_name is not None and format_name not in FORMATS:
-        raise LocationError(value, f"format {format_name!a} is not one of {', '.join(FORMATS)}")
+        raise LocationError(
+            value, f"format {format_name!a} is not known", f"expected one of {', '.join(FORMATS)}"
+        )
     if format_name == GENERIC and marker is None:
-        raise LocationError(value, f"format generic needs ;marker= with {MARKER_EXPECTED}")
+        raise LocationError(value, "format generic needs a marker", _GENERIC)
     if format_name != GENERIC and marker is not None:
-        raise LocationError(value, "only format generic has a marker: write ;format=generic before ;marker=")
+        raise LocationError(value, "only the format generic has a marker", _GENERIC)
     if marker is not None:
         try:
             parse_marker(marker)
         except TemplateError as error:
-            raise LocationError(value, f"marker {marker!a}: {error}; expected {MARKER_EXPECTED}") from error
+            raise LocationError(value, f"marker {marker!a}: {error}", _GENERIC) from error

@@ -33,6 +33,6 @@ def run(args: list[str]) -> int:
         for name, text in files().items():
             (directory / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        print(f"rekindle crds: cannot write to {directory}: {error.strerror}", file=sys.stderr)
+        print(f"rekindle: cannot write to {directory}: {error.strerror}", file=sys.stderr)
         return 1
     return 0

@@ -111,6 +111,10 @@ def _doctor(
     output = Output.JSON if json else output
     if job and file:
         raise _failed("expected JOB or -f FILE, not both", Exit.UNUSABLE)
+    if job.endswith((".yaml", ".yml", ".json")):
+        raise _failed(
+            f"{job!r} is no name of a job; to check a file: rekindle doctor -f {job}", Exit.UNUSABLE
+        )
     try:
         if file:
             _tell_jobs([one for name in file for one in _in_file(name)], output, strict=strict)

@@ -65,8 +65,8 @@ def _incidents(
     *,
     access: Access,
 ) -> None:
-    """List the Incidents: what broke, who is to blame, and what was done. `rekindle why` tells one as a
-    story."""
+    """List the Incidents: what broke, who is to blame, and what was done. `rekindle why JOB` and
+    `rekindle why node/NODE` explain them."""
     output = Output.JSON if json else output
 
     async def looked(cluster: Cluster, _: Credentials) -> tuple[Snapshot, IncidentsAnswer]:

@@ -70,7 +70,11 @@ def _unusable(error: Any) -> int:
     if context is not None:
         print(context.get_usage(), file=sys.stderr)
         print(f"Try '{context.command_path} -h' for help.\n", file=sys.stderr)
-    print(f"Error: {plain_error(error.format_message())}", file=sys.stderr)
+    message = error.format_message()
+    inner = getattr(getattr(context, "command", None), "commands", {})
+    if inner and message.startswith("No such command"):
+        message = f"{message.rstrip('.')}: expected one of {', '.join(inner)}"
+    print(f"Error: {plain_error(message)}", file=sys.stderr)
     return Exit.UNUSABLE
 
 

@@ -44,7 +44,7 @@ def run(args: list[str]) -> int:
 
 
 def _unusable(why: str) -> int:
-    print(f"rekindle read-log: {why}", file=sys.stderr)
+    print(f"rekindle: {why}", file=sys.stderr)
     return Exit.UNUSABLE
 
 

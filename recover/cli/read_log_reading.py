@@ -18,7 +18,7 @@ from detectors.folds.pods import PodFold
 from detectors.rules import bars, signatures
 from detectors.rules.facts import PodRef
 from detectors.rules.progress import median_step_s
-from detectors.rules.step_lines import Candidate, Save, read
+from detectors.rules.step_lines import TEMPLATE, Candidate, Save, read
 from detectors.service.settings import Logs
 from detectors.text.answers import Answer, Record
 from detectors.wire.training import PodSettings
@@ -26,6 +26,7 @@ from recover.cli.read_log_lines import TextLine
 
 __all__ = ["FirstError", "KnownIssue", "LogAnswer", "Marked", "Reading", "Stall", "read_log"]
 
+_LOSS = ("{'loss':", '{"loss":')
 _TICK = timedelta(seconds=5)
 
 
@@ -87,6 +88,11 @@ class Reading(msgspec.Struct, frozen=True):
     """Totals of bars without a name that are not known to be the training's."""
     saved: bool
     """Whether a checkpoint is known to be complete."""
+    unmatched: str = ""
+    """The template that was asked for, if no line fits it."""
+    is_text: bool = True
+    losses: bool = False
+    """Lines of the Trainer with a loss and without a step."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -119,6 +125,9 @@ class _Reader:
         self._error_line = 0
         self._last: TextLine | None = None
         self._dated = True
+        self._fits = False
+        self._is_text = True
+        self._losses = False
 
     def line(self, line: TextLine) -> None:
         self._dated = self._dated and line.is_dated
@@ -132,6 +141,8 @@ class _Reader:
         if self._armed_at is None and self._fold.progress.first_step is not None:
             self._armed_at = line.number
         self._note(line)
+        self._is_text = self._is_text and "\0" not in line.text
+        self._losses = self._losses or line.text.startswith(_LOSS)
         self._last = line
 
     def _silence(self, line: TextLine) -> None:
@@ -150,6 +161,7 @@ class _Reader:
         for piece in bars.pieces(line.text):
             for one in read(piece, self._template):
                 if isinstance(one, Candidate):
+                    self._fits = self._fits or one.name == TEMPLATE
                     named = _Named(line.number, one.step, one.name, line.at, one.strong)
                 elif isinstance(one, Save):
                     save = Marked(line=line.number, step=one.step)
@@ -192,4 +204,7 @@ class _Reader:
             unproven=[t.name for t in steps.tracks if not t.believed and t not in weak_bars],
             bars=[int(track.name.removeprefix("bar of ")) for track in weak_bars],
             saved=self._fold.saves.last is not None,
+            unmatched=self._template if self._template and not self._fits else "",
+            is_text=self._is_text,
+            losses=self._losses,
         )

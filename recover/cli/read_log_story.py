@@ -17,9 +17,9 @@ __all__ = ["told"]
 _CHARS_MAX = 120
 _NAMES = {
     TEMPLATE: "the job's own template",
-    PLAIN: "the usual wording of a step",
-    PLAIN_OF_RUN: "the usual wording of a global step",
-    PLAIN_OF_EPOCH: "the usual wording of a step after an epoch",
+    PLAIN: "lines such as 'step 12'",
+    PLAIN_OF_RUN: "lines such as 'global step 12'",
+    PLAIN_OF_EPOCH: "lines with an epoch and a step",
     LOSS_BAR: "a progress bar that shows a loss",
 }
 _IMPLIED = {
@@ -58,8 +58,8 @@ def _steps(reading: Reading) -> Iterator[str]:
         f"Steps: read from {counted(len(steps), 'line')} of {reading.answer.lines}, step {begin.step} in "
         f"line {begin.line} to step {end.step} in line {end.line}{pace}."
     )
-    yield f"  The step is the number of {_called(reading.source)}."
-    yield f"  Rekindle would notice a hang from line {reading.answer.armed_at_line} on."
+    yield f"  Rekindle reads the step from {_called(reading.source)}."
+    yield f"  After line {reading.answer.armed_at_line}, Rekindle would notice a hang."
     if reading.of_epoch:
         yield (
             "  The number begins again with each epoch: Rekindle sees that the job trains, and cannot tell "
@@ -73,13 +73,28 @@ def _steps(reading: Reading) -> Iterator[str]:
 
 
 def _unread(reading: Reading) -> Iterator[str]:
+    if reading.answer.lines == 0:
+        yield "Steps: none, because the log is empty."
+        return
     yield (
         "Steps: none. Rekindle would not notice a hang of this job, and only a newer checkpoint "
         "would prove that the job trains again."
     )
     for name in reading.unproven:
-        yield f"  The number of {_called(name)} was read, and did not rise often enough to be a step."
-    if reading.bars:
+        yield (
+            f"  Rekindle has read the number of {_called(name)}, and needs more lines in which this number "
+            "rises."
+        )
+    if reading.unmatched:
+        yield f"  No line contains the words of the template {reading.unmatched!r}."
+    elif not reading.is_text:
+        yield "  The file is not text: expected the log of a training."
+    elif reading.losses and not reading.bars and not reading.unproven:
+        yield (
+            "  The lines with a loss have no step. Let the training print its step, or keep the progress bar "
+            "of the Trainer (disable_tqdm=False)."
+        )
+    elif reading.bars:
         total = max(reading.bars)
         yield (
             f"  A progress bar without a name counts to {total}. If this is the progress bar of the "
@@ -96,7 +111,7 @@ def _unread(reading: Reading) -> Iterator[str]:
 def _saves(reading: Reading) -> Iterator[str]:
     saves = reading.answer.saves
     if not saves:
-        yield "Checkpoints: no line is about a checkpoint."
+        yield "Checkpoints: Rekindle has found no line about a checkpoint."
         return
     numbers = [f"step {save.step}" if save.step is not None else f"line {save.line}" for save in saves]
     yield f"Checkpoints: {counted(len(saves), 'line')} of the log, for {some(numbers, 4)}."

@@ -107,7 +107,7 @@ def _list(
     output: Format = Output.TABLE,
     json: Json = False,
 ) -> None:
-    """List the built-in recipes and your own. One that cannot be used is told, the others are listed."""
+    """List the built-in recipes and your own. Standard error names each recipe that cannot be used."""
     loaded = load(paths or [])
     recipes = [loaded.recipes[name] for name in sorted(loaded.recipes)]
     output = Output.JSON if json else output
@@ -141,8 +141,8 @@ def _show(
     ] = Shown.TABLE,
     json: Json = False,
 ) -> None:
-    """Check a recipe, and tell it in plain words. As JSON or YAML it is an object for kubectl apply, as TOML
-    a file, of a built-in one to start your own from."""
+    """Check a recipe, and tell it in plain words. The output as JSON or YAML is an object for kubectl
+    apply. The output as TOML is a file from which you can start your own recipe."""
     output = Shown.JSON if json else output
     recipe = _recipe(name)
     match output:
@@ -188,7 +188,7 @@ def _test(
     output: Format = Output.TABLE,
     json: Json = False,
 ) -> None:
-    """Try one recipe on a log and on what else you know. Most options may be repeated."""
+    """Try one recipe on a log, and on other facts of a failure. You can repeat most options."""
     output = Output.JSON if json else output
     recipe = _recipe(name)
     try:
@@ -206,6 +206,11 @@ def _test(
         )
     except InputError as error:
         raise _failed(str(error)) from error
+    if not log and templates_of(recipe):
+        print(
+            "rekindle: no log was given, and the recipe looks for lines of a log: add --log FILE",
+            file=sys.stderr,
+        )
     answer = matched(recipe, known)
     if output.for_people:
         print_story(story_of_answer(answer))
@@ -277,10 +282,10 @@ def _plain(answer: Matched | NotMatched) -> TestAnswer:
 
 
 def _failed(text: str) -> typer.Exit:
-    print(f"rekindle recipes: {printable(text)}", file=sys.stderr)
+    print(f"rekindle: {printable(text)}", file=sys.stderr)
     return typer.Exit(Exit.UNUSABLE)
 
 
 def _tell(error: RecipeError) -> None:
     for line in error.lines:
-        print(f"rekindle recipes: {printable(line)}", file=sys.stderr)
+        print(f"rekindle: {printable(line)}", file=sys.stderr)

@@ -134,7 +134,8 @@ def _why(
     access: Access,
 ) -> None:
     """Explain the state of a job or a node: the evidence, the decisions, the actions that Rekindle took or
-    refused, and the next steps."""
+    refused, and the next steps. With -o wide, the story has all Incidents and Recoveries in full, and not
+    only the newest three."""
     output = Output.JSON if json else output
 
     async def looked(
@@ -168,6 +169,7 @@ def _why(
                     agents=agents,
                     pods=pods,
                     pause=paused,
+                    wide=output is Output.WIDE,
                 )
             )
         else:
@@ -183,7 +185,8 @@ def _why(
         pause=paused,
     )
     if output.for_people:
-        print_story(why_job(found, snapshot.recoveries, snapshot.incidents, now, around))
+        wide = output is Output.WIDE
+        print_story(why_job(found, snapshot.recoveries, snapshot.incidents, now, around, wide=wide))
     else:
         print_answer(job_answer(found, snapshot.recoveries, snapshot.incidents, now, around), output)
 

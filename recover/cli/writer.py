@@ -134,7 +134,9 @@ def asked_s(text: str) -> float | None:
         return None
     seconds = parse_s(text)
     if not seconds:
-        raise SettingsError(f"--for {text!r}: expected a time above 0, as 2h or 30m; nothing is changed")
+        raise SettingsError(
+            f"--for {text!r}: expected a number with a unit, such as 30m, 2h or 1d12h; nothing is changed"
+        )
     return seconds
 
 

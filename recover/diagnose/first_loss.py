@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import cache
+from signal import Signals
 
 from detectors.catalog.log_errors import Failed, Implies, LogErrorRow, packaged_log_errors
 from recover.diagnose.diagnosis import Loss
 from recover.diagnose.out_of_memory import OOM_KILLED
 
-__all__ = ["follows", "in_order", "nobody_is_blamed", "told_by_log", "what_failed"]
+__all__ = ["exit_words", "follows", "in_order", "nobody_is_blamed", "told_by_log", "what_failed"]
 
 _SIGTERM = 143
 """Exit code of an orderly stop."""
@@ -120,3 +121,11 @@ def _by_itself(loss: Loss) -> bool:
     """
     code = loss.code.removeprefix("exit-")
     return loss.code == OOM_KILLED or (code.isdigit() and int(code) > 128 and int(code) != _SIGTERM)
+
+
+def exit_words(code: str) -> str:
+    """The code of a loss, for people: `exit-139: SIGSEGV` for a process that a signal ended."""
+    status = code.removeprefix("exit-")
+    number = int(status) - 128 if code.startswith("exit-") and status.isdecimal() else 0
+    known = {one.value: one.name for one in Signals}
+    return f"{code}: {known[number]}" if number in known else code

@@ -14,7 +14,7 @@ from recover.diagnose.boots import boots_after
 from recover.diagnose.caught import about_gang, each
 from recover.diagnose.coverage import not_covered
 from recover.diagnose.diagnosis import AffectedGang, Diagnosis, Loss, incident_name
-from recover.diagnose.first_loss import told_by_log
+from recover.diagnose.first_loss import exit_words, told_by_log
 from recover.diagnose.first_step import first_step_due, is_unknown, steps_are_readable
 from recover.diagnose.mended import trains_on, trains_without
 from recover.diagnose.neighbours import neighbours_fault
@@ -160,7 +160,7 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
     gang, first = state.gang, state.losses[0]
     covered, beside = _is_settled(known, gang, first), state.neighbours_fault
     found = judged(world, first, now, covered=covered, beside=beside)
-    why = f"the first lost rank ran there ({first.code})"
+    why = f"the first lost rank ran there ({exit_words(first.code)})"
     rank = f"{first.pod} on {first.node or 'no node'}"
     return Diagnosis(
         name=_name(gang, found.fault, first),
@@ -168,7 +168,7 @@ def _lost_ranks(world: World, state: GangState, known: Incident | None, now: dat
         severity=Severity.FATAL,
         detected_at=first.at,
         seen_at=first.at,
-        summary=f"{gang.ref}: {rank} was lost first ({first.code}); {found.why}",
+        summary=f"{gang.ref}: {rank} was lost first ({exit_words(first.code)}); {found.why}",
         blame=found.blame,
         settled=True,
         gang=gang,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from recover.doctor.case import Case, Finding, Severity
-from recover.recovery.context import allowed_s
+from recover.recovery.context import GRACE_MARGIN_S, allowed_s
 
 __all__ = ["elastic", "gates", "grace", "resources", "restart_policy", "tolerations"]
 
@@ -38,8 +38,8 @@ def grace(case: Case) -> Iterator[Finding]:
                 severity=Severity.RISKS,
                 what=f"a pod may take {seconds} s to end",
                 where=case.at(f"{field}.spec.terminationGracePeriodSeconds", str(seconds)),
-                means=f"a rank that ignores SIGTERM does not end within {within_s:g} s "
-                "(timing.stop_deadline_s): the recovery stops there and needs a person",
+                means="the recovery waits for a rank that ignores SIGTERM until its grace period is over, "
+                f"and {GRACE_MARGIN_S:g} s more; meanwhile the GPUs of the job are idle",
                 fix=f"terminationGracePeriodSeconds: {int(within_s / 2)}",
             )
 

@@ -32,6 +32,7 @@ __all__ = [
 
 Titles = Mapping[Severity, tuple[str, Tone]]
 
+_AT_A_FAULT = "At a fault"
 _SUBJECTS = {
     "mode": "the controller's mode",
     "lowered": "settings that lower the mode",
@@ -213,11 +214,10 @@ def _verdict(report: Report) -> Line:
     refused = next((found for found in report.findings if found.name == NOT_OPTED_IN), None)
     if refused is None:
         return Line(
-            f"{report.little_known}{_at_a_fault(report, 'At a fault')}: {report.checks}.", tone(report)
+            f"{report.little_known}{_at_a_fault(report, _AT_A_FAULT)}: {report.checks}.", tone(report)
         )
     others = tuple(found for found in report.findings if found.name != NOT_OPTED_IN)
     rest = _at_a_fault(msgspec.structs.replace(report, findings=others), "After you enable it, at a fault")
-    rest = rest[0].upper() + rest[1:]
     return Line(f"{_not_enabled(refused)} {rest}: {report.checks}.", tone(report))
 
 
@@ -239,7 +239,7 @@ def _not_enabled(refused: Finding) -> str:
 def _at_a_fault(report: Report, when: str) -> str:
     fails, risks, advice = (report.count(severity) for severity in Severity)
     if not report.findings:
-        return "no problem found" if when.startswith("After") else "No problem found"
+        return "No problem found" if when == _AT_A_FAULT else "No other problem found"
     found = [
         f"{counted(fails, 'thing')} will fail" if fails else "nothing will fail",
         f"{risks} may fail or cost time" if risks else "",

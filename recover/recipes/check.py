@@ -18,7 +18,6 @@ from recover.recipes.check_match import (
     certain_captures,
     is_name,
     is_variable,
-    listed,
     of_label,
     of_match,
 )
@@ -80,9 +79,8 @@ def _of_change(change: Change, certain: dict[str, Kind]) -> Iterator[Problem]:
         yield Problem("change.advise", repr(change.advise), str(error))
     else:
         for name in unknown:
-            expected = (
-                f"expected a placeholder that every match captures ({listed(certain) or 'there is none'})"
-            )
+            known = ", ".join(f"{{{one}}}" for one in sorted(certain)) or "none"
+            expected = f"unknown placeholder; every match captures these: {known}"
             yield Problem("change.advise", f"{{{name}}}", expected)
 
 

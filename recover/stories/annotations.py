@@ -84,7 +84,7 @@ def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterat
                     f"{called}: this is {_AN[form]}, and Rekindle reads {other}", f"write it as {other}"
                 )
             else:
-                there = f"{_an(meant)} {meant.name} of the {on if on in meant.on else meant.on[0]}"
+                there = f"{_an(meant, form)} {meant.name} of the {on if on in meant.on else meant.on[0]}"
                 if meant.name == name:
                     fix = f"write it as {there}"
                 else:
@@ -118,5 +118,6 @@ def _meant(name: str, on: On) -> Key | None:
     return names[near[0]] if near else None
 
 
-def _an(one: Key) -> str:
-    return _AN[one.forms[-1]]
+def _an(one: Key, form: Form | None = None) -> str:
+    """In that form, if the key has it."""
+    return _AN[form if form in one.forms else one.forms[-1]]

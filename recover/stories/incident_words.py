@@ -21,9 +21,9 @@ def newest_first(incidents: Iterable[Incident]) -> list[Incident]:
     return sorted(incidents, key=lambda i: i.spec.detected_at, reverse=True)
 
 
-def seen(incidents: Sequence[Incident], now: datetime) -> tuple[Line, ...]:
+def seen(incidents: Sequence[Incident], now: datetime, at_most: int = TOLD_MAX) -> tuple[Line, ...]:
     lines: list[Line] = []
-    for incident in incidents[:TOLD_MAX]:
+    for incident in incidents[:at_most]:
         spec, status = incident.spec, incident.status
         summary = status.summary or FAULTS[incident.fault]
         state = "open" if status.phase is IncidentPhase.OPEN else "closed"
@@ -41,8 +41,8 @@ def seen(incidents: Sequence[Incident], now: datetime) -> tuple[Line, ...]:
         ]
         if status.superseded_by:
             lines.append(Line(f"belongs to the fault of {status.superseded_by}", Tone.DETAIL))
-    if len(incidents) > TOLD_MAX:
-        lines.append(Line(f"and {counted(len(incidents) - TOLD_MAX, 'earlier incident')}"))
+    if len(incidents) > at_most:
+        lines.append(Line(f"and {counted(len(incidents) - at_most, 'earlier incident')}"))
     return tuple(lines)
 
 
@@ -71,6 +71,10 @@ def _blamed(incident: Incident) -> Iterable[Line]:
         case Blame.UNKNOWN:
             yield Line("not known: the evidence does not point to one node, so Rekindle quarantines no node")
     for suspect in status.suspects:
+        if status.blame is Blame.NODE and suspect.node == (status.blamed_node or incident.spec.node):
+            if suspect.why:
+                yield Line(one_line(suspect.why), Tone.DETAIL)
+            continue
         why = f": {one_line(suspect.why)}" if suspect.why else ""
         yield Line(f"suspect {suspect.node} ({suspect.score:.0%}){why}", Tone.DETAIL)
 

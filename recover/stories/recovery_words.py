@@ -118,6 +118,7 @@ def section(recovery: Recovery, now: datetime) -> Section:
             lines.append(Line(one_line(condition.message), Tone.DETAIL))
     if status.reason and (meaning := explained(status.reason)):
         lines.append(Line(f"{status.reason}: {meaning}", tone))
+    lines += _totals(status)
     if status.failed_log is not None:
         log = status.failed_log
         whose = f"{log.pod}'s log" + (f" on {log.node}" if log.node else "")
@@ -197,10 +198,13 @@ def _steps(status: RecoveryStatus) -> Iterable[Line]:
             f", {status.lost_gpu_s:.0f} GPU-seconds without progress" if status.lost_gpu_s is not None else ""
         )
         yield Line(f"lost {counted(status.lost_steps, 'step')}{cost}")
+
+
+def _totals(status: RecoveryStatus) -> Iterable[Line]:
     if status.totals is not None and status.totals.recoveries > 1:
         total = status.totals
         yield Line(
-            f"so far {counted(total.recoveries, 'recovery', 'recoveries')} of this job lost "
+            f"in total, {counted(total.recoveries, 'recovery', 'recoveries')} of this job lost "
             f"{counted(total.lost_steps, 'step')} and {total.lost_gpu_s:.0f} GPU-seconds"
         )
 

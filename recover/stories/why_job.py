@@ -40,8 +40,12 @@ def why_job(
     incidents: Iterable[Incident],
     now: datetime,
     around: Around = Around(),  # noqa: B008 - frozen
+    *,
+    wide: bool = False,
 ) -> Story:
-    """The story of one job; recoveries and incidents of others are left out."""
+    """The story of one job; recoveries and incidents of others are left out. `wide` tells all of them in
+    full."""
+    at_most = None if wide else TOLD_MAX
     mine, about, decisions = _concerning(job, recoveries, incidents)
     ranks = ranks_of(job.gang, around)
     sections = [
@@ -51,13 +55,13 @@ def why_job(
             "Settings on the job that have no effect",
             tuple(Line(one_line(text), Tone.BAD) for text in job.misread),
         ),
-        Section("Evidence", seen(about, now)),
+        Section("Evidence", seen(about, now, at_most or len(about))),
         Section("Culprit", blame(about)),
         Section("Decisions", decided(decisions, now)),
-        *(section(r, now) for r in mine[:TOLD_MAX]),
-        Section("Earlier recoveries", earlier(mine[TOLD_MAX:], now)),
-        Section("Ranks that wait", ranks.lines),
         Section("Next steps", _next_steps(job, mine, about, around, now)),
+        Section("Ranks that wait", ranks.lines),
+        *(section(r, now) for r in mine[:at_most]),
+        Section("Earlier recoveries", earlier(mine[len(mine) if wide else TOLD_MAX :], now)),
     ]
     return Story(
         subject=str(job.ref),

@@ -68,10 +68,11 @@ def why_node(
     agents: Mapping[str, AgentPod] | None = None,
     pods: Sequence[Pod] = (),
     pause: Pause | None = None,
+    wide: bool = False,
 ) -> Story:
     """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
     their plural) nothing is known. `agents` is None where they are no pods, or cannot be read. `pods` are
-    some that run there."""
+    some that run there. `wide` tells all Incidents in full."""
     about, decisions = _about(name, incidents)
     misread = misread_on_node(node) if node is not None else ()
     sections = [
@@ -86,7 +87,7 @@ def why_node(
         Section("Sources of the agent", _coverage(name, health, agents, now)),
         Section("Trainings on the node", _training(health, now)),
         Section("As a spare", as_a_spare(node, now)),
-        Section("Incidents", seen(about, now)),
+        Section("Incidents", seen(about, now, len(about) if wide else TOLD_MAX)),
         Section("Culprit", blame(about)),
         Section("Decisions", decided(decisions, now)),
         Section("Repair", repairs(about, now)),
@@ -371,9 +372,10 @@ def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
 
 def _progress(pod: PodProgress, now: datetime) -> Line:
     step = f" at step {pod.last_step}" if pod.last_step is not None else ""
-    pace = f", {duration(pod.median_step_s)} a step" if pod.median_step_s else ""
+    step_s = pod.median_step_s or 0.0
+    pace = f", {duration(step_s)} for each step" if step_s >= 0.05 else ""
     error = f"; first error {pod.first_error.code}" if pod.first_error is not None else ""
-    return Line(f"{pod.namespace}/{pod.name}: {pod.edge}{step} {ago(pod.at, now)}{pace}{error}")
+    return Line(f"{pod.namespace}/{pod.name}: {pod.edge}{step}, {ago(pod.at, now)}{pace}{error}")
 
 
 def _node_commands(

@@ -142,8 +142,8 @@ class _WrittenJobSet(Camel, frozen=True):
                 "fails the JobSet finally",
                 field="spec.failurePolicy.maxRestarts",
                 value=str(policy.max_restarts) if policy else "",
-                means="only a stop within 1.2 s saves the JobSet, and Rekindle stops nothing while its "
-                "controller starts",
+                means="Rekindle can save the JobSet only by a stop within 1.2 s after the failure, and a "
+                "controller that is just starting stops nothing",
                 fix="spec.failurePolicy: {maxRestarts: 10} (a new JobSet: the field cannot be changed); or "
                 + recreate,
             )

@@ -15,8 +15,8 @@ _HEAD = """\
 Generated from `detectors/catalog/steps.toml` by `make docs`; each row there names its source and has an
 example that a test reads. `rekindle read-log FILE` tells what is read in a log of yours.
 
-A number is a step once it has risen from one line to another. A line that comes once begins no hang limit and
-proves no recovery.
+A number is a step once it has risen from one line to another. After a single line, Rekindle neither notices
+a hang nor counts a recovery as proven.
 
 - Counts *of the run* are compared with the step of the checkpoint, and tell how many steps were lost.
 - Counts *within an epoch* begin again with each epoch. Rekindle notices a hang and sees that the job trains
@@ -36,7 +36,7 @@ proves no recovery.
 _CHECKPOINTS = """\
 After such a line a pod is not called stalled for `logs.pause_s`, unless a step follows sooner. The last
 column says when Rekindle knows that all of the checkpoint is written. Where it says *unknown*, the framework
-may go on writing while the training makes steps, and prints the same line if it does not."""
+may go on writing while the training makes steps; its line is the same in both cases."""
 _COMPLETE: dict[Complete, str] = {
     "at-once": "with this line",
     "next-step": "with the next step",
@@ -87,7 +87,8 @@ def _anonymous(catalog: StepCatalog) -> Iterator[str]:
         read = f"the bar without a name, once {_code(total.example)} has announced its total"
         yield f"| {total.framework} | {one_line(total.since)} | of the run | {read} |"
     for row in catalog.metrics:
-        read = f"the bar without a name, once {_code(row.example)} has come twice between its counts"
+        figures = f"{_code(row.example)} has come twice between two states of the bar"
+        read = f"the bar without a name, once {figures}; with disable_tqdm=True nothing is read"
         yield f"| {row.framework} | any | of the run | {read} |"
 
 

@@ -84,8 +84,8 @@ def test_a_dry_run_asks_the_api_server_and_writes_nothing(
 @pytest.mark.parametrize(
     ("args", "says", "ends"),
     [
-        (["--for", "soon"], "--for 'soon': expected a time above 0", 2),
-        (["--for", "off"], "--for 'off': expected a time above 0", 2),
+        (["--for", "soon"], "--for 'soon': expected a number with a unit", 2),
+        (["--for", "off"], "--for 'off': expected a number with a unit", 2),
         (["--reason", "x" * 300], "--reason has 300 characters", 2),
         (["-n", "nowhere"], "nowhere", 1),
     ],

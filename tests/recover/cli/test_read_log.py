@@ -159,3 +159,39 @@ def test_a_file_that_is_not_there_is_told_and_a_log_of_rubbish_is_read(
     rubbish = tmp_path / "rubbish.log"
     rubbish.write_bytes(b"\xff\x00\r\r\n\n" + b"step " * 100_000)
     assert answer(rubbish, capsys)["steps"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "args", "facts", "not_said"),
+    [
+        (b"", (), ("empty",), "--step-template"),
+        (b"\x00\x01\x00\n" * 3, (), ("not text",), "--step-template"),
+        (b"{'loss': 1.5}\n{'loss': 1.4}\n", (), ("loss", "disable_tqdm"), "--step-template"),
+        (b"hello\nworld\n", ("--step-template", "step {step}/"), ("'step {step}/'",), "--step-template"),
+    ],
+    ids=["empty", "binary", "losses", "template"],
+)
+def test_a_log_without_steps_is_told_why(
+    text: bytes,
+    args: tuple[str, ...],
+    facts: tuple[str, ...],
+    not_said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "rank0.log"
+    path.write_bytes(text)
+
+    assert run([str(path), *args]) == 0
+
+    printed = capsys.readouterr().out
+    assert not missing(printed, *facts)
+    assert not_said not in printed
+
+
+def test_a_second_file_is_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run([str(log(tmp_path, "step 1")), "oom.log"])
+
+    assert ended.value.code == 2
+    assert not missing(capsys.readouterr().err, "too many", "oom.log")

@@ -219,3 +219,13 @@ def test_a_log_with_more_lines_of_interest_than_are_read_gets_no_half_answer(
     assert run(["test", "cuda-invalid-image", "--log", str(log)]) == 2
 
     assert not missing(capsys.readouterr().err, "--log", repr(str(log)), 10000)
+
+
+def test_a_recipe_of_log_lines_without_a_log_says_that_none_was_given(capsys: Captured) -> None:
+    assert run(["test", "paddle-autogrow-oom"]) == 1
+    assert not missing(capsys.readouterr().err, "no log", "--log")
+
+
+def test_a_wrong_command_gets_the_commands_that_there_are(capsys: Captured) -> None:
+    assert run(["shake"]) == 2
+    assert not missing(capsys.readouterr().err, "list", "show", "test")

@@ -12,6 +12,7 @@ from detectors.wire.training import Edge, LogError
 from recover.api import Blame, Phase
 from recover.diagnose import first_loss
 from recover.diagnose.diagnosis import Loss
+from recover.diagnose.first_loss import exit_words
 from recover.diagnose.ranks import losses
 from recover.k8s.kinds import RECOVERIES
 from recover.model import Container, Pod, PodPhase
@@ -432,3 +433,16 @@ def test_what_a_rank_told_before_its_first_step_counts_though_its_agent_has_not_
     (evidence,) = plan.incident.status.evidence
     assert plan.incident.status.blame is Blame.APPLICATION
     assert names(evidence.text, "log-checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("exit-139", "exit-139: SIGSEGV"),
+        ("exit-1", "exit-1"),
+        ("exit-255", "exit-255"),
+        ("deleted", "deleted"),
+    ],
+)
+def test_an_exit_status_of_a_signal_has_its_name(code: str, words: str) -> None:
+    assert exit_words(code) == words

@@ -215,7 +215,7 @@ def test_an_unknown_culprit_names_its_suspects() -> None:
 def test_only_the_newest_recoveries_are_told_in_full() -> None:
     many = [recovery(number=n, totals=Totals(recoveries=n, lost_steps=n)) for n in range(1, 7)]
 
-    *in_full, earlier, _ = why_job(job(), many, [], NOW).sections
+    _, *in_full, earlier = why_job(job(), many, [], NOW).sections
 
     for number, section in zip((6, 5, 4), in_full, strict=True):
         assert not missing(section.title, f"job-llm-{number}")
@@ -438,3 +438,14 @@ def test_a_pod_that_was_taken_away_is_not_told_as_a_node_that_failed(error: str,
     assert headline.startswith("Job team/llm: after ")
     assert said in headline
     assert ("node-3 failed" in headline) == (not error)
+
+
+def test_wide_tells_every_recovery_in_full() -> None:
+    every = [recovery(number=number) for number in range(1, 6)]
+
+    def sections(*, wide: bool) -> list[str]:
+        story = why_job(job(), every, [], NOW, wide=wide)
+        return [section.title for section in story.sections if section.title.startswith("Recovery ")]
+
+    assert len(sections(wide=False)) == 3
+    assert len(sections(wide=True)) == 5
