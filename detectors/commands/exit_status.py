@@ -88,7 +88,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.NO_ANSWER: "its lease is lost: it ended at once",
     },
     "leave": {
-        Exit.GOOD: "nothing of ours is left on any node",
+        Exit.GOOD: "nothing that Rekindle wrote is left on any node",
         Exit.BAD: "something is, or a restart or repair is under way and nothing was changed",
         Exit.NO_ANSWER: "the cluster does not answer, or Rekindle is not installed there",
     },
