@@ -73,7 +73,9 @@ def _of_host(root: Path, settings: AgentSettings) -> ScannedSource:
     boot, unseen = reader.boot()
     reason = reason_of(boot, is_known=False)
     state = SourceState(
-        Source.HOST, CoverageState.COVERED, f"not seen: {', '.join(unseen)}" if unseen else ""
+        Source.HOST,
+        CoverageState.COVERED,
+        f"crash records are missing: {', '.join(unseen)}" if unseen else "",
     )
     rows = host_state_rows(Catalogues.load(settings.catalogue).user)
     shown = list(_shown(iter(HostFold(settings.host, rows).observations(reader.sample())), Source.HOST))

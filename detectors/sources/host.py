@@ -56,7 +56,7 @@ class Host:
         if unseen:
             _log.info("crash records of the boot before are not seen", folders=unseen)
         self._sink.booted(boot)
-        self._sink.covered(f"not seen: {', '.join(unseen)}" if unseen else "")
+        self._sink.covered(f"crash records are missing: {', '.join(unseen)}" if unseen else "")
         while True:
             self._sink.sampled(self._reader.sample())
             await asyncio.sleep(self._settings.every_s)

@@ -50,7 +50,9 @@ def undo(node: Node, stays: str = "") -> Undo | None:
         return None
     words = [*_words(node, taints, [*notes, *labels], uncordoned=cordoned and not stays)]
     if stays:
-        words.append(f"it stays cordoned, since {stays}; once it is mended: kubectl uncordon {node.name}")
+        words.append(
+            f"it stays cordoned, since {stays}; after the repair of the node: kubectl uncordon {node.name}"
+        )
     metadata = {"annotations": dict.fromkeys(notes), "labels": dict.fromkeys(labels)}
     patch = Patch(
         what="leave-node",

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from detectors.wire.resource import Resource
+from recover.api import Phase, Recovery
 from recover.cli.access import Access, with_access
 from recover.cli.options import run
 from recover.cli.writer import DryRun, For, Reason, Writer, asked_s, changed, checked_reason
@@ -21,6 +22,7 @@ from recover.policy.consent import HOLD, HOLD_REASON, HOLD_UNTIL, MANAGED, held
 from recover.snapshot.find import find, namespace_of
 from recover.snapshot.read import CannotTell, Snapshot, read
 from recover.stories.job_state import Job
+from recover.stories.recovery_words import has_stopped
 
 __all__ = ["hold", "release"]
 
@@ -33,9 +35,9 @@ Namespace = Annotated[
     typer.Option("--namespace", "-n", metavar="NAME", help="Only a job of this namespace."),
 ]
 _MEANS = {
-    True: "Rekindle does nothing to it: no cordon, taint, repair step or return. Jobs that run on it may be "
-    "restarted.",
-    False: "Rekindle does not stop it, and does not start it while it is stopped.",
+    True: "Rekindle does not cordon, taint, repair or release the node. Rekindle may restart jobs that run "
+    "there.",
+    False: "Rekindle does not stop the job, and does not start the job while it is stopped.",
 }
 """By whether it is a node."""
 
@@ -88,7 +90,7 @@ def _release(subject: Subject, namespace: Namespace = "", dry_run: DryRun = Fals
         snapshot, found = await _found(writer, subject, namespace, "release")
         if any(key in found.annotations for key in (HOLD, HOLD_UNTIL, HOLD_REASON)):
             await _annotate(writer, found, dict.fromkeys((HOLD, HOLD_UNTIL, HOLD_REASON)))
-            writer.say(f"{_name(found)} is held no more.")
+            writer.say(f"{_name(found)} has no hold any more.")
         else:
             writer.say(f"{_name(found)} has no hold.")
         for line in _still(snapshot, found):
@@ -135,15 +137,22 @@ def _under_way(snapshot: Snapshot, found: Node | Gang) -> list[str]:
         if found.quarantine is None:
             return []
         return [
-            f"{found.name} is quarantined, and stays so: Rekindle neither repairs nor releases the node "
-            "until the hold ends."
+            f"{found.name} stays quarantined: until the hold ends, Rekindle neither repairs nor releases "
+            "the node."
         ]
     return [
-        f"WARNING: Recovery {one.metadata.name} is under way ({one.status.phase}). If it has stopped the "
-        "job, the job stays stopped until the hold ends."
+        f"Recovery {one.metadata.name} is under way ({one.status.phase}). {_then(one)}"
         for one in snapshot.recoveries
         if one.active and found.ref.uid in (one.spec.gang.uid, one.gang_uid)
     ]
+
+
+def _then(recovery: Recovery) -> str:
+    if recovery.status.phase in (Phase.RESUMING, Phase.VERIFYING):
+        return "The Recovery has started the job, and does not stop the job again until the hold ends."
+    if has_stopped(recovery):
+        return "WARNING: the Recovery has stopped the job, and the job stays stopped until the hold ends."
+    return "The Recovery has not stopped the job so far, and does not stop the job until the hold ends."
 
 
 def _still(snapshot: Snapshot, found: Node | Gang) -> list[str]:
@@ -152,16 +161,18 @@ def _still(snapshot: Snapshot, found: Node | Gang) -> list[str]:
     if isinstance(found, Node):
         if found.labels.get(MANAGED) == "false":
             told.append(
-                f"Its label {MANAGED}=false still keeps Rekindle from it: "
+                f"The label {MANAGED}=false still keeps Rekindle from acting on the node: "
                 f"`kubectl label node {found.name} {MANAGED}-`."
             )
         if found.quarantine is not None:
-            told.append(f"It is still quarantined: `{undo(found.quarantine.incident)}` ends that.")
+            told.append(
+                f"The node is still quarantined: `{undo(found.quarantine.incident)}` ends the quarantine."
+            )
         return told
     space = snapshot.namespaces.get(found.ref.namespace)
     if space is not None and held(space.annotations, datetime.now(UTC)) is not None:
         told.append(
-            f"A hold on namespace {space.name} still holds it: "
+            f"A hold on namespace {space.name} still applies to the job: "
             f"`kubectl annotate namespace {space.name} {HOLD}- {HOLD_UNTIL}-`."
         )
     return told

@@ -14,7 +14,7 @@ import typer
 
 from detectors.client.kubeapi import ApiError
 from detectors.text.printing import one_line
-from recover.api import Incident, IncidentPhase, Recovery
+from recover.api import Act, Incident, IncidentPhase, Recovery
 from recover.api.reasons import Reason as Why
 from recover.cli.access import Access, with_access
 from recover.cli.asking import RefusedError, note
@@ -31,10 +31,11 @@ from recover.cli.writer import (
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, RECOVERIES
 from recover.kube.cluster import Cluster, every
 from recover.model.pause import KEYS, PAUSE, Pause, read_pause
-from recover.policy.commands import why
+from recover.policy.commands import cordon, why
 from recover.policy.settings import Settings
 from recover.runtime.mode_keeper import STATE, kept_modes
 from recover.snapshot.agents_seen import release_namespace
+from recover.stories.recovery_words import has_stopped
 
 __all__ = ["pause", "resume"]
 
@@ -44,7 +45,7 @@ _LOOK_S = 0.2
 _TOLD_MAX = 10
 _MEANS = "Meanwhile Rekindle begins no stop, cordon, taint, repair step or spare, and says what it would do."
 _AFTERWARDS = (
-    "Rekindle restarts jobs that are down, and acts on faults of nodes that occur again or still last."
+    "Rekindle restarts jobs that are down, and acts on a fault of a node that occurs again or still lasts."
 )
 
 Where = Annotated[
@@ -130,7 +131,10 @@ def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -
             return
         writer.say(f"Rekindle is resumed. {_AFTERWARDS}")
         if told:
-            print("Not done in the pause:")
+            print(
+                "Rekindle will not act on these faults, because it saw them before the pause ended. "
+                "If a node is broken, cordon it:"
+            )
         for line in told[:_TOLD_MAX]:
             print(f"  - {line}")
         if len(told) > _TOLD_MAX:
@@ -166,13 +170,19 @@ async def _under_way(cluster: Cluster) -> list[str]:
     try:
         found = [msgspec.json.decode(raw, type=Recovery) for raw in await every(cluster, RECOVERIES)]
     except (ApiError, msgspec.MsgspecError):
-        return ["Recoveries may not be read here. Those that have stopped their job go on."]
+        return ["You may not read Recoveries. A Recovery that has stopped its job starts the job again."]
     active = [one for one in found if one.active]
     return [
-        f"Recovery {one.metadata.namespace}/{one.metadata.name} is under way ({one.status.phase}), and goes "
-        f"on if it has stopped its job: `{why(one.spec.gang)}`"
+        f"Recovery {one.metadata.namespace}/{one.metadata.name} of {one.spec.gang} is under way "
+        f"({one.status.phase}). {_goes_on(one)} `{why(one.spec.gang)}` shows the state."
         for one in active
     ]
+
+
+def _goes_on(recovery: Recovery) -> str:
+    if has_stopped(recovery):
+        return "The Recovery has stopped the job, so it continues until the job trains again."
+    return "The Recovery has not stopped the job so far: it ends, and the job stays as it is."
 
 
 async def _not_done(cluster: Cluster) -> Iterator[str]:
@@ -184,13 +194,16 @@ async def _not_done(cluster: Cluster) -> Iterator[str]:
 
 
 def _kept_back(incidents: Iterable[Incident]) -> Iterator[str]:
+    """One line for each node with a fault that Rekindle will not act on. Jobs are not listed: after the pause
+    Rekindle restarts those that are down."""
     for incident in incidents:
         if incident.status.phase is not IncidentPhase.OPEN:
             continue
         for record in incident.status.actions:
-            if record.reason == Why.PAUSED:
-                said = record.message.partition(" (Rekindle is paused")[0]
-                yield one_line(f"{said}: {incident.status.summary}. Incident {incident.metadata.name}")
+            if record.reason == Why.PAUSED and record.action == Act.QUARANTINE_NODE:
+                yield one_line(
+                    f"{incident.status.summary} ({incident.metadata.name}): `{cordon(record.target)}`"
+                )
 
 
 async def _wait_until_seen(cluster: Cluster, namespace: str, *, paused: bool) -> None:

@@ -97,7 +97,7 @@ def _released(node: Node, report: NodeHealth | None, now: datetime) -> Undo:
         words += ", uncordoned"
     elif node.unschedulable:
         words += "; the cordon is a person's and stays"
-    return Undo(patch, f"{words}. What is known of it by now no longer acts")
+    return Undo(patch, f"{words}. Rekindle does not act on the faults of {node.name} that it knows now")
 
 
 def _spares(incident: str, nodes: Iterable[Node], now: datetime) -> Iterator[Undo]:
@@ -105,7 +105,7 @@ def _spares(incident: str, nodes: Iterable[Node], now: datetime) -> Iterator[Und
     for node in nodes:
         spare = spare_of(node)
         if spare is not None and spare.lent and spare.incident == incident:
-            words = f"{node.name}: taint rekindle.dev/spare laid again; pods that run there stay"
+            words = f"{node.name}: taint rekindle.dev/spare added again; pods that run there stay"
             yield Undo(spare.decline(now), words)
 
 
@@ -119,4 +119,4 @@ def _stays(incident: Incident, mine: Iterable[Node], now: datetime) -> Iterator[
         yield f"{incident.spec.node} was repaired ({kinds}); that cannot be taken back."
     for node in mine:
         if frozen(node, now):
-            yield f"{node.name} is held by people; the hold stays."
+            yield f"{node.name} has a hold of a person; the hold stays."

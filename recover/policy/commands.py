@@ -9,6 +9,7 @@ from recover.model import Gang
 from recover.policy.consent import AUTO_RECOVERY, OptIn
 
 __all__ = [
+    "PROMOTE",
     "UNHOLD",
     "annotate",
     "cordon",
@@ -26,6 +27,8 @@ __all__ = [
 
 UNHOLD = "rekindle.dev/hold- rekindle.dev/hold-until- rekindle.dev/hold-reason-"
 """For kubectl annotate: on a namespace, for which `rekindle release` is not made."""
+PROMOTE = "helm upgrade rekindle charts/rekindle -n rekindle-system --reuse-values --set mode=recover"
+"""For a release in the namespace that the documents name."""
 
 
 def target_of(ref: GangRef) -> str:

@@ -87,6 +87,10 @@ def _take_out(ctx: Context) -> Reconciled:
         outcome=Outcome.DONE,
         message=words,
     )
-    event = ctx.event(EventReason.NODE_QUARANTINED, f"{ctx.incident.status.summary}. {words}", warning=True)
+    event = ctx.event(
+        EventReason.NODE_QUARANTINED,
+        f"Rekindle {words} on {ctx.node.name}, because of {ctx.incident.status.summary}",
+        warning=True,
+    )
     patch = quarantine.quarantine(ctx.node, incident, Fault.HOST, level, ctx.now)
     return Reconciled(writes=(patch, event), records=(record,), takes_out=True)

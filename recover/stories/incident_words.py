@@ -71,12 +71,19 @@ def _blamed(incident: Incident) -> Iterable[Line]:
         case Blame.UNKNOWN:
             yield Line("not known: the evidence does not point to one node, so Rekindle quarantines no node")
     for suspect in status.suspects:
-        if status.blame is Blame.NODE and suspect.node == (status.blamed_node or incident.spec.node):
-            if suspect.why:
-                yield Line(one_line(suspect.why), Tone.DETAIL)
-            continue
-        why = f": {one_line(suspect.why)}" if suspect.why else ""
-        yield Line(f"suspect {suspect.node} ({suspect.score:.0%}){why}", Tone.DETAIL)
+        why = one_line(suspect.why)
+        if suspect.score >= 1:
+            yield Line(f"proof against {suspect.node}: {_proof(incident, suspect.node, why)}", Tone.DETAIL)
+        else:
+            yield Line(
+                f"suspect {suspect.node} ({suspect.score:.0%})" + (f": {why}" if why else ""), Tone.DETAIL
+            )
+
+
+def _proof(incident: Incident, node: str, code: str) -> str:
+    """With the source that reported it, if the evidence names the source."""
+    origin = next((e.origin for e in incident.status.evidence if (e.node, e.code) == (node, code)), None)
+    return f"{code}, reported by {ORIGINS[origin]}" if origin is not None else code or "its evidence"
 
 
 def decided(decisions: Sequence[ActionRecord], now: datetime) -> tuple[Line, ...]:

@@ -178,7 +178,7 @@ def _problems(
             "controller leads.",
             fix="",
         )
-    elif not leads:
+    elif not leads and (installed.mode is not None or "mode" in installed.hidden):
         last = ""
         if installed.renewed_at is not None:
             who = f" by {one_line(installed.leader)}" if installed.leader else ""
@@ -197,7 +197,7 @@ def _problems(
     elif installed.mode is None:
         yield Problem(
             code=ProblemCode.NEVER_LED,
-            message=f"No controller has ever led in {space}, so no mode is in force.",
+            message=f"No controller has ever taken the lease in {space}: Rekindle decides nothing so far.",
             fix=look,
         )
     if silent:

@@ -21,7 +21,7 @@ from recover.policy.consent import MODE, ON_TERMINAL, OptIn, held, may_recreate
 from recover.policy.step_words import HANG_TIMEOUT
 from recover.stories.around import Around
 from recover.stories.job_state import Job
-from recover.stories.node_steps import acted_on_again, take_out
+from recover.stories.node_steps import acted_on_again, take_out, to_act
 from recover.stories.words import generic_step
 from recover.workloads import started_by
 
@@ -95,8 +95,8 @@ def _observed(case: _Case) -> Iterator[str]:
             f"The namespace lowers the mode. To end that: `kubectl annotate namespace {space.name} {MODE}-`."
         )
     elif case.job.consent is not OptIn.OBSERVE:
-        yield "To let Rekindle act, set the mode to recover: the value mode of the chart."
-    yield "After that, Rekindle acts on failures that it has not seen before. " + _by_hand(case)
+        yield to_act(case.said)
+    yield _by_hand(case)
 
 
 def _by_hand(case: _Case) -> str:

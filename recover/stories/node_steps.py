@@ -5,23 +5,25 @@ Commands stand in backticks and are complete. None is proposed that the state of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import msgspec
 
 from detectors.text.printing import one_line
+from detectors.wire.contract import Origin
 from recover.api import ActionRecord, Incident
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
 from recover.model import Node
-from recover.policy.commands import cordon, release_node
+from recover.policy.commands import PROMOTE, cordon, release_node
 from recover.policy.consent import MANAGED, held
 from recover.stories.around import Around
 from recover.stories.words import FAULTS, generic_step, some
 from recover.triage.quarantine import undone_by
 
-__all__ = ["acted_on_again", "repair_steps", "steps_for_node", "take_out"]
+__all__ = ["acted_on_again", "repair_steps", "steps_for_node", "take_out", "to_act"]
 
 
 class _Case(msgspec.Struct, frozen=True):
@@ -71,29 +73,44 @@ def take_out(name: str, around: Around) -> Iterator[str]:
         yield f"To take {name} out of service now: `{cordon(name)}`."
 
 
+def to_act(said: str) -> str:
+    """How a person lets Rekindle act. `said` is the message of the record: it names who lowers the mode."""
+    lowered = re.search(r"\((pool|namespace) (\S+) is in mode", said)
+    if lowered is None:
+        return f"To let Rekindle act on new faults, set the mode to recover: `{PROMOTE}`."
+    return (
+        f"To let Rekindle act on new faults, remove the lower mode of {lowered[1]} {lowered[2]} from the "
+        "chart's value modes."
+    )
+
+
 def acted_on_again(incident: Incident, node: str) -> str:
     """Says on which finding Rekindle does not act, and what makes it act."""
     codes = some(dict.fromkeys(e.code for e in incident.status.evidence if e.node == node), 3)
     what = f"{codes} on {node}" if codes else f"the evidence on {node} ({FAULTS[incident.fault]})"
+    is_a_line = bool(codes) and all(
+        e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
+    )
+    acts = (
+        f"the kernel of {node} reports {codes} again"
+        if is_a_line
+        else "the fault occurs again, or still lasts after one minute"
+    )
     return (
         f"Rekindle does not act on {what}, which it saw at "
-        f"{incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC. Rekindle acts if the fault occurs "
-        "again, or lasts longer than one more minute."
+        f"{incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC. Rekindle acts if {acts}."
     )
 
 
 def _release(case: _Case, first: str) -> Iterator[str]:
     if case.node is not None and case.node.quarantine is not None:
-        yield f"{first}, then release the node: `{undone_by(case.name, case.node.quarantine)}`."
+        yield f"{first}, then end its quarantine: `{undone_by(case.name, case.node.quarantine)}`."
     else:
         yield f"{first}."
 
 
 def _observed(case: _Case) -> Iterator[str]:
-    yield (
-        "To let Rekindle act, set the mode to recover: the value mode of the chart, or the pool's "
-        "mode under modes in the controller's settings. After that, Rekindle acts on new faults."
-    )
+    yield to_act(case.said)
     yield from take_out(case.name, case.around)
 
 
@@ -123,8 +140,8 @@ def _held(case: _Case) -> Iterator[str]:
 
 def _no_budget(case: _Case) -> Iterator[str]:
     yield (
-        "Release repaired nodes (`rekindle status` lists the nodes that are out), or raise the "
-        "limit under budgets in the controller's settings."
+        "`rekindle status` lists the quarantined nodes. Uncordon each node that is healthy again, or "
+        "raise the limit under budgets in the controller's settings."
     )
     yield from take_out(case.name, case.around)
 

@@ -27,7 +27,7 @@ from recover.stories.records import (
 from recover.stories.recovery_words import PHASE_WORDS
 from recover.stories.repair_words import PHASE_WORDS as REPAIR_WORDS
 from recover.stories.spare_words import in_short
-from recover.stories.words import SOURCES, Line, Tone, ago, cause_words, counted, explained, some
+from recover.stories.words import SOURCES, Line, Tone, ago, cause_words, causes, counted, some
 
 __all__ = ["Table", "source_words", "state_words", "tables", "verdict"]
 
@@ -45,7 +45,7 @@ class Table(msgspec.Struct, frozen=True):
 def tables(answer: StatusAnswer, now: datetime, *, wide: bool) -> tuple[Table, ...]:
     """`wide` adds the names of objects."""
     found = (
-        ("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), _nodes(answer.nodes, now)),
+        ("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), _nodes(answer.nodes, answer.incidents, now)),
         (
             "Recoveries",
             ("JOB", "PHASE", "SINCE", "AFTER", "STEPS", "NOW", *(("RECOVERY", "REASON") if wide else ())),
@@ -87,13 +87,17 @@ def verdict(answer: StatusAnswer) -> Line:
     return Line(", ".join(parts), Tone.GOOD if is_calm else Tone.WAITING)
 
 
-def _nodes(nodes: Iterable[NodeRecord], now: datetime) -> Iterator[Row]:
+def _nodes(nodes: Iterable[NodeRecord], incidents: Iterable[IncidentRecord], now: datetime) -> Iterator[Row]:
+    """A node that is not in quarantine shows the open Incident that names the node, if there is one."""
+    about = {name: one.name for one in incidents for name in (one.node, one.blamed_node) if name}
     for node in nodes:
         missing = " (missing: the controller creates it again)" if node.incident_missing else ""
         under = f", {node.driver_work} under way" if node.driver_work else ""
         codes = [*node.findings, *(f"{signal.name} ({signal.by})" for signal in node.signals)]
-        state = (state_words(node, now) or "in service") + under
-        yield node.name, state, some(codes, 3), node.incident + missing
+        incident = node.incident or about.get(node.name, "")
+        in_service = "in service, open fault" if incident and node.findings else "in service"
+        state = (state_words(node, now) or in_service) + under
+        yield node.name, state, some(codes, 3), incident + missing
 
 
 def state_words(node: NodeRecord, now: datetime) -> str:
@@ -147,8 +151,8 @@ def _not_done(decisions: Iterable[DecisionRecord], now: datetime, wide: bool) ->
     for group in kept.values():
         first = group[0]
         who = some((one.target for one in group), 4)
-        meaning = explained(first.reason) or first.message
-        row = (first.action, who, first.reason, ago(first.at, now), meaning)
+        meaning = causes(first.reason, first.message)[-1:]
+        row = (first.action, who, first.reason, ago(first.at, now), *(meaning or ("",)))
         yield (*row, first.incident) if wide else row
 
 

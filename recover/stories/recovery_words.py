@@ -26,7 +26,7 @@ from recover.stories.words import (
     some,
 )
 
-__all__ = ["PHASE_WORDS", "began_lower", "earlier", "headline", "section"]
+__all__ = ["PHASE_WORDS", "began_lower", "earlier", "has_stopped", "headline", "section"]
 
 PHASE_WORDS: dict[Phase, tuple[str, Tone]] = {
     Phase.PLANNED: ("the recovery of the job is planned", Tone.WAITING),
@@ -167,7 +167,7 @@ def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
         )
     if choice.unfound:
         yield Line(one_line(choice.unfound), Tone.BAD)
-    if choice.scan_s is not None:
+    if choice.scan_s:
         cost = f", and GPUs were idle for {choice.idle_gpu_s:.0f} GPU-seconds" if choice.idle_gpu_s else ""
         yield Line(f"the scan took {duration(choice.scan_s)}{cost}", Tone.DETAIL)
     for rejected in choice.rejected:
@@ -217,3 +217,11 @@ def earlier(recoveries: Sequence[Recovery], now: datetime) -> tuple[Line, ...]:
         )
         for r in recoveries
     )
+
+
+def has_stopped(recovery: Recovery) -> bool:
+    """Whether the recovery has stopped its job at least once."""
+    return any(one.phase in _AFTER_A_STOP for one in recovery.status.phases)
+
+
+_AFTER_A_STOP = frozenset({Phase.STOPPING, Phase.FENCING, Phase.CHOOSING, Phase.RESUMING, Phase.VERIFYING})

@@ -26,7 +26,7 @@ from recover.stories.node_steps import steps_for_node
 from recover.stories.records import WhyJobAnswer
 from recover.stories.recovery_words import began_lower, earlier, headline, section
 from recover.stories.waiting_ranks import Ranks, ranks_of
-from recover.stories.words import Command, Line, Section, Story, Tone, explained, lowered, named
+from recover.stories.words import Command, Line, Section, Story, Tone, causes, lowered, named
 from recover.workloads import started_by
 
 __all__ = ["Job", "job_answer", "why_job"]
@@ -163,7 +163,8 @@ def _verdict(
     if untouched:
         last = max(untouched, key=lambda a: a.at)
         did = "would restart the job" if last.outcome is Outcome.WOULD else "did not restart the job"
-        return Line(f"Rekindle {did} ({last.reason}). {explained(last.reason)}{gone}", Tone.WAITING)
+        why = " ".join(one.rstrip(".") + "." for one in causes(last.reason, one_line(last.message))[-1:])
+        return Line(f"Rekindle {did} ({last.reason}). {why}{gone}", Tone.WAITING)
     if about:
         return Line(
             f"A fault affects the job, and Rekindle has not acted on the job so far.{gone}", Tone.WAITING

@@ -238,6 +238,13 @@ def _node_verdict(
     aside = list(set_aside(node, health, now))
     left_out = {finding.id for finding, _ in aside}
     codes = some(dict.fromkeys(f.code for f in current if f.id not in left_out))
+    past = answers(node)
+    if codes and past and all(past[-1].covers(f, now) for f in current if f.id not in left_out):
+        return Line(
+            f"The node was released at {past[-1].at:%Y-%m-%d %H:%M:%S} UTC, by a person or after a repair. "
+            f"Rekindle does not act on older evidence ({codes}).",
+            Tone.WAITING,
+        )
     if codes:
         return Line(f"The node has open faults ({codes}), and is not in quarantine.", Tone.BAD)
     if aside:
@@ -372,10 +379,13 @@ def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
 
 def _progress(pod: PodProgress, now: datetime) -> Line:
     step = f" at step {pod.last_step}" if pod.last_step is not None else ""
-    step_s = pod.median_step_s or 0.0
-    pace = f", {duration(step_s)} for each step" if step_s >= 0.05 else ""
+    pace = f", {_pace(pod.median_step_s)} a step" if pod.median_step_s else ""
     error = f"; first error {pod.first_error.code}" if pod.first_error is not None else ""
-    return Line(f"{pod.namespace}/{pod.name}: {pod.edge}{step}, {ago(pod.at, now)}{pace}{error}")
+    return Line(f"{pod.namespace}/{pod.name}: {pod.edge}{step}{pace}{error} (reported {ago(pod.at, now)})")
+
+
+def _pace(seconds: float) -> str:
+    return duration(seconds) if seconds >= 0.05 else "less than 0.1 s"
 
 
 def _node_commands(

@@ -28,6 +28,7 @@ __all__ = [
     "Tone",
     "ago",
     "cause_words",
+    "causes",
     "clock",
     "counted",
     "duration",
@@ -172,6 +173,10 @@ _ACTIONS: dict[str, tuple[str, str]] = {
 }
 
 
+_EXACT = frozenset((Reason.STALE_EVIDENCE,))
+"""Reasons with several possible causes, of which the record names the one that is true, with its time."""
+
+
 _LOWERED = (
     "After ",
     "The ",
@@ -256,5 +261,13 @@ def record(action: ActionRecord, now: datetime) -> tuple[Line, ...]:
             head = Line(f"would {verb} {action.target} ({action.reason}, {when})", Tone.WAITING)
         case Outcome.REFUSED:
             head = Line(f"did not {verb} {action.target} ({action.reason}, {when})", Tone.BAD)
-    details = (said, explained(action.reason))
-    return (head, *(Line(text, Tone.DETAIL) for text in details if text))
+    details = causes(action.reason, said.removeprefix(f"would {verb} {action.target}").lstrip())
+    return (head, *(Line(text, Tone.DETAIL) for text in details))
+
+
+def causes(reason: str, said: str) -> tuple[str, ...]:
+    """Why something was not done, each sentence once. `said` is the message of the record; the meaning of the
+    reason lists every possible cause, so it is left out where the message has the exact one."""
+    if said and reason in _EXACT:
+        return (said,)
+    return tuple(text for text in (said, explained(reason)) if text)

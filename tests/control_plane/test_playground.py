@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,16 +62,17 @@ def test_every_line_of_the_page_works(flags: list[str]) -> None:
 def playground(flags: list[str]) -> Iterator[str]:
     """The exports that it prints. When it has ended, nothing of it is left."""
     command = [sys.executable, "-m", "tests.control_plane.up", "--rekindle", *flags]
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "TMPDIR": folder}
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    exports = ""
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield "".join(process.stdout.readline() for _ in range(2))
+            exports = "".join(process.stdout.readline() for _ in range(2))
+            yield exports
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
-        assert os.listdir(folder) == []
+    kubeconfig = exports.partition("KUBECONFIG=")[2].splitlines()[0]
+    assert not Path(kubeconfig).parent.exists()
 
 
 def quoted(text: str) -> str:

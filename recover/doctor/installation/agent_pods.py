@@ -11,7 +11,7 @@ from recover.policy.settings import DeviceReports
 from recover.stories.groups import Group, grouped, largest
 from recover.stories.words import SOURCES, counted, some
 
-__all__ = ["catalogue", "coverage", "everywhere", "on_nodes", "ready", "reports", "versions"]
+__all__ = ["catalogue", "coverage", "everywhere", "on_nodes", "ready", "reporting", "reports", "versions"]
 
 _UNSEEN = "Rekindle does not see faults of GPUs and hung ranks there; it sees only pods that end"
 _BLIND: dict[Source, tuple[Severity, str]] = {
@@ -105,11 +105,12 @@ def on_nodes(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="no-accelerators",
             severity=Severity.RISKS,
-            what=f"none of {counted(len(seen.nodes), 'node')} offers an accelerator that Rekindle knows",
+            what=f"none of {counted(len(seen.nodes), 'node')} offers an accelerator that Rekindle knows"
+            if seen.nodes
+            else "the cluster has no nodes",
             where=Place("nodes", "status.allocatable"),
             means="Rekindle creates no NodeHealth, so no agent becomes ready, and no GPU is watched",
-            fix="kubectl get pods -A -o wide  # check that the device plugin runs; for other devices "
-            "set settings.controller",
+            fix="kubectl get pods -A -o wide  # check that the device plugin runs on the GPU nodes",
         )
 
 
@@ -154,6 +155,28 @@ def ready(seen: Installation) -> Iterator[Finding]:
             where=Place(f"Pod {seen.namespace}/{pod}", "status.conditions[Ready]", "False"),
             means=_UNSEEN,
             fix=f"kubectl -n {seen.namespace} describe pod {pod}",
+        )
+
+
+def reporting(seen: Installation) -> Iterator[Finding]:
+    """Agents whose pods are ready have written their NodeHealth."""
+    ready_on = {pod.node for pod in seen.pods_of("agent") if pod.ready}
+    without = sorted(
+        node.name
+        for node in seen.accelerated
+        if node.name in ready_on
+        and (node.name not in seen.health or not seen.health[node.name].status.coverage)
+    )
+    if without:
+        pod = next(p.metadata.name for p in seen.pods_of("agent") if p.node == without[0])
+        yield Finding(
+            name="agents-not-reporting",
+            severity=Severity.FAILS,
+            what=f"{counted(len(without), 'agent is', 'agents are')} ready and {_has(without)} written no "
+            f"NodeHealth, on {some(without, 4)}",
+            where=Place(f"NodeHealth {without[0]}", "status.coverage"),
+            means=_UNSEEN,
+            fix=f"kubectl -n {seen.namespace} logs {pod}",
         )
 
 

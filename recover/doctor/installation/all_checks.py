@@ -57,6 +57,12 @@ CHECKS: tuple[Check[Installation], ...] = (
         (Part.AGENTS, Part.PODS, Part.NODES),
     ),
     Check("agents-ready", "all agents are ready", agent_pods.ready, (Part.PODS, Part.NODES, Part.HEALTH)),
+    Check(
+        "agents-reporting",
+        "every agent that is ready has written its NodeHealth",
+        agent_pods.reporting,
+        (Part.PODS, Part.NODES, Part.HEALTH),
+    ),
     Check("coverage", "agents read all their sources", agent_pods.coverage, (Part.HEALTH, Part.NODES)),
     Check("catalogue", "agents use every row of your catalogue", agent_pods.catalogue, (Part.HEALTH,)),
     Check("agents-version", "agents have the version of the release", agent_pods.versions, (Part.HEALTH,)),

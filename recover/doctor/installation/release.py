@@ -80,8 +80,8 @@ def leads(seen: Installation) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what="no controller holds the lease" if lease is not None else "there is no Lease",
             where=Place(place, "spec.holderIdentity"),
-            means="Rekindle diagnoses nothing and does nothing until a controller takes the Lease, which "
-            "takes at most 15 s",
+            means="Rekindle diagnoses nothing and does nothing until a controller takes the Lease. A "
+            "controller that runs takes the Lease within 15 s",
             fix=look,
         )
         return

@@ -141,7 +141,7 @@ def test_the_resume_lists_what_was_not_done_in_the_pause(
     capsys.readouterr()
 
     assert resume(["--kubeconfig", kubeconfig]) == 0
-    assert "  - would take node-3 out of service: " in capsys.readouterr().out
+    assert "`kubectl cordon node-3`" in capsys.readouterr().out
 
 
 def test_a_pause_that_may_not_be_read_is_told_as_the_controller_has_noted_it(

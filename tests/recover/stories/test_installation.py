@@ -66,6 +66,13 @@ def test_where_nobody_leads_that_is_the_first_line_and_loud(changes: dict[str, A
     assert found.answer.installation.leader is None
 
 
+def test_before_the_first_controller_one_line_says_so_and_none_of_an_earlier_leader() -> None:
+    found = shown(leader="", renewed_at=NOW - timedelta(seconds=6), mode=None)
+
+    assert codes(found)[0] is ProblemCode.NEVER_LED
+    assert ProblemCode.NO_LEADER not in codes(found)
+
+
 def test_what_may_not_be_read_is_not_told_as_missing() -> None:
     found = shown(leader="", renewed_at=None, mode=None, hidden=("lease", "mode"))
 

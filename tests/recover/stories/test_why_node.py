@@ -103,6 +103,26 @@ def test_a_faulty_node_that_was_left_in_says_why() -> None:
     assert "`kubectl cordon node-3`" in next_steps(story)
 
 
+def test_a_node_that_a_person_released_says_so_with_the_time() -> None:
+    released = node(released_at=NOW - timedelta(minutes=1))
+
+    story = why_node("node-3", released, health(finding()), [], NOW)
+
+    assert story.verdict.tone is Tone.WAITING
+    assert not missing(story.verdict.text, "xid-79", f"{NOW - timedelta(minutes=1):%H:%M:%S}")
+    assert why_node("node-3", node(), health(finding()), [], NOW).verdict.tone is Tone.BAD
+
+
+def test_stale_evidence_is_told_once_with_the_cause_of_the_record() -> None:
+    stale = action(Outcome.REFUSED, "quarantine-node", Reason.STALE_EVIDENCE, "node-3")
+    exact = msgspec.structs.replace(stale, message="seen at 10:29:33, before mode recover")
+
+    text = told(why_node("node-3", node(), health(finding()), [incident(exact)], NOW))
+
+    assert text.count(exact.message) == 1
+    assert EXPLANATIONS[Reason.STALE_EVIDENCE].meaning not in text
+
+
 def test_a_healthy_node_that_is_fully_seen_is_good() -> None:
     story = why_node("node-3", node(), health(), [], NOW)
 

@@ -79,6 +79,16 @@ def test_a_node_whose_incident_somebody_deleted_says_so() -> None:
     assert not missing(shown(), "node-3-device-lost-1a2b")
 
 
+def test_a_node_in_service_shows_its_open_incident() -> None:
+    about = incident(refused(Reason.STALE_EVIDENCE))
+
+    shown = overview({"node-3": node()}, {"node-3": health(finding())}, [about], [], NOW)
+
+    ((name, state, findings, found),) = rows(shown, "STATE")
+    assert (name, findings, found) == ("node-3", "xid-79", about.metadata.name)
+    assert "open fault" in state
+
+
 def test_what_was_not_done_is_shown_with_its_meaning() -> None:
     acts = (refused(Reason.NOT_OPTED_IN), action(Outcome.DONE, "quarantine-node"))
 

@@ -93,6 +93,16 @@ def test_an_agent_that_finds_no_place_is_told_once_and_by_its_node() -> None:
     assert names(finding.what, 1, "n2", "Unschedulable", "no cpu")
 
 
+def test_an_agent_that_is_ready_and_has_written_nothing_is_told() -> None:
+    seen = changed()
+    (first, *_) = seen.health
+
+    silent = only(msgspec.structs.replace(seen, health={k: v for k, v in seen.health.items() if k != first}))
+
+    assert silent.name == "agents-not-reporting"
+    assert names(silent.what, 1, first)
+
+
 def test_an_agent_whose_node_is_not_ready_is_not_sent_for_its_log() -> None:
     seen = changed(pods=(controller("c1"), agent("n1"), agent("n2", phase="Running")))
     nodes = {**seen.nodes, "n2": msgspec.structs.replace(node("n2"), ready=False)}
