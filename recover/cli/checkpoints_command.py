@@ -323,9 +323,9 @@ def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[st
 
 
 def _size(found: Checkpoint) -> str:
-    """Of the generic format only the marker is read, so the size is not known."""
+    """Not known of the generic format, of which only the marker is read, nor of an unknown format."""
     count_bytes = float(found.bytes)
-    if found.format == Generic.name:
+    if found.format in (Generic.name, ""):
         return "-"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count_bytes < 1024:

@@ -62,7 +62,7 @@ def annotation(case: Case) -> Iterator[Finding]:
             what=error.why,
             where=case.at(f"metadata.annotations[{ANNOTATION}]", value),
             means=_UNVERIFIED,
-            fix=f"{case.set_annotation(ANNOTATION, 'VALUE')}: {error.expected}",
+            fix=f"correct the annotation {ANNOTATION}: {error.expected}",
         )
 
 

@@ -86,5 +86,12 @@ def _proof(incident: Incident, node: str, code: str) -> str:
     return f"{code}, reported by {ORIGINS[origin]}" if origin is not None else code or "its evidence"
 
 
-def decided(decisions: Sequence[ActionRecord], now: datetime) -> tuple[Line, ...]:
-    return tuple(line for action in decisions for line in record(action, now))
+def decided(decisions: Sequence[ActionRecord], now: datetime, verdict: str = "") -> tuple[Line, ...]:
+    """The meaning of a reason stands once, and not at all if the verdict has it."""
+    lines: list[Line] = []
+    for action in decisions:
+        head, *details = record(action, now)
+        said = {verdict, *(line.text for line in lines)}
+        lines.append(head)
+        lines += [one for one in details if not any(one.text in text for text in said)]
+    return tuple(lines)

@@ -48,6 +48,7 @@ def why_job(
     at_most = None if wide else TOLD_MAX
     mine, about, decisions = _concerning(job, recoveries, incidents)
     ranks = ranks_of(job.gang, around)
+    verdict = _verdict(job, mine, about, decisions, ranks, now, around.hidden)
     sections = [
         Section("Paused", paused(around.pause)),
         Section("Held", hold_lines(holds_on_job(job.gang, around.namespaces, now))),
@@ -57,7 +58,7 @@ def why_job(
         ),
         Section("Evidence", seen(about, now, at_most or len(about))),
         Section("Culprit", blame(about)),
-        Section("Decisions", decided(decisions, now)),
+        Section("Decisions", decided(decisions, now, verdict.text)),
         Section("Next steps", _next_steps(job, mine, about, around, now)),
         Section("Ranks that wait", ranks.lines),
         *(section(r, now) for r in mine[:at_most]),
@@ -65,7 +66,7 @@ def why_job(
     ]
     return Story(
         subject=str(job.ref),
-        verdict=named(str(job.ref), _verdict(job, mine, about, decisions, ranks, now, around.hidden)),
+        verdict=named(str(job.ref), verdict),
         sections=tuple(one for one in sections if one.lines),
         commands=_commands(job, mine, about, around),
     )
