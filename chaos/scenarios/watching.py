@@ -11,7 +11,7 @@ import msgspec
 from chaos.apiserver.kinds import Object
 from chaos.scenarios.faults import last_step_line
 from chaos.scenarios.stage import Stage
-from recover.api import Phase
+from recover.api import Outcome, Phase
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES, RECOVERIES
 
 __all__ = ["Told", "Watcher"]
@@ -98,8 +98,9 @@ class Watcher:
         if "summary" in status:
             self._once("controller", f"incident: {status['summary']}", name, status["summary"])
         for record in status.get("actions", []):
-            if record["outcome"] != "done":
-                words = f"{record['action']} {record['target']} {record['outcome']}: {record['reason']}"
+            if record["outcome"] != Outcome.DONE:
+                verb = "would" if record["outcome"] == Outcome.WOULD else "did not"
+                words = f"{verb} {record['action']} {record['target']}: {record['reason']}"
                 self._once("controller", words, name, record["action"], record["target"], record["reason"])
 
     def _recovery(self, recovery: Object) -> None:

@@ -215,7 +215,7 @@ class _Agent:
         if not self._core.boot_id:
             why = (
                 f"{_boot_id_path(self._options.host_root)}: there is no boot id, so the agent cannot "
-                "distinguish old findings from new findings"
+                "distinguish old findings from new findings. Restart the agent when the file is there"
             )
             _log.error("kernel log is not read", why=why)
             self.cover(Source.KMSG, CoverageState.BLIND, why)

@@ -73,6 +73,9 @@ def _version(
         print(f"controller  {meta.labels.get(_VERSION, 'without a label')} (in {meta.namespace})")
 
 
+_NO_RELEASE = "this cluster has no release of Rekindle's chart"
+
+
 async def _controller(access: Access) -> tuple[Deployment | None, str]:
     """The controllers' Deployment, or why there is none. Whoever may not list all namespaces asks in the
     usual one."""
@@ -86,6 +89,8 @@ async def _controller(access: Access) -> tuple[Deployment | None, str]:
                 path = _DEPLOYMENTS.path(namespace=Settings().namespace)
                 raw = await api.request("GET", path, params=_OURS)
         found = msgspec.json.decode(raw, type=_Found).items
-    except (ApiError, ReplyLost, SettingsError, msgspec.MsgspecError) as error:
+    except ApiError as error:
+        return None, _NO_RELEASE if error.not_found else str(error)
+    except (ReplyLost, SettingsError, msgspec.MsgspecError) as error:
         return None, str(error)
-    return (found[0], "") if found else (None, "Rekindle is not installed in this cluster")
+    return (found[0], "") if found else (None, _NO_RELEASE)

@@ -146,5 +146,5 @@ def looked_at(world: World, node: str) -> str:
             "Rekindle does not know which kinds of faults it reads"
         )
     unread = [words for family, words in FAMILIES.items() if family not in read]
-    without = f"; the agent does not read faults of {', '.join(unread)}" if unread else ""
-    return f"the agent watched the node and saw no fault{without}"
+    without = f". The agent cannot see faults of {', '.join(unread)}" if unread else ""
+    return f"the agent has seen no fault of the node{without}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -174,11 +174,26 @@ async def _found(reader: Reader, kinds: Mapping[str, ApiKinds], asked: str) -> s
             f"there are releases in {some(spaces)}, and a cluster can have only one; choose one with -n"
         )
     if not spaces and None not in listed:
+        if holder := await _leader(reader, asked or Settings().namespace):
+            raise CannotTell(
+                f"controller {holder} leads, and this cluster has no release of the chart: the controller "
+                "was started by hand, so there is no release to check. `rekindle doctor NAMESPACE/JOB` "
+                "checks a job"
+            )
         left = "; only its CRDs are installed" if GROUP in kinds else ""
         raise NotInstalled(f"Rekindle is not installed in this cluster{left}")
     if asked:
         return asked
     return spaces[0] if spaces else Settings().namespace
+
+
+async def _leader(reader: Reader, namespace: str) -> str:
+    """The controller that holds the Lease; empty if there is no Lease, or nobody has renewed it in time."""
+    lease = await reader.one(Part.LEASE, LEASES, LEASE, LeaseObject, namespace)
+    if lease is None or lease.renewed_at is None:
+        return ""
+    age_s = (datetime.now(UTC) - lease.renewed_at).total_seconds()
+    return lease.spec.holder_identity if age_s <= 2 * lease.spec.lease_duration_seconds else ""
 
 
 # --- the release ------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_a_scan_tells_of_a_panic(tmp_path: Path, capsys: pytest.CaptureFixture[s
     run(["scan", "--host-root", str(tmp_path), "--all", "--set", "nvml.enabled=false"])
     told = capsys.readouterr().out
     assert "boot-after-panic  node node  host" in told
-    assert "host: read (not seen: " in told
+    assert "host: read (crash records are missing: " in told
 
 
 def test_pressure_and_processes_are_read_as_far_as_the_kernel_shows_them(tmp_path: Path) -> None:

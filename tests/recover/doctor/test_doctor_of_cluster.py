@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,14 @@ from chaos.apiserver.client import Client
 from chaos.apiserver.deletion import Deletion
 from chaos.apiserver.kinds import CLAIMS
 from chaos.apiserver.store import MemoryCluster
+from detectors.client.kubeapi import ApiError
 from recover.cli.doctor_command import INSTALL, run
 from recover.doctor.case import Severity
 from recover.doctor.checks import CHECKS
 from recover.doctor.look import look
-from recover.k8s.kinds import CONFIGMAPS, JOBS, NAMESPACES, PODS, RECIPES
+from recover.k8s.kinds import CONFIGMAPS, JOBS, LEASES, NAMESPACES, PODS, RECIPES
+from recover.kube.lease import LEASE
+from recover.policy.settings import Settings
 from tests.facts import names
 from tests.recover.doctor.manifests import JOB, only_finding, write
 from tests.recover.stories.why_cases import NOW
@@ -157,6 +162,26 @@ class Forbids(KnowsNothing):
 
 class NoApiServer(KnowsNothing):
     lists = False
+
+
+def test_a_controller_that_was_started_by_hand_is_not_told_as_missing(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = Settings().namespace
+    spec = {
+        "holderIdentity": "by-hand",
+        "leaseDurationSeconds": 15,
+        "renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}",
+    }
+    with contextlib.suppress(ApiError):
+        store.create(NAMESPACES, {"metadata": {"name": space}})
+    store.create(LEASES, {"metadata": {"name": LEASE, "namespace": space}, "spec": spec})
+
+    assert run(["--kubeconfig", kubeconfig]) == 3
+
+    err = capsys.readouterr().err
+    assert names(err, "by-hand", "rekindle doctor NAMESPACE/JOB")
+    assert "helm install" not in err
 
 
 class ApiServer(ThreadingHTTPServer):
