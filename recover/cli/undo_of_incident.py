@@ -77,7 +77,7 @@ def _others(incident: Incident, node: Node, incidents: Iterable[Incident]) -> It
         is_other = other.metadata.name != incident.metadata.name
         if is_open and is_other and node.name in (other.spec.node, other.status.blamed_node):
             yield (
-                f"Incident {other.metadata.name} ({other.status.summary}) keeps {node.name} in quarantine, too. "
+                f"Incident {other.metadata.name} ({other.status.summary}) also quarantines {node.name}. "
                 f"To end the quarantine for both: {_by_hand(node)}."
             )
 
