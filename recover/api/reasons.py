@@ -153,7 +153,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.NO_CAPACITY: Explanation(
         "There are not enough healthy nodes for the whole gang. Rekindle starts a stopped gang "
         "only when all of its ranks fit.",
-        "The message names the nodes that are out, and why. Add nodes, or release nodes. "
+        "The message names the nodes that are out, and why. Add nodes, or uncordon healthy nodes. "
         "Rekindle starts the gang as soon as all ranks fit. If the cluster has an autoscaler "
         "other than Karpenter and Cluster Autoscaler, set `placement.hold_without_room` to "
         "`false`.",

@@ -201,7 +201,7 @@ def _ranks_ended(case: _Case) -> Iterator[str]:
 
 def _no_room(case: _Case) -> Iterator[str]:
     yield (
-        "Add nodes, or release nodes: `rekindle status` lists the nodes that are out. Rekindle "
+        "Add nodes, or uncordon healthy nodes: `rekindle status` lists the nodes that are out. Rekindle "
         "starts the job as soon as all ranks fit."
     )
     avoided = case.recovery.status.avoid_nodes if case.recovery is not None else []

@@ -100,7 +100,7 @@ def _taken_out(diagnosis: Diagnosis, asked: TakeOut, now: datetime) -> tuple[Act
         quarantine.quarantine(asked.node, diagnosis.name, diagnosis.fault, asked.level, now),
         Emit(
             reason=EventReason.NODE_QUARANTINED,
-            message=f"Rekindle {asked.words} on {asked.node.name}, because of {diagnosis.summary}. "
+            message=f"Rekindle quarantined {asked.node.name} ({asked.words}). The cause: {diagnosis.summary}. "
             f"Incident {diagnosis.name}",
             regarding=about_node(asked.node),
             warning=True,
