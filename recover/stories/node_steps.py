@@ -92,9 +92,10 @@ def acted_on_again(incident: Incident, node: str) -> str:
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"the kernel of {node} reports {codes} again"
+        f"the kernel of {node} reports {codes} again after a minute without it. If the kernel keeps "
+        "reporting it, Rekindle acts within ten minutes"
         if is_a_line
-        else "the fault occurs again, or still lasts after one minute"
+        else "the fault occurs again after a minute without it, or still lasts in ten minutes"
     )
     return (
         f"Rekindle does not act on {what}, which it saw at "

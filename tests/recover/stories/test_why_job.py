@@ -31,7 +31,7 @@ from recover.policy.consent import AUTO_RECOVERY, OptIn
 from recover.stories.absence import Absence
 from recover.stories.around import Around
 from recover.stories.job_state import Job
-from recover.stories.recovery_words import PHASE_WORDS
+from recover.stories.recovery_words import PHASE_WORDS, has_stopped
 from recover.stories.why_job import why_job
 from recover.stories.words import FAULTS, ORIGINS, SOURCES, Line, Tone, ago, duration
 from tests.facts import missing
@@ -449,3 +449,10 @@ def test_wide_tells_every_recovery_in_full() -> None:
 
     assert len(sections(wide=False)) == 3
     assert len(sections(wide=True)) == 5
+
+
+def test_a_recovery_has_stopped_its_job_from_the_stop_on_also_while_it_is_blocked() -> None:
+    blocked_before = recovery(Phase.BLOCKED, phases=[PhaseTime(phase=Phase.PLANNED, attempt=1, at=NOW)])
+
+    assert [has_stopped(one) for one in (recovery(Phase.PLANNED), blocked_before)] == [False, False]
+    assert all(has_stopped(recovery(p)) for p in (Phase.STOPPING, Phase.VERIFYING, Phase.BLOCKED))
