@@ -115,7 +115,7 @@ def test_the_version_is_told_also_without_a_cluster(kubeconfig: str, capsys: Cap
     assert version(["--kubeconfig", kubeconfig, "-o", "json"]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out)["controller"] is None
-    assert not missing(told.err, "controller", "404")
+    assert not missing(told.err, "controller", "release")
 
 
 def test_a_shell_completes_commands_and_options(tmp_path: Path, capsys: Captured) -> None:
