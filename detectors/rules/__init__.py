@@ -43,8 +43,9 @@ RULES: tuple[Rule[Any], ...] = (
     oom_lines.RULE,
     host_lines.RULE,
 )
-"""One line for each file that reads lines of the kernel log. For each line of the log the rules are asked in
-this order, and the first draft is taken."""
+"""One entry for each file that reads lines of the kernel log. For each line of the log the agent asks the
+rules in this order, and takes the first draft. Heads of two rules may overlap; then the rule with the
+narrower match stands first."""
 
 
 class KernelRules:
@@ -67,8 +68,8 @@ class KernelRules:
 
 
 def _demand_distinct(rules: Sequence[Rule[Any]]) -> None:
-    """Else the rows of one driver would be judged by the heads of the other one, with an error that accuses
-    the rows."""
+    """Otherwise the rows of one driver would be checked against the heads of the other driver, and the error
+    would accuse the rows."""
     by_table: dict[str, list[str]] = {}
     for rule in rules:
         for table in rule.tables:
@@ -82,7 +83,7 @@ def _demand_distinct(rules: Sequence[Rule[Any]]) -> None:
 
 
 def wants(text: str) -> bool:
-    """Whether any rule may read a line that begins so. Cheap: most kernel lines end here."""
+    """Whether any rule may read a line with this beginning. Cheap: most kernel lines go no further."""
     for rule in RULES:  # noqa: SIM110  any() takes three times as long
         if text.startswith(rule.heads):
             return True
@@ -90,7 +91,7 @@ def wants(text: str) -> bool:
 
 
 def families() -> list[Family]:
-    """The families that the kernel log is read for, which follow from the registered rules."""
+    """The families of the registered rules, which the agent reads from the kernel log."""
     return [family for family in Family if any(rule.family is family for rule in RULES)]
 
 

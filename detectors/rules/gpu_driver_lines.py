@@ -1,5 +1,5 @@
-"""What the GPU driver says beside Xids: a device that does not start, links that do not come up. Rows
-stand in detectors/catalog/gpu_driver.toml."""
+"""Lines of the GPU driver other than Xids: a device that does not start, links that do not come up. The rows
+are in detectors/catalog/gpu_driver.toml."""
 
 from __future__ import annotations
 

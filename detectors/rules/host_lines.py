@@ -1,4 +1,4 @@
-"""The host itself: lockups, hung tasks, errors of the kernel. Rows stand in
+"""Lines about the host itself: lockups, hung tasks, errors of the kernel. The rows are in
 detectors/catalog/host.toml."""
 
 from __future__ import annotations

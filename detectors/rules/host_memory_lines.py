@@ -1,5 +1,5 @@
-"""Host memory and processors: EDAC, memory failures, errors that firmware reports (CPER). Rows stand in
-detectors/catalog/host_memory.toml; machine checks are decoded in machine_check.py."""
+"""Lines about host memory and processors: EDAC, memory failures, errors that firmware reports (CPER). The
+rows are in detectors/catalog/host_memory.toml; machine_check.py decodes machine checks."""
 
 from __future__ import annotations
 

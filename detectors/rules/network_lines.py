@@ -1,5 +1,4 @@
-"""What drivers of network adapters say. Rows stand in
-detectors/catalog/network.toml."""
+"""Lines of the drivers of network adapters. The rows are in detectors/catalog/network.toml."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ Each row of such a rule's table shows whole lines, with placeholders:
     {device}  a name of the kernel's: sda1 {host}  a name or address of a host
     {word}    anything without a space     {rest}  anything, to the end of the line
 
-A sentence begins where the line begins. A row that is more than a note (`info`) has at least 16 fixed
-characters before its first {word} or {rest}, which is more than any name that others may put in front of the
-kernel's words (rules/base.py). {pci} counts as 10 fixed characters, every other placeholder as 1.
+A sentence begins where the line begins. A row that is not always a note (`info`) needs at least 16 fixed
+characters before its first {word} or {rest}: a name that a tenant chooses and the kernel prints in front of
+its own words is shorter (rules/base.py). {pci} counts as 10 fixed characters, every other placeholder as 1.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     examples: tuple[str, ...] = ()
     """Real lines, which a test reads."""
     subject: SubjectKind = SubjectKind.NODE
-    """The kind of thing at the address {pci}. With `node`, the address is that of a part of the node."""
+    """The kind of thing at the address {pci}. With `node`, {pci} is the address of a part of the node."""
     fault: Fault
     origin: Origin = Origin.KERNEL
     severity: Severity
@@ -86,9 +86,10 @@ class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             return "expected {rest} at the end only"
         is_more = self.severity is not Severity.INFO or self.repeated is not None
         if is_more and _fixed_chars(line) <= _NAME_BYTES:
+            repeated = f", and {self.repeated.severity} when repeated" if self.repeated is not None else ""
             return (
                 f"expected more than {_NAME_BYTES} fixed characters before the first {{word}} or {{rest}} "
-                f"(severity {self.severity}; a note, info, needs none)"
+                f"(severity is {self.severity}{repeated}; rows that are always info have no such minimum)"
             )
         return ""
 
@@ -157,9 +158,9 @@ def _compiled(line: str) -> re.Pattern[str]:
 def sentence_rule(family: Family, row: type[SentenceRow], *, file: str = "") -> Rule[Sentences]:
     """The rule of a driver whose lines are sentences.
 
-    `file` holds the packaged rows: a file of detectors/catalog, or a path. Its name without `.toml` is the
-    name of the rule and of its table. Without `file` it is the family's name, with underscores; a second
-    driver of the same family names its own file.
+    `file` holds the packaged rows: the name of a file in detectors/catalog, or a path. The rule and its table
+    have the name of this file without `.toml`. Without `file` the rule, the table and the file have the name
+    of the family, with underscores. A second driver of the same family must name its own file.
     """
     name = Path(file).stem or family.replace("-", "_")
     table = Table(name, row, file or f"{name}.toml")

@@ -1,5 +1,5 @@
-"""Local disks, file systems and servers of files. Volumes may be tenants', so what they tell is a note. Rows
-stand in detectors/catalog/storage.toml."""
+"""Lines about local disks, file systems and file servers. Each row is a note, because the volume may belong
+to a tenant. The rows are in detectors/catalog/storage.toml."""
 
 from __future__ import annotations
 

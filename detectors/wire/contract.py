@@ -161,13 +161,15 @@ class Source(StrEnum):
 
 
 class Family(StrEnum):
-    """A kind of faults that a rule may read. Until a rule reads a family's lines, its faults are not seen,
-    however well the source itself is read."""
+    """A kind of faults for which an agent reports coverage. An agent finds faults of a family only if a rule,
+    or the code of a source, reads the evidence of this family. That the source is readable is not enough.
+
+    The kernel log has evidence of all families but GPU_HEALTH. Network ports are also evidence for NETWORK,
+    volumes of pods for STORAGE, and the node itself for HOST."""
 
     GPU_XID = "gpu-xid"
     GPU_HEALTH = "gpu-health"
-    """By NVML. The ports of the network are read for `network`, too, and volumes for `storage`; all others by
-    the kernel log."""
+    """Read by NVML, and not from the kernel log."""
     GPU_DRIVER = "gpu-driver"
     NVSWITCH_SXID = "nvswitch-sxid"
     NETWORK = "network"

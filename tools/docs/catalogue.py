@@ -1,5 +1,5 @@
-"""The pages of the catalogues: what each Xid, each NVLink sub-code and each register bit means to Rekindle,
-and the rows of the other families of faults."""
+"""The pages of the catalogues: the meaning of each Xid, NVLink sub-code and register bit to Rekindle, and the
+rows of the other families of faults."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ __all__ = ["catalogue_page", "family_pages"]
 _HEAD = """\
 # NVIDIA Xid codes
 
-Generated from `detectors/catalog/*.toml` by `make docs`; each row there names its source, and
-`settings.catalogue` of the chart adds rows of your own, which win.
+Generated from `detectors/catalog/*.toml` by `make docs`. Each row in these files names its source. The
+value `settings.catalogue` of the chart adds your rows; a row of yours replaces the packaged row of the same
+code.
 
-- *severity*: `info` is recorded and never acted upon; `pending` means that work goes on, and Rekindle acts at
-  the next checkpoint; `fatal` means that work on the device is lost.
-- *origin*: a program can provoke a code of origin `tenant` at will. Such a code restarts that program's own
-  job at most, and never takes a node out.
-- A code that is not listed is of class `unknown`, severity `pending`: never healthy, and a person decides.
+- *severity*: `info` is a note, and Rekindle takes no action. `pending` means that the work on the device
+  goes on, and that Rekindle acts at the next checkpoint. `fatal` means that the work on the device is lost.
+- *origin*: a program can provoke a code of origin `tenant` at will. For such a code Rekindle at most
+  restarts the job of that program, and never takes a node out of service.
+- A code without a row has the class `unknown` and the severity `pending`: Rekindle does not take the device
+  for healthy, and a person decides.
 """
 
 
@@ -53,7 +55,8 @@ def catalogue_page() -> str:
         "",
         "## Recovery action (Xid 154)",
         "",
-        "The driver's own verdict. It raises the finding of the device that it follows, or stands by itself.",
+        "With Xid 154 the driver says how to recover the device. If an earlier finding of the device is",
+        "open, Xid 154 raises its severity; otherwise Xid 154 is a finding itself.",
         "",
         "| value | text | class | severity | remedy |",
         "|---|---|---|---|---|",
@@ -61,20 +64,25 @@ def catalogue_page() -> str:
         "",
         "## Exceptions that repeat in one place (Xid 13 and 31)",
         "",
-        "An exception is the program's own. Those of programs of several namespaces make the GPU suspect if",
-        "each program was alone on the GPU, and each had its exceptions in the same place and in no other.",
-        "Rekindle does not count exceptions that show several places at once, those in the places where a",
-        "GPU puts the first blocks of a grid, and those in a place in which another GPU of the node had",
-        "exceptions, too. It does not count on GPUs that pods share. A row `[[engine]]` of your own changes",
-        "the figures.",
+        "A single exception is a fault of the program. Exceptions of programs of several namespaces make",
+        "the GPU suspect if each program was alone on the GPU, and had its exceptions in one and the same",
+        "place and in no other. Rekindle does not count",
+        "",
+        "- an exception that shows several places at once;",
+        "- an exception in a place where a GPU puts the first blocks of a grid;",
+        "- an exception in a place where another GPU of the node also had exceptions;",
+        "- exceptions on GPUs that pods share.",
+        "",
+        "Your row `[[engine]]` changes the limits.",
         "",
         *_table(ENGINE),
         "",
         "## NVLink5 sub-codes (Xid 144-150)",
         "",
-        "Read from the words of a line: `UNIT Fatal|Nonfatal XC0 i0 Link 03 (INTRINFO ERRORSTATUS ...)`.",
-        "A line that no row fits, or whose row contradicts the driver's own word, is `fatal` where the",
-        "driver says Fatal, and otherwise `pending`.",
+        "Rekindle reads the sub-code from the words of a line:",
+        "`UNIT Fatal|Nonfatal XC0 i0 Link 03 (INTRINFO ERRORSTATUS ...)`. If no row fits the line, or if",
+        "the row contradicts the driver's word, the line is `fatal` if the driver says Fatal, and otherwise",
+        "`pending`.",
         "",
         "| sub-code | before R575 | since R575 | NVIDIA's action | investigate | severity |",
         "|---|---|---|---|---|---|",
@@ -82,8 +90,8 @@ def catalogue_page() -> str:
         "",
         "## Register bits of Xid 74",
         "",
-        "The gravest bit that is set decides. Where a line shows no registers, where no bit is set, or one",
-        "that has no row, Xid 74 is `fatal`.",
+        "Of all set bits, the bit with the highest severity decides. Xid 74 is `fatal` if its line shows no",
+        "registers, if no bit is set, or if a set bit has no row.",
         "",
         "| register | bits | meaning | severity |",
         "|---|---|---|---|",
@@ -129,7 +137,9 @@ def family_pages() -> dict[str, str]:
             found[f"{family}.md"] = _family_page(family, tables)
     return found | {
         "gpu-health.md": _family_page(Family.GPU_HEALTH, [GPU_HEALTH]),
-        "network-ports.md": _PORTS + "\n".join(_table(FABRIC)) + "\n",
+        "network-ports.md": _PORTS.format(severities="\n".join(_SEVERITIES))
+        + "\n".join(_table(FABRIC))
+        + "\n",
         "node-states.md": _NODE + "\n".join(_table(HOST_STATES)) + "\n",
         "volumes.md": _VOLUMES + "\n".join(_table(VOLUMES)) + "\n",
     }
@@ -139,12 +149,11 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
     lines = [
         f"# Faults of {FAMILIES[family]}",
         "",
-        "Generated from `detectors/catalog/*.toml` by `make docs`. `settings.catalogue` of the chart adds",
-        f"rows of your own ({', '.join(f'`[[{table.name}]]`' for table in tables)}), which win.",
+        "Generated from `detectors/catalog/*.toml` by `make docs`. The value `settings.catalogue` of the",
+        f"chart adds your rows ({', '.join(f'`[[{table.name}]]`' for table in tables)}); a row of yours",
+        "replaces the packaged row of the same code.",
         "",
-        "`info` is a note. `suspect` makes restarts prefer other nodes for a while, and stops nothing.",
-        "`pending` lets the present work go on to its next checkpoint. `fatal` takes the node out and moves",
-        "the gangs there, in the modes that may.",
+        *_SEVERITIES,
     ]
     told: list[list[str]] = []
     for table in tables:
@@ -155,6 +164,17 @@ def _family_page(family: Family, tables: list[Table[Any]]) -> str:
     for table in tables:
         lines += ["", f"## {table.name}", "", *_table(table)]
     return "\n".join(lines) + "\n"
+
+
+_SEVERITIES = (
+    "The severity says what Rekindle does, if the mode allows the action:",
+    "",
+    "- `info` is a note: Rekindle records the fault, and takes no action.",
+    "- `suspect`: for a while restarts prefer other nodes. Rekindle stops no job.",
+    "- `pending`: the work on the device goes on. Rekindle moves the gang to other nodes at its next",
+    "  checkpoint.",
+    "- `fatal`: Rekindle takes the node out of service, and moves the gangs of the node to other nodes.",
+)
 
 
 def _table(table: Table[Any]) -> Iterator[str]:
@@ -170,126 +190,144 @@ def _table(table: Table[Any]) -> Iterator[str]:
 _PORTS = """\
 # Network ports
 
-Generated from `detectors/catalog/fabric.toml` by `make docs`. The agent reads the ports of InfiniBand and
-RoCE adapters in `/sys/class/infiniband` every `fabric.every_s`. The figures below are settings of the group
-`[fabric]` ([settings](settings.md)). `settings.catalogue` of the chart changes what a code means by rows of
-your own (`[[fabric]]`), which win; each has one of the codes below.
+Generated from `detectors/catalog/fabric.toml` by `make docs`. Every `fabric.every_s` the agent reads the
+ports of InfiniBand and RoCE adapters in `/sys/class/infiniband`. Words such as `settle_s` are settings of
+the group `[fabric]` ([settings](settings.md)). The value `settings.catalogue` of the chart changes the
+meaning of a code: your row (`[[fabric]]`) replaces the packaged row of the same code. Each of your rows has
+one of the codes below.
 
-`info` is a note. `suspect` makes restarts prefer other nodes for a while, and stops nothing. `fatal` takes
-the node out of service and moves its gangs to other nodes, if the mode allows it.
+{severities}
 
-- A finding is about an adapter, by its PCI function, and its evidence names the port. The agent writes it
-  when it begins and when it ends; as long as it lasts it costs nothing.
-- A port is compared with itself in this boot. After a boot, and after its driver was loaded, it is not judged
-  for `settle_s`. A link that was up for less than a minute counts as still in training.
-- A gang that goes on without a port is not stopped for it. The port is `port-dead` only where a pod that held
-  accelerators when the link was lost has ended since, or where its steps were read and have stopped. The
-  kubelet tells which pods hold accelerators (`pod_resources`).
-- `port-down` begins at the first sample that showed the port down, though the second sample tells it. Ranks
-  that died before that count as lost by the fault of this node once the port is `port-dead`, even if the
-  gang runs again by then.
-- If a switch fails, it takes a port of many nodes. Their agents take samples at the same moments, so the
-  controller hears of these nodes together, and its brake (`budgets.brake_percent`, `budgets.brake_nodes_min`)
-  keeps them in service. The budgets for quarantine bound what fewer nodes may cost.
-- None of this counts while an operator
+The agent and the controller judge ports by these rules:
+
+- A finding is about an adapter (the PCI function), and its evidence names the port. The agent writes the
+  finding when it begins and when it ends. A finding that lasts causes no further writes.
+- The agent compares a port with itself in this boot. For `settle_s` after a boot, and after the driver was
+  loaded, the agent does not judge the port. A link that was up for less than a minute counts as still in
+  training.
+- Rekindle does not stop a gang that goes on without a port. The port is `port-dead` only if a pod that held
+  accelerators when the link was lost has ended since, or if the agent read the steps of such a pod and the
+  steps have stopped. The kubelet reports which pods hold accelerators (`pod_resources`).
+- `port-down` needs two samples, and begins at the time of the first. Ranks that died before that time count
+  as lost by the fault of this node once the port is `port-dead`, even if the gang runs again by then.
+- If a switch fails, ports of many nodes go down. The agents of these nodes take samples at the same
+  moments, so the controller gets the findings together, and its brake (`budgets.brake_percent`,
+  `budgets.brake_nodes_min`) keeps the nodes in service. If fewer nodes are affected than the brake needs,
+  the budgets for quarantine limit the number of nodes that Rekindle cordons.
+- Rekindle ignores these findings while an operator
   [works on a driver of the node](../other-detectors.md#work-on-the-driver).
-- Not covered: a port that was never active in this boot; a virtual function; an Ethernet port while its
-  network device is switched off or in a pod's network namespace; an InfiniBand adapter that a pod has taken
-  into its own (the kernel does not show it to the node). An EFA adapter shows no link: only that it is there,
-  and its counters, are known. A link that goes down within a minute of a pod's start or end is not counted
-  as a flap.
+- The agent does not cover a port that was never active in this boot, a virtual function, an Ethernet port
+  while its network device is switched off or in a pod's network namespace, and an InfiniBand adapter that a
+  pod has moved into its network namespace (the kernel does not show it to the node). Of an EFA adapter the
+  agent sees only its presence and its counters, and no link. A link that goes down within a minute of a
+  pod's start or end does not count as a flap.
 
 """
 _VOLUMES = """\
 # Volumes of pods
 
-Generated from `detectors/catalog/volumes.toml` by `make docs`. The agent asks the volumes that pods with
-accelerators mount for their room (`statvfs`) every `volumes.every_s`, and when a rank ends. The figures below
-are settings of the group `[volumes]` ([settings](settings.md)). `settings.catalogue` of the chart changes
-what a code means by rows of your own (`[[volumes]]`), which win; each has one of the codes below.
+Generated from `detectors/catalog/volumes.toml` by `make docs`. Every `volumes.every_s`, and when a rank
+ends, the agent asks each volume that a pod with accelerators mounts for its free space (`statvfs`). Words
+such as `deadline_s` are settings of the group `[volumes]` ([settings](settings.md)). The value
+`settings.catalogue` of the chart changes the meaning of a code: your row (`[[volumes]]`) replaces the
+packaged row of the same code. Each of your rows has one of the codes below.
 
-Every row is a note (`info`): no node is quarantined for a volume, and no restart avoids a node for one.
+Every row is a note (`info`): for the state of a volume, Rekindle quarantines no node, and restarts avoid no
+node.
 
-- A finding is about a volume of a pod. `subject.volume` is the name that the kubelet uses: of a claim that is
-  the name of its persistent volume (`kubectl get pvc` shows both), else the name in the pod's spec. Its
-  evidence names the type of the file system and where it comes from, for example the server of an NFS export.
-- The Incident of a gang names the volumes of its lost ranks as evidence. Where the log of the first lost rank
-  does not say why it ended, and one of its volumes was full, the Incident says `resources`.
-- A file server that is gone shows on each node that mounts it. Where a volume is silent or broken on two
-  nodes or more, the Incident says so, and none of these nodes is a suspect.
-- A child process makes the calls, since one may never return. A volume that does not answer within
-  `deadline_s` is silent, and the child is killed. A child that cannot be ended is counted; its file system is
-  not asked again before the child has ended, and with three such children the source is blind.
-- The chart mounts the kubelet's folder of pods read-only, with `mountPropagation: HostToContainer`, which
-  shows volumes that are mounted later. The agent opens no file there, and denies that to itself by Landlock
-  (`confinement`).
-- A file system in user space (FUSE) says of itself what its program likes. It counts as full only once the
-  agent has seen it with room.
-- Not covered: folders of the node that a pod mounts (hostPath), an emptyDir on the node's disk (the kubelet
-  enforces its limit), raw block volumes, and a quota that the file system does not report as its size.
+- A finding is about a volume of a pod. `subject.volume` is the name that the kubelet uses. For a claim,
+  this is the name of the persistent volume (`kubectl get pvc` shows both names); for other volumes, it is
+  the name in the pod's spec. The evidence names the type and the origin of the file system, for example the
+  server of an NFS export.
+- The Incident of a gang names the volumes of its lost ranks as evidence. If the log of the first lost rank
+  does not say why the rank ended, and one of its volumes was full, the fault class of the Incident is
+  `resources`.
+- If a file server does not answer, each node that mounts its volumes shows the fault. If a volume is silent
+  or broken on two nodes or more, the Incident says so, and none of these nodes is a suspect.
+- A child process makes the calls, because a call may never return. If a volume does not answer within
+  `deadline_s`, the volume is silent, and the agent kills the child. The agent counts children that it
+  cannot end. It does not ask a file system again before the child of that file system has ended, and with
+  three such children the source is blind.
+- The chart mounts the kubelet's folder of pods read-only, with `mountPropagation: HostToContainer`, so that
+  the agent sees volumes that are mounted later. The agent opens no file there, and uses Landlock to make
+  such an access impossible (`confinement`).
+- A file system in user space (FUSE) can report any size, because its program decides. Such a file system
+  counts as full only if the agent has seen free space in it before.
+- The agent does not cover folders of the node that a pod mounts (hostPath), an emptyDir on the node's disk
+  (the kubelet enforces its limit), raw block volumes, and a quota that the file system does not report as
+  its size.
 
 """
 _NODE = """\
 # States of the node
 
-Generated from `detectors/catalog/host_states.toml` by `make docs`. The agent reads them in `/proc` and `/sys`
-(settings of the group `[host]`: [settings](settings.md)). `settings.catalogue` of the chart changes what a
-code means by rows of your own (`[[host_states]]`), which win; each has one of the codes below. The messages
-of the kernel log about the node itself stand in [host](host.md).
+Generated from `detectors/catalog/host_states.toml` by `make docs`. The agent reads these states in `/proc`
+and `/sys`. Words such as `clock_s` are settings of the group `[host]` ([settings](settings.md)). The value
+`settings.catalogue` of the chart changes the meaning of a code: your row (`[[host_states]]`) replaces the
+packaged row of the same code. Each of your rows has one of the codes below. The page [host](host.md) lists
+the messages of the kernel log about the node itself.
 
-Every row is a note (`info`) about the node: no node is quarantined for one, and no restart avoids it.
+Every row is a note (`info`) about the node: for such a state, Rekindle quarantines no node, and restarts
+avoid no node.
 
-- After a boot the agent says once why the node has booted, as far as that was recorded. `rekindle why NODE`
-  shows it, and the Incident of a gang whose rank was lost before that boot has it as evidence.
-- pstore keeps the kernel's last words over a crash where the node has a place for them (UEFI, ERST, ramoops),
-  and systemd moves them to `/var/lib/systemd/pstore` (`agent.hostPaths.crashRecords`). The chart mounts both,
-  read-only, and coverage names the one that is not seen. A record without a time of its own is as old as its
-  file, so one that nobody removes may be told again after the next boot.
-- The agent recognises a reset by the watchdog only if the watchdog's driver keeps `bootstatus` over a reset.
-- Fatal errors of the boot before that firmware recorded (BERT) stand in the kernel log:
+- After a boot the agent reports once why the node has booted, if the node has a record of the cause.
+  `rekindle why node/NAME` shows the cause. If a gang lost a rank before that boot, its Incident has the
+  cause as evidence.
+- If the node has a place for pstore (UEFI, ERST, ramoops), pstore keeps the kernel's last messages over a
+  crash. systemd moves them to `/var/lib/systemd/pstore` (`agent.hostPaths.crashRecords`). The chart mounts
+  both folders read-only, and coverage names a folder that the agent does not see. If a record contains no
+  time, the time of its file counts. If nobody removes such a record, the agent may report it again after
+  the next boot.
+- The agent recognises a reset by the watchdog only if the watchdog's driver keeps `bootstatus` over a
+  reset.
+- If firmware recorded a fatal error of the previous boot (BERT), the kernel log shows that error:
   [`firmware-fatal-before`](host-memory.md).
-- Not told, since a node cannot read it for sure: whether a shutdown was clean, a loss of power, a reset by
-  the node's management controller. A first sample of a node without any record says nothing.
-- `clock-drift` is measured by the answers of the API server (header `Date`, in whole seconds), each of which
-  bounds the difference by the time that the request took. It is told only where three answers or more agree
-  that the clocks are further apart than `clock_s`, and it says the interval.
-- Pressure is the kernel's own measure (PSI, five minutes); a kernel without it is no data. A state of
-  pressure ends when the measure is half of its limit or less.
-- `pids-short` counts the threads of the whole node against the lower one of `threads-max` and `pid_max`. The
-  state ends when the share is nine tenths of its limit or less. From Linux 6.14 on a container may see a
-  `pid_max` of its own, and then `threads-max` alone counts.
-- Not told: processes that hang in state D with a GPU open. The agent's pod shares no process ids with the
-  node (`hostPID`), so it sees no foreign process; a driver that hangs shows by NVML's silence
-  ([GPU health](gpu-health.md)) and by hung tasks in the kernel log ([host](host.md)).
+- The agent does not report whether a shutdown was clean, a loss of power, or a reset by the node's
+  management controller, because a node cannot read these causes reliably. The first boot that the agent
+  sees on a node without any record is no finding.
+- For `clock-drift` the agent uses the answers of the API server (header `Date`, in whole seconds). The time
+  that a request takes limits the possible difference of the clocks. The agent reports the state only if
+  three answers or more agree that the clocks differ by more than `clock_s`; the evidence has the interval.
+- Pressure is the kernel's own measure (PSI, over five minutes). A kernel without PSI gives no data. A state
+  of pressure ends when the measure is half of its limit or less.
+- `pids-short` compares the threads of the whole node with `threads-max` or `pid_max`, whichever is lower.
+  The state ends when the share is nine tenths of its limit or less. Since Linux 6.14 a container may see a
+  different `pid_max` than the node; then only `threads-max` counts.
+- The agent does not report processes that hang in state D while they use a GPU. The agent's pod does not
+  share process ids with the node (`hostPID`), so the agent sees no process of other pods. If a driver
+  hangs, NVML does not answer ([GPU health](gpu-health.md)), and the kernel log shows hung tasks
+  ([host](host.md)).
 
 """
 _SENTENCES = [
     "",
-    "A line is matched whole, from its beginning. `{pci}` is an address of a device of the node",
-    "(`0000:3b:00.0`), `{number}` and `{hex}` are numbers, `{device}` is a name of the kernel's (`sda1`),",
-    "`{host}` that of a host, `{word}` anything without a space, `{rest}` anything to the end. A row of your",
-    "own begins as one of these rows does, and what is more than a note has at least 16 fixed characters",
-    "before its first `{word}` or `{rest}`.",
+    "A row describes a whole line of the kernel log, from its beginning to its end, with placeholders.",
+    "`{pci}` is the address of a device of the node (`0000:3b:00.0`), `{number}` and `{hex}` are",
+    "numbers, `{device}` is a name of the kernel (`sda1`), `{host}` is the name or address of a host,",
+    "`{word}` is any text without a space, and `{rest}` is any text to the end of the line. Each line",
+    "of your rows begins with the same words as a line below. If your row has a severity above `info`,",
+    "its lines need at least 16 fixed characters before the first `{word}` or `{rest}`.",
 ]
 _HOW = {
     "gpu_health": [
         "",
-        "The agent takes a sample of NVML every `nvml.every_s`, each in a session with the driver. A row",
-        "counts when so many samples in a row show it (column *samples*). It has ended after two samples",
-        "that do not show it. A value that a GPU does not support is no data. While the MIG mode of a GPU",
-        "changes, the agent judges nothing of that GPU. A row of your own has one of these codes.",
+        "Every `nvml.every_s` the agent takes a sample by NVML, in a new session with the driver. A state",
+        "counts after as many samples in succession as the column *samples* says. The state has ended after",
+        "two samples that do not show it. If a GPU does not support a value, the agent has no data for that",
+        "value. While the MIG mode of a GPU changes, the agent does not judge that GPU. Each of your rows",
+        "has one of these codes.",
     ],
     "sxid": [
         "",
-        "The driver writes Fatal or Non-fatal into most lines: then the column of that word counts, else",
-        "`severity`. A code without a row is `suspect`, `fatal` where the line says Fatal, and `info` where",
-        "it says Non-fatal.",
+        "The driver writes Fatal or Non-fatal into most lines. Then the column for this word has the",
+        "severity of the line; otherwise the column `severity` has it. A code without a row is `fatal` if",
+        "the line says Fatal, `info` if the line says Non-fatal, and otherwise `suspect`.",
     ],
 }
 
 
 def _cell(value: Any) -> str:
-    """Lines of a log stand as they are, one below the other."""
+    """Each line of a log stands unchanged, one below the other."""
     if isinstance(value, tuple):
         return "<br>".join(f"`{one_line(str(item))}`" for item in value)
     if isinstance(value, Repeated):

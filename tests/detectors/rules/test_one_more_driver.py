@@ -1,9 +1,11 @@
 """A second driver of a family is one file and its rows, as toy_driver.py, and one line in RULES, as the
-fixture writes."""
+fixture writes. A file whose line in RULES is missing is found here."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +54,16 @@ def test_the_page_of_the_family_shows_both_tables_and_explains_placeholders_once
     assert "`[[toy_driver]]`" in page
     assert "| toydrv-stuck |" in page
     assert page.count("`{pci}` is") == 1
+
+
+def test_each_file_of_the_package_that_has_a_rule_is_registered() -> None:
+    (folder,) = rules.__path__
+    files = sorted(path.stem for path in Path(folder).glob("*.py") if path.stem != "__init__")
+    found = {name: getattr(import_module(f"detectors.rules.{name}"), "RULE", None) for name in files}
+    with_a_rule = {name: rule for name, rule in found.items() if rule is not None}
+
+    assert len(with_a_rule) > 10, "the folder has moved"
+    assert [name for name, rule in with_a_rule.items() if rule not in rules.RULES] == []
 
 
 def test_two_rules_of_one_table_are_an_error_that_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
