@@ -102,6 +102,26 @@ def test_the_owners_training_saves_what_the_scan_chooses_resumes_from_there_and_
     assert (steps[0].step, steps[-1].step) == (31, 60)
 
 
+def test_each_rank_of_the_owners_training_writes_its_own_part_and_only_the_first_writes_the_marker(
+    tmp_path: Path,
+) -> None:
+    (job,) = (made for text in JOBS if (made := yaml.safe_load(text))["kind"] == "Job")
+    assert job["spec"]["completionMode"] == "Indexed", "Kubernetes sets JOB_COMPLETION_INDEX"
+
+    trained(tmp_path, JOB_COMPLETION_INDEX="3")
+    assert parts(tmp_path) == {"weights-3.bin"}
+    trained(tmp_path, PADDLE_TRAINER_ID="2")
+    assert parts(tmp_path) == {"weights-2.bin", "weights-3.bin"}
+    trained(tmp_path, RANK="1", JOB_COMPLETION_INDEX="0")  # torchrun in an Indexed Job
+    assert parts(tmp_path) == {"weights-1.bin", "weights-2.bin", "weights-3.bin"}
+    trained(tmp_path, JOB_COMPLETION_INDEX="0")
+    assert parts(tmp_path) == {"DONE", "weights-0.bin", "weights-1.bin", "weights-2.bin", "weights-3.bin"}
+
+
+def parts(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "step-10").iterdir()}
+
+
 def trained(folder: Path, **told: str) -> list[str]:
     """The lines that the page's training prints."""
     run = subprocess.run(

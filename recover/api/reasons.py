@@ -449,4 +449,4 @@ def reference() -> str:
 
 
 def _when(reason: Reason | EventReason) -> str:
-    return " (not given yet)" if reason in NOT_GIVEN_YET else ""
+    return " (reserved: Rekindle does not use this reason yet)" if reason in NOT_GIVEN_YET else ""

@@ -23,6 +23,7 @@ __all__ = [
     "REPAIR_EXPECTED",
     "CheckpointLocation",
     "LocationError",
+    "ObjectStoreError",
     "parse",
     "parse_repair",
 ]
@@ -57,6 +58,17 @@ class LocationError(ValueError):
         )
 
 
+class ObjectStoreError(LocationError):
+    """The checkpoints are where no scan can be made, so no other text would be right."""
+
+    def __init__(self, value: str, store: str) -> None:
+        super().__init__(
+            value,
+            f"{store}:// is an object store, and Rekindle scans only volumes that are mounted into the pods",
+            "leave the annotation out",
+        )
+
+
 class CheckpointLocation(msgspec.Struct, frozen=True):
     """`path` is absolute in the gang's containers; `format` is None when the file names decide; `marker` is
     set for the format generic, and for it only; `digests` shall be compared."""
@@ -71,12 +83,7 @@ def parse(value: str) -> CheckpointLocation:
     """Raises LocationError."""
     path, *options = (part.strip() for part in value.split(";"))
     if "://" in path:
-        store = path.partition("://")[0]
-        raise LocationError(
-            value,
-            f"{store}:// is not a path; Rekindle scans only a volume that is mounted into the pods, and no "
-            "object store",
-        )
+        raise ObjectStoreError(value, path.partition("://")[0])
     if not path.startswith("/"):
         raise LocationError(value, "the path is not absolute" if path else "the path is missing")
     if len(path) > PATH_CHARS_MAX or not path.isprintable():

@@ -53,9 +53,12 @@ def parse_marker(text: str) -> Template:
     parts = text.split("/")
     if any(part in ("", ".", "..") for part in parts):
         raise TemplateError("it is not a plain relative path")
-    unknown = _PLACEHOLDER.search(text.replace("{step}", ""))
+    rest = text.replace("{step}", " ")
+    unknown = _PLACEHOLDER.search(rest)
     if unknown is not None:
         raise TemplateError(f"unknown placeholder {unknown[0]}; the only one is {{step}}")
+    if "{" in rest or "}" in rest:
+        raise TemplateError("a brace does not belong to {step}")
     if text.count("{step}") > 1 or "{step}" in "/".join(parts[1:]):
         raise TemplateError("{step} may stand once, in the name of the checkpoint's directory")
     entry = parts.pop(0) if "{step}" in parts[0] else ""

@@ -77,6 +77,8 @@ def run(args: list[str]) -> int:
 def _located(parser: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.Namespace:
     """With the directory as a path; the options behind it are those of the annotation on a job."""
     path, semicolon, _ = options.dir.partition(";")
+    if "://" in path and not os.path.lexists(path):
+        parser.error(f"{path}: this command cannot scan an object store; expected a directory")
     if not semicolon or os.path.lexists(options.dir):
         options.dir = Path(options.dir)
         return options
@@ -232,21 +234,22 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--volume", type=Path, metavar="FOLDER",
-        help="The path where the training's volume is mounted here. DIR is then the training's path, "
-                "and the command follows only links that stay in the volume.",
+        help="The folder where this machine mounts the training's volume. With this option, DIR is the "
+                "path that the training uses, and the command follows only links that stay in the volume.",
     )  # fmt: skip
     command.add_argument(
         "--mounted-at", type=_absolute, metavar="PATH",
-        help="The path where the training mounts the volume of --volume.",
+        help="The path where the training mounts that volume. Absolute links begin with this path.",
     )  # fmt: skip
     command.add_argument(
         "--other-user", action="store_true",
-        help="The training runs as another user: choose no older checkpoint instead of a checkpoint "
-                "that this user may not read.",
+        help="The training runs as another user. If you may not read the newest checkpoint, choose no "
+                "checkpoint, because the training may be able to read the newest one.",
     )  # fmt: skip
     command.add_argument(
         "--mark", type=_name, default="by-hand", metavar="NAME",
-        help="The end of the names of files that --write keeps (default: by-hand).",
+        help="The suffix of the names of the backup files and folders that --write makes (default: "
+                "by-hand).",
     )  # fmt: skip
     return command
 

@@ -20,6 +20,7 @@ from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError
 from detectors.text.printing import printable
 from detectors.text.strict import BadValueError
+from recover.checkpoints.annotation import ANNOTATION
 from recover.cli.access import Access, with_access
 from recover.cli.options import Format, Json
 from recover.cli.options import run as run_command
@@ -36,6 +37,7 @@ from recover.doctor.permission import NOT_OPTED_IN
 from recover.doctor.report import Examined, JobsAnswer, examined, story
 from recover.kube.rest import RestCluster
 from recover.policy.commands import why
+from recover.policy.consent import AUTO_RECOVERY
 from recover.recipes.load import built_in
 from recover.snapshot.find import NotFound
 from recover.snapshot.manifests import (
@@ -104,10 +106,10 @@ def _doctor(
     *,
     access: Access,
 ) -> None:
-    """Tell what will not work, before it is needed, with the fix of each problem: of Rekindle as it is
-    installed, of a JOB when it fails, or of a manifest (-f). For a manifest the command reads no cluster, and
-    makes the checks that need none. The command changes nothing. It names what you may not read, and makes
-    the other checks."""
+    """Find problems before a fault, and name the fix of each: in the installation, in a JOB, or in a manifest
+    (-f). For a manifest the command reads no cluster, and makes only the checks that need no cluster. The
+    command changes nothing. If you may not read an object, the command names the object and makes the other
+    checks."""
     output = Output.JSON if json else output
     if job and file:
         raise _failed("expected JOB or -f FILE, not both", Exit.UNUSABLE)
@@ -192,7 +194,9 @@ def _end(reports: Sequence[Examined], *, strict: bool) -> None:
 _ENABLED = frozenset(
     {NOT_OPTED_IN, "no-checkpoint-annotation", "environment-not-read", "environment-not-optional"}
 )
-"""Findings that `rekindle enable` repairs."""
+"""Findings that `rekindle enable` repairs, unless the job has the label or annotation under a wrong name."""
+_WRITES = {NOT_OPTED_IN: AUTO_RECOVERY, "no-checkpoint-annotation": ANNOTATION}
+"""The labels and annotations that the command writes: beside a misnamed one, it would write a second one."""
 
 
 def _commands(case: Case, report: Examined) -> tuple[Command, ...]:
@@ -201,9 +205,12 @@ def _commands(case: Case, report: Examined) -> tuple[Command, ...]:
         enable = Command(enabling(case), "to print the manifest with consent and envFrom")
         name = f"{ref.namespace}/{ref.name}"
         check = Command(
-            f"rekindle doctor {name}", "after the submission: makes also the checks that need the cluster"
+            f"rekindle doctor {name}", "after the submission, to make also the checks that need the cluster"
         )
-        lacks = any(finding.name in _ENABLED for finding in report.findings)
+        lacks = any(
+            finding.name in _ENABLED and not case.misnamed(_WRITES.get(finding.name, ""))
+            for finding in report.findings
+        )
         return (*([enable] if lacks else []), *([check] if ref.name else []))
     return (
         Command(why(ref), "to see what has happened to the job"),

@@ -59,7 +59,7 @@ def _steps(reading: Reading) -> Iterator[str]:
         f"line {begin.line} to step {end.step} in line {end.line}{pace}."
     )
     yield f"  Rekindle reads the step from {_called(reading.source)}."
-    yield f"  After line {reading.answer.armed_at_line}, Rekindle would notice a hang."
+    yield f"  From line {reading.answer.armed_at_line} on, Rekindle can notice a hang."
     if reading.of_epoch:
         yield (
             "  The number begins again with each epoch: Rekindle sees that the job trains, and cannot tell "
@@ -77,8 +77,8 @@ def _unread(reading: Reading) -> Iterator[str]:
         yield "Steps: none, because the log is empty."
         return
     yield (
-        "Steps: none. Rekindle would not notice a hang of this job, and only a newer checkpoint "
-        "would prove that the job trains again."
+        "Steps: none. Rekindle cannot notice a hang of this job, and only a newer checkpoint can prove that "
+        "the job trains again."
     )
     for name in reading.unproven:
         yield (

@@ -19,6 +19,8 @@ from recover.api.recipe_spec import Recipe
 from recover.model import Gang, NamespaceView, Node, Pod
 from recover.model.modes import Mode, Modes
 from recover.policy.settings import Timing
+from recover.stories.annotations import misreadings
+from recover.stories.keys import On
 from recover.workloads.as_written import Hazard, PodTemplate, Severity, Written
 
 __all__ = [
@@ -105,6 +107,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     adds_environment: bool | None = None
     """The policy that lets new pods read the environment is there; None where that is not known."""
     unread: Mapping[Part, str] = {}
+
+    def misnamed(self, name: str) -> str:
+        """How to correct a label or annotation of the job that was probably meant as this one, and has
+        another name or place; empty if there is none."""
+        written = misreadings(On.JOB, self.gang.labels, self.gang.annotations)
+        return next((one.fix for one in written if one.meant and one.meant == name), "")
 
     def at(self, field: str, value: str = "") -> Place:
         return Place(self.called, field, value)

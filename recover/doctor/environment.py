@@ -70,8 +70,8 @@ def optional(case: Case) -> Iterator[Finding]:
                     "exist before the first recovery of the job",
                     where=case.at(field, f"configMapRef: {{name: {name}}}"),
                     means="no pod of the job starts (CreateContainerConfigError)",
-                    fix=f"envFrom: [{{configMapRef: {{name: {name}, optional: true}}}}]; "
-                    f"{enabling(case)} writes that",
+                    fix=f"write `envFrom: [{{configMapRef: {{name: {name}, optional: true}}}}]`, as "
+                    f"`{enabling(case)}` does",
                 )
 
 

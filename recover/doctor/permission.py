@@ -67,9 +67,12 @@ def opted_in(case: Case) -> Iterator[Finding]:
             means=f"unless the namespace enables automatic recovery: {_MEANS[word]}"
             if unknown
             else _MEANS[word],
-            fix=f"metadata.labels: {{{AUTO_RECOVERY}: enabled}}"
-            if case.is_file
-            else f"kubectl label {case.target} {AUTO_RECOVERY}=enabled",
+            fix=case.misnamed(AUTO_RECOVERY)
+            or (
+                f"metadata.labels: {{{AUTO_RECOVERY}: enabled}}"
+                if case.is_file
+                else f"kubectl label {case.target} {AUTO_RECOVERY}=enabled"
+            ),
         )
     for field, value in own.items():
         if value.strip().lower() != OptIn.ENABLED:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from detectors.text.answers import Answer, Record
@@ -32,7 +31,10 @@ __all__ = [
 
 Titles = Mapping[Severity, tuple[str, Tone]]
 
-_AT_A_FAULT = "At a fault"
+_NO_START = frozenset(
+    {"environment-not-optional", "claim-missing", "claim-of-one-pod", "restart-policy-unknown"}
+)
+"""Findings of which the job already suffers at its first start."""
 _SUBJECTS = {
     "mode": "the controller's mode",
     "lowered": "settings that lower the mode",
@@ -44,8 +46,8 @@ _SUBJECTS = {
 }
 """Checks that need the cluster, in words."""
 _TITLES: Titles = {
-    Severity.FAILS: ("Fails at a fault, or loses work", Tone.BAD),
-    Severity.RISKS: ("May fail, or costs time", Tone.WAITING),
+    Severity.FAILS: ("Will fail, or will lose work", Tone.BAD),
+    Severity.RISKS: ("Warnings: may fail, or cost time", Tone.WAITING),
     Severity.ADVICE: ("Advice", Tone.PLAIN),
 }
 
@@ -211,14 +213,17 @@ def tone(report: Examined) -> Tone:
 
 
 def _verdict(report: Report) -> Line:
+    """First what keeps the job from its restart or from its start, then how much else was found."""
     refused = next((found for found in report.findings if found.name == NOT_OPTED_IN), None)
-    if refused is None:
-        return Line(
-            f"{report.little_known}{_at_a_fault(report, _AT_A_FAULT)}: {report.checks}.", tone(report)
-        )
-    others = tuple(found for found in report.findings if found.name != NOT_OPTED_IN)
-    rest = _at_a_fault(msgspec.structs.replace(report, findings=others), "After you enable it, at a fault")
-    return Line(f"{_not_enabled(refused)} {rest}: {report.checks}.", tone(report))
+    unstarted = next((found for found in report.findings if found.name in _NO_START), None)
+    told = [report.little_known.strip()]
+    if refused is not None:
+        told.append(_not_enabled(refused))
+    if unstarted is not None:
+        told.append(f"This job will not run: {one_line(unstarted.means)}.")
+    rest = [found for found in report.findings if found is not refused and found is not unstarted]
+    told += [f"{_found(rest, is_all=len(rest) == len(report.findings))}.", f"{report.checks}."]
+    return Line(" ".join(filter(None, told)), tone(report))
 
 
 def _not_enabled(refused: Finding) -> str:
@@ -229,20 +234,27 @@ def _not_enabled(refused: Finding) -> str:
         if unsaid and refused.severity is not Severity.FAILS
         else ""
     )
-    instead = ", or the same label on its namespace" if unsaid else ""
+    instead = ", or put the same label on its namespace" if unsaid else ""
     return (
         f"Not enabled: Rekindle does not restart this job after a fault{unless}. To enable "
         f"automatic recovery: {one_line(refused.fix)}{instead}."
     )
 
 
-def _at_a_fault(report: Report, when: str) -> str:
-    fails, risks, advice = (report.count(severity) for severity in Severity)
-    if not report.findings:
-        return "No problem found" if when == _AT_A_FAULT else "No other problem found"
-    found = [
-        f"{counted(fails, 'thing')} will fail" if fails else "nothing will fail",
-        f"{risks} may fail or cost time" if risks else "",
-        f"{advice} to consider" if advice else "",
+def _found(findings: Sequence[Finding], *, is_all: bool) -> str:
+    """How many findings there are; `is_all` unless others were told before them."""
+    fails, risks, advice = (sum(one.severity is severity for one in findings) for severity in Severity)
+    if not findings:
+        return "No problem found" if is_all else "No other problem found"
+    lesser = [
+        *([counted(risks, "warning")] if risks else []),
+        *([f"{counted(advice, 'piece')} of advice"] if advice else []),
     ]
-    return f"{when} {', '.join(part for part in found if part)}"
+    also = "" if is_all and not fails else " also"
+    there = (
+        f"There {'is' if (risks or advice) == 1 else 'are'}{also} {' and '.join(lesser)}" if lesser else ""
+    )
+    worst = "No check failed" if is_all else ""
+    if fails:
+        worst = f"{counted(fails, 'thing' if is_all else 'other thing')} will fail at a fault"
+    return ". ".join(filter(None, (worst, there)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from recover.checkpoints.annotation import ANNOTATION, REPAIR, LocationError, parse
+from recover.checkpoints.annotation import ANNOTATION, REPAIR, LocationError, ObjectStoreError, parse
 from recover.doctor.case import Case, Finding, Place, Severity
 from recover.k8s.pod_specs import Mounts
 from recover.model import Gang, VolumeKind
@@ -33,8 +33,15 @@ _UNSCANNED = {
         "unless all nodes share that folder",
     ),
 }
-_A_CLAIM = "volumes: [{name: ckpt, persistentVolumeClaim: {claimName: NAME}}] of a claim that all nodes mount"
-_PATH = ", where PATH is absolute in the containers, for example /ckpt"
+_FROM_STORE = "the training then loads its newest checkpoint from the store by itself"
+_A_CLAIM = (
+    "write `volumes: [{name: ckpt, persistentVolumeClaim: {claimName: NAME}}]` into the pod template, where "
+    "NAME is a claim that all nodes can mount"
+)
+_PATH = (
+    ", where PATH is absolute in the containers, for example /ckpt; if the checkpoints are in an object "
+    "store, leave the annotation out"
+)
 _LASTING = frozenset({VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI})
 _LIKELY = ("ckpt", "checkpoint", "output", "save")
 _SHARED_BY_NODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
@@ -50,32 +57,28 @@ def annotation(case: Case) -> Iterator[Finding]:
             what="no annotation names the folder of the checkpoints",
             where=case.at(f"metadata.annotations[{ANNOTATION}]"),
             means=_UNVERIFIED,
-            fix=_proposal(case),
+            fix=case.misnamed(ANNOTATION) or _proposal(case),
         )
         return
     try:
         parse(value)
     except LocationError as error:
+        is_store = isinstance(error, ObjectStoreError)
         yield Finding(
             name="checkpoint-annotation-unusable",
             severity=Severity.RISKS,
             what=error.why,
             where=case.at(f"metadata.annotations[{ANNOTATION}]", value),
             means=_UNVERIFIED,
-            fix=f"correct the annotation {ANNOTATION}: {error.expected}",
+            fix=f"remove the annotation {ANNOTATION}: {_FROM_STORE}"
+            if is_store
+            else f"correct the annotation {ANNOTATION}: {error.expected}",
         )
 
 
 def _proposal(case: Case) -> str:
     """The path of the volume that probably holds the checkpoints, if the template mounts one."""
-    found = [
-        mount.path
-        for template in case.gang.templates.values()
-        for volume in template.volumes
-        if volume.kind in _LASTING
-        for mount in volume.mounts
-    ]
-    paths = list(dict.fromkeys(found))
+    paths = list(_lasting(case.gang))
     likely = [path for path in paths if any(word in path.lower() for word in _LIKELY)]
     best = likely[:1] or (paths if len(paths) == 1 else [])
     if not best:
@@ -84,6 +87,31 @@ def _proposal(case: Case) -> str:
         f"{case.set_annotation(ANNOTATION, best[0])}, if the checkpoints are in the volume that is "
         "mounted there"
     )
+
+
+def _lasting(gang: Gang) -> dict[str, str]:
+    """The paths where the templates mount volumes that outlive a pod, and what is mounted there."""
+    return {
+        mount.path: f"the claim {volume.source.get('claimName')}"
+        if volume.kind is VolumeKind.CLAIM
+        else f"the volume {volume.name}"
+        for template in gang.templates.values()
+        for volume in template.volumes
+        if volume.kind in _LASTING
+        for mount in volume.mounts
+    }
+
+
+def _mounting(case: Case, value: str, path: str) -> str:
+    """To mount a volume at the path, or to name a path where one is mounted already."""
+    at_path = f"volumeMounts: [{{name: ckpt, mountPath: {path}}}]"
+    mounted_at = _lasting(case.gang)
+    if not mounted_at:
+        return f"{_A_CLAIM}, and `{at_path}` into its containers"
+    where, volume = next(iter(mounted_at.items()))
+    _, semicolon, options = value.partition(";")
+    named = case.set_annotation(ANNOTATION, f"{where}{semicolon}{options}")
+    return f"mount the volume of the checkpoints at {path}; or, if they are in {volume}: `{named}`"
 
 
 def claim_of(gang: Gang) -> str:
@@ -113,7 +141,7 @@ def volume(case: Case) -> Iterator[Finding]:
             where=where,
             means="the folder is deleted with the container: the job starts from its first step at each "
             "restart",
-            fix=f"{_A_CLAIM}, and in the containers volumeMounts: [{{name: ckpt, mountPath: {path}}}]",
+            fix=_mounting(case, value, path),
         )
         return
     try:
@@ -121,7 +149,12 @@ def volume(case: Case) -> Iterator[Finding]:
     except Unscannable as why:
         name, severity, means = _UNSCANNED.get(kind, ("checkpoints-not-scanned", Severity.RISKS, _UNVERIFIED))
         yield Finding(
-            name=name, severity=severity, what=str(why), where=where, means=means, fix=f"{_A_CLAIM}, or nfs"
+            name=name,
+            severity=severity,
+            what=str(why),
+            where=where,
+            means=means,
+            fix=f"{_A_CLAIM}; or use nfs",
         )
         return
     yield from _repair(case, place)
@@ -142,7 +175,9 @@ def _no_volume(gang: Gang, path: str) -> str:
                     )
     if not any(template.containers for template in gang.templates.values()):
         return "the pod template has no containers, so no volume is mounted"
-    return f"no volume is mounted at {path}"
+    places = [f"{what} at {where}" for where, what in _lasting(gang).items()]
+    others = f"; the pod template mounts {some(places)}" if places else ""
+    return f"no volume is mounted at {path}{others}"
 
 
 def _repair(case: Case, place: ScanPlace) -> Iterator[Finding]:

@@ -25,6 +25,8 @@ class Misread(msgspec.Struct, frozen=True):
     text: str
     """One sentence."""
     fix: str
+    meant: str = ""
+    """The name that is probably meant, where what was written has no effect because of its name or place."""
 
 
 def misread_on_job(gang: Gang, namespace: NamespaceView | None) -> tuple[str, ...]:
@@ -67,7 +69,9 @@ def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterat
         called = f"{form} {name}{where}"
         if (ours := _of_other_prefix(name)) is not None:
             yield Misread(
-                f"{called}: Rekindle reads only names that begin with {PREFIX}", f"rename it to {ours}"
+                f"{called}: Rekindle reads only names that begin with {PREFIX}",
+                f"rename {name} to {ours}",
+                ours,
             )
             continue
         if not name.startswith(PREFIX) or name in WRITTEN_BY_US:
@@ -77,23 +81,25 @@ def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterat
             meant = _meant(name, on)
             text = f"{called}: Rekindle reads no {form} of this name there"
             if meant is None:
-                yield Misread(text, f"remove it; {_REFERENCE} lists every name")
+                yield Misread(text, f"remove {name}; {_REFERENCE} lists every name")
             elif meant.name == name and on in meant.on:
                 other = f"{_an(meant)} of the {on}"
                 yield Misread(
-                    f"{called}: this is {_AN[form]}, and Rekindle reads {other}", f"write it as {other}"
+                    f"{called}: this is {_AN[form]}, and Rekindle reads {other}",
+                    f"write {name} as {other}",
+                    name,
                 )
             else:
                 there = f"{_an(meant, form)} {meant.name} of the {on if on in meant.on else meant.on[0]}"
                 if meant.name == name:
-                    fix = f"write it as {there}"
+                    fix = f"write {name} as {there}"
                 else:
-                    fix = f"rename it to {meant.name}"
-                yield Misread(f"{text}; did you mean the {there.partition(' ')[2]}?", fix)
+                    fix = f"rename {name} to {meant.name}"
+                yield Misread(f"{text}; did you mean the {there.partition(' ')[2]}?", fix, meant.name)
         elif not one.usable(value):
             shown = ascii(value if len(value) <= _SHOWN_CHARS else value[:_SHOWN_CHARS] + "...")
             yield Misread(
-                f"{called}: {shown}: expected {one.expected}; now {one.instead}",
+                f"{called}: {shown}: expected {one.expected}; {one.instead}",
                 f"{name}: write {one.expected}",
             )
 

@@ -168,7 +168,7 @@ KEYS = (
         usable=lambda text: text.strip().lower() in ("leave", "recreate"),
         pattern=r"(?i)\s*(leave|recreate)\s*",
         expected="leave or recreate",
-        instead="the job is not created again",
+        instead="the default applies: leave",
     ),
     Key(
         name=CUDA_RUNTIME,

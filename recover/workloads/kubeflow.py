@@ -135,8 +135,7 @@ class _WrittenJob(Camel, frozen=True):
                     what=f"{what} fails the job finally",
                     field=field,
                     value=replica.restart_policy,
-                    means="Rekindle cannot prevent that: in tests, a stop 0.3 s after the failure never "
-                    "saved the job",
+                    means="the job ends finally before Rekindle can stop it",
                     fix=f"{field}: OnFailure; or {recreate}",
                 )
         if self.run_policy.backoff_limit == 0:

@@ -154,7 +154,7 @@ def _values(on: On) -> Iterable[tuple[str, str, str]]:
     for form in Form:
         for one in keys_of(on, form):
             if one.pattern:
-                given, after = f"variables.{form}s", f"expected {one.expected}; now {one.instead}"
+                given, after = f"variables.{form}s", f"expected {one.expected}; {one.instead}"
                 yield (
                     f"!('{one.name}' in {given}) || {given}['{one.name}'].matches(r'^(?:{one.pattern})$')",
                     f"{form} {one.name}: {after}",

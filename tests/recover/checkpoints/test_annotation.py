@@ -49,6 +49,9 @@ def test_the_marker_of_a_format_of_ones_own_is_read() -> None:
         ("/a;form=x", ["'form=x'", "format=x"]),
         ("/a;zz=x", ["format, marker, digests"]),
         ("s3://bucket/ckpt", ["s3://", "object store"]),
+        ("/a;format=generic;marker=stp-{step/DONE", ["{step}", MARKER_EXPECTED]),
+        ("/a;format=generic;marker=step-{{step}}/DONE", ["{step}", MARKER_EXPECTED]),
+        ("/a;format=generic;marker=step}/DONE", ["{step}", MARKER_EXPECTED]),
         ("/a;format=generic;marker=step-{stp}/DONE", ["{stp}", "{step}"]),
         ("/a;format=zip", ["'zip'", *FORMATS]),
         ("/a;format=torch-dcp;format=torch-dcp", []),
@@ -69,7 +72,7 @@ def test_a_wrong_value_is_told_with_what_was_expected_and_what_follows(
     shown, ours = ascii(value if len(value) <= 120 else value[:120] + "..."), raised.value.why
     assert names(told, ANNOTATION, ours)
     assert ours.startswith(shown)
-    is_path = value.startswith(";") or ";" not in value
+    is_path = value.startswith(";") or (";" not in value and "://" not in value)
     assert names(ours.removeprefix(shown), *facts, *([";format=<name>"] if is_path else []))
 
 

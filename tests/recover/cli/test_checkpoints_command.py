@@ -101,6 +101,15 @@ def test_the_text_of_a_jobs_annotation_says_what_to_scan(
     assert not missing(capsys.readouterr().err, "format=generic")
 
 
+@pytest.mark.parametrize("store", ["s3://a/b", "gs://a/b;format=torch-dcp"])
+def test_an_object_store_is_refused_as_what_it_is(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scan", store]) == 2
+
+    error = capsys.readouterr().err
+    assert not missing(error, store.partition(";")[0], "object store")
+    assert NO_FILE not in error
+
+
 def test_people_get_a_table_and_a_sentence(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scan", str(root)]) == 0
 

@@ -142,6 +142,59 @@ def test_what_people_misspell_is_named_with_what_was_meant(
     assert not missing(f"{one['what']} {one['fix']}", *facts)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "name", "correction"),
+    [
+        ("rekindle.dev/checkpoint:", "rekindle.dev/checkpiont:", "no-checkpoint-annotation", "checkpoint"),
+        ("rekindle.dev/auto-", "rekindle.io/auto-", "not-opted-in", "auto-recovery"),
+    ],
+)
+def test_a_misspelt_name_is_corrected_in_one_way_only(
+    before: str, after: str, name: str, correction: str, tmp_path: Path, capsys: Captured
+) -> None:
+    path = write(tmp_path, JOB.replace(before, after))
+
+    assert run(["-f", path]) == 0
+    printed = capsys.readouterr().out
+    run(["-f", path, "-o", "json"])
+    findings = json.loads(capsys.readouterr().out)["jobs"][0]["findings"]
+
+    assert {one["name"] for one in findings} == {name, "misread"}
+    (fix,) = {one["fix"] for one in findings}
+    assert not missing(fix, f"rekindle.dev/{correction}")
+    assert fix.startswith("rename ")
+    assert "rekindle enable" not in printed, "enable would write a second one beside it"
+
+
+def test_the_headline_says_that_a_job_which_requires_the_configmap_does_not_start(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    assert run(["-f", write(tmp_path, JOB.replace("optional: true", "optional: false"))]) == 1
+
+    headline = capsys.readouterr().out.splitlines()[1]
+    assert not missing(headline, "CreateContainerConfigError")
+    assert "at a fault" not in headline
+
+
+def test_an_object_store_needs_no_annotation(tmp_path: Path, capsys: Captured) -> None:
+    _, findings, _ = found(JOB.replace("/ckpt;format=torch-dcp", "s3://bucket/a"), tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "checkpoint-annotation-unusable"
+    assert one["fix"].startswith("remove the annotation rekindle.dev/checkpoint")
+
+
+def test_a_wrong_path_is_answered_with_the_path_where_the_claim_is_mounted(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    _, findings, _ = found(JOB.replace("mountPath: /ckpt", "mountPath: /data"), tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "checkpoints-on-no-volume"
+    assert not missing(one["what"], "/ckpt", "/data")
+    assert 'rekindle.dev/checkpoint: "/data;format=torch-dcp"' in one["fix"], "its options stay"
+
+
 def test_consent_on_the_pod_template_alone_is_named(tmp_path: Path, capsys: Captured) -> None:
     label = "  labels: {rekindle.dev/auto-recovery: enabled}\n"
     moved = JOB.replace(label, "").replace("  template:\n", f"  template:\n    metadata:\n    {label}")
