@@ -84,9 +84,10 @@ def obstacle(ctx: Context) -> str:
         return f"the framework counts ranks {gang.done_ranks} as completed and creates no other pods for them"
     left_s = delay_s(ctx)
     if left_s:
+        failed = _failures(ctx)
         return (
-            f"after {_failures(ctx)} failed pods the framework would wait another {left_s:.0f} s before it "
-            "creates new pods"
+            f"after {failed} failed pod{'s' if failed != 1 else ''} the framework would wait another "
+            f"{left_s:.0f} s before it creates new pods"
         )
     return ""
 

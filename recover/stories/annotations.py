@@ -16,6 +16,7 @@ from recover.stories.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On, key
 
 __all__ = ["Misread", "misread", "misread_on_job", "misread_on_node", "misreadings", "misreadings_on_job"]
 
+_MISTAKEN_PREFIXES = ("rekindle.io", "rekindle.ai", "rekindle.com", "rekindle")
 _SHOWN_CHARS = 60
 _REFERENCE = "docs/reference/labels.md"
 _AN = {Form.LABEL: "a label", Form.ANNOTATION: "an annotation"}
@@ -105,11 +106,10 @@ def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterat
 
 
 def _of_other_prefix(name: str) -> str | None:
-    """Our name of a key that differs by its prefix alone, such as rekindle.io/hold."""
-    prefix, slash, rest = name.partition("/")
+    """Our name of a key whose prefix people mistake for ours. Any other prefix is somebody else's."""
+    prefix, _, rest = name.partition("/")
     ours = f"{PREFIX}{rest}"
-    is_other = bool(slash) and "rekindle" in prefix and f"{prefix}/" != PREFIX
-    return ours if is_other and any(one.name == ours for one in KEYS) else None
+    return ours if prefix in _MISTAKEN_PREFIXES and any(one.name == ours for one in KEYS) else None
 
 
 def _meant(name: str, on: On) -> Key | None:

@@ -127,7 +127,7 @@ async def test_a_failed_rank_is_made_anew_at_once_with_consent_and_otherwise_wai
         await recovered(stage, "waits", waiting)
 
         assert starting_s(at_once) < 8
-        assert "(1)" in told["status"]["message"], "as many failed pods"
+        assert "1 failed pod " in told["status"]["message"]
         after = await job_of(stage, "anew")
         assert after["metadata"]["uid"] != before["metadata"]["uid"]
         assert after["metadata"]["annotations"].items() >= RECREATE.items()

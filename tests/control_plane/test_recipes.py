@@ -54,7 +54,7 @@ async def test_recipes_of_people_are_judged_told_to_the_agents_and_forgotten(
         await stage.until("signatures on each node", lambda: signatures_are(stage, known))
         told = (await stage.get(RECIPES, "gap"))["status"]
         assert told["observedGeneration"] == 1
-        names = ("Recipe gap", "spec.change.advise", "{nothing}", "(file)")
+        names = ("Recipe gap", "spec.change.advise", "{nothing}", "file")
         assert all(name in told["conditions"][0]["message"] for name in names)
 
         await asyncio.sleep(AUDIT_LAG_S)
