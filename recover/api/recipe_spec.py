@@ -116,7 +116,8 @@ class Comparison(_Part, frozen=True, kw_only=True):
     is_: Relation = msgspec.field(name="is")
     """`at-least`, `at-most`; for versions also `newer-than`, `older-than`, `same-major`, `other-major`, and
     three relations with `by`. `majors-below`: the major version of `left` is exactly `by` lower than the
-    major version of `right`; `not-majors-below`: it is not; `more-majors-below`: it is lower by more than `by`."""
+    major version of `right`; `not-majors-below`: it is not; `more-majors-below`: it is lower by more than
+    `by`."""
     right: Word
     """The other side: a fact, a captured value, or the value itself, as in `left`."""
     by: Annotated[int, Meta(ge=0, le=99)] = 0
