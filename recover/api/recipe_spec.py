@@ -68,11 +68,13 @@ class RequestTest(_Part, frozen=True, kw_only=True):
     """The container's request of one resource. A request of 0 counts as no request."""
 
     name: Word
-    """The resource, as `tencent.com/vcuda-core`."""
+    """The resource, such as `tencent.com/vcuda-core`."""
     is_: RequestIs = msgspec.field(name="is")
-    """`requested`, `not-requested`, or requested and (`not-`)`multiple-of` the value."""
+    """`requested`; `not-requested`; `multiple-of`: the container requests a multiple of `value`;
+    `not-multiple-of`: the container requests another number, not 0."""
     value: Annotated[int, Meta(ge=0)] = 0
-    """For `multiple-of` and `not-multiple-of`: 100 units of vcuda-core are a whole card."""
+    """The number for `multiple-of` and `not-multiple-of`. For example, 100 units of vcuda-core are a whole
+    card."""
 
 
 class EnvIs(StrEnum):
@@ -106,46 +108,48 @@ class Relation(StrEnum):
 
 
 class Comparison(_Part, frozen=True, kw_only=True):
-    """Compares two versions, or two amounts of memory. If one of them is not known, the comparison is
-    false."""
+    """A comparison of two versions, or of two amounts of memory. If one of the two is not known, the
+    comparison is false."""
 
     left: Word
     """A fact (`cuda.driver`), a value captured from the line (`{wanted}`), or the value itself (`8.0`)."""
     is_: Relation = msgspec.field(name="is")
-    """`at-least`, `at-most`; for versions also `newer-than`, `older-than`, `same-major`, `other-major`.
-    With `majors-below`, the major version of left is lower by exactly `by` than that of right; with
-    `not-majors-below` it is not; with `more-majors-below` it is lower by more than `by`."""
+    """`at-least`, `at-most`; for versions also `newer-than`, `older-than`, `same-major`, `other-major`, and
+    three relations with `by`. `majors-below`: the major version of `left` is exactly `by` lower than the
+    major version of `right`; `not-majors-below`: it is not; `more-majors-below`: it is lower by more than
+    `by`."""
     right: Word
     """The other side: a fact, a captured value, or the value itself, as in `left`."""
     by: Annotated[int, Meta(ge=0, le=99)] = 0
-    """Number of majors, for the last three relations."""
+    """Number of major versions, for `majors-below`, `not-majors-below` and `more-majors-below`."""
 
 
 class LabelRule(_Part, frozen=True, kw_only=True):
-    """A label of a node, with one of the values, or with a whole number of at least some size."""
+    """A rule for a label of a node: the label has one of the values, or a number that is large enough."""
 
     name: Word
-    """The label, as `nvidia.com/gpu.compute.major`."""
+    """The name of the label, such as `nvidia.com/gpu.compute.major`."""
     values: Annotated[list[Annotated[str, Meta(max_length=63)]], Meta(max_length=16)] = []
     """The label has one of these values. Without `values` and `atLeast` any value suffices."""
     at_least: Annotated[str, Meta(max_length=63)] = ""
-    """A whole number, or one captured from the log (`{needed_major}`)."""
+    """The label has this whole number or a larger one. The number may be captured from the log
+    (`{needed_major}`)."""
 
 
 class Test(_Part, frozen=True, kw_only=True):
-    """Exactly one of these; `where` goes with `log`."""
+    """A test has exactly one of these fields; with `log` it may also have `where`."""
 
     log: Template = ""
     """A template that a line of the log contains."""
     where: Annotated[list[Comparison], Meta(max_length=4)] = []
-    """With `log`: comparisons that must all hold for values captured from that same line."""
+    """Comparisons with values that `log` captured; all must be true for the same line."""
     exit_code: Annotated[int, Meta(ge=1, le=255)] | None = None
-    """A container ended with this status; 128 + n is the signal n."""
+    """The status with which a container ended; 128 + n means that signal n ended it."""
     fault: Fault | None = None
     """The fault class of a finding, for example `device-lost` or `application`. For a wrong class the
     error lists all classes."""
     signal: Annotated[str, Meta(max_length=63)] = ""
-    """The code of a finding or of a log error, as `xid-31` or `log-cuda-oom`."""
+    """The code of a finding or of a log error, such as `xid-31` or `log-cuda-oom`."""
     framework: Framework | None = None
     """The framework that the job runs: `paddle`, `pytorch`, `tensorflow`, `jax`, `mindspore`, `vllm`."""
     request: RequestTest | None = None
@@ -173,7 +177,7 @@ class Match(_Part, frozen=True, kw_only=True):
     """When the recipe applies."""
 
     all_of: Annotated[list[Clause], Meta(min_length=1, max_length=16)]
-    """Clauses that must all hold. A clause is one test, or `anyOf` with a list of tests."""
+    """Clauses that must all be true. A clause is one test, or `anyOf` with a list of tests."""
 
     @property
     def logs(self) -> list[str]:
@@ -189,10 +193,10 @@ class Hold(StrEnum):
 
 
 class Placement(_Part, frozen=True, kw_only=True):
-    """Where the gang may run from now on."""
+    """The nodes on which the gang may run from now on."""
 
     avoid_node: bool = False
-    """With `true` the gang does not run on the node where it failed."""
+    """With `true`, the gang does not run on the node where it failed."""
     require: Annotated[list[LabelRule], Meta(max_length=8)] = []
     """The gang runs only on nodes that fulfil each of these rules."""
     forbid: Annotated[list[LabelRule], Meta(max_length=8)] = []
@@ -200,28 +204,32 @@ class Placement(_Part, frozen=True, kw_only=True):
 
 
 class Change(_Part, frozen=True, kw_only=True):
-    """What to do. A template is never edited: what only its owner can change is advice."""
+    """What Rekindle changes. Rekindle never edits a pod template: for such a change write `advise`."""
 
     env: Annotated[dict[str, Annotated[str, Meta(max_length=1024)]], Meta(max_length=32)] = {}
-    """Variables for the new containers. They come by `envFrom`, so an explicit `env` of the template wins."""
+    """Variables for the new containers. They come by `envFrom`, so a variable in the `env` of the template
+    takes precedence."""
     placement: Placement | None = None
-    """Where the gang may run."""
+    """The nodes on which the gang may run."""
     hold: Hold = Hold.NEVER
-    """Stop the crash loop: `always`, or `unless-placed` where no node fulfils the placement."""
+    """When Rekindle leaves the job stopped: `never`; `always`; `unless-placed`: if no node fulfils
+    `placement`."""
     advise: Prose = ""
     """The exact change that the owner should make; `{name}` stands for a value from the log."""
 
 
 class Verify(_Part, frozen=True, kw_only=True):
-    """How to see that the change helped."""
+    """How Rekindle sees that the change helped."""
 
     log: Annotated[list[Template], Meta(max_length=4)] = []
-    """Lines of which the new containers must print one."""
+    """Templates. The change has helped if the new containers print a line that one of them matches."""
     absent: Prose = ""
-    """Meaning of a log without any of these lines."""
+    """A text for people that says what it means if no line of `log` appears. `recipes show` and the Recovery
+    contain this text; no decision depends on it."""
     steps: bool = False
-    """The first new training step proves that the change helped, if no line matched before that step. Lines
-    that match after that step belong to the next recovery, and count against `attempts`."""
+    """With `true`, the first new training step proves that the change helped, unless a line of the issue
+    appears before that step. If a line of the issue appears later, the next recovery counts as another of the
+    `attempts`."""
 
 
 class RecipeSpec(_Part, frozen=True, kw_only=True):
@@ -237,14 +245,14 @@ class RecipeSpec(_Part, frozen=True, kw_only=True):
     change: Change
     """What Rekindle changes if the recipe applies."""
     verify: Verify | None = None
-    """How to see that the change helped. Required if the change restarts the job."""
+    """How Rekindle sees that the change helped. Required if the change restarts the job."""
     attempts: Annotated[int, Meta(ge=1, le=10)] = 1
-    """How often the change is tried for one job before the recipe gives up."""
+    """How often Rekindle tries the change for one job before it gives up."""
     cost: Prose = ""
     """Cost of the change, for the people who approve it."""
     disabled: bool = False
-    """With `true` the recipe is checked and not used. An object with the name of a built-in recipe can so
-    disable the built-in recipe."""
+    """With `true`, Rekindle checks the recipe and does not use it. An object with the name of a built-in
+    recipe disables the built-in recipe in this way."""
 
 
 class Recipe(RecipeSpec, frozen=True, kw_only=True):

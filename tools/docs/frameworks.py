@@ -12,31 +12,37 @@ __all__ = ["frameworks_page"]
 _HEAD = """\
 # Frameworks whose logs are read
 
-Generated from `detectors/catalog/steps.toml` by `make docs`; each row there names its source and has an
-example that a test reads. `rekindle read-log FILE` tells what is read in a log of yours.
+Generated from `detectors/catalog/steps.toml` by `make docs`. Each row there names its source and has an
+example that a test reads. `rekindle read-log FILE` shows which steps and checkpoints Rekindle reads in
+your log.
 
-A number is a step once it has risen from one line to another. After a single line, Rekindle neither notices
-a hang nor counts a recovery as proven.
+A number counts as a step when it has risen from one line to another. After a single line, Rekindle neither
+notices a hang nor counts a recovery as proven.
 
-- Counts *of the run* are compared with the step of the checkpoint, and tell how many steps were lost.
-- Counts *within an epoch* begin again with each epoch. Rekindle notices a hang and sees that the job trains
-  again, and cannot tell from which step the job resumed. Let the job print the step of the run as well, and
-  name it with `rekindle.dev/step-template`.
-- A log of a framework that is not listed is read where it says `step 12/100` or the like, with a figure of
-  the training in the same line or with nothing else. Other lines with such words are believed after their
-  third rise by the same number.
-- In such a line `epoch 3` before the step makes it a count within an epoch, and `'epoch': 0.25` does not.
-- A progress bar of tqdm that is not listed is read where it shows a loss, as a count within an epoch. One
-  that tells of an evaluation or a preparation, such as `Validation` or `Map`, is never a step.
-- For any other log, set the annotation `rekindle.dev/step-template` on the job, for example `it {step} of`.
-- The version since which a framework prints the line was looked up in the framework's own history. Where that
-  was not possible, the table says *not checked*.
+- Rekindle compares counts *of the run* with the step of the checkpoint, and so knows how many steps were
+  lost.
+- Counts *within an epoch* begin again with each epoch. From such counts Rekindle notices a hang and sees
+  that the job trains again, but it does not know from which step the job resumed. Let the job also print
+  the step of the run, and set the annotation `rekindle.dev/step-template` for that line.
+- If this page does not list a framework, Rekindle reads lines with words such as `step 12/100`, alone or
+  with a figure of the training in the same line. If such a line contains other words, Rekindle takes the
+  number for a step only after it has risen three times by the same amount.
+- If such a line has `epoch 3` before the step, the step is a count within an epoch. `'epoch': 0.25` does
+  not have this effect.
+- If this page does not list a progress bar of tqdm, Rekindle reads the bar only if it shows a loss, and as
+  a count within an epoch. Rekindle never reads a step from the bar of an evaluation or a preparation, such
+  as `Validation` or `Map`.
+- For any other log, set the annotation `rekindle.dev/step-template` on the job, for example
+  `it {step} of`.
+- The second column of the table names the first version of the framework that prints the line, according
+  to the history of the framework. The table says *not checked* if the history did not show the version.
 """
 
 _CHECKPOINTS = """\
-After such a line a pod is not called stalled for `logs.pause_s`, unless a step follows sooner. The last
-column says when Rekindle knows that all of the checkpoint is written. Where it says *unknown*, the framework
-may go on writing while the training makes steps; its line is the same in both cases."""
+After such a line, a pod does not count as stalled for `logs.pause_s` (30 minutes), or until its next
+step. After that step the usual limits apply again. The last column says from which line on Rekindle knows
+that the whole checkpoint is written. Where the column says *unknown*, some jobs write the checkpoint in
+the background while the training makes steps, and others do not, and both print the same line."""
 _COMPLETE: dict[Complete, str] = {
     "at-once": "with this line",
     "next-step": "with the next step",
@@ -65,8 +71,9 @@ def frameworks_page() -> str:
         "",
         "## Evaluations",
         "",
-        "After such a line a pod is not called stalled for as long. A progress bar of another name that",
-        "moves shows life as well, and so do new figures of the training without a step.",
+        "After such a line, a pod does not count as stalled for `logs.pause_s` (30 minutes), or until its",
+        "next step. A progress bar of another name that moves, and new figures of the training without a",
+        "step, also show that the pod is not stalled.",
         "",
         "| framework | read from |",
         "|---|---|",
@@ -84,11 +91,11 @@ def _steps(rows: list[StepRow | BarRow]) -> Iterator[str]:
 def _anonymous(catalog: StepCatalog) -> Iterator[str]:
     """Bars without a name, which a line before them or between their counts makes the training's."""
     for total in catalog.totals:
-        read = f"the bar without a name, once {_code(total.example)} has announced its total"
+        read = f"the bar without a name, after {_code(total.example)} has announced its total"
         yield f"| {total.framework} | {one_line(total.since)} | of the run | {read} |"
     for row in catalog.metrics:
         figures = f"{_code(row.example)} has come twice between two states of the bar"
-        read = f"the bar without a name, once {figures}; with disable_tqdm=True nothing is read"
+        read = f"the bar without a name, after {figures}; with disable_tqdm=True Rekindle reads no step"
         yield f"| {row.framework} | any | of the run | {read} |"
 
 

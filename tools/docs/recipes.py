@@ -20,27 +20,28 @@ _HEAD = """\
 
 Generated from `recover/recipes/` by `make docs`.
 
-A recipe is a known issue: how it shows, what to change, how to see that it helped. The built-in ones are
-TOML files; your own are `Recipe` objects in the cluster, in the same words, or files as long as you try them.
+A recipe describes a known issue: how to recognise the issue, what to change, and how to see that the
+change helped. The built-in recipes are TOML files. You write your own recipes as `Recipe` objects in the
+cluster, with the same fields. While you try a recipe, it may also be a file.
 
 ```
-rekindle recipes list [FILE|FOLDER]...     # the built-in ones and your own
-rekindle recipes show RECIPE               # checks one and tells it in plain words
-rekindle recipes show RECIPE -o yaml       # prints it as an object for kubectl apply; -o toml a built-in file
-rekindle recipes test RECIPE --log FILE    # tries one on a log, and on what else you know
+rekindle recipes list [FILE|FOLDER]...     # lists the built-in recipes and your own
+rekindle recipes show RECIPE               # checks a recipe and describes it in plain words
+rekindle recipes show RECIPE -o yaml       # prints the object for kubectl apply; -o toml prints the file
+rekindle recipes test RECIPE --log FILE    # tries a recipe on a log, and on other facts that you give
 ```
 
-RECIPE is a built-in recipe's name or a file: TOML, or an object in YAML or JSON; of a folder its `*.toml`
-are read. `test` takes, most of them more than once: `--log FILE` (`-` is standard input),
-`--request RESOURCE=COUNT`, `--env NAME=VALUE` (the template's), `--exit-code N`, `--fact NAME=VALUE`,
-`--label NAME=VALUE` (of the node), `--signal CODE`, `--fault CLASS`,
-`--framework NAME`. All three print JSON with `-o json`.
+RECIPE is the name of a built-in recipe, or a file: TOML, or an object in YAML or JSON. `list` also takes a
+folder, and reads its `*.toml` files. `test` has these options, and you can repeat most of them:
+`--log FILE` (`-` is standard input), `--request RESOURCE=COUNT`, `--env NAME=VALUE` (a variable of the
+template), `--exit-code N`, `--fact NAME=VALUE`, `--label NAME=VALUE` (a label of the node),
+`--signal CODE`, `--fault CLASS`, `--framework NAME`. With `-o json`, all three commands print JSON.
 
 | exit status | meaning |
 |---|---|
-| 0 | answered; of `test`: the recipe matches |
-| 1 | `test` only: it does not match |
-| 2 | a recipe or an input cannot be used; standard error says why, and `list` lists the others all the same |
+| 0 | the command has answered; for `test`: the recipe matches |
+| 1 | for `test` only: the recipe does not match |
+| 2 | a recipe or an input cannot be used. Standard error says why, and `list` still lists the other recipes |
 
 ## An example
 
@@ -64,54 +65,67 @@ advise = "Mount an emptyDir with medium Memory at /dev/shm. The file was torch_{
 
 ```
 rekindle recipes show small-shm.toml -o yaml | kubectl apply -f -
-kubectl get recipes                        # or rcp; Accepted tells whether each is used, -o wide why not
+kubectl get recipes                        # or rcp; Accepted: does Rekindle use the recipe? -o wide: why not?
 ```
 
-An object's `metadata.name` is the recipe's name, and its `spec` all the rest of a file. The API server
-refuses wrong types at once. The controller checks all the rest as `rekindle recipes show` does, and answers
-with the condition `Accepted` in the status; its message names the field, its value and what was expected.
-One that cannot be used never stops the others. A good one that is edited into a bad one is no longer used.
+The `metadata.name` of the object is the name of the recipe. The `spec` has all other fields of a file. The
+API server refuses values of a wrong type at once. The controller makes all other checks of
+`rekindle recipes show`, and writes the condition `Accepted` into the status. Its message names the field,
+the value and the expected value. If Rekindle cannot use a recipe, it still uses all other recipes. If you
+edit a recipe so that Rekindle cannot use it any more, Rekindle does not use the earlier text either.
 
 | Accepted | reason | meaning |
 |---|---|---|
-| True | `Used` | it is in force |
-| True | `Disabled` | `spec.disabled` is true: it is checked and not used |
-| False | `Invalid` | the message says what is wrong; a built-in recipe of this name stays in force |
-| False | `TooMany` | agents look for the lines of 32 recipes, 16 KiB at most; older objects come first |
+| True | `Used` | Rekindle uses the recipe |
+| True | `Disabled` | `spec.disabled` is true: Rekindle checks the recipe and does not use it |
+| False | `Invalid` | the message says what is wrong. Rekindle uses the built-in recipe of this name, if any |
+| False | `TooMany` | the limit is 32 objects with 16 KiB of templates. Rekindle uses the older objects |
 
-- An object with the name of a built-in recipe takes its place. To switch a built-in one off, apply what
-  `rekindle recipes show NAME -o yaml` prints, after you have added `disabled: true` to its `spec`.
-- Agents know the lines of the built-in recipes. The templates of yours are told to them in the `spec` of each
-  node's NodeHealth: one write for each accelerator node when a template changes, after all more urgent ones.
-- kubectl refuses fields that do not exist. With other clients (and `--validate=ignore`) the API server drops
-  them silently, and the controller does not see them: check with `kubectl get recipe NAME -o yaml`.
-- Whoever may write Recipes may set variables in the containers of every job that Rekindle restarts. The chart
-  grants that to nobody; grant it as you would grant writing to all those jobs.
+- An object with the name of a built-in recipe replaces the built-in recipe. To disable a built-in recipe,
+  apply the output of `rekindle recipes show NAME -o yaml`, after you have added `disabled: true` to its
+  `spec`.
+- Agents know the lines of the built-in recipes. The controller writes the templates of your recipes into
+  the `spec` of each NodeHealth. A changed template costs one write for each node with accelerators, after
+  all more urgent writes.
+- kubectl refuses fields that do not exist. With other clients (and `--validate=ignore`) the API server
+  drops such fields silently, and the controller does not see them: check with
+  `kubectl get recipe NAME -o yaml`.
+- A person with the right to write Recipes can set variables in the containers of every job that Rekindle
+  restarts. The chart gives this right to nobody. Give it only to people who may change all these jobs.
 
 ## Templates
 
-`log` and `verify.log` are literal text that a line contains, with placeholders; they are no regular
-expressions. Upper and lower case are the same, colours are not seen, and a template matches whole words:
-`float16 is` does not match in `bfloat16 is`. A placeholder stands after text, and each name once.
+`log` and `verify.log` are templates: literal text that a line of the log must contain, with placeholders.
+They are not regular expressions. A template ignores upper and lower case and the codes of colours, and
+matches only whole words: `float16 is` does not match `bfloat16 is`. Each placeholder needs text before it,
+and each name may occur only once.
 
-| placeholder | takes |
+| placeholder | matches |
 |---|---|
 | `{name}` | a word, up to the text that follows it |
 | `{name:text}` | anything up to the text that follows it, at most 128 characters |
 | `{name:integer}` | digits |
 | `{name:number}` | a number or version: 8.0, 12.4.1 |
 | `{name:size}` | an amount of memory: 25.5MB, 16 GiB; all units are binary |
-| `{{`, `}}` | a brace |
+| `{{`, `}}` | one brace, as literal text |
 """
 
 _FACTS_HEAD = """\
 ## Facts
 
-What a comparison can name. A node's labels tell `cuda.driver` (NVIDIA's feature discovery calls it
-`cuda.runtime`; else `cuda-major-version` and `cuda-minor-version`) and `gpu.compute`; the others are given.
+A comparison can name these facts:
 
 | fact | kind | meaning |
 |---|---|---|"""
+
+_SOURCES = """\
+Rekindle reads `cuda.driver` and `gpu.compute` from labels of the node:
+`nvidia.com/cuda.runtime-version.*` or `nvidia.com/cuda.runtime.*` of NVIDIA's feature discovery, else
+`cuda-major-version` and `cuda-minor-version`; and `nvidia.com/gpu.compute.*`. (The labels
+`nvidia.com/cuda.driver.*` contain the version of the driver, such as 550.54.) `cuda.runtime` is the
+annotation `rekindle.dev/cuda-runtime` of the job, else the variable `CUDA_VERSION` of the template.
+`vgpu.baseline` is the label `rekindle.dev/vgpu-baseline` of the node. `gpu.memory.free` comes from the
+agent. For `rekindle recipes test`, you give facts by `--fact` and labels by `--label`."""
 
 _PLACES = {
     "RecipeSpec": "Top level",
@@ -131,6 +145,7 @@ def recipes_page() -> str:
     lines = [_HEAD, *_vocabulary(), _FACTS_HEAD]
     for name, fact in FACTS.items():
         lines.append(f"| `{name}` | {fact.measure.value} | {fact.meaning} |")
+    lines += ["", _SOURCES]
     lines += ["", "## Built-in recipes", "", "| name | issue | known from |", "|---|---|---|"]
     for name, recipe in built_in().items():
         lines.append(f"| `{name}` | {one_line(recipe.title)} | {one_line(recipe.source)} |")
