@@ -55,7 +55,7 @@ PARTS = (
     Part(
         "kubernetes-node",
         "k8s.io/kubernetes",
-        {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kubelet", "kube-proxy", "kubectl")},
+        {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kubelet", "kube-proxy")},
         wrapper=CONTROL_PLANE_MODULES / "kubernetes",
     ),
     Part(

@@ -75,6 +75,12 @@ PARTS = (
         },
     ),
     Part(
+        "kubectl",
+        "k8s.io/kubernetes",
+        {"kubectl": "k8s.io/kubernetes/cmd/kubectl"},
+        wrapper=MODULES / "kubernetes",
+    ),
+    Part(
         "kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, {"kwok-stages.yaml": KWOK_STAGES}
     ),
     Part(

@@ -102,7 +102,8 @@ async def _raised(programs: Programs, plane: ControlPlane, *, training: bool, en
 
 
 def _lay_commands(programs: Programs, plane: ControlPlane, folder: Path) -> None:
-    """What the printed PATH names: helm, rekindle, and `xid`, which breaks a GPU."""
+    """What the printed PATH names: kubectl, helm, rekindle, and `xid`, which breaks a GPU."""
+    (folder / "kubectl").symlink_to(programs.path("kubectl"))
     (folder / "helm").symlink_to(programs.path("helm4"))
     (folder / "rekindle").symlink_to(Path(sys.executable).parent / "rekindle")
     script = folder / "xid"
