@@ -87,7 +87,7 @@ def test_a_template_of_a_megabyte_is_read_or_refused_in_linear_time(piece: str) 
     except BadTemplateError as error:
         message = str(error)
 
-    assert time.process_time() - begun < 5.0, "a quadratic reader takes hours"
+    assert time.process_time() - begun < 60.0, "a quadratic reader takes hours"
     assert len(message) < 500
 
 
