@@ -223,7 +223,7 @@ def _rekindle(*args: str, **environment: str) -> subprocess.CompletedProcess[str
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
 
