@@ -89,7 +89,7 @@ def _take_out(ctx: Context) -> Reconciled:
     )
     event = ctx.event(
         EventReason.NODE_QUARANTINED,
-        f"Rekindle {words} on {ctx.node.name}, because of {ctx.incident.status.summary}",
+        quarantine.announced(ctx.node.name, words, ctx.incident.status.summary),
         warning=True,
     )
     patch = quarantine.quarantine(ctx.node, incident, Fault.HOST, level, ctx.now)

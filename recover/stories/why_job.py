@@ -62,7 +62,7 @@ def why_job(
         Section("Next steps", _next_steps(job, mine, about, around, now)),
         Section("Ranks that wait", ranks.lines),
         *(section(r, now) for r in mine[:at_most]),
-        Section("Earlier recoveries", earlier(mine[len(mine) if wide else TOLD_MAX :], now)),
+        Section("Earlier recoveries", earlier([] if wide else mine[TOLD_MAX:], now)),
     ]
     return Story(
         subject=str(job.ref),

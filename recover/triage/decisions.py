@@ -100,8 +100,8 @@ def _taken_out(diagnosis: Diagnosis, asked: TakeOut, now: datetime) -> tuple[Act
         quarantine.quarantine(asked.node, diagnosis.name, diagnosis.fault, asked.level, now),
         Emit(
             reason=EventReason.NODE_QUARANTINED,
-            message=f"Rekindle quarantined {asked.node.name} ({asked.words}). The cause: "
-            f"{diagnosis.summary}. Incident {diagnosis.name}",
+            message=f"{quarantine.announced(asked.node.name, asked.words, diagnosis.summary)}. "
+            f"Incident {diagnosis.name}",
             regarding=about_node(asked.node),
             warning=True,
             key=diagnosis.name,

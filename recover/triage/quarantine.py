@@ -27,6 +27,7 @@ from recover.model.taints import as_written
 from recover.policy.faults import QuarantineLevel
 
 __all__ = [
+    "announced",
     "close",
     "give_back",
     "is_released",
@@ -76,6 +77,11 @@ def _quarantined(node: Node, note: Quarantine, level: QuarantineLevel) -> Patch:
         health=_HEALTH_WORDS[level],
         spec=spec,
     )
+
+
+def announced(node: str, marks: str, cause: str) -> str:
+    """The Event's message, without the Incident; `marks` comes from `words`."""
+    return f"Rekindle quarantined {node} ({marks}). The cause: {cause}"
 
 
 def takes_out(action: Patch) -> bool:
