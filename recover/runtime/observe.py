@@ -33,7 +33,7 @@ from recover.k8s.kinds import (
 )
 from recover.kube.cluster import Cluster
 from recover.kube.reflector import Reflector
-from recover.model import AgentPod, Bystander, Gang, Node, Pod, Refusal, World, decode
+from recover.model import AgentPod, Bystander, Gang, Node, Pod, PodPhase, Refusal, World, decode
 from recover.model.actions import Ask, ConfirmGone, Create, Delete, Ensure, Patch
 from recover.model.agent_readiness import AgentPods, agent_pod, is_agent
 from recover.model.modes import Mode, Modes
@@ -49,6 +49,7 @@ from recover.repair.occupants import BACK_AFTER_A_REBOOT
 from recover.runtime.bounds import Room
 from recover.runtime.cache import Cache
 from recover.runtime.device_maps import DeviceMaps
+from recover.runtime.few import Few
 from recover.triage.node_condition import STATUS_OF
 from recover.workloads import WORKLOADS, Workload, outline_of
 from recover.workloads.patches import asks_for_device
@@ -71,8 +72,9 @@ OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
 
 
 class Observer:
-    """All caches and reflectors. `changed` is called after every difference that a decision may read. `now`
-    dates what other vendors' device plugins say without a time."""
+    """All caches and reflectors. After every difference that a decision may read, `changed` is called, or
+    `soon` where no fault and no recovery may wait for the decision. `now` dates what other vendors' device
+    plugins say without a time."""
 
     def __init__(
         self,
@@ -80,15 +82,19 @@ class Observer:
         settings: Settings,
         changed: Callable[[], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        soon: Callable[[], None] | None = None,
     ) -> None:
         self._settings = settings
         self._notify = changed
+        self._notify_soon = soon or changed
+        labels = (settings.budgets.pool_label, settings.budgets.domain_label)
+        self.few = Few(labels, settings.timing)
         self._gangs: dict[str, Gang] = {}
         self._pods_of: dict[str, dict[str, Pod]] = {}
         self._departed: dict[str, dict[str, Pod]] = {}
         self._gangs_on: dict[str, frozenset[str]] = {}
-        self._pods_on: Counter[tuple[str, str]] = Counter()
-        """How many pods of a gang are bound to a node; a key is the gang's uid and the node's name."""
+        self._pods_on: dict[tuple[str, str], dict[str, Pod]] = {}
+        """By the gang's uid and the node's name: the pods that are bound there, by uid."""
         self._recoveries_of: dict[str, dict[str, Recovery]] = {}
         self._parts_of: dict[str, dict[str, Gang]] = {}
         self._scans: dict[str, Pod] = {}
@@ -108,8 +114,8 @@ class Observer:
         self._complaining: dict[str, dict[str, Pod]] = {}
         self._not_started: dict[str, Pod] = {}
         self._signatures: list[Signature] = []
-        self.health = Cache(NODEHEALTHS, self._keep_health, self._any_change)
-        self.namespaces = Cache(NAMESPACES, decode.namespace, self._any_change)
+        self.health = Cache(NODEHEALTHS, self._keep_health, self._health_change)
+        self.namespaces = Cache(NAMESPACES, decode.namespace, self._namespace_change)
         self.incidents = Cache(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
         self.recoveries = Cache(
             RECOVERIES,
@@ -224,6 +230,7 @@ class Observer:
             self._gone_nodes[asked.name] = None
             if len(self._gone_nodes) > GONE_NODES_MAX:
                 del self._gone_nodes[next(iter(self._gone_nodes))]
+            self._touch_gangs_on(asked.name)
             self._notify()
         return True
 
@@ -285,6 +292,10 @@ class Observer:
             agents=self._agents.by_node,
             agents_are_pods=self._settings.agents_are_pods,
             pool_label=self._settings.budgets.pool_label,
+            few=self.few.subjects,
+            counted=self.few.counted,
+            pods_on=self._pods_on,
+            present=self.few.present,
         )
 
     # --- what is kept, and the indexes ---------------------------------------------------------------------
@@ -362,7 +373,29 @@ class Observer:
     def _any_change(self, _key: str, _old: object, _new: object) -> None:
         self._notify()
 
-    def _node_change(self, _key: str, old: Node | None, new: Node | None) -> None:
+    def _namespace_change(self, name: str, _old: object, _new: object) -> None:
+        """Its people may have opted in, for all jobs there."""
+        for uid, gang in self._gangs.items():
+            if gang.ref.namespace == name:
+                self._touch_gang(uid)
+                self._tell_agents_of(uid)
+        self._notify()
+
+    def _health_change(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
+        """An agent of a large cluster writes at any time, of steps and of itself. At once everybody looks at
+        what is out of the ordinary, and at what a recovery waits for."""
+        was_looked_at = self.few.is_looked_at(name)
+        self.few.report_changed(name, self.nodes.rows.get(name), new)
+        if _tells_of_pods(old) != _tells_of_pods(new) or not self._settings.agents_are_pods:
+            self._touch_gangs_on(name)
+        waits = new is not None and any(pod.awaits_save for pod in new.spec.pods)
+        is_recovering = any(map(self._is_recovering, self._gangs_on.get(name, ())))
+        if was_looked_at or self.few.is_looked_at(name) or waits or is_recovering:
+            self._notify()
+        else:
+            self._notify_soon()
+
+    def _node_change(self, name: str, old: Node | None, new: Node | None) -> None:
         """Each kubelet reports every few minutes; of 10,000 there are 30 in each second. A report in which no
         decision reads anything new gives nobody cause to look."""
         if new is not None:
@@ -374,11 +407,27 @@ class Observer:
             self._signalling[new.name] = new
         if old is not None and new is None:
             self.device_maps.forget(old.name)
-        if old is None or new is None or msgspec.structs.replace(old, version=new.version) != new:
+        was_looked_at = self.few.is_looked_at(name)
+        self.few.node_changed(name, old, new, self.health.rows.get(name))
+        if new is None and name in self._gangs_on:
+            self.few.strangers.add(name)
+        elif new is not None:
+            self.few.strangers.discard(name)
+        if old is not None and new is not None and msgspec.structs.replace(old, version=new.version) == new:
+            return
+        is_ordinary = not was_looked_at and not self.few.is_looked_at(name)
+        if old is None or new is None or old.ready is not new.ready:
+            self._touch_gangs_on(name)
+        if is_ordinary and old is not None and new is not None:
+            self._notify_soon()
+        else:
             self._notify()
 
     def _recipe_change(self, _key: str, _old: object, _new: object) -> None:
-        self._in_force = settle(self._built_in, self.recipes.rows.values())
+        before, self._in_force = self._in_force, settle(self._built_in, self.recipes.rows.values())
+        if before.signatures != self._in_force.signatures:
+            for name, node in self.nodes.rows.items():
+                self.few.told_changed(name, node)
         self._notify()
 
     def _gang_change(self, _key: str, old: Gang | None, new: Gang | None) -> None:
@@ -401,6 +450,11 @@ class Observer:
         for gang in (old, new):
             if gang is not None and not self._is_to_run(gang.ref.uid):
                 self._departed.pop(gang.ref.uid, None)
+        for uid in {gang.part_of or gang.ref.uid for gang in (old, new) if gang is not None}:
+            self._touch_gang(uid)
+        if old is None or new is None or (old.labels, old.annotations) != (new.labels, new.annotations):
+            for uid in {gang.ref.uid for gang in (old, new) if gang is not None}:
+                self._tell_agents_of(uid)
         self._notify()
 
     def _recovery_change(self, key: str, old: Recovery | None, new: Recovery | None) -> None:
@@ -413,16 +467,51 @@ class Observer:
         if new is not None:
             for uid in (new.spec.gang.uid, new.gang_uid):
                 self._recoveries_of.setdefault(uid, {})[key] = new
+        for uid in {uid for r in (old, new) if r is not None for uid in self._kin(r)}:
+            self._touch_gang(uid)
         self._notify()
+
+    def _kin(self, recovery: Recovery) -> set[str]:
+        """The uids of all gangs in whose history the recovery may stand: a job that was made anew has the
+        history of the job before it."""
+        found, todo = set(), [recovery.spec.gang.uid, recovery.gang_uid]
+        while todo:
+            uid = todo.pop()
+            if uid not in found:
+                found.add(uid)
+                of_uid = self._recoveries_of.get(uid, {}).values()
+                todo += [other for r in of_uid for other in (r.spec.gang.uid, r.gang_uid)]
+        return found
+
+    # --- what a change may concern (triage/ordinary.py) -----------------------------------------------------
+
+    def _touch_gang(self, uid: str) -> None:
+        self.few.gang_changed(uid, self._gangs.get(uid))
+
+    def _touch_gangs_on(self, node: str) -> None:
+        for uid in self._gangs_on.get(node, ()):
+            self._touch_gang(uid)
+
+    def _tell_agents_of(self, gang_uid: str) -> None:
+        for name in {pod.node for pod in self._pods_of.get(gang_uid, {}).values()}:
+            self.few.told_changed(name, self.nodes.rows.get(name))
+
+    def _is_recovering(self, gang_uid: str) -> bool:
+        return any(r.active for r in self._recoveries_of.get(gang_uid, {}).values())
 
     def _pod_change(
         self, key: str, old: Pod | Bystander | AgentPod | None, new: Pod | Bystander | AgentPod | None
     ) -> None:
         agents = [pod if isinstance(pod, AgentPod) else None for pod in (old, new)]
-        if self._agents.change(*agents) & self._gangs_on.keys():
+        for node in self._agents.change(*agents):
+            self.few.sight_changed(node, self.nodes.rows.get(node))
+            if node not in self._gangs_on:
+                continue
+            self._touch_gangs_on(node)
             self._notify()  # whether a gang's failure is its own may depend on it
         old, new = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
         is_news = _is_news(old, new) and (self._is_looked_at(old) or self._is_looked_at(new))
+        is_urgent = isinstance(old, Bystander) or isinstance(new, Bystander)
         if new is not None and new.node and (old is None or old.node != new.node):
             self._may_exist(new.node)
         if isinstance(old, Bystander):
@@ -454,8 +543,28 @@ class Observer:
         if new is not None and new.owner_uid and new.not_started:
             self._not_started[new.uid] = new
         self._index_place(old, new)
-        if is_news:
+        if not is_news:
+            return
+        for pod in (old, new):
+            if pod is not None:
+                self._touch_gang(pod.owner_uid)
+                self.few.told_changed(pod.node, self.nodes.rows.get(pod.node))
+        if is_urgent or self._is_urgent(old, new):
             self._notify()
+        else:
+            self._notify_soon()
+
+    def _is_urgent(self, old: Pod | None, new: Pod | None) -> bool:
+        """Whether a rank is lost, or somebody waits for this pod: a recovery, or whoever looks at its node.
+        Thousands of other pods may come, start and end at once."""
+        for pod in (old, new):
+            if pod is None:
+                continue
+            is_waited_for = _is_scan(pod) or self._is_recovering(pod.owner_uid)
+            if is_waited_for or self.few.is_looked_at(pod.node) or pod.node in self.few.strangers:
+                return True
+        last = new or old
+        return last is not None and self._is_to_run(last.owner_uid) and (new is None or _shows_an_end(new))
 
     def _index_complaint(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and old.unhealthy:
@@ -507,22 +616,26 @@ class Observer:
             del departed[next(iter(departed))]
 
     def _index_place(self, old: Pod | None, new: Pod | None) -> None:
-        """Counts, so that a change costs the same in a gang of two ranks and of thousands."""
+        """A change costs the same in a gang of two ranks and of thousands."""
         left, taken = _place_of(old), _place_of(new)
-        if left == taken:
-            return
-        if taken is not None:
-            self._pods_on[taken] += 1
-            gang_uid, node = taken
-            self._gangs_on[node] = self._gangs_on.get(node, frozenset()) | {gang_uid}
-        if left is not None:
-            self._pods_on[left] -= 1
-            if not self._pods_on[left]:
+        if old is not None and left is not None:
+            there = self._pods_on[left]
+            del there[old.uid]
+            if not there and left != taken:
                 del self._pods_on[left]
                 gang_uid, node = left
                 self._gangs_on[node] -= {gang_uid}
                 if not self._gangs_on[node]:
                     del self._gangs_on[node]
+                    self.few.strangers.discard(node)
+        if new is not None and taken is not None:
+            self._pods_on.setdefault(taken, {})[new.uid] = new
+            gang_uid, node = taken
+            if gang_uid in self._gangs_on.get(node, ()):
+                return
+            self._gangs_on[node] = self._gangs_on.get(node, frozenset()) | {gang_uid}
+            if node not in self.nodes.rows:
+                self.few.strangers.add(node)
 
 
 def _place_of(pod: Pod | None) -> tuple[str, str] | None:
@@ -536,6 +649,20 @@ def _is_news(old: Pod | Bystander | None, new: Pod | Bystander | None) -> bool:
     if isinstance(old, Pod) and isinstance(new, Pod):
         old = msgspec.structs.replace(old, version=new.version)
     return old != new
+
+
+def _tells_of_pods(health: NodeHealth | None) -> object:
+    """What a gang's state reads of the report of an agent."""
+    if health is None:
+        return None
+    status = health.status
+    return status.pods, status.coverage, status.pods_left_out, status.whole_pods
+
+
+def _shows_an_end(pod: Pod) -> bool:
+    """Its rank may be lost: it failed, was told to go, or a container of it failed."""
+    is_failed = pod.phase is PodPhase.FAILED or pod.deleting_since is not None
+    return is_failed or bool(pod.unhealthy) or any(c.exit_code not in (None, 0) for c in pod.containers)
 
 
 def _is_scan(pod: Pod) -> bool:

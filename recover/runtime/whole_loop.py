@@ -26,7 +26,11 @@ from recover.runtime.queue import KeyedQueue
 from recover.runtime.telemetry import Metrics
 from recover.runtime.writing import ERROR_PAUSE_S, Writing
 
-__all__ = ["WholeWorld"]
+__all__ = ["Decide", "Decided", "WholeWorld"]
+
+Decide = Callable[[World, datetime], Plan]
+Decided = Callable[[str, Decide, World, datetime, Plan], None]
+"""Is told of each plan: by which loop and which decision, of which world, and when."""
 
 PAUSE_S = 0.05
 """Between two looks while writes are in flight; after a look that took longer, as long as that. Each answer
@@ -42,7 +46,7 @@ class WholeWorld:
     def __init__(
         self,
         name: str,
-        decide: Callable[[World, datetime], Plan],
+        decide: Decide,
         observer: Observer,
         executor: Executor,
         modes: ModeKeeper,
@@ -50,6 +54,7 @@ class WholeWorld:
         clock: Clock,
         *,
         waits_for_writes: bool = True,
+        decided: Decided | None = None,
     ) -> None:
         self._name = name
         self._decide = decide
@@ -62,6 +67,7 @@ class WholeWorld:
         self._queue = KeyedQueue()
         """Of one key: when to look."""
         self._writing = Writing(name, executor, metrics, partial(self._queue.add_after, _LOOK))
+        self._decided_of = decided
         self._told: set[tuple[str, str]] = set()
         """Failures of the last look: uid of the object, and the kind of error."""
 
@@ -103,7 +109,10 @@ class WholeWorld:
         self._metrics.looks.labels(loop=self._name).inc()
         with self._metrics.look_seconds.labels(loop=self._name).time():
             world = self._observer.world(self._modes.now(), self._executor.taking)
-            plan = self._decide(world, self._clock.now())
+            now = self._clock.now()
+            plan = self._decide(world, now)
+        if self._decided_of is not None:
+            self._decided_of(self._name, self._decide, world, now, plan)
         events = tuple((event,) for event in self._tell(plan.failures))
         return msgspec.structs.replace(plan, chains=(*plan.chains, *events))
 
