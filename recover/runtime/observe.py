@@ -38,6 +38,7 @@ from recover.model.actions import Ask, ConfirmGone, Create, Delete, Ensure, Patc
 from recover.model.agent_readiness import AgentPods, agent_pod, is_agent
 from recover.model.modes import Mode, Modes
 from recover.model.pause import PAUSE, Pause, read_pause, unread_pause
+from recover.model.pod_glance import is_beside_the_gangs
 from recover.policy.consent import AUTO_RECOVERY
 from recover.policy.driver_work import work_labels
 from recover.policy.node_signals import SignalCatalogue
@@ -318,7 +319,11 @@ class Observer:
         """Ranks, scans and the pods of repairs. A gang's leader may have no accelerator; a Job's pods are all
         alike, and most Jobs are no trainings. Of other owners' pods with accelerators, which are no gangs,
         also what they ask."""
-        pod = decode.pod(raw, self._settings.accelerators)
+        accelerators, ours = self._settings.accelerators, self._settings.namespace
+        is_kept_beside = self._settings.mode is Mode.REPAIR
+        if not is_kept_beside and is_beside_the_gangs(raw, accelerators, GANG_KINDS, ours):
+            return None
+        pod = decode.pod(raw, accelerators)
         if pod.namespace == self._settings.namespace and is_agent(pod.labels):
             return agent_pod(raw, pod)
         is_of_a_set = decode.JOBSET_UID in pod.labels and pod.owner_uid

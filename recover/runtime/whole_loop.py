@@ -33,8 +33,8 @@ Decided = Callable[[str, Decide, World, datetime, Plan], None]
 """Is told of each plan: by which loop and which decision, of which world, and when."""
 
 PAUSE_S = 0.05
-"""Between two looks while writes are in flight; after a look that took longer, as long as that. Each answer
-is a change, and a storm of writes must not become a storm of looks."""
+"""Between two looks while writes are in flight; after a long look three times as long as that. Each answer is
+a change, and a storm of writes must not become a storm of looks."""
 
 _LOOK = "look"
 log = structlog.get_logger(__name__)
@@ -86,7 +86,7 @@ class WholeWorld:
                     self._queue.done(_LOOK)
                     began = loop.time()
                     await self._reconcile(group)
-                    pause_s = max(PAUSE_S, loop.time() - began)
+                    pause_s = max(PAUSE_S, 3 * (loop.time() - began))
                     await self._writing.settled(None if self._waits_for_writes else pause_s)
         finally:
             self._queue.close()

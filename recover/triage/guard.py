@@ -7,7 +7,8 @@ the Guard that `after` returns, which is asked for the rest of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -62,6 +63,8 @@ class Guard(msgspec.Struct, frozen=True):
     now: datetime
     out: frozenset[str]
     """Those that are out of service, and those whose quarantine is on its way."""
+    out_of: Mapping[tuple[str, str], int]
+    """How many of them are accelerator nodes with a label and its value."""
     recent: frozenset[tuple[str, str]]
     """Incident and node of each quarantine of the last hour."""
     brakes: tuple[Brake, ...]
@@ -77,13 +80,23 @@ class Guard(msgspec.Struct, frozen=True):
             window_s=settings.timing.recovery_window_s,
             now=now,
             out=frozenset(quarantined | set(world.taking)),
+            out_of=Counter(
+                group
+                for name in quarantined | set(world.taking)
+                for group in _groups(world, name, settings.budgets)
+            ),
             recent=frozenset(_recent_quarantines(world, now) | under_way),
             brakes=tuple(in_force(world, diagnoses, settings.budgets, now)),
         )
 
     def after(self, node: str, incident: str) -> Guard:
         """Once this node has left service for that Incident."""
-        return msgspec.structs.replace(self, out=self.out | {node}, recent=self.recent | {(incident, node)})
+        out_of = self.out_of
+        if node not in self.out:
+            out_of = Counter(out_of) + Counter(_groups(self.world, node, self.limits))
+        return msgspec.structs.replace(
+            self, out=self.out | {node}, out_of=out_of, recent=self.recent | {(incident, node)}
+        )
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
@@ -125,17 +138,13 @@ class Guard(msgspec.Struct, frozen=True):
                 continue
             peers = self.world.accelerated(label, value)
             limit = limits.domain_nodes_max if percent is None else _share(peers, percent)
-            out = sum(1 for name in others if self._is_peer(name, label, value))
+            out = self.out_of.get((label, value), 0) - (node.is_accelerated and node.name in self.out)
             if out + 1 > limit:
                 return f"{out} of {peers} nodes of {what} {value} are quarantined, the limit is {limit}"
         recent = len(self.recent - {(incident, node.name)})
         if recent + 1 > limits.quarantines_per_hour_max:
             return f"{recent} quarantines in the last hour, the limit is {limits.quarantines_per_hour_max}"
         return ""
-
-    def _is_peer(self, name: str, label: str, value: str) -> bool:
-        node = self.world.nodes.get(name)
-        return node is not None and node.is_accelerated and node.labels.get(label) == value
 
     # --- gangs ---------------------------------------------------------------------------------------------
 
@@ -254,6 +263,15 @@ def _fought(world: World, gang: Gang) -> Recovery | None:
         return None
     last = history[-1].status
     return history[-1] if (last.phase, last.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER) else None
+
+
+def _groups(world: World, name: str, limits: Budgets) -> Iterator[tuple[str, str]]:
+    """The pool and the domain of an accelerator node."""
+    node = world.nodes.get(name)
+    if node is not None and node.is_accelerated:
+        for label in {limits.pool_label, limits.domain_label}:
+            if label in node.labels:
+                yield label, node.labels[label]
 
 
 def _share(total: int, percent: float) -> int:
