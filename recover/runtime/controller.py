@@ -85,7 +85,7 @@ class Controller:
         self._clock = clock
         self._suspicion_s = settings.placement.suspicion_s
         self._begun = False
-        self.observer = Observer(cluster, settings, self._wake, clock.now, self._wake_soon)
+        self.observer = Observer(cluster, settings, self._wake, clock.now, self._wake_soon, self._wake_gang)
         self._soon = asyncio.Event()
         self._modes = ModeKeeper(cluster, self.observer, settings, clock)
         outside = Outside(settings.repair.webhook, may_send)
@@ -122,6 +122,14 @@ class Controller:
             for loop in self._woken:
                 loop.wake()
             self._recoveries.wake()
+
+    def _wake_gang(self, uid: str) -> None:
+        """Only one recovery has waited for it; all others may be told with the next changes."""
+        if self._begun:
+            for loop in self._woken:
+                loop.wake()
+            self._recoveries.wake_gang(uid)
+        self._wake_soon()
 
     def _wake_soon(self) -> None:
         self._soon.set()

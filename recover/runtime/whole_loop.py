@@ -23,6 +23,7 @@ from recover.runtime.execute import Executor
 from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.observe import Observer
 from recover.runtime.queue import KeyedQueue
+from recover.runtime.rest import rest_after
 from recover.runtime.telemetry import Metrics
 from recover.runtime.writing import ERROR_PAUSE_S, Writing
 
@@ -33,8 +34,8 @@ Decided = Callable[[str, Decide, World, datetime, Plan], None]
 """Is told of each plan: by which loop and which decision, of which world, and when."""
 
 PAUSE_S = 0.05
-"""Between two looks while writes are in flight; after a long look three times as long as that. Each answer is
-a change, and a storm of writes must not become a storm of looks."""
+"""Shortest time between two looks while writes are in flight. Each answer is a change, and a storm of writes
+must not become a storm of looks."""
 
 _LOOK = "look"
 log = structlog.get_logger(__name__)
@@ -68,6 +69,8 @@ class WholeWorld:
         """Of one key: when to look."""
         self._writing = Writing(name, executor, metrics, partial(self._queue.add_after, _LOOK))
         self._decided_of = decided
+        self._took_s = 0.0
+        """The last look, until its plan was made."""
         self._told: set[tuple[str, str]] = set()
         """Failures of the last look: uid of the object, and the kind of error."""
 
@@ -84,10 +87,12 @@ class WholeWorld:
                 while True:
                     await self._queue.take()
                     self._queue.done(_LOOK)
-                    began = loop.time()
                     await self._reconcile(group)
-                    pause_s = max(PAUSE_S, 3 * (loop.time() - began))
-                    await self._writing.settled(None if self._waits_for_writes else pause_s)
+                    rest_s = rest_after(self._took_s)
+                    ends_s = loop.time() + rest_s
+                    await self._writing.settled(None if self._waits_for_writes else max(PAUSE_S, rest_s))
+                    if ends_s > loop.time():
+                        await asyncio.sleep(ends_s - loop.time())
         finally:
             self._queue.close()
 
@@ -107,10 +112,13 @@ class WholeWorld:
 
     def _decided(self) -> Plan:
         self._metrics.looks.labels(loop=self._name).inc()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         with self._metrics.look_seconds.labels(loop=self._name).time():
             world = self._observer.world(self._modes.now(), self._executor.taking)
             now = self._clock.now()
             plan = self._decide(world, now)
+        self._took_s = loop.time() - began_s
         if self._decided_of is not None:
             self._decided_of(self._name, self._decide, world, now, plan)
         events = tuple((event,) for event in self._tell(plan.failures))

@@ -362,7 +362,9 @@ class Woken:
             cluster.put(PODS, pod("a", rank, f"n{rank}"))
         cluster.ask()
         self.at_once = self.soon = 0
+        self.gangs: list[str] = []
         cluster.observer._notify, cluster.observer._notify_soon = self._at_once, self._soon
+        cluster.observer._notify_gang = self.gangs.append
 
     def _at_once(self) -> None:
         self.at_once += 1
@@ -422,7 +424,8 @@ def test_the_pods_of_a_gang_that_recovers_wait_for_nobody() -> None:
     woken.cluster.put(RECOVERIES, recovery("a", "Verifying", []))
     woken.at_once = 0
     woken.cluster.put(PODS, pod("a", 0, "n0", note="x"))
-    assert woken.at_once
+    steps_on(woken, n1=Edge.RESUMED)
+    assert (woken.at_once, woken.gangs) == (0, ["a-uid", "a-uid"])
 
 
 @pytest.mark.parametrize("kind", ["nodes", "health", "gangs", "untold", "unseen"])
