@@ -179,7 +179,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.BLIND: Explanation(
         "Rekindle could not read a source that it needs to find the culprit. A node without "
         "this source may be healthy or broken.",
-        "`rekindle why node/NAME` says why the agent cannot read the source. Correct this cause.",
+        "The coverage in the NodeHealth of the node says why the agent cannot read the source. Correct this "
+        "cause.",
     ),
     Reason.WRITE_REFUSED: Explanation(
         "The API server refused the write, for example because of an admission policy, a "
@@ -280,8 +281,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.SUCCEEDED_UNVERIFIED: Explanation(
         "The job runs again, but Rekindle cannot read its steps, and no newer checkpoint has "
         "proved progress.",
-        "Let the training print each step in its log. If the log has steps, `rekindle read-log` shows which "
-        "annotation rekindle.dev/step-template Rekindle needs to read them.",
+        "Let the training print each step in its log. If it does so already, put an annotation with the form "
+        'of the line on the job: rekindle.dev/step-template: "step {step}".',
     ),
     Reason.NO_STEPS: Explanation(
         "The job runs, but made no new step before the deadline.",
@@ -291,8 +292,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.PODS_STUCK: Explanation(
         "Old pods did not end in time. Rekindle never resumes a gang while an old pod is still "
         "running. The recovery continues when the old pods have ended.",
-        "`kubectl describe pod` of the old pods shows why they do not end. The usual causes are finalizers "
-        "and unreachable volumes.",
+        "The events of the old pods show why they do not end. The usual causes are finalizers and "
+        "unreachable volumes.",
     ),
     Reason.NEEDS_FENCING_PROOF: Explanation(
         "A node does not answer, and nothing proves that its pods no longer write to the job's volume.",
