@@ -222,8 +222,8 @@ class Subject(Wire, frozen=True, kw_only=True):
     volume: Annotated[
         str,
         Meta(
-            description="Name of a volume of that pod as its kubelet has it: that of the persistent "
-            "volume, or without one the name in the pod's spec.",
+            description="Name by which the kubelet knows a volume of that pod: the name of the persistent "
+            "volume, or the name in the pod's spec if there is no persistent volume.",
             max_length=253,
         ),
     ] = ""
