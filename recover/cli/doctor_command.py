@@ -98,7 +98,7 @@ def _doctor(
         bool,
         typer.Option(
             "--strict",
-            help="Exit with 1 also for findings that may fail or cost time, for example in CI.",
+            help="Also exit with 1 if there are only warnings (risks), for example in CI.",
         ),
     ] = False,
     output: Format = Output.TABLE,

@@ -83,8 +83,8 @@ def _pause(
     *,
     access: Access,
 ) -> None:
-    """Pause Rekindle for the whole cluster: it begins nothing until somebody resumes it. A job that it has
-    stopped already is started again. A second call changes the reason and the end."""
+    """Pause Rekindle for the whole cluster: Rekindle begins nothing until somebody resumes it. If it has
+    already stopped a job, it still starts this job again. A second call changes the reason and the end."""
 
     async def work(writer: Writer) -> None:
         text, for_s, now = checked_reason(reason), asked_s(for_), datetime.now(UTC).replace(microsecond=0)
