@@ -186,7 +186,12 @@ def _simulate(
         int, typer.Option(min=1, metavar="J", help="Number of processes that play the seeds.")
     ] = 1,
     plays: Annotated[
-        int, typer.Option(min=0, metavar="P", help="Make a script that fails smaller, in at most P plays.")
+        int,
+        typer.Option(
+            min=0,
+            metavar="P",
+            help="If a script fails, look for a smaller script that fails too, in at most P plays.",
+        ),
     ] = 60,
     keep: Annotated[
         Path | None,

@@ -81,11 +81,10 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "cleanup",
-        "End the controllers, then take back every cordon, taint, label and annotation of Rekindle on nodes, "
-        "the pods that look for checkpoints, the Jobs of repairs, and what the controller remembers. What "
-        "people wrote stays, and a node with a fault that is still open stays cordoned. Nothing is changed "
-        "while a job is stopped for a restart, while its ranks are placed, or while a node is being "
-        "repaired.",
+        "End the controllers, then remove every cordon, taint, label and annotation of Rekindle on nodes, "
+        "the scan pods, the Jobs of repairs, and the ConfigMaps of the controller. Changes by people stay, "
+        "and a node with an open fault stays cordoned. The command changes nothing while a job is stopped "
+        "for a restart, while the ranks of a restarted job do not all run, or while a node is under repair.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."

@@ -52,21 +52,21 @@ def incidents(args: list[str]) -> int:
 
 
 def _incidents(
-    node: Annotated[
-        str, typer.Option("--node", metavar="NODE", help="Only those that are about this node.")
-    ] = "",
-    open_: Annotated[bool, typer.Option("--open", help="Only open ones.")] = False,
+    node: Annotated[str, typer.Option("--node", metavar="NODE", help="Only Incidents about this node.")] = "",
+    open_: Annotated[bool, typer.Option("--open", help="Only open Incidents.")] = False,
     output: Format = Output.TABLE,
     json: Json = False,
     watch: Annotated[
         bool,
-        typer.Option("--watch", "-w", help="Look every 5 seconds, and print each change, until Ctrl-C."),
+        typer.Option(
+            "--watch", "-w", help="Read the cluster every 5 seconds, and print each change, until Ctrl-C."
+        ),
     ] = False,
     *,
     access: Access,
 ) -> None:
-    """List the Incidents: what broke, who is to blame, and what was done. `rekindle why JOB` and
-    `rekindle why node/NODE` explain them."""
+    """List the Incidents with their faults, their culprits and the actions of Rekindle. `rekindle why JOB`
+    and `rekindle why node/NODE` explain them."""
     output = Output.JSON if json else output
 
     async def looked(cluster: Cluster, _: Credentials) -> tuple[Snapshot, IncidentsAnswer]:

@@ -45,7 +45,8 @@ _LOOK_S = 0.2
 _TOLD_MAX = 10
 _MEANS = "Meanwhile Rekindle begins no stop, cordon, taint, repair step or spare, and says what it would do."
 _AFTERWARDS = (
-    "Rekindle restarts jobs that are down, and acts on a fault of a node that occurs again or still lasts."
+    "Rekindle restarts jobs that are down, and acts on a fault of a node that occurs again or is still "
+    "present."
 )
 
 Where = Annotated[
@@ -82,8 +83,8 @@ def _pause(
     *,
     access: Access,
 ) -> None:
-    """Pause Rekindle for the whole cluster: it begins nothing until somebody resumes it. A job that it has
-    stopped already is started again. A second call changes the reason and the end."""
+    """Pause Rekindle for the whole cluster: Rekindle begins nothing until somebody resumes it. If it has
+    already stopped a job, it still starts this job again. A second call changes the reason and the end."""
 
     async def work(writer: Writer) -> None:
         text, for_s, now = checked_reason(reason), asked_s(for_), datetime.now(UTC).replace(microsecond=0)
@@ -116,7 +117,7 @@ def _pause(
 
 def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -> None:
     """End a pause. Rekindle then restarts jobs that are down. It acts on faults of nodes that occur again or
-    still last, and not on those that it only saw in the pause: the command lists them."""
+    are still present, and not on those that it only saw in the pause: the command lists them."""
 
     async def work(writer: Writer) -> None:
         space = await _release(writer.cluster, namespace)

@@ -36,14 +36,17 @@ def _undo(
     incident: Annotated[
         str, typer.Argument(metavar="INCIDENT", help="Its name, as `rekindle incidents` lists it.")
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, it is a dry run.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Make the changes. Without this option, the command is a dry run."),
+    ] = False,
     dry_run: DryRun = False,
     *,
     access: Access,
 ) -> None:
-    """Take back what Rekindle did for one Incident, and nothing else: the quarantine of its node, and the
-    spare that stands in. The same fault does not act again unless it occurs again. Nothing is changed while
-    a Recovery or a repair of the Incident is under way."""
+    """Undo the actions of Rekindle for one Incident, and nothing else: the quarantine of its node, and the
+    use of a spare in place of the node. Rekindle then acts on the same fault only if the fault occurs
+    again. While a Recovery or a repair of the Incident is under way, the command changes nothing."""
     name = incident.rpartition("/")[2]
     is_rehearsal = dry_run or not yes
 

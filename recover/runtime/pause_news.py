@@ -21,7 +21,7 @@ _MEANS = (
 )
 _RESUMED = (
     "Rekindle was resumed. It restarts jobs that are down, and acts on faults of nodes that occur again or "
-    "still last"
+    "are still present"
 )
 
 

@@ -95,7 +95,7 @@ def acted_on_again(incident: Incident, node: str) -> str:
         f"the kernel of {node} reports {codes} again after a minute without it. If the kernel keeps "
         "reporting it, Rekindle acts within ten minutes"
         if is_a_line
-        else "the fault occurs again after a minute without it, or still lasts in ten minutes"
+        else "the fault occurs again after a minute without it, or is still present in ten minutes"
     )
     return (
         f"Rekindle does not act on {what}, which it saw at "
@@ -117,7 +117,8 @@ def _observed(case: _Case) -> Iterator[str]:
 
 def _paused(case: _Case) -> Iterator[str]:
     yield (
-        "`rekindle resume` ends the pause. Rekindle then acts on the fault if it occurs again or still lasts."
+        "`rekindle resume` ends the pause. Rekindle then acts on the fault if it occurs again or is still "
+        "present."
     )
     yield from take_out(case.name, case.around)
 
