@@ -58,17 +58,27 @@ def step(world: Worlds) -> list[str]:
 
 
 def advanced(world: Worlds, to: Phase) -> Recovery:
-    """Steps until the phase is reached; the pods end and start as soon as the gang is stopped or started."""
+    """Steps until the phase is reached; the pods end and start as soon as the gang is stopped or started. The
+    stop that goes with the phase Stopping is not taken, so that this phase has it still to do."""
     for _ in range(20):
         if only_recovery(world).status.phase is to:
             return only_recovery(world)
-        wrote = step(world)
+        wrote = _without_stop(world) if only_recovery(world).status.phase is Phase.PLANNED else step(world)
         if "stop-gang" in wrote:
             end_pods(world)
         if "start-gang" in wrote:
             world.later(2)
             start_pods(world)
     raise AssertionError(f"{to} is not reached: {only_recovery(world).status}")
+
+
+def _without_stop(world: Worlds) -> list[str]:
+    found = look(world)
+    chains = [
+        chain for chain in found.chains if not any(acted == "stop-gang" for acted in acts(Plan((chain,))))
+    ]
+    apply(world, Plan(tuple(chains)))
+    return [acted for chain in chains for acted in acts(Plan((chain,)))]
 
 
 def recovering(world: Worlds) -> Worlds:

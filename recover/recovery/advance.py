@@ -4,7 +4,8 @@
                                                              else Escalated | Failed | Blocked
 
 `advance` is one look at one recovery. The phase is always written before its acts are issued, and each act
-leaves a mark on the object that it changes, so a crash at any instant loses nothing and repeats nothing.
+leaves a mark on the object that it changes, so a crash at any instant loses nothing and repeats nothing. The
+first phase is written with the Recovery itself: Planned says that the gang is stopped next, or is already.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
     patch = status_patch(recovery, step.status) if step.status is not None else None
     status: tuple[Action, ...] = (patch,) if patch else ()
     chain: tuple[Action, ...] = (*step.reads, *_undone(recovery, step, world), *status, *step.writes)
-    return Plan(chains=(chain,), requeue_after_s=step.requeue_after_s)
+    chains = tuple(one for one in (step.stop, chain) if one)
+    return Plan(chains, step.requeue_after_s)
 
 
 def _with_what_is_avoided(ctx: Context, step: Step) -> Step:
