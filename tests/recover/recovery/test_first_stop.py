@@ -37,7 +37,7 @@ def test_a_stop_without_its_phase_is_not_repeated_and_the_phase_is_written_whate
 
     assert step(world) == ["recovery-stopping"]
     assert only_recovery(world).status.phase is Phase.STOPPING
-    assert step(world) == ["recovery-choosing"]
+    assert step(world) == ["recovery-resuming"]
 
 
 def test_what_only_the_pods_told_is_known_after_a_crash_that_their_end_has_followed() -> None:
