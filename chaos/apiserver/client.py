@@ -208,7 +208,7 @@ class _Request(msgspec.Struct, frozen=True):
     name: str
     subresource: str = ""
     versioned: bool = False
-    tested: frozenset[str] = frozenset()
+    tested: tuple[str, ...] = ()
 
     @property
     def success(self) -> int:
@@ -220,10 +220,10 @@ def _names_version(body: Any) -> bool:
     return isinstance(body, dict) and bool((body.get("metadata") or {}).get("resourceVersion"))
 
 
-def _tested(body: Any) -> frozenset[str]:
+def _tested(body: Any) -> tuple[str, ...]:
     """The fields that a JSON patch tests."""
     operations = body if isinstance(body, list | tuple) else ()
-    return frozenset(
+    return tuple(
         str(one.get("path")) for one in operations if isinstance(one, dict) and one.get("op") == "test"
     )
 

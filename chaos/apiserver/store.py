@@ -51,7 +51,7 @@ class Audit(msgspec.Struct, frozen=True):
     status: int
     changed: bool
     versioned: bool = False
-    tested: frozenset[str] = frozenset()
+    tested: tuple[str, ...] = ()
 
 
 def stamp(at: datetime) -> str:

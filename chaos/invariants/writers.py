@@ -58,7 +58,7 @@ class NamesTheVersion(Check):
         is_first_status = audit.subresource == "status" and uid not in self._have_status
         self._have_status.add(uid)
         is_shared = audit.resource in (NODES, RECOVERIES, INCIDENTS, *GANGS)
-        is_tested = audit.resource in GANGS and audit.tested >= _WISHES
+        is_tested = audit.resource in GANGS and _WISHES.issubset(audit.tested)
         if is_shared and not is_first_status and not audit.versioned and not is_tested:
             yield "the write names no version of what it changes"
 
