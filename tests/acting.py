@@ -6,7 +6,7 @@ pods stay away until a test starts them: so every moment in between can be looke
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -58,17 +58,48 @@ def step(world: Worlds) -> list[str]:
 
 
 def advanced(world: Worlds, to: Phase) -> Recovery:
-    """Steps until the phase is reached; the pods end and start as soon as the gang is stopped or started."""
+    """Steps until the phase is reached; the pods end and start as soon as the gang is stopped or started. The
+    stop that goes with the phase Stopping is not taken, so that this phase has it still to do; and the choice
+    that goes with the phase Choosing is not made yet, as in a Recovery of an earlier version."""
     for _ in range(20):
+        if to is Phase.CHOOSING and only_recovery(world).status.phase is Phase.RESUMING:
+            _without_choice(world)
         if only_recovery(world).status.phase is to:
             return only_recovery(world)
-        wrote = step(world)
+        wrote = _without_stop(world) if only_recovery(world).status.phase is Phase.PLANNED else step(world)
         if "stop-gang" in wrote:
             end_pods(world)
         if "start-gang" in wrote:
             world.later(2)
             start_pods(world)
     raise AssertionError(f"{to} is not reached: {only_recovery(world).status}")
+
+
+def _without_stop(world: Worlds) -> list[str]:
+    found = look(world)
+    chains = [
+        chain for chain in found.chains if not any(acted == "stop-gang" for acted in acts(Plan((chain,))))
+    ]
+    apply(world, Plan(tuple(chains)))
+    return [acted for chain in chains for acted in acts(Plan((chain,)))]
+
+
+def _without_choice(world: Worlds) -> None:
+    (key, recovery), *_ = world.recoveries.items()
+    *phases, made = recovery.status.phases
+    assert phases[-1].phase is Phase.CHOOSING
+    assert phases[-1].at == made.at
+    limit_s = world.settings.timing.scan_deadline_s
+    status = msgspec.structs.replace(
+        recovery.status,
+        phase=Phase.CHOOSING,
+        reason="",
+        phases=phases,
+        deadline=made.at + timedelta(seconds=limit_s),
+        checkpoint=None,
+        conditions=[],
+    )
+    world.recoveries[key] = msgspec.structs.replace(recovery, status=status)
 
 
 def recovering(world: Worlds) -> Worlds:

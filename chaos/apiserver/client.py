@@ -139,11 +139,9 @@ class Client:
         subresource: str = "",
         patch_type: PatchType = MergePatch,
     ) -> bytes:
-        versioned = bool(
-            ((body.get("metadata") or {}) if isinstance(body, dict) else {}).get("resourceVersion")
-        )
+        versioned, tested = _names_version(body), _tested(body)
         return await self._write(
-            _Request("patch", resource, namespace, name, subresource, versioned),
+            _Request("patch", resource, namespace, name, subresource, versioned, tested),
             lambda: self._store.patch(
                 resource, name, body, namespace=namespace, subresource=subresource, patch_type=patch_type
             ),
@@ -192,6 +190,7 @@ class Client:
             status=refusal.status if refusal else request.success,
             changed=self._store.version != version,
             versioned=request.versioned,
+            tested=request.tested,
         )
         self._store.audit.append(entry)
         if self._store.before_reply is not None:
@@ -209,6 +208,7 @@ class _Request(msgspec.Struct, frozen=True):
     name: str
     subresource: str = ""
     versioned: bool = False
+    tested: tuple[str, ...] = ()
 
     @property
     def success(self) -> int:
@@ -218,6 +218,14 @@ class _Request(msgspec.Struct, frozen=True):
 def _names_version(body: Any) -> bool:
     """Whether a merge patch says which version it was meant for."""
     return isinstance(body, dict) and bool((body.get("metadata") or {}).get("resourceVersion"))
+
+
+def _tested(body: Any) -> tuple[str, ...]:
+    """The fields that a JSON patch tests."""
+    operations = body if isinstance(body, list | tuple) else ()
+    return tuple(
+        str(one.get("path")) for one in operations if isinstance(one, dict) and one.get("op") == "test"
+    )
 
 
 def _within(namespace: str, matches: Matcher) -> Matcher:

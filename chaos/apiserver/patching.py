@@ -57,7 +57,7 @@ def json_patch(document: Any, operations: Any) -> Any:
 def _apply(document: Any, operation: dict[str, Any]) -> Any:
     name, path = operation["op"], _steps(operation["path"])
     if name == "test":
-        if _read(document, path) != operation["value"]:
+        if _tested(document, path) != operation["value"]:
             raise PatchError("test failed")
         return document
     if name == "remove":
@@ -86,6 +86,14 @@ def _read(document: Any, path: list[str]) -> Any:
     for step in path:
         document = document[_index(document, step)]
     return document
+
+
+def _tested(document: Any, path: list[str]) -> Any:
+    """None for a member that is missing, as an API server has it; its parent must exist."""
+    if not path:
+        return document
+    parent = _read(document, path[:-1])
+    return parent.get(path[-1]) if isinstance(parent, dict) else _read(parent, path[-1:])
 
 
 def _index(container: Any, step: str) -> Any:

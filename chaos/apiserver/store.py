@@ -38,7 +38,8 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 class Audit(msgspec.Struct, frozen=True):
     """One mutating request, as answered. `changed` is False for a write that changed nothing; `versioned`
-    says that it named the resourceVersion that it was meant for."""
+    says that it named the resourceVersion that it was meant for; `tested` has the fields that it tested as a
+    JSON patch."""
 
     at: datetime
     user: str
@@ -50,6 +51,7 @@ class Audit(msgspec.Struct, frozen=True):
     status: int
     changed: bool
     versioned: bool = False
+    tested: tuple[str, ...] = ()
 
 
 def stamp(at: datetime) -> str:

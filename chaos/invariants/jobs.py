@@ -97,7 +97,7 @@ class EachActOnce(Check):
         job, did = write.body, "stopped" if write.stops_gang else "resumed"
         mark = msgspec.json.decode(job["metadata"]["annotations"][MARK])
         recovery, name = self.facts.recovery_of(job), mark["recovery"]
-        attempt = recovery["status"].get("attempt", 1)
+        attempt = recovery.get("status", {}).get("attempt", 1)
         act = (job["metadata"]["uid"], recovery["metadata"]["uid"], mark["attempt"], did)
         if mark["did"] != did:
             yield f"the mark says {mark['did']}, but the job was {did}"
@@ -106,7 +106,10 @@ class EachActOnce(Check):
         self._acts.add(act)
         if gang_uid(recovery) != job["metadata"]["uid"]:
             yield f"{name} is not about this gang"
-        if phase(recovery) != ("Stopping" if did == "stopped" else "Resuming"):
+        announced = (
+            {"Resuming"} if did == "resumed" else {"Stopping"} | ({"Planned"} if attempt == 1 else set())
+        )
+        if phase(recovery) not in announced:
             yield f"{did} by {name}, which is {phase(recovery)}"
         if attempt != mark["attempt"]:
             yield f"{did} for attempt {mark['attempt']}, while {attempt} runs"

@@ -92,7 +92,7 @@ class StoppedAgainForItsOwn(Check):
             return
         if life.lost_at is not None and life.lost_at > started_at:
             return
-        status = self.facts.recovery_of(job)["status"]
+        status = self.facts.recovery_of(job).get("status", {})
         attempt, used = status.get("attempt", 1), {node for node, _ in life.running.values()}
         causes = [cause for cause in status.get("causes", []) if cause["attempt"] == attempt > 1]
         elsewhere = [cause["node"] for cause in causes if cause.get("blame") == "node"]

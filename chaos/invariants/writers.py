@@ -13,6 +13,12 @@ from recover.model.modes import Mode
 
 __all__ = ["NamesTheVersion", "ObserveModeOnlyObserves", "OwnObjectsOnly"]
 
+_WISHES = frozenset(
+    f"/metadata/{field}"
+    for field in ("uid", "generation", "deletionTimestamp", "ownerReferences", "labels", "annotations")
+)
+"""Of a job; each change of its spec changes the generation."""
+
 
 class OwnObjectsOnly(Check):
     """An agent writes only the status of its own NodeHealth, and only the controller writes a Recovery.
@@ -33,7 +39,8 @@ class OwnObjectsOnly(Check):
 
 class NamesTheVersion(Check):
     """The controller names the version that it has decided on, where people write to the object too, or where
-    the object holds the controller's own earlier decisions. The first status of a new object needs none.
+    the object holds the controller's own earlier decisions. The first status of a new object needs none, and
+    neither does a patch of a job that tests each field of the job that may tell of somebody's wish.
 
     Harm if missed: a decision about an outdated object overwrites a person's, or is carried out twice.
     """
@@ -51,7 +58,8 @@ class NamesTheVersion(Check):
         is_first_status = audit.subresource == "status" and uid not in self._have_status
         self._have_status.add(uid)
         is_shared = audit.resource in (NODES, RECOVERIES, INCIDENTS, *GANGS)
-        if is_shared and not is_first_status and not audit.versioned:
+        is_tested = audit.resource in GANGS and _WISHES.issubset(audit.tested)
+        if is_shared and not is_first_status and not audit.versioned and not is_tested:
             yield "the write names no version of what it changes"
 
 

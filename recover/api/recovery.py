@@ -306,6 +306,16 @@ class RecoverySpec(Wire, frozen=True, kw_only=True):
         list[Cause],
         Meta(description="Every fault for which triage has decided to restart this job.", max_length=64),
     ] = []
+    priority: Annotated[
+        int | None,
+        Meta(description="Priority of the ranks' pods. Pods of lower priority make room for them."),
+    ] = None
+    tolerations: Annotated[
+        list[Toleration],
+        Meta(
+            description="Tolerations of the ranks' pods, beyond those of the job's templates.", max_length=32
+        ),
+    ] = []
 
 
 class Recreation(Wire, frozen=True, kw_only=True):

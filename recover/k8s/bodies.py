@@ -10,7 +10,7 @@ import msgspec
 
 from detectors.wire.resource import Resource
 
-__all__ = ["body", "builtins", "merge_diff", "merged", "regarding", "shortened"]
+__all__ = ["body", "builtins", "merge_diff", "merged", "regarding", "shortened", "without_nulls"]
 
 
 def builtins(value: msgspec.Struct) -> dict[str, Any]:
@@ -73,6 +73,13 @@ def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
         else:
             result[name] = value
     return result
+
+
+def without_nulls(value: Any) -> Any:
+    """A merge patch as the object that it makes where nothing was."""
+    if isinstance(value, Mapping):
+        return {name: without_nulls(one) for name, one in value.items() if one is not None}
+    return value
 
 
 def shortened(name: str, chars_max: int) -> str:

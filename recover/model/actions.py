@@ -75,6 +75,9 @@ class Patch(msgspec.Struct, frozen=True, tag="patch", kw_only=True):
     version: str = ""
     subresource: str = ""
     patch_type: PatchType = MergePatch
+    operations: tuple[Mapping[str, Any], ...] = ()
+    """The same change as a JSON Patch whose tests stand for the version: each names a field that was read.
+    Sent first if given, so that what others write meanwhile beside those fields is no conflict."""
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete", kw_only=True):

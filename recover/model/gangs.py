@@ -104,5 +104,8 @@ class Gang(msgspec.Struct, frozen=True):
     """Jobs that its framework keeps for it while it is suspended."""
     restarts: int = 0
     """The framework's own number of restarts; of a part, the one that it was made for."""
+    tests: Mapping[str, object] = {}
+    """The fields of its object that decisions read, as they are in it, by JSON Pointer; None for one that is
+    missing. A patch that tests them needs no version. Empty if only the version tells of a change."""
     definition: bytes = b""
     """What people wrote of it, kept only of jobs that may be made anew."""

@@ -4,7 +4,8 @@
                                                              else Escalated | Failed | Blocked
 
 `advance` is one look at one recovery. The phase is always written before its acts are issued, and each act
-leaves a mark on the object that it changes, so a crash at any instant loses nothing and repeats nothing.
+leaves a mark on the object that it changes, so a crash at any instant loses nothing and repeats nothing. The
+first phase is written with the Recovery itself: Planned says that the gang is stopped next, or is already.
 """
 
 from __future__ import annotations
@@ -71,12 +72,23 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
         step = made_anew_or_gone(recovery, gang, world, settings.timing, now)
     else:
         ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
-        step = unless_refused(ctx, _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx))
+        step = _onward(ctx, unless_refused(ctx, _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)))
         step = with_failed_log(ctx, _with_what_is_avoided(ctx, step))
     patch = status_patch(recovery, step.status) if step.status is not None else None
     status: tuple[Action, ...] = (patch,) if patch else ()
     chain: tuple[Action, ...] = (*step.reads, *_undone(recovery, step, world), *status, *step.writes)
-    return Plan(chains=(chain,), requeue_after_s=step.requeue_after_s)
+    chains = tuple(one for one in (step.stop, chain) if one)
+    return Plan(chains, step.requeue_after_s)
+
+
+def _onward(ctx: Context, step: Step) -> Step:
+    """Where there is nothing to scan, the choice is no act, so that it is written with its phase."""
+    if step.status is None or step.status.phase is not Phase.CHOOSING or ctx.status.phase is Phase.CHOOSING:
+        return step
+    entered = msgspec.structs.replace(ctx.recovery, status=step.status)
+    chosen = choosing(msgspec.structs.replace(ctx, recovery=entered))
+    is_made = chosen.status is not None and chosen.status.phase is Phase.RESUMING
+    return chosen if is_made else step
 
 
 def _with_what_is_avoided(ctx: Context, step: Step) -> Step:

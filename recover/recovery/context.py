@@ -185,10 +185,13 @@ class Context(msgspec.Struct, frozen=True):
 
 class Step(msgspec.Struct, frozen=True):
     """One look at a recovery: either a new status, or writes to others. Never both with meaning: a phase's
-    writes are issued only after the phase itself has been written."""
+    writes are issued only after the phase itself has been written. But the first stop is announced by the
+    Recovery itself, which was written before."""
 
     status: RecoveryStatus | None = None
     writes: tuple[Action, ...] = ()
+    stop: tuple[Action, ...] = ()
+    """The first stop. It is sent at the same time as the status and does not wait for that."""
     requeue_after_s: float | None = None
     reads: tuple[ConfirmGone, ...] = ()
     """Live reads that must agree before anything is written."""

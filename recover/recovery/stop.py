@@ -38,26 +38,47 @@ GRACE_MARGIN_S = 60.0
 
 
 def planned(ctx: Context) -> Step:
-    """Asks once more whether the gang may be touched: people may have said no since."""
-    verdict = may_touch(ctx.world, ctx.gang, ctx.now)
-    if isinstance(verdict, Denied):
-        return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
-    if gone := are_gone(ctx):
-        return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
-    cause = first_cause(ctx)
+    """Asks once more whether the gang may be touched: people may have said no since. Then the gang is stopped
+    while its next phase is written. One that is stopped already was stopped by a controller that ended before
+    it could write the phase."""
+    if not ctx.has("stopped"):
+        verdict = may_touch(ctx.world, ctx.gang, ctx.now)
+        if isinstance(verdict, Denied):
+            return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+        if gone := are_gone(ctx):
+            return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
+    cause, said = first_cause(ctx), ctx.spec.priority
     status = refitted(
         ctx.status,
         causes=[cause],
-        priority=priority_of(ctx.world, ctx.gang),
-        tolerations=of_pods(ctx.world, ctx.gang),
+        priority=said if said is not None else priority_of(ctx.world, ctx.gang),
+        tolerations=ctx.spec.tolerations or of_pods(ctx.world, ctx.gang),
     )
     message = f"Rekindle stops all {ctx.gang.size} ranks: {cause.summary}"
-    return Step(status=moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status))
+    status = moved(ctx, Phase.STOPPING, message, within_s=ctx.stop_s(), status=status)
+    return Step(status=status, stop=_first_stop(ctx, message))
+
+
+def _first_stop(ctx: Context, message: str) -> tuple[Action, ...]:
+    """None where `stopping` has more to say of it."""
+    gang = ctx.gang
+    is_refused = f"{gang.ref.namespace}/{gang.ref.name}" in ctx.world.refused
+    if ctx.has("stopped") or gang.suspended or gang.terminal is not None or is_refused:
+        return ()
+    return _stop(ctx, message)
+
+
+def _stop(ctx: Context, message: str) -> tuple[Action, ...]:
+    before, workload = ctx.gang.mark, workload_of(ctx.gang)
+    mark = ctx.mark("stopped", ())
+    if before is not None:
+        mark = ctx.mark("stopped", before.avoided, before.placed, before.suspected)
+    return (*workload.stop(ctx.gang, mark), *(_beside(ctx, message) if workload.stops_at_once else ()))
 
 
 def stopping(ctx: Context) -> Step:
     """Stops the gang once, by its framework's uncounted way, then waits until the old pods have ended."""
-    gang, workload = ctx.gang, workload_of(ctx.gang)
+    gang = ctx.gang
     if gang.terminal is not None:
         return _cleared(ctx)
     if not ctx.has("stopped"):
@@ -77,20 +98,16 @@ def stopping(ctx: Context) -> Step:
             return _not_taken(ctx)
         if pause_s := ctx.pause_s(refusal):
             return Step(requeue_after_s=pause_s)
-        before = gang.mark
-        mark = ctx.mark("stopped", ())
-        if before is not None:
-            mark = ctx.mark("stopped", before.avoided, before.placed, before.suspected)
-        writes = (*workload.stop(gang, mark), *(_beside(ctx) if workload.stops_at_once else ()))
+        writes = _stop(ctx, ctx.status.message)
         return Step(writes=writes, requeue_after_s=REFUSED_AGAIN_S if refusal is not None else None)
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after Rekindle stopped the job"
         return Step(status=given_up(ctx, message, ctx.undone()))
-    rest = workload.unfinished(gang)
+    rest = workload_of(gang).unfinished(gang)
     if rest and ctx.expired():
         return _not_taken(ctx)
     if rest:
-        return Step(writes=(*rest, *_beside(ctx)), requeue_after_s=ctx.left_s())
+        return Step(writes=(*rest, *_beside(ctx, ctx.status.message)), requeue_after_s=ctx.left_s())
     if ctx.status.reason and ctx.status.phase is Phase.STOPPING:
         message = (
             f"the API server has accepted the stop of {gang.ref}; Rekindle waits until all {gang.size} "
@@ -114,12 +131,12 @@ def is_lost(ctx: Context) -> bool:
     return ctx.gang.terminal is not None or bool(losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now))
 
 
-def _beside(ctx: Context) -> tuple[Action, ...]:
+def _beside(ctx: Context, message: str) -> tuple[Action, ...]:
     """Goes with the last write of a stop, which must not wait for it: the gated scan, and the word of it."""
     gated = ctx.settings.scheduling_gates
     off = to_avoid(ctx.gang, ctx.world, ctx.now)
     scan = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings, off) if gated else None
-    told = ctx.event(EventReason.RECOVERY_STARTED, ctx.status.message)
+    told = ctx.event(EventReason.RECOVERY_STARTED, message)
     return (*((scan,) if scan else ()), told)
 
 

@@ -13,8 +13,9 @@ import structlog
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.contract import ObjectMeta
 from detectors.wire.fitting import fit
+from detectors.wire.resource import JsonPatch, PatchType
 from recover.diagnose.diagnosis import fingerprint
-from recover.k8s.bodies import shortened
+from recover.k8s.bodies import shortened, without_nulls
 from recover.k8s.kinds import EVENTS
 from recover.kube.cluster import Cluster
 from recover.model import Gang, Node
@@ -113,7 +114,7 @@ class Requests:
             if not error.not_found:
                 raise
             if action.creates:
-                await self._cluster.create(action.resource, _without_nulls(action.body), action.namespace)
+                await self._cluster.create(action.resource, without_nulls(action.body), action.namespace)
             return None
         if not foreign or action.foreign is None:
             return None
@@ -131,7 +132,15 @@ class Requests:
     async def _patch_as_seen(self, action: Patch, seen: Node | Gang | None) -> None:
         """Patches the object. A newer version that differs in nothing that a decision reads, as in a
         framework's own counters, is no reason to decide again: the same patch goes to that version. The watch
-        may bring it before the patch is sent, or before the API server has refused the older one."""
+        may bring it before the patch is sent, or before the API server has refused the older one. A patch
+        that brings tests of what was read needs no version, so that such counters are no conflict at all."""
+        if action.operations:
+            try:
+                return await self._send(action, action.operations, JsonPatch)
+            except ApiError as error:
+                if not error.stale:
+                    raise
+                await self._may_go_on(action, seen, error)
         for _ in range(CONFLICTS_MAX):
             action = self._to_newest(action, seen) or action
             try:
@@ -145,6 +154,16 @@ class Requests:
                     raise
                 log.info("conflict over what no decision reads, writing again", what=action.what)
         return await self._patch(self._to_newest(action, seen) or action)
+
+    async def _may_go_on(self, action: Patch, seen: Node | Gang | None, error: ApiError) -> None:
+        """After tests that failed. Raises a conflict if the object differs from what was seen in something
+        that decisions read. If it does not, what the API server holds is written in another way than was
+        expected, or the change itself is refused: the version decides, and the answer says why."""
+        await self.read_again(action)
+        now = self.seen(action)
+        if now is None or (now.version != action.version and self._to_newest(action, seen) is None):
+            why = f"{action.resource.kind} {action.name} is not as it was when the patch was decided"
+            raise ApiError(409, "Conflict", why) from error
 
     def _to_newest(self, action: Patch, seen: Node | Gang | None) -> Patch | None:
         """The patch for the newest version that is known; None if that is its own, or decisions read what is
@@ -168,13 +187,16 @@ class Requests:
             metadata["uid"] = action.uid
         if action.version:
             metadata["resourceVersion"] = action.version
+        await self._send(action, {**action.body, "metadata": metadata}, action.patch_type)
+
+    async def _send(self, action: Patch, body: Any, patch_type: PatchType) -> None:
         raw = await self._cluster.patch(
             action.resource,
             action.name,
-            {**action.body, "metadata": metadata},
+            body,
             namespace=action.namespace,
             subresource=action.subresource,
-            patch_type=action.patch_type,
+            patch_type=patch_type,
         )
         self._observer.absorb(action.resource, raw)
 
@@ -210,10 +232,3 @@ class Requests:
         except ApiError as error:
             if not error.exists:
                 raise
-
-
-def _without_nulls(value: Any) -> Any:
-    """A merge patch as the object that it would create."""
-    if isinstance(value, dict):
-        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
-    return value

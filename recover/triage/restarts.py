@@ -26,7 +26,9 @@ from recover.k8s.bodies import body, builtins, shortened
 from recover.k8s.kinds import RECOVERIES
 from recover.model import Gang, Refusal, World
 from recover.model.actions import Action, Create, Emit, Patch
+from recover.model.tolerations import of_pods
 from recover.policy.consent import CHECKPOINT_ON_SIGTERM, saves_on_sigterm
+from recover.triage.capacity import priority_of
 from recover.triage.guard import Allowed, Denied, Guard, Verdict
 from recover.triage.records import record_of, write_refused
 
@@ -250,6 +252,8 @@ def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple
             sum(p.accelerators for p in pods), gang.size * max((p.accelerators for p in pods), default=0)
         ),
         witnesses=witnesses(world, gang, first.lost, [first.off]),
+        priority=priority_of(world, gang),
+        tolerations=of_pods(world, gang),
     )
     return (
         Create(

@@ -15,6 +15,7 @@ from detectors.wire.resource import Resource
 from detectors.wire.sane import sane
 from recover.api import GangRef
 from recover.api.recipe_spec import Framework
+from recover.k8s.json_patch import path_of
 from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodSpec
 from recover.model import Gang, Mark, Terminal
 from recover.model.actions import Patch
@@ -146,10 +147,13 @@ def gang_of(
     conditions: Sequence[ConditionView],
     failures: int = 0,
     done_ranks: str = "",
+    tests: Mapping[str, object] | None = None,
 ) -> Gang:
     """The Gang of a job, from what its framework's own fields say. Each template stands with the number of
-    pods that are made from it."""
+    pods that are made from it. `tests` has the fields of its status that decisions read, if a patch may test
+    them in place of the version."""
     held = next((one for one in conditions if one.type == "Suspended"), None)
+    is_resuming = not suspended and held is not None and held.status == "True"
     return Gang(
         ref=_ref(meta, resource),
         resource=resource,
@@ -160,7 +164,7 @@ def gang_of(
         deleting=meta.deletion_timestamp is not None,
         suspended=suspended,
         suspend_writer=meta.suspend_writer,
-        is_resuming=not suspended and held is not None and held.status == "True",
+        is_resuming=is_resuming,
         resumed_at=sane(held.changed_at) if held is not None and held.status == "False" else None,
         terminal=terminal,
         failures=failures,
@@ -169,8 +173,26 @@ def gang_of(
         foreign_owner=foreign_owner(meta),
         mark=mark_of(meta.annotations),
         templates={name: template_of(spec, count) for name, (spec, count) in templates.items()},
+        tests={**_tests(meta), **tests} if tests is not None and _is_testable(meta, is_resuming) else {},
         definition=_definition(raw, resource) if may_recreate(meta.annotations) else b"",
     )
+
+
+def _is_testable(meta: OwnedMeta, is_resuming: bool) -> bool:
+    """The generation tells of each change of the spec. Owners have more fields than are kept of them. While
+    a framework takes up a start, its condition changes by itself, and decisions read that."""
+    return bool(meta.generation) and not meta.owner_references and not is_resuming
+
+
+def _tests(meta: OwnedMeta) -> dict[str, object]:
+    return {
+        path_of("metadata", "uid"): meta.uid,
+        path_of("metadata", "generation"): meta.generation,
+        path_of("metadata", "deletionTimestamp"): None,
+        path_of("metadata", "ownerReferences"): None,
+        path_of("metadata", "labels"): meta.labels or None,
+        path_of("metadata", "annotations"): meta.annotations or None,
+    }
 
 
 class _Outlined(msgspec.Struct):

@@ -23,6 +23,7 @@ import msgspec
 
 from detectors.text.strict import convert
 from detectors.wire.resource import Resource
+from recover.k8s.json_patch import path_of
 from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodTemplate
 from recover.model import Gang, Mark, Template
 from recover.model.actions import Patch
@@ -37,6 +38,7 @@ from recover.workloads.patches import (
     lifted,
     made_anew,
     reading_environment,
+    tested,
 )
 
 __all__ = ["KubeflowJob", "KubeflowObject", "KubeflowSpec", "Replica"]
@@ -45,6 +47,10 @@ _OWN_CONTROLLER = "kubeflow.org/training-operator"
 _POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 _FAILS_FOR_GOOD = {"Never": "any rank that fails", "ExitCode": "a rank that exits with 1 to 127"}
 """By restart policy of a role."""
+_POLICY = path_of("spec", "runPolicy")
+_ENDED = path_of("status", "completionTime")
+"""Set with the condition Succeeded or Failed. Of the rest of the status decisions read only whether a start
+is taken up (`is_resuming`). The operator leaves a job that has ended as it is, suspended or not."""
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -66,7 +72,7 @@ class ElasticPolicy(msgspec.Struct, rename="camel", frozen=True):
 class KubeflowSpec(msgspec.Struct, frozen=True, kw_only=True):
     replicas: dict[str, Replica]
     """By role. Each kind has its own name for this field."""
-    run_policy: RunPolicy = msgspec.field(name="runPolicy", default=RunPolicy())
+    run_policy: RunPolicy | None = msgspec.field(name="runPolicy", default=None)
     elastic_policy: ElasticPolicy | None = msgspec.field(name="elasticPolicy", default=None)
 
 
@@ -189,7 +195,7 @@ class KubeflowJob(StopsAtOnce, Workload):
 
     def parse(self, raw: bytes) -> Gang:
         job: KubeflowObject[KubeflowSpec] = self.decoder.decode(raw)
-        replicas, policy = job.spec.replicas, job.spec.run_policy
+        replicas, policy = job.spec.replicas, job.spec.run_policy or RunPolicy()
         gang = gang_of(
             raw,
             job.metadata,
@@ -199,13 +205,14 @@ class KubeflowJob(StopsAtOnce, Workload):
             conditions=job.status.conditions,
             size=sum(replica.replicas for replica in replicas.values()),
             templates={role: (one.template.spec, one.replicas) for role, one in replicas.items()},
+            tests={_ENDED: None, **({_POLICY: None} if job.spec.run_policy is None else {})},
         )
         other = f"controller {policy.managed_by}" if policy.managed_by != _OWN_CONTROLLER else ""
         may_lack = _may_lack(job.spec)
         return msgspec.structs.replace(gang, foreign_owner=gang.foreign_owner or other, may_lack=may_lack)
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
-        return [gang_patch(gang, "stop-gang", self.suspending(True), mark)]
+        return [self._tested(gang, gang_patch(gang, "stop-gang", self.suspending(True), mark))]
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         changes = {
@@ -213,7 +220,15 @@ class KubeflowJob(StopsAtOnce, Workload):
             for role, template in gang.templates.items()
         }
         spec = {**self.suspending(False), self.replica_specs: changes}
-        return [gang_patch(gang, "start-gang", spec, mark)]
+        return [self._tested(gang, gang_patch(gang, "start-gang", spec, mark))]
+
+    def _tested(self, gang: Gang, patch: Patch) -> Patch:
+        """The operator writes a job's status several times as a rank fails, as the gang stops and as it ends,
+        so that every version is old."""
+        there = {(self.replica_specs,)} | ({("runPolicy",)} if _POLICY not in gang.tests else set())
+        for role in gang.templates:
+            there |= {(self.replica_specs, role, *rest) for rest in ((), ("template",), ("template", "spec"))}
+        return tested(gang, patch, there)
 
     def lift(self, gang: Gang) -> list[Patch]:
         """A change of the templates disturbs no pod that runs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from detectors.wire.contract import key
 from recover.api import GangRef, Requirement
 from recover.k8s.bodies import builtins, merged, shortened
+from recover.k8s.json_patch import Path, changes, expecting
 from recover.k8s.limits import NAME_CHARS_MAX, is_object_name
 from recover.k8s.pod_specs import HOSTNAME
 from recover.model import Gang, Mark
@@ -37,6 +38,7 @@ __all__ = [
     "required_expressions",
     "required_terms",
     "requires_environment",
+    "tested",
 ]
 
 MARK = key("recovery")
@@ -76,6 +78,18 @@ def marked(gang: Gang, what: str, mark: Mark) -> Patch:
         version=gang.version,
         body={"metadata": {"annotations": {MARK: annotation}}},
     )
+
+
+def tested(gang: Gang, patch: Patch, there: Collection[Path]) -> Patch:
+    """The patch, and the same as a JSON Patch where tests of the gang's fields may stand for its version.
+    `there`: parts of its spec that exist."""
+    if not gang.tests:
+        return patch
+    present: set[Path] = {("metadata",), ("spec",), *(("spec", *path) for path in there)}
+    if gang.annotations:
+        present.add(("metadata", "annotations"))
+    operations = (*expecting(gang.tests), *changes(patch.body, present))
+    return msgspec.structs.replace(patch, operations=operations)
 
 
 def lifted(gang: Gang, spec: dict[str, Any]) -> Patch:

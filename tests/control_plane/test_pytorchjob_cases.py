@@ -70,6 +70,24 @@ def worker(pods: list[Any]) -> Any:
     return next(pod for pod in pods if "worker" in pod["metadata"]["name"])
 
 
+async def test_the_status_that_the_operator_writes_meanwhile_is_no_conflict(training: ControlPlane) -> None:
+    async with raised(training, nodes=3, settings=SETTINGS, agents=0) as stage:
+        old = await trained(stage, pytorchjob("llm", "OnFailure", dying="143"), PYTORCHJOBS)
+        await asyncio.sleep(1)
+        since = training.audit_position()
+
+        await stage.end(worker(old), exit_code=1)
+        await recovered(stage, "llm", old)
+
+        stop, start, *_ = [
+            write.response_status.code
+            for write in training.audited(since)
+            if write.user_agent.startswith("rekindle")
+            and (write.object_ref.resource, write.object_ref.subresource) == ("pytorchjobs", "")
+        ]
+        assert (stop, start) == (200, 200)
+
+
 async def test_a_job_that_its_policy_has_failed_for_good_is_said_so_and_not_touched(
     training: ControlPlane,
 ) -> None:

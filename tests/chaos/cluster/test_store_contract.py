@@ -130,6 +130,19 @@ async def test_a_json_patch_applies_only_if_its_tests_hold(cluster: Cluster) -> 
     assert read(answer)["data"] == {"x": "2"}
 
 
+async def test_a_json_patch_tests_for_null_what_must_be_missing(cluster: Cluster) -> None:
+    await cluster.create(CONFIGMAPS, config("a", x="1"), NS)
+    missing = {"op": "test", "path": "/metadata/deletionTimestamp", "value": None}
+    there = {"op": "test", "path": "/data/x", "value": None}
+    nowhere = {"op": "test", "path": "/nowhere/x", "value": None}
+
+    await cluster.patch(CONFIGMAPS, "a", [missing], namespace=NS, patch_type=JsonPatch)
+    for test in (there, nowhere):
+        with pytest.raises(ApiError) as refused:
+            await cluster.patch(CONFIGMAPS, "a", [test], namespace=NS, patch_type=JsonPatch)
+        assert refused.value.status == 422
+
+
 async def test_a_json_patch_of_what_is_not_there_is_invalid(cluster: Cluster) -> None:
     await cluster.create(CONFIGMAPS, config("a", x="1"), NS)
     for change in ({"op": "remove", "path": "/data/y"}, {"op": "replace", "path": "/data/y/z", "value": ""}):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from chaos.invariants.writers import NamesTheVersion, ObserveModeOnlyObserves, OwnObjectsOnly
 from chaos.simulate.world import Simulation
 from chaos.simulated.setup import Setup
-from recover.k8s.kinds import NODES, RECOVERIES
+from detectors.wire.resource import JsonPatch
+from recover.k8s.kinds import NODES, PYTORCHJOBS, RECOVERIES
 from recover.model.modes import Mode
 from recover.policy.settings import Settings
 from tests.chaos.invariants.misdeeds import (
@@ -22,6 +23,16 @@ def test_a_write_that_names_no_version_is_caught() -> None:
         await sim.client.patch(RECOVERIES, name, body, namespace="ml", subresource="status")
 
     assert found_after_recovery(act).rules == [NamesTheVersion]
+
+
+def test_a_patch_of_a_job_that_tests_less_than_all_wishes_is_caught() -> None:
+    async def act(sim: Simulation) -> None:
+        job = sim.cluster.store.read(PYTORCHJOBS, "llm", "ml").body
+        test = {"op": "test", "path": "/metadata/generation", "value": job["metadata"]["generation"]}
+        change = {"op": "add", "path": "/metadata/annotations", "value": {"rekindle.dev/note": "1"}}
+        await sim.client.patch(PYTORCHJOBS, "llm", [test, change], namespace="ml", patch_type=JsonPatch)
+
+    assert NamesTheVersion in found_after_recovery(act).rules
 
 
 def test_an_agent_that_leaves_its_room_is_caught() -> None:

@@ -76,7 +76,7 @@ def test_a_gang_that_loses_more_nodes_than_there_is_room_for_causes_is_stopped_a
     world = out_of_power(nodes)
     for _ in range(10):
         recovering(world)
-        if "stop-gang" in step(world):
+        if not step(world):
             break
 
     status = only_recovery(world).status
@@ -107,8 +107,8 @@ def test_more_broken_nodes_than_causes_begin_one_attempt_after_the_start_and_not
 
 def test_a_gang_is_stopped_scanned_resumed_and_proven_by_its_own_first_step() -> None:
     world = faulted(checkpoint="/ckpt")
-    assert step(world) == ["recovery-stopping"]
-    assert step(world) == ["stop-gang", "create-scan"]
+    assert step(world) == ["stop-gang", "create-scan", "recovery-stopping"]
+    assert step(world) == []
     end_pods(world)
     assert step(world) == ["recovery-choosing"]
     assert step(world) == ["release-scan"]
@@ -344,7 +344,6 @@ def test_restarts_for_one_kind_of_fault_weeks_apart_are_no_crash_loop() -> None:
 
 def test_a_node_that_goes_silent_while_its_gang_is_stopped_is_one_more_cause() -> None:
     world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
-    assert step(world) == ["recovery-stopping"]
     assert "stop-gang" in step(world)
     world.later(5).not_ready("n2", ago_s=1)
 
@@ -385,7 +384,6 @@ def test_new_ranks_that_crash_are_seen_although_the_controllers_clock_is_ahead()
 
 def test_a_fault_minutes_after_the_stop_on_a_node_of_the_gang_still_keeps_it_off_that_node() -> None:
     world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
-    assert step(world) == ["recovery-stopping"]
     assert "stop-gang" in step(world)
     end_pods(world)
     world.later(170).finding(on="n3")

@@ -10,7 +10,7 @@ from recover.api import Phase
 from recover.api.reasons import EventReason, Reason
 from recover.model import Mount, Template, Volume, VolumeKind
 from recover.model.actions import Ensure
-from tests.acting import acts, advanced, first_step, look, only_recovery, step
+from tests.acting import acts, advanced, end_pods, first_step, look, only_recovery, recovering, step
 from tests.facts import names
 from tests.recover.recovery.phase_cases import choice, chosen, environment, faulted
 
@@ -155,4 +155,29 @@ def test_the_resume_waits_while_a_verdict_about_one_of_the_gangs_nodes_is_open()
     held = look(world)
     assert acts(held) == []
     assert held.requeue_after_s == pytest.approx(1.5)
+    assert step(world.later(2)) == ["recovery-resuming"]
+
+
+def test_where_there_is_nothing_to_scan_the_choice_is_written_with_its_phase() -> None:
+    world = faulted()
+    step(world)
+    end_pods(world)
+
+    assert step(world) == ["recovery-resuming"]
+    status = only_recovery(world).status
+    assert [one.phase for one in status.phases] == [Phase.STOPPING, Phase.CHOOSING, Phase.RESUMING]
+    assert status.phases[1].at == status.phases[2].at
+    assert status.reason == Reason.CHECKPOINT_UNVERIFIED
+    assert step(world) == ["start-gang"]
+
+
+def test_where_the_choice_must_wait_its_phase_is_written_alone() -> None:
+    world = faulted()
+    step(world)
+    end_pods(world)
+    world.finding(on="n3", fault=Fault.DRIVER, final=False, ago_s=0.5)
+    recovering(world)
+    step(world)
+
+    assert step(world) == ["recovery-choosing"]
     assert step(world.later(2)) == ["recovery-resuming"]

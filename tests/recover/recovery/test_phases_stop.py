@@ -82,7 +82,7 @@ def test_failed_pods_that_a_job_keeps_do_not_hold_the_recovery_up() -> None:
     step(world)
 
     assert [p.phase for p in world.pods["llm-uid"].values()] == [PodPhase.FAILED]
-    assert only_recovery(world).status.phase is Phase.CHOOSING
+    assert only_recovery(world).status.phase is Phase.RESUMING
 
 
 def test_an_ended_pod_whose_name_the_new_one_takes_must_be_gone() -> None:
@@ -97,7 +97,7 @@ def test_an_ended_pod_whose_name_the_new_one_takes_must_be_gone() -> None:
 
     world.pods["llm-uid"].clear()
     step(world)
-    assert only_recovery(world).status.phase is Phase.CHOOSING
+    assert only_recovery(world).status.phase is Phase.RESUMING
 
 
 def test_an_ended_pod_on_a_dead_node_gives_its_name_free_without_a_proof() -> None:
@@ -148,7 +148,7 @@ def test_pods_that_never_end_on_a_living_node_are_brought_to_a_person() -> None:
     world.pods["llm-uid"].popitem()
     assert step(world) == ["recovery-blocked"], "the words follow what is left"
     end_pods(world.later(120))
-    assert step(world) == ["recovery-choosing"]
+    assert step(world) == ["recovery-resuming"]
 
 
 def test_a_stop_waits_as_long_as_the_pods_own_grace_lets_them_end() -> None:
@@ -243,7 +243,7 @@ def test_a_proof_frees_the_pods_at_any_time_and_the_recovery_goes_on(blocked: bo
     world.change_node("n2", taints=(Taint("node.kubernetes.io/out-of-service", "NoExecute"),))
 
     assert step(world) == ["fail-pod", "free-pod"]
-    assert step(world) == ["recovery-choosing"]
+    assert step(world) == ["recovery-resuming"]
 
 
 def test_a_node_object_that_is_gone_proves_nothing_about_a_volume_that_one_node_may_write() -> None:
@@ -258,7 +258,7 @@ def test_a_node_object_that_is_gone_proves_nothing_about_a_volume_that_one_node_
     assert acts(look(world.later(86400))) == []
 
     world.pods["llm-uid"].clear()
-    assert step(world) == ["recovery-choosing"]
+    assert step(world) == ["recovery-resuming"]
 
 
 def test_without_a_node_object_harmless_volumes_are_given_up_after_the_wait() -> None:
@@ -305,7 +305,7 @@ def test_a_pod_whose_node_is_heard_again_ends_by_itself() -> None:
     assert acts(look(world)) == []
 
     end_pods(world)
-    assert step(world) == ["recovery-choosing"]
+    assert step(world) == ["recovery-resuming"]
 
 
 def test_a_boot_that_an_old_incident_remembers_proves_nothing_about_a_pod_made_since() -> None:

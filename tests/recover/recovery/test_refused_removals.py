@@ -37,8 +37,8 @@ def test_a_removal_that_is_refused_is_told_once_and_tried_every_ten_seconds() ->
     assert step(world.later(4)) == []
     assert look(world).requeue_after_s == 6.0
     assert step(world.later(6)) == ["fail-pod", "free-pod"]
-    assert step(world) == ["recovery-choosing"]
-    assert only_recovery(world).status.reason == ""
+    assert step(world) == ["recovery-resuming"]
+    assert only_recovery(world).status.reason == Reason.CHECKPOINT_UNVERIFIED
 
 
 @pytest.mark.parametrize("days", [0, 1])

@@ -389,7 +389,7 @@ def test_a_stop_that_was_interrupted_goes_on_with_its_second_write_before_anythi
     assert only_recovery(world).status.phase is Phase.STOPPING
 
     world.change_gang(restarts=1)
-    assert step(world) == ["recovery-choosing"]
+    assert step(world) == ["recovery-resuming"]
 
 
 def test_nothing_comes_between_the_two_writes_of_a_stop() -> None:
