@@ -67,8 +67,9 @@ def _status(
     async def looked(cluster: Cluster, credentials: Credentials) -> tuple[Snapshot, Overview]:
         within = namespace_for(namespace, all_namespaces, credentials)
         own = await signals_seen(cluster)
-        snapshot = await read(cluster, namespace=within, jobs=False, own=own)
+        snapshot = await read(cluster, namespace=within, own=own)
         now = datetime.now(UTC)
+        jobs = await jobs_seen(cluster, recent(snapshot.recoveries, now))
         shown = overview(
             snapshot.nodes,
             snapshot.health,
@@ -78,7 +79,7 @@ def _status(
             hidden=snapshot.hidden,
             agents=await agents_seen(cluster),
             installed=await installation_seen(cluster),
-            jobs=await jobs_seen(cluster, recent(snapshot.recoveries, now)),
+            jobs=msgspec.structs.replace(jobs, listed=tuple(snapshot.gangs)),
             namespaces=snapshot.namespaces.values(),
             namespace=within,
             wide=output is Output.WIDE,

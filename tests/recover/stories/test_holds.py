@@ -76,6 +76,20 @@ def test_status_lists_the_holds_of_nodes_namespaces_and_jobs_of_recoveries() -> 
     assert [row[2] for row in table.rows] == ["new cables"] * 3
 
 
+def test_status_lists_the_hold_of_a_job_that_has_no_recovery() -> None:
+    gang = a_held_job().gang
+    assert gang is not None
+    done = msgspec.structs.replace(
+        gang, ref=msgspec.structs.replace(gang.ref, name="done"), terminal=Terminal(succeeded=True)
+    )
+
+    alone = overview({}, {}, [], [], NOW, jobs=Jobs(listed=(gang, done)))
+    with_recovery = overview({}, {}, [], [recovery()], NOW, jobs=Jobs(gangs=(gang,), listed=(gang,)))
+
+    assert [one.object for one in alone.answer.holds] == ["Job team/llm"]
+    assert [one.object for one in with_recovery.answer.holds] == ["Job team/llm"], "once"
+
+
 def test_a_job_that_completed_after_its_recovery_is_not_said_to_train() -> None:
     plain = job(OptIn.DISABLED)
     assert plain.gang is not None
