@@ -23,7 +23,7 @@ from recover.model import AgentPod, Pod
 from recover.model.pause import Pause
 from recover.snapshot.agents_seen import agents_seen, signals_seen
 from recover.snapshot.find import find, namespace_of
-from recover.snapshot.installation_seen import installation_seen, jobs_seen, pause_seen
+from recover.snapshot.installation_seen import installation_seen, jobs_seen, pause_seen, release_seen
 from recover.snapshot.read import Snapshot, pods_on, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
@@ -141,18 +141,19 @@ def _why(
 
     async def looked(
         cluster: Cluster, credentials: Credentials
-    ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None, Pause | None]:
+    ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None, Pause | None, str]:
         own, usual = await signals_seen(cluster), credentials.namespace
         snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject) or usual, own=own)
         found = find(subject, snapshot, namespace, usual=usual)
-        paused = await pause_seen(cluster, datetime.now(UTC))
+        release = await release_seen(cluster)
+        paused = await pause_seen(cluster, release, datetime.now(UTC))
         if isinstance(found, str):
             there = await pods_on(cluster, found, snapshot.health.get(found))
-            return snapshot, found, there, await agents_seen(cluster), paused
+            return snapshot, found, there, await agents_seen(cluster), paused, release
         ranks = await ranks_of(cluster, found.gang) if found.gang is not None else ()
-        return snapshot, found, ranks, None, paused
+        return snapshot, found, ranks, None, paused, release
 
-    snapshot, found, pods, agents, paused = asked(looked, access)
+    snapshot, found, pods, agents, paused, release = asked(looked, access)
     note_missing(snapshot)
     now = datetime.now(UTC)
     if isinstance(found, str):
@@ -170,12 +171,15 @@ def _why(
                     agents=agents,
                     pods=pods,
                     pause=paused,
+                    release=release,
                     wide=output is Output.WIDE,
                 )
             )
         else:
             incidents = snapshot.incidents
-            answer = node_answer(found, node, report, incidents, now, hidden=hidden, pause=paused)
+            answer = node_answer(
+                found, node, report, incidents, now, hidden=hidden, pause=paused, release=release
+            )
             print_answer(answer, output)
         return
     around = Around(
@@ -184,6 +188,7 @@ def _why(
         pods=pods,
         hidden=snapshot.hidden,
         pause=paused,
+        release=release,
     )
     if output.for_people:
         wide = output is Output.WIDE

@@ -95,7 +95,7 @@ def _observed(case: _Case) -> Iterator[str]:
             f"The namespace lowers the mode. To end that: `kubectl annotate namespace {space.name} {MODE}-`."
         )
     elif case.job.consent is not OptIn.OBSERVE:
-        yield to_act(case.said)
+        yield to_act(case.said, case.around)
     yield _by_hand(case)
 
 

@@ -17,7 +17,7 @@ from recover.api import ActionRecord, Incident
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
 from recover.model import Node
-from recover.policy.commands import PROMOTE, cordon, release_node
+from recover.policy.commands import cordon, promote, release_node
 from recover.policy.consent import MANAGED, held
 from recover.stories.around import Around
 from recover.stories.words import FAULTS, generic_step, some
@@ -73,11 +73,16 @@ def take_out(name: str, around: Around) -> Iterator[str]:
         yield f"To take {name} out of service now: `{cordon(name)}`."
 
 
-def to_act(said: str) -> str:
+def to_act(said: str, around: Around) -> str:
     """How a person lets Rekindle act. `said` is the message of the record: it names who lowers the mode."""
     lowered = re.search(r"\((pool|namespace) (\S+) is in mode", said)
+    if lowered is None and around.release:
+        return f"To let Rekindle act on new faults, set the mode to recover: `{promote(around.release)}`."
     if lowered is None:
-        return f"To let Rekindle act on new faults, set the mode to recover: `{PROMOTE}`."
+        return (
+            "To let Rekindle act on new faults, set the chart's value mode to recover: run `helm upgrade` "
+            "with `--set mode=recover` for the Helm release of Rekindle."
+        )
     return (
         f"To let Rekindle act on new faults, remove the lower mode of {lowered[1]} {lowered[2]} from the "
         "chart's value modes."
@@ -111,7 +116,7 @@ def _release(case: _Case, first: str) -> Iterator[str]:
 
 
 def _observed(case: _Case) -> Iterator[str]:
-    yield to_act(case.said)
+    yield to_act(case.said, case.around)
     yield from take_out(case.name, case.around)
 
 

@@ -153,9 +153,7 @@ def _answer(
     )
 
 
-def _holds_on_jobs(
-    gangs: Mapping[_Key, Gang], listed: Iterable[Gang], now: datetime
-) -> Iterator[HoldRecord]:
+def _holds_on_jobs(gangs: Mapping[_Key, Gang], listed: Iterable[Gang], now: datetime) -> Iterator[HoldRecord]:
     """The jobs of Recoveries come first. The hold of a job that has completed holds nothing back."""
     for gang in {**gangs, **{_key(one.ref): one for one in listed}}.values():
         if gang.terminal is None or not gang.terminal.succeeded:

@@ -68,12 +68,15 @@ def why_node(
     agents: Mapping[str, AgentPod] | None = None,
     pods: Sequence[Pod] = (),
     pause: Pause | None = None,
+    release: str = "",
     wide: bool = False,
 ) -> Story:
     """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
     their plural) nothing is known. `agents` is None where they are no pods, or cannot be read. `pods` are
-    some that run there. `wide` tells all Incidents in full."""
+    some that run there. `release` is the namespace of Rekindle's Helm release, if it is known. `wide` tells
+    all Incidents in full."""
     about, decisions = _about(name, incidents)
+    around = _around(name, node, hidden, release)
     misread = misread_on_node(node) if node is not None else ()
     sections = [
         Section("Paused", paused(pause)),
@@ -91,7 +94,7 @@ def why_node(
         Section("Culprit", blame(about)),
         Section("Decisions", decided(decisions, now)),
         Section("Repair", repairs(about, now)),
-        Section("Next steps", _next_steps(name, node, about, now, hidden)),
+        Section("Next steps", _next_steps(name, about, now, around)),
     ]
     return Story(
         subject=f"Node {name}",
@@ -112,11 +115,13 @@ def node_answer(
     *,
     hidden: Collection[str] = (),
     pause: Pause | None = None,
+    release: str = "",
 ) -> WhyNodeAnswer:
     """The same for programs."""
     every = list(incidents)
     known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in every}
     about, _ = _about(name, every)
+    around = _around(name, node, hidden, release)
     status = health.status if health is not None else None
     return WhyNodeAnswer(
         at=now,
@@ -134,9 +139,13 @@ def node_answer(
         decisions=[
             one for i in about for one in decisions_of(i.metadata.name, (*i.status.actions, *_kept(name, i)))
         ],
-        next_steps=[line.text for line in _next_steps(name, node, about, now, hidden)],
+        next_steps=[line.text for line in _next_steps(name, about, now, around)],
         commands=list(_node_commands(name, node, health, about, now)),
     )
+
+
+def _around(name: str, node: Node | None, hidden: Collection[str], release: str) -> Around:
+    return Around(nodes={name: node} if node is not None else {}, hidden=hidden, release=release)
 
 
 def _holds(node: Node | None, now: datetime) -> list[HoldRecord]:
@@ -159,12 +168,9 @@ def _kept(name: str, incident: Incident) -> tuple[ActionRecord, ...]:
     return (_kept_from(name, incident),) if name in incident.status.members else ()
 
 
-def _next_steps(
-    name: str, node: Node | None, about: Sequence[Incident], now: datetime, hidden: Collection[str]
-) -> tuple[Line, ...]:
+def _next_steps(name: str, about: Sequence[Incident], now: datetime, around: Around) -> tuple[Line, ...]:
     """Lists each step once. A closed Incident leaves nothing to do, except for what a repair waits for."""
-    around = Around(nodes={name: node} if node is not None else {}, hidden=hidden)
-    if node is None and NODES.plural not in hidden:
+    if name not in around.nodes and NODES.plural not in around.hidden:
         return ()
     steps: list[str] = []
     for incident in about[:TOLD_MAX]:
