@@ -32,7 +32,7 @@ _HELP = {
         "pause": "Pause Rekindle for the whole cluster: it begins nothing until you resume it.",
         "resume": "End a pause.",
         "hold": "Put a hold on a node or a job: Rekindle takes no action on it.",
-        "release": "Remove a hold.",
+        "release": "End a hold.",
         "undo": "Undo the actions of Rekindle for one incident.",
     },
     "Prepare a job": {

@@ -81,11 +81,11 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "cleanup",
-        "End the controllers, then take back every cordon, taint, label and annotation of Rekindle on nodes, "
-        "the pods that look for checkpoints, the Jobs of repairs, and what the controller remembers. What "
-        "people wrote stays, and a node with a fault that is still open stays cordoned. Nothing is changed "
-        "while a job is stopped for a restart, while its ranks are placed, or while a node is being "
-        "repaired.",
+        "End the controllers, then remove every cordon, taint, label and annotation of Rekindle from nodes, "
+        "the scan pods, the Jobs of repairs, and the ConfigMaps that the controller wrote. Everything that "
+        "people wrote stays, and a quarantined node whose fault is still open stays cordoned. While a job is "
+        "stopped for a restart, while not all ranks of a restarted job run, or while a node is being "
+        "repaired, the command changes nothing.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."
@@ -279,8 +279,8 @@ async def _nodes(requests: Requests, told: set[str]) -> AsyncIterator[str]:
         if fault and node.name not in told:
             told.add(node.name)
             requests.say(
-                f"node {node.name}: not changed, though {fault} is open on it and it takes pods; to take it "
-                f"out of service: kubectl cordon {node.name}"
+                f"node {node.name}: not changed. The node takes pods although its fault {fault} is open. "
+                f"To take the node out of service: kubectl cordon {node.name}"
             )
         for found in (undo(node, stays_cordoned(node, report, incidents, now)), untell(node)):
             if found is None:

@@ -52,21 +52,21 @@ def incidents(args: list[str]) -> int:
 
 
 def _incidents(
-    node: Annotated[
-        str, typer.Option("--node", metavar="NODE", help="Only those that are about this node.")
-    ] = "",
-    open_: Annotated[bool, typer.Option("--open", help="Only open ones.")] = False,
+    node: Annotated[str, typer.Option("--node", metavar="NODE", help="Only Incidents about this node.")] = "",
+    open_: Annotated[bool, typer.Option("--open", help="Only open Incidents.")] = False,
     output: Format = Output.TABLE,
     json: Json = False,
     watch: Annotated[
         bool,
-        typer.Option("--watch", "-w", help="Look every 5 seconds, and print each change, until Ctrl-C."),
+        typer.Option(
+            "--watch", "-w", help="Read the cluster every 5 seconds, and print each change, until Ctrl-C."
+        ),
     ] = False,
     *,
     access: Access,
 ) -> None:
-    """List the Incidents: what broke, who is to blame, and what was done. `rekindle why JOB` and
-    `rekindle why node/NODE` explain them."""
+    """List the Incidents: the fault, the node or job, and the actions that Rekindle took. `rekindle why JOB`
+    and `rekindle why node/NODE` explain an Incident."""
     output = Output.JSON if json else output
 
     async def looked(cluster: Cluster, _: Credentials) -> tuple[Snapshot, IncidentsAnswer]:
@@ -132,7 +132,7 @@ def _print(answer: IncidentsAnswer, output: Output, *, watch: bool = False) -> N
 def _table(answer: IncidentsAnswer, *, wide: bool) -> Table:
     columns = ("INCIDENT", "PHASE", "FAULT", "ABOUT", "SINCE", "DONE", "WHAT")
     rows = tuple(_row(answer, one, wide) for one in answer.incidents)
-    return Table("", (*columns, "BLAME", "NOT DONE") if wide else columns, rows)
+    return Table("", (*columns, "CULPRIT", "NOT DONE") if wide else columns, rows)
 
 
 def _row(answer: IncidentsAnswer, one: IncidentRecord, wide: bool) -> tuple[str, ...]:

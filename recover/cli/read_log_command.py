@@ -16,9 +16,9 @@ from recover.policy.step_words import STEP_TEMPLATE, usable_template
 __all__ = ["run"]
 
 _ABOUT = """\
-Read a training's log as the agent would, and tell its steps, checkpoints, stalls and first error.
+Read a training's log as the agent would, and print the steps, checkpoints, stalls and first error.
 
-A log without times is read as if a line came each second. kubectl logs --timestamps prints times."""
+If the log has no times, the command assumes one line each second. kubectl logs --timestamps prints times."""
 
 
 def run(args: list[str]) -> int:

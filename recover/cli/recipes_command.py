@@ -141,8 +141,8 @@ def _show(
     ] = Shown.TABLE,
     json: Json = False,
 ) -> None:
-    """Check a recipe, and tell it in plain words. The output as JSON or YAML is an object for kubectl
-    apply. The output as TOML is a file from which you can start your own recipe."""
+    """Check a recipe, and print the recipe in plain words. The output as JSON or YAML is an object for
+    kubectl apply. The output as TOML is a file from which you can start your own recipe."""
     output = Shown.JSON if json else output
     recipe = _recipe(name)
     match output:

@@ -34,16 +34,25 @@ def undo(args: list[str]) -> int:
 
 def _undo(
     incident: Annotated[
-        str, typer.Argument(metavar="INCIDENT", help="Its name, as `rekindle incidents` lists it.")
+        str,
+        typer.Argument(
+            metavar="INCIDENT", help="The name of the Incident, as `rekindle incidents` lists it."
+        ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it. Without this, it is a dry run.")] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes", "-y", help="Make the changes. Without this option the command only prints the changes."
+        ),
+    ] = False,
     dry_run: DryRun = False,
     *,
     access: Access,
 ) -> None:
-    """Take back what Rekindle did for one Incident, and nothing else: the quarantine of its node, and the
-    spare that stands in. The same fault does not act again unless it occurs again. Nothing is changed while
-    a Recovery or a repair of the Incident is under way."""
+    """Undo the actions of Rekindle for one Incident, and nothing else: end the quarantine of the node, and
+    keep the spare that replaces the node free again. Rekindle then acts on the same fault only if
+    the fault occurs again or still lasts. While a Recovery or a repair of the Incident is under way, the
+    command changes nothing."""
     name = incident.rpartition("/")[2]
     is_rehearsal = dry_run or not yes
 

@@ -26,7 +26,7 @@ CHECKS: tuple[Check[Case], ...] = (
         "Rekindle restarts jobs of this kind, and no other controller decides when the job runs",
         permission.owner,
     ),
-    Check("ended", "the job has not failed finally", permission.ended),
+    Check("ended", "the job has not failed permanently", permission.ended),
     Check("checkpoint-annotation", "an annotation names the folder of the checkpoints", saves.annotation),
     Check("checkpoint-volume", "a scan can mount the volume of the checkpoints", saves.volume),
     Check("checkpoint-claim", "all ranks can mount the claim of the checkpoints", saves.claim, (Part.CLAIM,)),
@@ -39,7 +39,7 @@ CHECKS: tuple[Check[Case], ...] = (
     Check("own-variables", "the job sets no variable that Rekindle sets", environment.own_variables),
     Check(
         "headroom",
-        "one failed rank does not fail the job finally, or Rekindle may create the job again",
+        "one failed rank does not fail the job permanently, or Rekindle may create the job again",
         retries.headroom,
     ),
     Check("deadline", "the job has no deadline", retries.deadline),

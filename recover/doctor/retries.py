@@ -33,7 +33,7 @@ def deadline(case: Case) -> Iterator[Finding]:
                 what=f"the framework fails the job after {seconds} s",
                 where=case.at(field, str(seconds)),
                 means="the time starts again with each restart; when the time is over, the job has "
-                "failed finally",
+                "failed permanently",
                 fix=f"remove {field}, unless you want this deadline",
             )
 

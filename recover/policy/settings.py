@@ -134,7 +134,7 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     with any other autoscaler."""
     suspicion_s: PositiveSeconds = 86_400.0
     """Gangs prefer other nodes to a suspected node for this long. The suspicion ends sooner if a training
-    makes steps there, after a reboot, after a repair, or after a release by a person."""
+    makes steps there, after a reboot, after a repair, or after a person has ended the quarantine."""
     again_s: PositiveSeconds = 10.0
     """If not all ranks of a started gang run, the controller may stop the gang and start it again on
     better nodes. This is the shortest time between two such starts; each further start doubles the time.
@@ -233,7 +233,7 @@ class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The checks that a node must pass before its release."""
+    """The checks that a node must pass before Rekindle returns it to service."""
 
     required: tuple[str, ...] = ("devices", "kernel-log")
     """Checks that must run. If one of these checks fails or cannot run, the node stays in quarantine.
@@ -269,7 +269,8 @@ class Maintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the controller resets, reboots, validates and releases quarantined nodes in mode `repair`."""
+    """How the controller resets, reboots and validates quarantined nodes in mode `repair`, and returns them
+    to service."""
 
     nodes_at_once_max: Count = 2
     """Maximum number of nodes under repair at a time. The smaller of this limit and `percent_at_once_max`
@@ -283,12 +284,13 @@ class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reboots_per_hour_max: Count = 5
     """Maximum number of reboots in the cluster within one hour."""
     repairs_per_node_max: Count = 2
-    """Maximum number of repairs that released the same node within `repairs_window_s`. When the node fails
-    again after that, a person decides."""
+    """Maximum number of repairs that returned the same node to service within `repairs_window_s`. When the
+    node fails again after that, a person decides."""
     repairs_window_s: PositiveSeconds = 604_800.0
     """Window of `repairs_per_node_max`; a week."""
     cool_down_s: Seconds = 600.0
-    """Shortest time between the release of a node after a repair and the next repair of the node."""
+    """Shortest time between the return of a node to service after a repair, and the next repair of the
+    node."""
     wait_for_others_s: PositiveSeconds = 86_400.0
     """The controller never evicts pods for a repair. If pods still run after this time, it hands the node
     over to a person."""
@@ -382,10 +384,11 @@ class Signals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = Mode.OBSERVE
     """`observe`: Rekindle only reports what it would do. `recover`: it quarantines nodes and restarts
-    gangs with consent. `repair`: it also resets, reboots, validates and releases quarantined nodes."""
+    gangs with consent. `repair`: it also resets, reboots and validates quarantined nodes, and returns them
+    to service."""
     modes: LowerModes = LowerModes()
     namespace: DnsLabel = "rekindle-system"
-    """Namespace of the controller's ConfigMap and Lease: the namespace of the chart's release."""
+    """Namespace of the controller's ConfigMap and Lease: the namespace of the Helm release."""
     scheduling_gates: bool = True
     """The API server supports scheduling gates (Kubernetes 1.27 and later). With `false`, the controller
     creates the scan pod only when the old pods have ended, and each recovery waits for the start of the

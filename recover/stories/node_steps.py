@@ -92,19 +92,19 @@ def to_act(said: str, around: Around) -> str:
 def acted_on_again(incident: Incident, node: str) -> str:
     """Says on which finding Rekindle does not act, and what makes it act."""
     codes = some(dict.fromkeys(e.code for e in incident.status.evidence if e.node == node), 3)
-    what = f"{codes} on {node}" if codes else f"the evidence on {node} ({FAULTS[incident.fault]})"
+    what = f"{codes} on {node}" if codes else f"the fault of {node} ({FAULTS[incident.fault]})"
     is_a_line = bool(codes) and all(
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"the kernel of {node} reports {codes} again after a minute without it. If the kernel keeps "
-        "reporting it, Rekindle acts within ten minutes"
+        f"the kernel of {node} does not report {codes} for a minute, and then reports {codes} again. If the "
+        f"kernel reports {codes} without such a pause, Rekindle acts within ten minutes"
         if is_a_line
-        else "the fault occurs again after a minute without it, or still lasts in ten minutes"
+        else "the fault ends for a minute and then occurs again, or still lasts in ten minutes"
     )
     return (
-        f"Rekindle does not act on {what}, which it saw at "
-        f"{incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC. Rekindle acts if {acts}."
+        f"Rekindle saw {what} at {incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC, and does not act on this "
+        f"evidence. Rekindle acts if {acts}."
     )
 
 

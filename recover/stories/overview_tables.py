@@ -54,12 +54,12 @@ def tables(answer: StatusAnswer, now: datetime, *, wide: bool) -> tuple[Table, .
         ("Repairs", ("NODE", "PHASE", "SINCE", "REASON", "NOW"), _repairs(answer.repairs, now)),
         (
             "Open incidents",
-            ("INCIDENT", "FAULT", "BLAME", "SINCE", "WHAT"),
+            ("INCIDENT", "FAULT", "CULPRIT", "SINCE", "WHAT"),
             _incidents(answer.incidents, now),
         ),
         (
             "Actions that were not taken, and why",
-            ("ACT", "TARGET", "REASON", "SINCE", "MEANING", *(("INCIDENT",) if wide else ())),
+            ("ACTION", "TARGET", "REASON", "SINCE", "MEANING", *(("INCIDENT",) if wide else ())),
             _not_done(answer.not_done, now, wide),
         ),
         ("Holds", ("OBJECT", "UNTIL", "REASON", "END THE HOLD"), _holds(answer.holds)),

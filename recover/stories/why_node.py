@@ -9,7 +9,7 @@ from detectors.rules.host_state_rows import BOOTS, LASTING
 from detectors.rules.volume_rows import VOLUME_BROKEN, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT
 from detectors.text.printing import one_line
 from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealth, Severity, SubjectKind
-from detectors.wire.training import PodProgress
+from detectors.wire.training import Edge, PodProgress
 from recover.api import Act, ActionRecord, Incident, IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.diagnose.answered import answers
@@ -247,7 +247,7 @@ def _node_verdict(
     past = answers(node)
     if codes and past and all(past[-1].covers(f, now) for f in current if f.id not in left_out):
         return Line(
-            f"The node was released at {past[-1].at:%Y-%m-%d %H:%M:%S} UTC, by a person or after a repair. "
+            f"A person or a repair ended the quarantine of the node at {past[-1].at:%Y-%m-%d %H:%M:%S} UTC. "
             f"Rekindle does not act on older evidence ({codes}).",
             Tone.WAITING,
         )
@@ -370,13 +370,13 @@ def _covered(coverage: Coverage, now: datetime) -> Line:
     why = f": {one_line(coverage.why)}" if coverage.why else ""
     if coverage.state is CoverageState.COVERED:
         what = (
-            f", for faults of {', '.join(FAMILIES[f] for f in coverage.families)}"
+            f"; shows faults of {', '.join(FAMILIES[f] for f in coverage.families)}"
             if coverage.families
             else ""
         )
-        said = f"{SOURCES[coverage.source]}: read for {since}{what}{why}"
+        said = f"{SOURCES[coverage.source]}: has been read for {since}{what}{why}"
         return Line(said, Tone.WAITING if why else Tone.GOOD)
-    return Line(f"{SOURCES[coverage.source]}: blind for {since}{why}", Tone.WAITING)
+    return Line(f"{SOURCES[coverage.source]}: has been blind for {since}{why}", Tone.WAITING)
 
 
 def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
@@ -384,10 +384,23 @@ def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
 
 
 def _progress(pod: PodProgress, now: datetime) -> Line:
-    step = f" at step {pod.last_step}" if pod.last_step is not None else ""
-    pace = f", {_pace(pod.median_step_s)} a step" if pod.median_step_s else ""
+    """The agent reports steps only with a change, so the last known step may be old."""
+    state = _STATES[pod.edge].format(duration((now - pod.at).total_seconds()))
+    printed = f", printed {ago(pod.last_step_at, now)}" if pod.last_step_at is not None else ""
+    step = f"; last reported step: {pod.last_step}{printed}" if pod.last_step is not None else ""
+    pace = f"; {_pace(pod.median_step_s)} a step" if pod.median_step_s else ""
     error = f"; first error {pod.first_error.code}" if pod.first_error is not None else ""
-    return Line(f"{pod.namespace}/{pod.name}: {pod.edge}{step}{pace}{error} (reported {ago(pod.at, now)})")
+    return Line(f"{pod.namespace}/{pod.name}: {state}{step}{pace}{error}")
+
+
+_STATES: dict[Edge, str] = {
+    Edge.STARTED: "has printed no step for {}",
+    Edge.STEPPING: "has made steps for {}",
+    Edge.STALLED: "has been stalled for {}",
+    Edge.RESUMED: "has made steps again for {}",
+    Edge.ENDED: "ended {} ago",
+}
+"""What the agent's last report says, and how long that state lasts."""
 
 
 def _pace(seconds: float) -> str:
@@ -419,7 +432,7 @@ def _for_its_state(node: Node, health: NodeHealth | None, now: datetime) -> Comm
     if node.quarantine is not None:
         first = "after the repair, " if is_broken or not node.ready else ""
         undo = undone_by(name, node.quarantine)
-        return Command(undo, f"{first}to release the node: Rekindle records that a person released it")
+        return Command(undo, f"{first}to end the quarantine: the node takes pods again")
     if not node.ready:
         return Command(f"kubectl describe node {name}", "to see since when the node is NotReady")
     if node.unschedulable:

@@ -269,7 +269,7 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
             field="spec.backoffLimit",
             value=str(job.backoff_limit),
             means="after each failed pod the Job waits longer before it creates new pods (10 s, 20 s, "
-            "... 10 min), and after the last one it fails finally",
+            "... 10 min), and after the last of these the Job fails permanently",
             fix=recreate,
         )
 

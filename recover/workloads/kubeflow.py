@@ -145,7 +145,7 @@ class _WrittenJob(Camel, frozen=True):
                 what="the operator counts a failed pod against backoffLimit 0",
                 field="spec.runPolicy.backoffLimit",
                 value="0",
-                means="the first failed rank may fail the job finally",
+                means="the first failed rank may fail the job permanently",
                 fix=f"spec.runPolicy.backoffLimit: 100; or {recreate}",
             )
 

@@ -149,7 +149,7 @@ def test_status_prints_its_tables(kubeconfig: str, capsys: pytest.CaptureFixture
     assert status(["--kubeconfig", kubeconfig]) == 0
 
     printed = capsys.readouterr().out
-    for named in ("BLAME", "node-3-device-lost-1a2b", "SOURCE", "node-4"):
+    for named in ("CULPRIT", "node-3-device-lost-1a2b", "SOURCE", "node-4"):
         assert named in printed
 
 

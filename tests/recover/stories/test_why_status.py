@@ -63,7 +63,7 @@ def test_a_fault_shows_its_node_its_incident_and_its_recovery() -> None:
     assert not missing(since, "3 min")
     assert not missing(after, FAULTS[Fault.DEVICE_LOST], "node-3")
     assert not missing(steps, 41, 9)
-    (open_incident,) = rows(shown, "BLAME")
+    (open_incident,) = rows(shown, "CULPRIT")
     assert open_incident[:3] == ("node-3-device-lost-1a2b", "device-lost", "node-3")
     assert [c.run for c in shown.commands][:2] == ["rekindle why team/llm", "rekindle why node/node-3"]
 
@@ -94,7 +94,7 @@ def test_what_was_not_done_is_shown_with_its_meaning() -> None:
 
     shown = overview({}, {}, [incident(*acts)], [], NOW)
 
-    ((act, target, reason, since, meaning),) = rows(shown, "ACT")
+    ((act, target, reason, since, meaning),) = rows(shown, "ACTION")
     assert (act, target, reason) == ("restart-gang", "Job team/llm", "NotOptedIn")
     assert not missing(since, "3 min")
     assert meaning == EXPLANATIONS[Reason.NOT_OPTED_IN].meaning
