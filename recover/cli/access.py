@@ -23,8 +23,8 @@ Namespace = Annotated[
         "--namespace",
         "-n",
         metavar="NAME",
-        help="Only jobs and Recoveries of this namespace (default: the namespace of the kubeconfig's context, "
-        "if the context names one).",
+        help="Only jobs and Recoveries of this namespace (default: the namespace of the kubeconfig's "
+        "context, if the context names one).",
         show_default=False,
     ),
 ]
