@@ -82,7 +82,7 @@ class Stage:
         return self.controller
 
     async def until(self, done: Callable[[], bool], words: str) -> None:
-        """Waits for agents or controller. Raises StageError, with `words` (what they have not done) and logs."""
+        """Waits for agents or controller. Raises StageError with `words`: what they have not done."""
         try:
             async with asyncio.timeout(START_S):
                 while not done():
