@@ -247,7 +247,7 @@ def _check_parts(inside: Folder, root: Folder, older: Entry, readers: Sequence[R
     except (OSError, DamagedError):
         return  # what cannot be read tells nothing about others
     if parts:
-        raise DamagedError(f"no {parts[0]!a:.80}, which {older.name!a:.80} has: never finished")
+        raise DamagedError(f"no {parts[0]!a:.80}, which {older.name!a:.80} has, so the save never finished")
 
 
 def _check_unread(inside: Folder, root: Folder, older: Entry, unread: str) -> None:
