@@ -132,7 +132,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.PAUSED: Explanation(
         "A person paused Rekindle for the whole cluster. Rekindle says what it would do, and begins nothing. "
         "Rekindle still starts a job again that it stopped before the pause.",
-        "`rekindle status` says who paused it and why. `rekindle resume` ends the pause. Rekindle then "
+        "`rekindle status` says who paused Rekindle, and why. `rekindle resume` ends the pause. Rekindle "
+        "then "
         "restarts jobs that are down, and acts on faults of nodes that occur again or still last.",
     ),
     Reason.HELD: Explanation(

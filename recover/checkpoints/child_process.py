@@ -88,7 +88,7 @@ def in_child(
     if answer:
         raise DamagedError(answer[1:].decode())
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
-        told = f"it keeps a CPU busy for more than {cpu_s:.0f} s, as nothing does that a trainer writes"
+        told = f"to read it takes more than {cpu_s:.0f} s of CPU time, and no file of a trainer needs as much"
         raise DamagedError(f"{what} {UNREADABLE}: {told}")
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:  # by the kernel, for memory
         raise DamagedError(f"{what} is {TOO_LARGE}: the process that read it was killed")
@@ -114,7 +114,7 @@ def _received(what: str, reading: int, check_time: Callable[[], None]) -> bytear
 
 
 def _too_long(what: str) -> DamagedError:
-    told = f"it says more than {ANSWER_BYTES_MAX} bytes about itself, as nothing does that a trainer writes"
+    told = f"its description has more than {ANSWER_BYTES_MAX} bytes, and no file of a trainer has as many"
     return DamagedError(f"{what} {UNREADABLE}: {told}")
 
 

@@ -264,7 +264,7 @@ async def _take_back(requests: Requests, settings: Settings) -> None:
             break
         await asyncio.sleep(REQUEUE_S)
     else:
-        raise CannotCleanUpError(*left, "it may be run again")
+        raise CannotCleanUpError(*left, "you may run this command again")
     await requests.delete(CONFIGMAPS, STATE, settings.namespace)
 
 
@@ -289,7 +289,7 @@ async def _nodes(requests: Requests, told: set[str]) -> AsyncIterator[str]:
                 await requests.patch(found.patch)
             except (ApiError, ReplyLost, NotLeaderError) as error:
                 if not (isinstance(error, ApiError) and error.not_found):
-                    yield f"node {node.name} is not as it was: {error}"
+                    yield f"node {node.name}: not everything of Rekindle could be removed: {error}"
             else:
                 requests.say(f"node {node.name}: {found.words}")
 

@@ -57,9 +57,9 @@ def _unseen(node: Node, health: NodeHealth | None) -> str:
     if not node.ready:
         return "its kubelet does not report to Kubernetes"
     if health is None:
-        return "no agent reports for it"
+        return "no agent reports from the node"
     if node.boot_id and health.status.boot_id != node.boot_id:
-        return "its agent has not reported since it was booted"
+        return "its agent has not reported since the last boot of the node"
     rows = {row.source: row.state for row in health.status.coverage}
     if rows.get(Source.KMSG) is not CoverageState.COVERED:
         return "its agent does not read its kernel log"

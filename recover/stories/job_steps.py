@@ -107,7 +107,8 @@ def _by_hand(case: _Case) -> str:
 
 
 def _paused(case: _Case) -> Iterator[str]:
-    yield f"`rekindle resume` ends the pause. Rekindle then restarts the job if it is down. {_by_hand(case)}"
+    ends = "`rekindle resume` ends the pause. Rekindle then restarts the job if the job is down."
+    yield f"{ends} {_by_hand(case)}"
 
 
 def _stale(case: _Case) -> Iterator[str]:

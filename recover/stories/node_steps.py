@@ -122,7 +122,8 @@ def _observed(case: _Case) -> Iterator[str]:
 
 def _paused(case: _Case) -> Iterator[str]:
     yield (
-        "`rekindle resume` ends the pause. Rekindle then acts on the fault if it occurs again or still lasts."
+        "`rekindle resume` ends the pause. Rekindle then acts on the fault if the fault occurs again or "
+        "still lasts."
     )
     yield from take_out(case.name, case.around)
 

@@ -260,12 +260,14 @@ def _node_verdict(
         signal for signal in node.signals if signal.severity in (Severity.PENDING, Severity.FATAL)
     ]:
         return Line(
-            f"Other controllers report faults of the node ({_names(serious)}), and it is not in quarantine.",
+            f"Other controllers report faults of the node ({_names(serious)}), and the node is not in "
+            "quarantine.",
             Tone.BAD,
         )
     if node.unschedulable:
         return Line(
-            "Somebody other than Rekindle cordoned the node. Rekindle does not uncordon it.", Tone.WAITING
+            "Somebody other than Rekindle cordoned the node. Rekindle does not uncordon the node.",
+            Tone.WAITING,
         )
     if health is None and NODEHEALTHS.plural in hidden:
         return Line("You may not read NodeHealths, so faults of this node are not shown.", Tone.WAITING)
@@ -339,7 +341,7 @@ def _holders(finding: Finding, health: NodeHealth) -> str:
     devices = health.status.devices
     broken = next((d for d in devices if finding.subject.device and d.uuid == finding.subject.device), None)
     if broken is None or not any(device.pods for device in devices):
-        return "Rekindle does not know which pod holds that GPU: any GPU pod of the node may hold it"
+        return "Rekindle does not know which pod holds this GPU: any GPU pod of the node may hold the GPU"
     if not broken.pods:
         return "the agent knows of no pod that holds that GPU"
     return f"held by {some(dict.fromkeys(f'{pod.namespace}/{pod.name}' for pod in broken.pods))}"

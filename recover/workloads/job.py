@@ -243,7 +243,7 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
             yield Hazard(
                 name="no-retry",
                 severity=Severity.FAILS,
-                what="the first failed pod of an index fails that index finally",
+                what="the first failed pod of an index fails that index permanently",
                 field="spec.backoffLimitPerIndex",
                 value="0",
                 means="Kubernetes creates no other pod for a completed rank, so the gang stays stopped",
@@ -254,7 +254,7 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
         yield Hazard(
             name="no-retry",
             severity=Severity.FAILS,
-            what=f"the next failed pod fails the Job finally{counted}",
+            what=f"the next failed pod fails the Job permanently{counted}",
             field="spec.backoffLimit",
             value=str(job.backoff_limit),
             means=_MADE_ANEW,
@@ -287,6 +287,6 @@ def _rule(number: int, rule: FailureRule, recreate: str) -> Hazard:
         what=f"{rule.action} {said}",
         field=f"spec.podFailurePolicy.rules[{number}].action",
         value=rule.action,
-        means="such an end fails the Job finally and at once, whatever the cause; " + _MADE_ANEW,
+        means="such an end fails the Job permanently and at once, whatever the cause; " + _MADE_ANEW,
         fix=f"{recreate}; or without that rule",
     )

@@ -139,7 +139,7 @@ class _WrittenJobSet(Camel, frozen=True):
                 name="no-retry",
                 severity=Severity.RISKS,
                 what=f"the first failed pod of {', '.join(brittle)} fails its Job, and the failed Job "
-                "fails the JobSet finally",
+                "fails the JobSet permanently",
                 field="spec.failurePolicy.maxRestarts",
                 value=str(policy.max_restarts) if policy else "",
                 means="Rekindle can save the JobSet only by a stop within 1.2 s after the failure, and a "

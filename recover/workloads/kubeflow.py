@@ -132,10 +132,10 @@ class _WrittenJob(Camel, frozen=True):
                 yield Hazard(
                     name="no-retry",
                     severity=Severity.FAILS,
-                    what=f"{what} fails the job finally",
+                    what=f"{what} fails the job permanently",
                     field=field,
                     value=replica.restart_policy,
-                    means="the job ends finally before Rekindle can stop it",
+                    means="the job fails permanently before Rekindle can stop it",
                     fix=f"{field}: OnFailure; or {recreate}",
                 )
         if self.run_policy.backoff_limit == 0:
