@@ -45,7 +45,7 @@ class Table(msgspec.Struct, frozen=True):
 def tables(answer: StatusAnswer, now: datetime, *, wide: bool) -> tuple[Table, ...]:
     """`wide` adds the names of objects."""
     found = (
-        ("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), _nodes(answer.nodes, answer.incidents, now)),
+        ("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), _nodes(answer, now)),
         (
             "Recoveries",
             ("JOB", "PHASE", "SINCE", "AFTER", "STEPS", "NOW", *(("RECOVERY", "REASON") if wide else ())),
@@ -87,15 +87,16 @@ def verdict(answer: StatusAnswer) -> Line:
     return Line(", ".join(parts), Tone.GOOD if is_calm else Tone.WAITING)
 
 
-def _nodes(nodes: Iterable[NodeRecord], incidents: Iterable[IncidentRecord], now: datetime) -> Iterator[Row]:
+def _nodes(answer: StatusAnswer, now: datetime) -> Iterator[Row]:
     """A node that is not in quarantine shows the open Incident that names the node, if there is one."""
-    about = {name: one.name for one in incidents for name in (one.node, one.blamed_node) if name}
-    for node in nodes:
+    about = {name: one.name for one in answer.incidents for name in (one.node, one.blamed_node) if name}
+    none = "" if INCIDENTS.plural in answer.hidden else ", no open Incident"
+    for node in answer.nodes:
         missing = " (missing: the controller creates it again)" if node.incident_missing else ""
         under = f", {node.driver_work} under way" if node.driver_work else ""
         codes = [*node.findings, *(f"{signal.name} ({signal.by})" for signal in node.signals)]
         incident = node.incident or about.get(node.name, "")
-        in_service = "in service, open fault" if incident and node.findings else "in service"
+        in_service = "in service" + ((", open fault" if incident else none) if node.findings else "")
         state = (state_words(node, now) or in_service) + under
         yield node.name, state, some(codes, 3), incident + missing
 
@@ -158,7 +159,7 @@ def _not_done(decisions: Iterable[DecisionRecord], now: datetime, wide: bool) ->
 
 def _holds(holds: Iterable[HoldRecord]) -> Iterator[Row]:
     for one in holds:
-        until = f"{one.until:%Y-%m-%d %H:%M} UTC" if one.until is not None else "it is removed"
+        until = f"{one.until:%Y-%m-%d %H:%M} UTC" if one.until is not None else "no end set"
         yield one.object, until, one.reason or "-", one.fix
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from detectors.wire.contract import CoverageState, Fault, Origin, Severity, Source
 from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
@@ -87,6 +88,15 @@ def test_a_node_in_service_shows_its_open_incident() -> None:
     ((name, state, findings, found),) = rows(shown, "STATE")
     assert (name, findings, found) == ("node-3", "xid-79", about.metadata.name)
     assert "open fault" in state
+
+
+@pytest.mark.parametrize("hidden", [(), ("incidents",)])
+def test_a_finding_without_an_open_incident_is_no_open_fault(hidden: Collection[str]) -> None:
+    shown = overview({"node-3": node()}, {"node-3": health(finding())}, [], [], NOW, hidden=hidden)
+
+    ((_, state, findings, found),) = rows(shown, "STATE")
+    assert (findings, found) == ("xid-79", "")
+    assert ("no open Incident" in state) is not bool(hidden), "who may not read Incidents does not know"
 
 
 def test_what_was_not_done_is_shown_with_its_meaning() -> None:
