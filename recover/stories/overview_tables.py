@@ -83,7 +83,8 @@ def verdict(answer: StatusAnswer) -> Line:
     if answer.spares:
         free = sum(1 for one in answer.spares if one.state is SpareState.FREE)
         parts.append(f"{free} of {counted(len(answer.spares), 'spare')} free")
-    is_calm = not (answer.quarantined_nodes or active or answer.incidents or answer.hidden)
+    is_unknown = not told.keys().isdisjoint(answer.hidden)
+    is_calm = not (answer.quarantined_nodes or active or answer.incidents or is_unknown)
     return Line(", ".join(parts), Tone.GOOD if is_calm else Tone.WAITING)
 
 
