@@ -110,6 +110,7 @@ soak: $(STAMP) ## The long counts: scripts, demos, kills, faults of torchrun job
 		tests/control_plane/test_two_controllers.py tests/control_plane/test_idle.py
 	REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=60 $(BIN)/python -m pytest -s -k killed tests/control_plane/test_outages.py
 	REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=300 $(BIN)/python -m pytest -s -k cut tests/control_plane/test_outages.py
+	REKINDLE_CONTROL_PLANE=1 REKINDLE_MIXED_S=1800 $(BIN)/python -m pytest -s tests/control_plane/test_mixed_faults.py
 	$(BIN)/python -m tests.cluster.build
 	$(BIN)/python -m tests.cluster.product
 	REKINDLE_REAL_NODES=1 REKINDLE_DEEPSPEED=1 REKINDLE_HEALTHY_S=1800 \

@@ -190,7 +190,7 @@ def _simulate(
         typer.Option(
             min=0,
             metavar="P",
-            help="If a script fails, search for a smaller script that fails in the same way, in at most P "
+            help="If a script fails, look for a smaller script that fails in the same way, in at most P "
             "plays.",
         ),
     ] = 60,

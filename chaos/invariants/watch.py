@@ -8,10 +8,14 @@ from chaos.apiserver.store import Audit, MemoryCluster
 from chaos.invariants import ALL
 from chaos.invariants.facts import Facts
 from chaos.invariants.write import Write
+from chaos.simulated.oracle import unlike
 from chaos.simulated.reading import is_of_repair
 from chaos.simulated.truth import Truth
 from recover.k8s.kinds import LEASES
+from recover.model import World
+from recover.model.actions import Plan
 from recover.policy.settings import Settings
+from recover.runtime.whole_loop import Decide
 
 __all__ = ["Invariants"]
 
@@ -29,6 +33,12 @@ class Invariants:
         self._checks = [check(self.facts) for check in ALL]
         self._controller = controller
         self._seen = store.version
+
+    def decided(self, loop: str, decide: Decide, world: World, now: datetime, plan: Plan) -> None:
+        """To be called after every decision of the controller."""
+        self.violations += [
+            f"{loop} at {now:%H:%M:%S}: {found}" for found in unlike(decide, world, now, plan)
+        ]
 
     async def saw(self, audit: Audit) -> None:
         """To be called after every write, with its audit entry."""

@@ -91,7 +91,14 @@ class Simulation(Machines):
         self.controller_began = self.clock.now()
         leading = asyncio.Event()
         leading.set()  # it is alone here, and a lease would be thousands of writes
-        controller = Controller(self.crashes, self.settings, self.metrics, self.clock, leading)
+        controller = Controller(
+            self.crashes,
+            self.settings,
+            self.metrics,
+            self.clock,
+            leading,
+            decided=self.invariants.decided,
+        )
         self._controller = asyncio.create_task(controller.run(), name="controller")
 
     def kill_controller(self) -> None:

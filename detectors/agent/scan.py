@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import io
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
@@ -68,9 +68,13 @@ def run(args: list[str]) -> int:
         return _failed(Exit.UNUSABLE if replayed else Exit.NO_ANSWER, why)
     except _NoKernelLogError as error:
         return _failed(Exit.NO_ANSWER, f"{replayed}: {error}")
-    text = msgspec.json.format(msgspec.json.encode(report)).decode() if given.json else ""
+    if given.json:
+        text = msgspec.json.format(msgspec.json.encode(report)).decode()
+    else:
+        meanings = Catalogues.load(settings.catalogue).meanings()
+        text = "\n".join(_told(report, meanings, whole=given.all))
     try:
-        print(text or "\n".join(_told(report, whole=given.all)), flush=True)
+        print(text, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -205,18 +209,21 @@ def _drafts(
             yield line, draft
 
 
-def _told(report: _Report, *, whole: bool) -> Iterator[str]:
+def _told(report: _Report, meanings: Mapping[str, str], *, whole: bool) -> Iterator[str]:
     shown = [e for e in report.findings if whole or e.severity is not Severity.INFO]
     notes = len(report.findings) - len(shown)
     for entry in shown:
         subject = entry.subject
         pod = f"{subject.pod} {subject.volume}".rstrip()
-        where = subject.uuid or subject.pci or pod or "node"
+        name = subject.uuid or subject.pci or pod
+        where = f"{subject.kind} {printable(name)}" if name else f"{subject.kind}"
         times = f", {entry.count} times" if entry.count > 1 else ""
         after = f", after {entry.caused_by}" if entry.caused_by else ""
-        what = f"{entry.code}  {subject.kind} {printable(where)}  {entry.fault}"
+        what = f"{entry.code}  {where}  {entry.fault}"
         yield f"{entry.severity:<8} {what}{times}{after}"
         yield f"         {_when(entry.first_at)}  {printable(' '.join(entry.evidence.splitlines()))}"
+        if entry.code in meanings:
+            yield f"         meaning: {printable(meanings[entry.code])}"
         if entry.action != "none":
             yield f"         recommended action: {entry.action.replace('-', ' ')}"
     if not shown:

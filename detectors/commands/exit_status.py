@@ -32,7 +32,7 @@ class Exit(IntEnum):
 
 UNUSABLE = "an argument, setting or file cannot be used"
 _UNREADABLE = "the cluster cannot be read, or Rekindle is not installed there"
-_NOT_THERE = f"{_UNREADABLE}, or there is no such job or node, or several"
+_NOT_THERE = f"{_UNREADABLE}, or no job or node has this name, or several have it"
 _NOT_ALLOWED = "the API server refused a write, and nothing was changed"
 
 MEANINGS: Mapping[str, Mapping[Exit, str]] = {
@@ -44,8 +44,9 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "doctor": {
         Exit.GOOD: "no check failed (with --strict: and no risk was found)",
         Exit.BAD: "a check failed",
-        Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such job, or several",
-        Exit.PARTLY: "no check failed, and the API server refused or failed some checks",
+        Exit.NO_ANSWER: f"{_UNREADABLE}, or no job has this name, or several have it",
+        Exit.PARTLY: "no check failed, and some checks could not be made, because the API server refused or "
+        "failed a read",
     },
     "incidents": {Exit.GOOD: "listed", Exit.NO_ANSWER: _UNREADABLE},
     "pause": {Exit.GOOD: "paused", Exit.BAD: _NOT_ALLOWED, Exit.NO_ANSWER: _UNREADABLE},

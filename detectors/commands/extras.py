@@ -1,5 +1,5 @@
-"""The extra of the package that each command needs. A plain `pip install rekindle` has none of them, and the
-command then says which one is missing instead of ending with a traceback."""
+"""The extra of the package that each command needs. A plain `pip install .` has none of them, and the command
+then says which one is missing instead of ending with a traceback."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ _OURS = frozenset({"detectors", "recover", "chaos"})
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra."""
-    return f"pip install 'rekindle[{extra}]'"
+    """The command that installs an extra, in a clone of the repository. It names no package of an index: no
+    release of Rekindle is published there, and a package of that name would be somebody else's code."""
+    return f"pip install '.[{extra}]'"
 
 
 def not_installed(command: str, error: ModuleNotFoundError | None = None) -> str:
@@ -59,6 +60,7 @@ def not_installed(command: str, error: ModuleNotFoundError | None = None) -> str
         return ""
     return (
         f"rekindle {command}: the Python module {missing!r} is not installed. It comes with the extra "
-        f"{extra!r},\nwhich this installation lacks. Install the extra, and run the command again:\n"
+        f"{extra!r},\nwhich this installation lacks. Install the extra in a clone of Rekindle's repository, "
+        "and run the command again:\n"
         f"  {install(extra)}"
     )

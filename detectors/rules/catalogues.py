@@ -9,6 +9,7 @@ import msgspec
 from detectors.catalog.load import CatalogError
 from detectors.catalog.log_errors import LOG_ERRORS, LogErrorRow, packaged_log_errors
 from detectors.catalog.tables import Table, UserRows, user_rows
+from detectors.catalog.xid import XIDS
 from detectors.rules import tables
 from detectors.rules.engine_faults import ENGINE
 from detectors.rules.fabric_rows import FABRIC
@@ -39,6 +40,15 @@ class Catalogues(msgspec.Struct, frozen=True):
             return ""
         more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
         return f"not used: {self.problems[0]}{more}"
+
+    def meanings(self) -> dict[str, str]:
+        """The meaning of each code whose row has one; a row of the user replaces the packaged row."""
+        found = {}
+        for table in extended():
+            for row in (*table.packaged(), *self.user.of(table)):
+                code = f"xid-{row.code}" if table == XIDS else row.code
+                found[code] = getattr(row, "meaning", "")
+        return {code: meaning for code, meaning in found.items() if meaning}
 
     @staticmethod
     def load(settings: Catalogue) -> Catalogues:

@@ -56,49 +56,49 @@ class Chain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How kernel lines fold into findings."""
 
     repeat_s: PositiveSeconds = 60.0
-    """The same code on the same subject within this time adds to the count of the finding. After this time
-    it is a new finding."""
+    """Time within which the same code on the same subject adds to the count of the finding. After this time
+    the code begins a new finding."""
     consequence_s: PositiveSeconds = 10.0
-    """Codes on the same device within this time of the first code are its consequences (the Xids 48, 171,
-    63 and 154 come seconds apart)."""
+    """Time within which further codes on the same device count as consequences of the first code (the Xids
+    48, 171, 63 and 154 appear within seconds)."""
 
 
 class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the agent reads the logs of training pods."""
 
     stall_min_s: PositiveSeconds = 600.0
-    """No pod counts as stalled before this time: evaluation and checkpoints take minutes. The time is
-    three times as long when a first evaluation or checkpoint may begin without a log line: at the end of
-    an epoch or of the run, and after 500, 1000, 2500 or another usual number of steps."""
+    """Minimum time without a step after which a pod counts as stalled: evaluations and checkpoints take
+    minutes. The time is three times as long when a first evaluation or checkpoint may begin without a log
+    line: at the end of an epoch or of the run, and after 500, 1000, 2500 or another usual number of steps."""
     stall_factor: Annotated[float, Meta(ge=2, le=1e6)] = 10.0
-    """No pod counts as stalled before this many times the median step, nor before one and a half times the
-    job's longest pause between two lines with a step. If one line stands for many steps, the agent adds
-    the usual pause between two such lines."""
+    """Minimum time without a step after which a pod counts as stalled, as a multiple of the median time of a
+    step. The time is also at least one and a half times the longest time between two lines with a step. If
+    the log prints only some of the steps, the agent adds the usual time between two of these lines."""
     pause_s: PositiveSeconds = 1800.0
-    """After a line about a checkpoint or an evaluation, no pod counts as stalled before this time. This
-    does not change a job's own hang-timeout."""
+    """Minimum time after a line about a checkpoint or an evaluation before the pod counts as stalled. The
+    hang-timeout of a job takes precedence over this time."""
     containers_max: Annotated[int, Meta(ge=1, le=4096)] = 256
-    """Maximum number of containers whose logs the agent reads at once. If there are more, containers whose
-    pods hold devices or are named by the controller come first. The NodeHealth's coverage says which
-    containers are left out."""
+    """Maximum number of containers whose logs the agent reads at once. If there are more, the agent prefers
+    containers whose pods hold devices, or whose pods the controller has named. The NodeHealth's coverage
+    says which containers are left out."""
     read_bytes: Bytes = 64 * 1024
-    """Bytes that the agent reads of one file before it reads the next file, so that a pod that prints
-    gigabytes does not delay the others."""
+    """Maximum number of bytes that the agent reads of one file before it reads the next file, so that a pod
+    that prints gigabytes does not delay the other pods."""
     read_pause_s: PositiveSeconds = 0.025
     """Pause between two reads of one file. With `read_bytes` this limits the rate of one file."""
     node_bytes_per_s: Annotated[float, Meta(ge=1024, le=1e12)] = 4e6
     """Maximum number of bytes per second that the agent reads from all log files of the node together. The
-    agent reads what is over later, and skips nothing before `backlog_bytes_max`. Reading takes at most half
-    the time of a core, even if the lines of a log need much time."""
+    agent reads the remaining bytes later, and skips bytes only beyond `backlog_bytes_max`. Reading takes at
+    most half the time of a core, even if the lines of a log need much time."""
     backlog_bytes_max: Bytes = 8 * 1024 * 1024
-    """If the agent is further behind in a file than this, it continues near the end of the file, and
-    counts the skipped bytes in a metric."""
+    """Maximum number of bytes of a file that the agent has not read yet. If there are more, the agent
+    continues near the end of the file, and counts the skipped bytes in a metric."""
     line_bytes_max: Bytes = 16 * 1024
-    """The agent cuts longer lines: containerd splits lines at 16 KiB as well."""
+    """Maximum length of a line. The agent cuts longer lines: containerd also splits lines at 16 KiB."""
     ended_poll_s: PositiveSeconds = 0.5
     """Time between two checks that the cgroup of a pod still exists."""
     ended_keep_s: Seconds = 900.0
-    """An ended container stays in the status at least this long, so that the controller can read its last
+    """Minimum time for which an ended container stays in the status, so that the controller can read its last
     lines."""
     excluded_namespaces: tuple[str, ...] = ("kube-*", "rekindle-system")
     """Namespaces whose logs the agent never opens. A trailing `*` matches any rest."""
@@ -112,12 +112,12 @@ class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """With `false`, the agent reads the inventory from /proc/driver/nvidia, and the health of the GPUs
     from the kernel log only."""
     deadline_s: PositiveSeconds = 60.0
-    """A call of the driver can take 6 to 45 s in a GSP timeout. After this time the agent gives the child
-    process up, and reports that."""
+    """Time limit of a call of the driver, which can take 6 to 45 s in a GSP timeout. After that, the agent
+    no longer waits for the child process, and reports that NVML does not answer."""
     every_s: PositiveSeconds = 30.0
     """Time between two reads of the GPUs."""
     confirm_s: PositiveSeconds = 10.0
-    """Time until the next read, if an answer must repeat before it counts."""
+    """Time between two reads, if several reads must give the same answer before the answer counts."""
     refresh_s: PositiveSeconds = 3600.0
     """Time between two reads of GPUs that no pod uses and that the driver does not keep ready: without
     persistence mode each read would start the GPU."""
@@ -125,10 +125,10 @@ class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Number of GPUs that the node should have. With fewer GPUs the node is a suspect. 0: as many GPUs as
     PCI, this boot and the last boot have shown."""
     retry_s: PositiveSeconds = 60.0
-    """First wait after a failure. The wait doubles up to `refresh_s`."""
+    """Wait after the first failure. Each further failure doubles the wait, up to `refresh_s`."""
     hands_off_max_s: PositiveSeconds = 3600.0
-    """The agent does not use NVML while a repair needs the devices, for at most this time. It is longer
-    than any step of a repair may take."""
+    """Maximum time for which the agent does not use NVML because a repair needs the devices. This time must
+    be longer than any step of a repair."""
 
 
 class Export(StrEnum):
@@ -142,8 +142,9 @@ class GpuMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Readings of the GPUs in the agent's metrics, for dashboards (docs/monitoring.md#gpus)."""
 
     export: Export = Export.OFF
-    """`on`, `off`, or `auto`: on, unless the node has a pod of NVIDIA's dcgm-exporter, which exports the
-    same and more. The agent reads these values together with the health of the GPUs (`nvml.every_s`)."""
+    """`on`, `off` or `auto`. With `auto`, the agent exports these values unless the node has a pod of
+    NVIDIA's dcgm-exporter, which exports the same values and more. The agent reads these values together
+    with the health of the GPUs (`nvml.every_s`)."""
     series_max: Annotated[int, Meta(ge=1, le=20_000)] = 1000
     """Maximum number of series in one scrape. The agent leaves out further series, those of pods first, and
     counts them. A GPU has 10 series, a MIG GPU instance 2, a pod up to 3 for each GPU or instance."""
@@ -157,19 +158,20 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     every_s: PositiveSeconds = 15.0
     """Time between two reads, by the clock: the agents of all nodes read at the same moments."""
     deadline_s: PositiveSeconds = 10.0
-    """Time limit of a read, because the firmware of an adapter may hang. After this time the agent gives
-    the read up, and reports that."""
+    """Time limit of a read, because the firmware of an adapter may hang. After that, the agent stops waiting
+    for the read, and reports this."""
     dead_s: Seconds = 60.0
-    """A port without a link for this long counts as dead, if a rank uses it. An adapter that is missing on
-    the bus for this long counts as gone."""
+    """Time without a link after which a port counts as dead, if a rank uses the port. An adapter that has
+    been missing on the bus for this time counts as gone."""
     settle_s: Seconds = 300.0
-    """The agent does not judge a port for this long after a boot, and after its driver was loaded. A port
-    that was down counts as healthy again after this time."""
+    """Time after a boot, and after the load of the driver, in which the agent does not judge a port. A port
+    that was down counts as healthy when it has been active for this time."""
     flap_window_s: PositiveSeconds = 300.0
-    """A link that goes down twice within this time counts as flapping."""
+    """Length of the window in which a link counts as flapping if it goes down twice."""
     errors_per_hour: Annotated[int, Meta(ge=0, le=10**9)] = 120
-    """The agent makes a note if a link has more errors than this. A link may have one wrong bit in 10^12
-    (InfiniBand), and a healthy link has none after its error correction."""
+    """Maximum number of errors of a link within an hour. If the link has more errors, the agent reports a
+    note. A link may have one wrong bit in 10^12 (InfiniBand), and a healthy link has none after its error
+    correction."""
 
 
 class Volumes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,18 +182,19 @@ class Volumes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """With `false`, the agent learns of full, silent and broken volumes only from the kernel log and from
     the logs of pods."""
     every_s: PositiveSeconds = 60.0
-    """Time between two reads; after the end of a rank the agent reads sooner. Each read asks the server of
-    a network volume once."""
+    """Time between two reads. After the end of a rank the agent reads earlier. Each read asks the server of a
+    network volume once."""
     pause_s: PositiveSeconds = 5.0
-    """Shortest time between two reads."""
+    """Minimum time between two reads."""
     deadline_s: PositiveSeconds = 60.0
-    """A volume that does not answer a call within this time counts as silent. The failover of a file
-    server may take most of this time."""
+    """Time limit of a call. A volume that does not answer within this time counts as silent. The failover
+    of a file server may take most of this time."""
     full_bytes: Annotated[int, Meta(ge=0, le=2**60)] = 2**30
-    """A volume counts as full if at most this many bytes are free for its users, and at most
-    `full_percent`."""
+    """Limit of the free space. A volume counts as full if it has at most this number of free bytes for its
+    users, and at most `full_percent` of its size."""
     full_percent: Annotated[float, Meta(ge=0, le=100)] = 1.0
-    """A volume counts as full if at most this percentage of its bytes, or of its inodes (files), is free."""
+    """Limit of the free space, and of the free inodes (files). A volume counts as full if at most this
+    percentage is free."""
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,20 +205,20 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     every_s: PositiveSeconds = 30.0
     """Time between two reads of pressure and processes."""
     clock_s: PositiveSeconds = 2.0
-    """The agent makes a note if the node's clock differs from the API server's clock by more than this,
-    because the log times of different nodes can then hardly be compared."""
+    """Maximum difference between the node's clock and the API server's clock. If the difference is greater,
+    the agent reports a note, because the log times of different nodes can then hardly be compared."""
     memory_percent: Annotated[float, Meta(gt=0, le=100)] = 10.0
-    """The agent makes a note if all work of the node waited for memory during more than this percentage of
-    five minutes."""
+    """Maximum percentage of five minutes in which all work of the node waited for memory. If the percentage
+    is greater, the agent reports a note."""
     io_percent: Annotated[float, Meta(gt=0, le=100)] = 60.0
-    """The agent makes a note if all work waited for disks or file servers during more than this percentage
-    of five minutes. Checkpoints cause some of this."""
+    """Maximum percentage of five minutes in which all work of the node waited for disks or file servers. If
+    the percentage is greater, the agent reports a note. Checkpoints cause some of these waits."""
     cpu_percent: Annotated[float, Meta(gt=0, le=100)] = 90.0
-    """The agent makes a note if some work waited for a processor during more than this percentage of five
-    minutes, for example because of too many data loaders."""
+    """Maximum percentage of five minutes in which some work of the node waited for a processor, for example
+    because of too many data loaders. If the percentage is greater, the agent reports a note."""
     pids_percent: Annotated[float, Meta(gt=0, le=100)] = 85.0
-    """The agent makes a note if the node uses more than this percentage of its processes and threads. The
-    kubelet evicts pods when few are left."""
+    """Maximum percentage of the node's process ids that are in use. If the percentage is greater, the agent
+    reports a note. The kubelet evicts pods when few process ids are free."""
 
 
 class PodResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -225,35 +228,36 @@ class PodResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
     """With `false`, every GPU pod of the node counts as a holder of a broken device."""
     deadline_s: PositiveSeconds = 5.0
-    """Time limit of a call. At the start of the agent, the kernel log waits for the first answer."""
+    """Time limit of a call. At its start, the agent waits for the first answer before it reads the kernel
+    log."""
     pause_s: PositiveSeconds = 1.0
     """Pause between two calls, so that pods that start together need one call."""
     retry_s: PositiveSeconds = 5.0
-    """First wait after a failure. The wait doubles up to `retry_max_s`. For a new pod or finding the agent
-    calls at once."""
+    """Wait after the first failure. Each further failure doubles the wait, up to `retry_max_s`. For a new pod
+    or finding the agent calls at once."""
     retry_max_s: PositiveSeconds = 300.0
-    """Longest wait after a failure: on a node where nothing happens, the agent finds a kubelet again
-    within this time."""
+    """Maximum wait after a failure: on a node where nothing happens, the agent finds a kubelet again within
+    this time."""
 
 
 class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """When the agent writes NodeHealth.status, and reads the spec."""
 
     refresh_s: PositiveSeconds = 600.0
-    """Minor changes, such as counts, wait at most this long before the agent writes them."""
+    """Maximum time that minor changes, such as counts, wait before the agent writes them."""
     idle_refresh_s: Seconds = 600.0
-    """The agent writes the status at least this often, even if nothing changes, so that the age of the
-    status shows whether the agent runs. 0 switches this off: if agents are pods, their readiness shows the
-    same (the chart sets 0)."""
+    """Maximum time between two writes of the status, even if nothing changes, so that the age of the status
+    shows whether the agent runs. 0 means no limit: if agents are pods, their readiness shows whether they run
+    (the chart sets 0)."""
     ask_s: PositiveSeconds = 300.0
-    """Time between two reads of the spec. The agent may not get its object. It reads the object from the
-    answer to an empty patch, which changes nothing."""
+    """Time between two reads of the spec. The agent does not have the right to get its object. The
+    agent reads the object from the answer to an empty patch, which changes nothing."""
     ask_busy_s: PositiveSeconds = 5.0
     """Time between two reads of the spec while a pod is stalled, a finding is open, or a repair needs the
     devices."""
     ask_busy_for_s: Seconds = 3600.0
-    """For `ask_busy_s`, a finding counts as open for at most this long: by then the controller has decided
-    about it."""
+    """Maximum time for which a finding counts as open for `ask_busy_s`: after this time the controller has
+    decided about the finding."""
     ask_broken_s: PositiveSeconds = 30.0
     """Time between two reads of the spec after `ask_busy_for_s`, as long as a device of the node is
     broken: a repair that waited for pods to end may then need the device."""
@@ -261,23 +265,23 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum number of important changes that the agent writes at once within `burst_window_s`. Further
     changes wait, and go out together."""
     burst_window_s: PositiveSeconds = 10.0
-    """Window of `burst_writes`."""
+    """Length of the window for `burst_writes`."""
     missing_retry_s: PositiveSeconds = 3.0
     """Time between two tries while the controller has not created the NodeHealth of this node."""
     retry_max_s: PositiveSeconds = 5.0
-    """Longest time between two tries of a write that failed."""
+    """Maximum time between two tries of a write that failed."""
     ready_within_s: PositiveSeconds = 660.0
-    """/readyz fails when the API server has not answered for this long: the time of two reads, and one
-    minute."""
+    """Maximum time without an answer of the API server before /readyz fails. The default is the time of two
+    reads and one minute."""
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extra: str = ""
-    """Path of a TOML file with further rows, which replace packaged rows of the same code. The chart sets it:
-    there, `settings.catalogue` is the text of the file. The tables are `[[xid]]`, `[[sxid]]`,
-    `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`, `[[host]]`, `[[engine]]`,
-    `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]`, `[[host_states]]` and `[[log_error]]`. The agent reports
-    bad rows, and skips them."""
+    """Path of a TOML file with further rows, which replace packaged rows of the same code. The chart sets
+    this path, and its value `settings.catalogue` is the text of the file. The tables are `[[xid]]`,
+    `[[sxid]]`, `[[gpu_driver]]`, `[[network]]`, `[[pcie]]`, `[[host_memory]]`, `[[storage]]`, `[[host]]`,
+    `[[engine]]`, `[[gpu_health]]`, `[[fabric]]`, `[[volumes]]`, `[[host_states]]` and `[[log_error]]`. The
+    agent reports bad rows, and skips them."""
 
 
 class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -222,8 +222,8 @@ class Subject(Wire, frozen=True, kw_only=True):
     volume: Annotated[
         str,
         Meta(
-            description="Name of a volume of that pod as its kubelet has it: that of the persistent "
-            "volume, or without one the name in the pod's spec.",
+            description="Name by which the kubelet knows a volume of that pod: the name of the persistent "
+            "volume, or the name in the pod's spec if there is no persistent volume.",
             max_length=253,
         ),
     ] = ""
@@ -363,8 +363,9 @@ class Coverage(Wire, frozen=True, kw_only=True):
     """Whether the agent reads a source, since when, and why not."""
 
     source: Source
-    """The source: the kernel log (kmsg), NVML (nvml), the node's pods (pods), the pods' logs (logs), or the
-    ports of network adapters (fabric)."""
+    """The source: the kernel log (kmsg), NVML (nvml), the kubelet's answer about the devices of pods (pods),
+    the logs of pods (logs), the ports of network adapters (fabric), the volumes of pods (volumes), or the
+    node itself (host)."""
     state: CoverageState
     """`covered` if the agent reads the source, `blind` if it cannot."""
     since: datetime
@@ -407,7 +408,7 @@ class NodeHealthStatus(Wire, frozen=True, kw_only=True):
         float,
         Meta(
             description="Interval in seconds within which the agent writes at least once. 0: the agent "
-            "writes only changes, and the readiness of its pod shows whether it lives.",
+            "writes only changes, and the readiness of its pod shows whether the agent runs.",
             ge=0,
         ),
     ] = 0.0

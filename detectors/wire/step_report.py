@@ -51,7 +51,7 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     name: Annotated[str, Meta(pattern=f"^{NAME}$", max_length=NAME_CHARS_MAX)]
     outcome: Outcome
     message: Annotated[
-        str, Meta(description="what was seen, or what was missing", max_length=MESSAGE_BYTES_MAX)
+        str, Meta(description="the observation, or the part that was missing", max_length=MESSAGE_BYTES_MAX)
     ] = ""
 
 

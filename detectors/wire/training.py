@@ -123,8 +123,8 @@ class PodProgress(Wire, frozen=True, kw_only=True):
     step_of_epoch: Annotated[
         bool,
         Meta(
-            description="True if the steps begin again with each epoch. They are then compared with no "
-            "checkpoint."
+            description="True if the steps begin again with each epoch. Rekindle does not compare such "
+            "steps with a checkpoint."
         ),
     ] = False
     median_step_s: Annotated[float | None, Meta(description="Median time of a step, in seconds.")] = None

@@ -56,16 +56,16 @@ class Evidence(Wire, frozen=True, kw_only=True):
     """One observation. It never contains text from a tenant's log."""
 
     at: datetime
-    """Time at which it was seen."""
+    """Time at which the agent or the controller saw it."""
     origin: Origin
     """Origin of the evidence. Evidence whose origin is `tenant` never cordons a node."""
     code: Annotated[
         str, Meta(description="Code of the finding, or the state that the pod or node showed.", max_length=63)
     ]
     node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
-    """Node on which it was seen."""
+    """Node on which the evidence was found."""
     pod: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
-    """Pod in which it was seen, if any."""
+    """Pod in which the evidence was found, if any."""
     text: Annotated[str, Meta(max_length=256)] = ""
     """The line or the reported state."""
 
@@ -107,7 +107,7 @@ class ActionRecord(Wire, frozen=True, kw_only=True):
 
 
 class IncidentSpec(Wire, frozen=True, kw_only=True):
-    """The fault as it was first seen. The spec never changes."""
+    """The fault as its first evidence showed it. The spec never changes."""
 
     fault: Annotated[
         Fault, Meta(description="Fault class of the first evidence; `status.fault` has the present class.")

@@ -131,16 +131,16 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.PAUSED: Explanation(
         "A person paused Rekindle for the whole cluster. Rekindle says what it would do, and begins nothing. "
-        "Rekindle still starts a job again that it stopped before the pause.",
+        "If Rekindle stopped a job before the pause, Rekindle still starts this job again.",
         "`rekindle status` says who paused Rekindle, and why. `rekindle resume` ends the pause. Rekindle "
-        "then "
-        "restarts jobs that are down, and acts on faults of nodes that occur again or still last.",
+        "then restarts jobs that are down, and acts on faults of nodes that occur again or are still "
+        "present.",
     ),
     Reason.HELD: Explanation(
         "A person put a hold (rekindle.dev/hold) on this object, suspended the job, or started "
         "the job again.",
-        "When Rekindle may act again: `rekindle release` ends the hold. If a person suspended the job, "
-        "set its suspend field to false.",
+        "To let Rekindle act again, end the hold with `rekindle release`. If a person suspended the job, "
+        "set the job's suspend field to false.",
     ),
     Reason.BUDGET_EXHAUSTED: Explanation(
         "A limit on quarantined nodes, on restarts of one job, or on repairs is reached.",
@@ -149,14 +149,14 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.FLEET_BRAKE: Explanation(
         "One fault class appeared on many nodes at once. The likely cause is a driver, a "
-        "network or the detection itself, so Rekindle stops all disruptive actions.",
-        "Look for the common cause. The brake ends when its window has passed.",
+        "network or the detection itself. So the brake is in force: Rekindle takes no disruptive action.",
+        "Look for the common cause. The brake ends when budgets.brake_window_s has passed.",
     ),
     Reason.NO_CAPACITY: Explanation(
         "There are not enough healthy nodes for the whole gang. Rekindle starts a stopped gang "
         "only when all of its ranks fit.",
-        "The message names the nodes that are out, and why. Add nodes, or uncordon healthy nodes. "
-        "Rekindle starts the gang as soon as all ranks fit. If the cluster has an autoscaler "
+        "The message names the nodes that the gang cannot use, and why. Add nodes, or uncordon healthy "
+        "nodes. Rekindle starts the gang as soon as all ranks fit. If the cluster has an autoscaler "
         "other than Karpenter and Cluster Autoscaler, set `placement.hold_without_room` to "
         "`false`.",
     ),
@@ -181,11 +181,12 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.BLIND: Explanation(
         "Rekindle could not read a source that it needs to find the culprit. A node without "
         "this source may be healthy or broken.",
-        "The coverage of the node says why the agent cannot read the source (rekindle why).",
+        "The coverage in the NodeHealth of the node says why the agent cannot read the source. Correct this "
+        "cause.",
     ),
     Reason.WRITE_REFUSED: Explanation(
         "The API server refused the write, for example because of an admission policy, a "
-        "webhook or a quota. Rekindle made all other writes for the same fault, and tries the "
+        "webhook or a quota. Rekindle sent all other writes that belong to this fault, and tries the "
         "refused write again every 10 seconds.",
         "The message contains the API server's answer. Change the policy, webhook or quota so "
         "that the ServiceAccount rekindle-controller may make the write.",
@@ -215,7 +216,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "PaddleJob, or a JobSet. Otherwise restart the workload by hand.",
     ),
     Reason.NOT_IN_REPAIR_MODE: Explanation(
-        "The present mode of this node does not allow repairs.",
+        "The mode of this node is lower than repair, so Rekindle does not repair the node.",
         "Repair the node by hand, then end its quarantine. Rekindle repairs faults that it finds after mode "
         "repair is enabled for the node.",
     ),
@@ -268,8 +269,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.CHECKPOINT_UNVERIFIED: Explanation(
         "No checkpoint was verified before the resume, so the training framework chose the checkpoint.",
-        "Put the annotation rekindle.dev/checkpoint: /path/in/the/container on the job, with "
-        "the folder of the checkpoints.",
+        "If the job has no annotation rekindle.dev/checkpoint, put the annotation on the job, with the path "
+        "of the folder of the checkpoints. Otherwise the message says why no checkpoint was verified.",
     ),
     Reason.RESUMED_OLDER: Explanation(
         "The job resumed from a step before the chosen checkpoint or, if no checkpoint was "
@@ -283,8 +284,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.SUCCEEDED_UNVERIFIED: Explanation(
         "The job runs again, but Rekindle cannot read its steps, and no newer checkpoint has "
         "proved progress.",
-        "Print the step in the log, and put an annotation with its form on the job: "
-        'rekindle.dev/step-template: "step {step}".',
+        "Let the training print each step in its log. If it does so already, put an annotation with the form "
+        'of the line on the job: rekindle.dev/step-template: "step {step}".',
     ),
     Reason.NO_STEPS: Explanation(
         "The job runs, but made no new step before the deadline.",
@@ -294,7 +295,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.PODS_STUCK: Explanation(
         "Old pods did not end in time. Rekindle never resumes a gang while an old pod is still "
         "running. The recovery continues when the old pods have ended.",
-        "Describe the old pods to see why they do not end. The usual causes are finalizers and "
+        "The events of the old pods show why they do not end. The usual causes are finalizers and "
         "unreachable volumes.",
     ),
     Reason.NEEDS_FENCING_PROOF: Explanation(
@@ -327,12 +328,13 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "continues when the API server accepts the write.",
     ),
     Reason.RANKS_ENDED: Explanation(
-        "Some ranks ended with exit code 0, or failed permanently. The framework never creates "
-        "their pods again, so the gang can never be complete. Rekindle does not stop the other "
+        "Some ranks ended with exit code 0, or failed permanently, for example because their retries are "
+        "used up. The framework never creates their pods again, so the gang can never be complete. Rekindle "
+        "does not stop the other "
         "ranks while they train.",
         "If the job stays stopped, submit it again, with a training script that does not exit "
-        "with code 0 when it is stopped. Or put the annotation rekindle.dev/on-terminal: "
-        "recreate on the job.",
+        "with code 0 when it is stopped. To let Rekindle create such a job again, put the annotation "
+        "rekindle.dev/on-terminal: recreate on the job.",
     ),
     Reason.DELETION_HELD: Explanation(
         "Rekindle is deleting the job to create it again, and a finalizer delays the deletion.",
@@ -364,14 +366,15 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.RECOVERY_PLANNED: "Rekindle will stop and resume the job.",
     EventReason.RECOVERY_STARTED: "Rekindle stops the job's old pods.",
     EventReason.RECOVERY_SUCCEEDED: "The job runs again.",
-    EventReason.RECOVERY_FAILED: "The recovery failed. A person must act.",
+    EventReason.RECOVERY_FAILED: "The recovery failed. A person must act. The message says why.",
     EventReason.RECOVERY_BLOCKED: "The recovery waits. The message says why.",
     EventReason.KNOWN_ISSUE: "The job shows a known issue. The message names the change that corrects it.",
     EventReason.NODE_QUARANTINED: "Rekindle has put the node into quarantine (cordon and taint "
     "rekindle.dev/unhealthy): the node takes no new pods.",
     EventReason.NODE_RELEASED: "The quarantine has ended: the node takes pods again.",
     EventReason.SPARE_LIFTED: "The spare takes pods in place of a quarantined node.",
-    EventReason.SPARE_RETURNED: "The spare takes no new pods any more. Pods that run there continue to run.",
+    EventReason.SPARE_RETURNED: "The spare is kept free again: it takes no new pods. Pods that run there "
+    "continue to run.",
     EventReason.NODE_REPAIR_STARTED: "Rekindle resets a device of the node, or reboots the node.",
     EventReason.NODE_HANDED_OVER: "A person must repair the node. The message says how.",
     EventReason.INCIDENT_REMADE: "The Incident of a quarantined node was missing. Rekindle has created "
@@ -420,7 +423,9 @@ def reference() -> str:
     lines = [
         "# Reasons",
         "",
-        "Generated from `recover/api/reasons.py` by `make docs`; a test fails when this page is stale.",
+        "Generated from `recover/api/reasons.py` by `make docs`. `rekindle why` shows the meaning of a "
+        "reason, and the next step. The [glossary](../glossary.md) explains terms such as brake, hold and "
+        "spare.",
         "",
         "## In Incidents and Recoveries",
         "",

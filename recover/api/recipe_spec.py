@@ -65,13 +65,13 @@ class RequestIs(StrEnum):
 
 
 class RequestTest(_Part, frozen=True, kw_only=True):
-    """The container's request of one resource. A request of 0 counts as no request."""
+    """The amount of one resource that the container requests. A request of 0 counts as no request."""
 
     name: Word
     """The resource, such as `tencent.com/vcuda-core`."""
     is_: RequestIs = msgspec.field(name="is")
     """`requested`; `not-requested`; `multiple-of`: the container requests a multiple of `value`;
-    `not-multiple-of`: the container requests another number, not 0."""
+    `not-multiple-of`: the container requests a number that is neither 0 nor a multiple of `value`."""
     value: Annotated[int, Meta(ge=0)] = 0
     """The number for `multiple-of` and `not-multiple-of`. For example, 100 units of vcuda-core are a whole
     card."""
@@ -114,10 +114,10 @@ class Comparison(_Part, frozen=True, kw_only=True):
     left: Word
     """A fact (`cuda.driver`), a value captured from the line (`{wanted}`), or the value itself (`8.0`)."""
     is_: Relation = msgspec.field(name="is")
-    """`at-least`, `at-most`; for versions also `newer-than`, `older-than`, `same-major`, `other-major`, and
-    three relations with `by`. `majors-below`: the major version of `left` is exactly `by` lower than the
-    major version of `right`; `not-majors-below`: it is not; `more-majors-below`: it is lower by more than
-    `by`."""
+    """`at-least` or `at-most`. For versions also `newer-than`, `older-than`, `same-major`, `other-major`, and
+    three relations that subtract the major version of `left` from the major version of `right`:
+    `majors-below` is true if the difference equals `by`, `not-majors-below` if the difference does not equal
+    `by`, and `more-majors-below` if the difference is greater than `by`."""
     right: Word
     """The other side: a fact, a captured value, or the value itself, as in `left`."""
     by: Annotated[int, Meta(ge=0, le=99)] = 0
@@ -142,9 +142,9 @@ class Test(_Part, frozen=True, kw_only=True):
     log: Template = ""
     """A template that a line of the log contains."""
     where: Annotated[list[Comparison], Meta(max_length=4)] = []
-    """Comparisons with values that `log` captured; all must be true for the same line."""
+    """Comparisons with values that `log` captured from a line. All of them must be true for the same line."""
     exit_code: Annotated[int, Meta(ge=1, le=255)] | None = None
-    """The status with which a container ended; 128 + n means that signal n ended it."""
+    """The exit code with which a container ended; 128 + n means that signal n ended the container."""
     fault: Fault | None = None
     """The fault class of a finding, for example `device-lost` or `application`. For a wrong class the
     error lists all classes."""
@@ -167,7 +167,7 @@ KINDS = {one.encode_name: one.name for one in msgspec.structs.fields(Test) if on
 
 
 class Clause(Test, frozen=True, kw_only=True):
-    """One test, or `anyOf` several."""
+    """A test, or `anyOf` with a list of tests."""
 
     any_of: Annotated[list[Test], Meta(max_length=32)] = []
     """One of these tests must be true."""
@@ -177,7 +177,8 @@ class Match(_Part, frozen=True, kw_only=True):
     """When the recipe applies."""
 
     all_of: Annotated[list[Clause], Meta(min_length=1, max_length=16)]
-    """Clauses that must all be true. A clause is one test, or `anyOf` with a list of tests."""
+    """Clauses that must all be true. A clause is a test, or `anyOf` with a list of tests of which one must be
+    true."""
 
     @property
     def logs(self) -> list[str]:
@@ -207,13 +208,13 @@ class Change(_Part, frozen=True, kw_only=True):
     """What Rekindle changes. Rekindle never edits a pod template: for such a change write `advise`."""
 
     env: Annotated[dict[str, Annotated[str, Meta(max_length=1024)]], Meta(max_length=32)] = {}
-    """Variables for the new containers. They come by `envFrom`, so a variable in the `env` of the template
-    takes precedence."""
+    """Variables for the new containers. The containers read them by `envFrom`, so a variable in the `env` of
+    the template takes precedence."""
     placement: Placement | None = None
     """The nodes on which the gang may run."""
     hold: Hold = Hold.NEVER
-    """When Rekindle leaves the job stopped: `never`; `always`; `unless-placed`: if no node fulfils
-    `placement`."""
+    """When Rekindle leaves the job stopped: `never`; `always`; with `unless-placed`, only if no node of the
+    cluster fulfils `placement`."""
     advise: Prose = ""
     """The exact change that the owner should make; `{name}` stands for a value from the log."""
 
@@ -224,8 +225,8 @@ class Verify(_Part, frozen=True, kw_only=True):
     log: Annotated[list[Template], Meta(max_length=4)] = []
     """Templates. The change has helped if the new containers print a line that one of them matches."""
     absent: Prose = ""
-    """A text for people that says what it means if no line of `log` appears. `recipes show` and the Recovery
-    contain this text; no decision depends on it."""
+    """An explanation for people: the likely cause if no line of `log` appears. `recipes show` and the
+    Recovery show this text; no decision depends on it."""
     steps: bool = False
     """With `true`, the first new training step proves that the change helped, unless a line of the issue
     appears before that step. If a line of the issue appears later, the next recovery counts as another of the
@@ -247,7 +248,7 @@ class RecipeSpec(_Part, frozen=True, kw_only=True):
     verify: Verify | None = None
     """How Rekindle sees that the change helped. Required if the change restarts the job."""
     attempts: Annotated[int, Meta(ge=1, le=10)] = 1
-    """How often Rekindle tries the change for one job before it gives up."""
+    """Maximum number of times that Rekindle tries the change for one job."""
     cost: Prose = ""
     """Cost of the change, for the people who approve it."""
     disabled: bool = False

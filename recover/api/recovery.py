@@ -403,8 +403,10 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
             max_length=4096,
         ),
     ] = []
-    last_step: Annotated[int | None, Meta(description="Last step that was seen before the stop.")] = None
-    resumed_step: Annotated[int | None, Meta(description="First step that was seen after the resume.")] = None
+    last_step: Annotated[int | None, Meta(description="Last step that an agent read before the stop.")] = None
+    resumed_step: Annotated[
+        int | None, Meta(description="First step that an agent read after the resume.")
+    ] = None
     lost_steps: int | None = None
     """Number of training steps that had to be repeated."""
     lost_gpu_s: float | None = None

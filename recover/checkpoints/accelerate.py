@@ -43,7 +43,7 @@ class Accelerate:
             raise DamagedError(f"no {FIRST_RANK}, so the save never finished")
         parts = check_parts(folder, step)
         if not parts.weights:
-            raise DamagedError("no weights: neither model.safetensors nor another kind")
+            raise DamagedError("no file with weights, such as model.safetensors")
         if not parts.optimizer:
             raise DamagedError("no optimizer.bin: the optimizer's state is missing")
         check_ranks(folder, _RANDOM)

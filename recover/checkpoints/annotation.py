@@ -34,12 +34,13 @@ FORMATS = tuple(reader.name for reader in READERS)
 REPAIR_EXPECTED = "none, tracker, set-aside, or tracker,set-aside"
 PATH_CHARS_MAX = 512
 _GENERIC = (
-    f"expected ;format=generic;marker=<file>, where <file> is {MARKER_EXPECTED}, as "
-    "/ckpt;format=generic;marker=step-{step}/DONE"
+    f"expected ;format=generic;marker=<file>, where <file> is {MARKER_EXPECTED}. An example of the whole "
+    "value is /ckpt;format=generic;marker=step-{step}/DONE"
 )
 _OPTIONS = ("format", "marker", "digests")
 _EXPECTED = (
-    "expected an absolute path in the container, optionally with ;format=<name>, as /ckpt;format=torch-dcp"
+    "expected an absolute path in the container, optionally with ;format=<name>, such as "
+    "/ckpt;format=torch-dcp"
 )
 
 

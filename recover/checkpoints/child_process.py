@@ -88,7 +88,7 @@ def in_child(
     if answer:
         raise DamagedError(answer[1:].decode())
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
-        told = f"to read it takes more than {cpu_s:.0f} s of CPU time, and no file of a trainer needs as much"
+        told = f"a read takes more than {cpu_s:.0f} s of CPU time, which no file of a trainer needs"
         raise DamagedError(f"{what} {UNREADABLE}: {told}")
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:  # by the kernel, for memory
         raise DamagedError(f"{what} is {TOO_LARGE}: the process that read it was killed")

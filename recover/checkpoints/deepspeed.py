@@ -90,7 +90,7 @@ def _needed(folder: Folder) -> set[str]:
         needed |= {f"{prefix}{rank}_optim_states.pt" for rank in ranks}
     missing = needed - folder.files
     if missing:
-        raise DamagedError(f"{min(missing)!a} is missing ({len(missing)} of {len(needed)} files are)")
+        raise DamagedError(f"{min(missing)!a} is missing ({len(missing)} of {len(needed)} files are missing)")
     return needed
 
 
@@ -98,7 +98,9 @@ def _check_tracker(folder: Folder) -> None:
     """Tags that follow one upon another differ in their number only."""
     tag = folder.read_beside(TRACKER, limit_bytes=TRACKER_BYTES_MAX)
     if tag is None:
-        raise DamagedError(f"no file {TRACKER!a} beside it, so the save never finished")
+        raise DamagedError(
+            f"no file {TRACKER!a} in the folder of the checkpoints, so the save never finished"
+        )
     said, own = (
         re.search(r"\d{1,15}$", text.strip()) for text in (tag.decode(errors="replace"), folder.path.name)
     )

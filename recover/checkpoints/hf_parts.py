@@ -119,7 +119,7 @@ def check_ranks(folder: Folder, pattern: re.Pattern[str]) -> None:
     ranks = {int(match[1]) for name in folder.files if (match := pattern.fullmatch(name))}
     gaps = set(range(len(ranks))) - ranks
     if gaps:
-        raise DamagedError(f"the file of rank {min(gaps)} is missing, one of rank {max(ranks)} is there")
+        raise DamagedError(f"the file of rank {min(gaps)} is missing, but rank {max(ranks)} has a file")
 
 
 def _complete(name: str, verdict: Verdict) -> int:

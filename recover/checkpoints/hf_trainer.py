@@ -57,7 +57,7 @@ class HfTrainer:
 
         parts = check_parts(folder, step)
         if not parts.weights:
-            raise DamagedError("no weights: neither model.safetensors nor another kind")
+            raise DamagedError("no file with weights, such as model.safetensors")
         if not parts.optimizer:
             raise DamagedError("no optimizer.pt: a resume would begin with a new optimizer")
         if parts.deepspeed:
@@ -65,7 +65,7 @@ class HfTrainer:
         elif "scheduler.pt" not in folder.files:
             raise DamagedError("no scheduler.pt: a resume would begin with a new optimizer and scheduler")
         if "rng_state.pth" not in folder.files and not any(_RNG.fullmatch(name) for name in folder.files):
-            raise DamagedError("no rng_state.pth: a resume would shuffle anew")
+            raise DamagedError("no rng_state.pth: a resume would shuffle the data in another order")
         check_ranks(folder, _RNG)
         return Verdict(complete=True, bytes=parts.bytes, unread=parts.unread)
 
@@ -74,4 +74,4 @@ def _check_tag(folder: Folder, complete: tuple[str, ...]) -> None:
     """The Trainer loads what `latest` names."""
     tag = folder.read(TAG, limit_bytes=TAG_BYTES_MAX).decode(errors="replace").strip()
     if tag not in complete:
-        raise DamagedError(f"{TAG!a} names {tag!a:.80}, which is not there")
+        raise DamagedError(f"{TAG!a} names {tag!a:.80}, which does not exist")

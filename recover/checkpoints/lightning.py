@@ -41,7 +41,7 @@ class Lightning:
         (name,) = folder.files
         step = outline(folder, name).get("global_step")
         if type(step) is not int or not 0 <= step < STEP_END:
-            raise DamagedError(f"{name!a:.80} tells no global_step")
+            raise DamagedError(f"{name!a:.80} contains no global_step")
         return step
 
 
@@ -64,5 +64,5 @@ def _file_bytes(folder: Folder, name: str, step: int) -> int:
         told = f"step {said}" if isinstance(said, int) else "no step"
         raise DamagedError(f"{name!a:.80} says {told}, its name step {step}")
     if "pytorch-lightning_version" in state and "optimizer_states" not in state:
-        raise DamagedError(f"{name!a:.80} holds weights only: nothing to resume from")
+        raise DamagedError(f"{name!a:.80} contains only weights, and a resume needs the optimizer")
     return size_bytes

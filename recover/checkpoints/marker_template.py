@@ -16,7 +16,7 @@ GENERIC = "generic"
 
 MARKER_CHARS_MAX = 256
 STEP_DIGITS_MAX = 15
-MARKER_EXPECTED = "a relative file, as DONE or step_{step}/DONE"
+MARKER_EXPECTED = "a path relative to the folder, such as DONE or step_{step}/DONE"
 
 
 _PLACEHOLDER = re.compile(r"\{\w*\}")

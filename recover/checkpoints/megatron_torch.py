@@ -64,7 +64,7 @@ class MegatronTorch:
 def _arguments(state: Outline) -> dict[str, Scalar]:
     arguments = state.get("args")
     if not isinstance(arguments, dict) or not arguments:
-        raise DamagedError(f"{STATE} holds no arguments, so the number of ranks is not known")
+        raise DamagedError(f"{STATE} contains no arguments, so the number of ranks is not known")
     return arguments
 
 

@@ -188,7 +188,7 @@ def _arguments_in(data: bytes) -> dict[str, Scalar]:
     except ValueError as error:
         raise DamagedError(f"{ARGUMENTS} is damaged: {str(error)!a:.120}") from error
     if not isinstance(arguments, Inert):
-        raise DamagedError(f"{ARGUMENTS} does not hold the arguments of a trainer")
+        raise DamagedError(f"{ARGUMENTS} does not contain the arguments of a trainer")
     return scalars(arguments.state)
 
 

@@ -84,7 +84,7 @@ def pickle_bytes(folder: Folder, name: str) -> int:
             raise DamagedError(f"{file.name} is not a pickle of protocol 2 to 5")
         _walk_to_stop(walk, folder)
         if walk.at != file.size_bytes:
-            raise DamagedError(f"{file.name} goes on after its pickle: {file.size_bytes - walk.at} bytes")
+            raise DamagedError(f"{file.name} has {file.size_bytes - walk.at} bytes after its pickle")
         return file.size_bytes
 
 

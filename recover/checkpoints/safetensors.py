@@ -65,7 +65,7 @@ def check_safetensors(folder: Folder, name: str) -> SafetensorsFile:
     data_bytes = 0
     for begin, end in sorted(tensors.values()):
         if begin != data_bytes or end < begin:
-            raise DamagedError(f"{file.name}: the tensors of its header do not lie one behind the other")
+            raise DamagedError(f"{file.name}: the tensors of its header overlap, or have gaps between them")
         data_bytes = end
     needed_bytes = 8 + header_bytes + data_bytes
     if file.size_bytes != needed_bytes:

@@ -220,7 +220,9 @@ def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> 
         parts = [(reader, inner) for reader, inner in known if reader is not None]
         steps = {step_of(inner.path.name) for _, inner in parts} - {None}
         if len(steps) > 1:  # as 20241121/step-40/, where the directory is a run's and its number no step
-            raise DamagedError(f"this folder contains {len(steps)} checkpoints, and is no checkpoint itself")
+            raise DamagedError(
+                f"this folder contains {len(steps)} checkpoints, and is not a checkpoint itself"
+            )
     if not parts:
         raise DamagedError(_nothing_known(folder, readers))
     name, unread = parts[0][0].name, ""

@@ -123,7 +123,7 @@ def _outline_of(name: str, data: bytes) -> Outline:
     except ValueError as error:
         raise DamagedError(f"{name}: its pickle is damaged: {str(error)!a:.120}") from error
     if not isinstance(root, dict):
-        raise DamagedError(f"{name} does not hold a dictionary")
+        raise DamagedError(f"{name} does not contain a dictionary")
     return {key: _plain(value) for key, value in root.items() if named_shortly(key)}
 
 
@@ -149,7 +149,7 @@ def _pickle_record(file: OpenFile, check_time: Callable[[], None]) -> _Record:
     """The one record that every archive has."""
     found = [record for record in _records(file, check_time) if record.name.endswith(b"/data.pkl")]
     if len(found) != 1:
-        raise DamagedError(f"{file.name} is a zip without data.pkl: not of torch.save")
+        raise DamagedError(f"{file.name} is a zip file without data.pkl, so torch.save did not write it")
     return found[0]
 
 
@@ -162,10 +162,10 @@ def _records(file: OpenFile, check_time: Callable[[], None]) -> list[_Record]:
     free_bytes = 0
     for record in sorted(records, key=lambda record: record.offset_bytes):
         if record.offset_bytes < free_bytes:
-            raise DamagedError(f"{file.name}: records of its zip lie over each other")
+            raise DamagedError(f"{file.name}: records of its zip overlap")
         free_bytes = record.offset_bytes + _LOCAL.size + len(record.name) + record.stored_bytes
     if free_bytes > offset_bytes:
-        raise DamagedError(f"{file.name}: a record of its zip reaches over its end")
+        raise DamagedError(f"{file.name}: a record of its zip ends after the end of the file")
     return records
 
 
@@ -289,7 +289,7 @@ def _check_legacy(file: OpenFile) -> None:
     except ValueError as error:
         raise DamagedError(f"{file.name} is cut short or damaged: {str(error)!a:.120}") from error
     if not isinstance(keys, list) or sorted(map(str, keys)) != sorted(map(str, storages)):
-        raise DamagedError(f"{file.name} is damaged: its list of storages is not that of its tensors")
+        raise DamagedError(f"{file.name} is damaged: its list of storages does not match its tensors")
     needed_bytes = stream.tell() + sum(storages.values())
     if file.size_bytes != needed_bytes:
         raise DamagedError(f"{file.name} has {file.size_bytes} bytes, its storages need {needed_bytes}")

@@ -53,7 +53,8 @@ class TorchDcp:
         if INDEX not in folder.files:
             if any(_RANK_INDEX.fullmatch(name) for name in folder.files):
                 raise DamagedError(
-                    "saved without collectives: an index per rank, and none says how many there are"
+                    "saved without collectives: each rank has an index, and no index says how many ranks "
+                    "there were"
                 )
             data_files = sum(_DATA_FILE.fullmatch(name) is not None for name in folder.files)
             raise DamagedError(f"no {INDEX}, so the save never finished ({data_files} data files)")

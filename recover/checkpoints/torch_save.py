@@ -39,16 +39,18 @@ class TorchSave:
 
     def read(self, folder: Folder, step: int) -> Verdict:
         if step_of(folder.path.name) != step and step_of(folder.path.parent.name) == step:
-            raise DamagedError(f"nothing says which directories there must be; {_HINT}")
+            raise DamagedError(f"the names do not show whether a directory is missing; {_HINT}")
         names = sorted(name for name in folder.files if _FILE.fullmatch(name))
         counted = [match for name in names if (match := _COUNTED.fullmatch(name))]
         if counted and len(counted) == len(names):
             _check_count(counted)
         elif len(names) > 1:
-            raise DamagedError(f"{len(names)} files, and nothing says whether these are all; {_HINT}")
+            raise DamagedError(
+                f"{len(names)} files, and their names do not show whether a file is missing; {_HINT}"
+            )
         elif _PART.search(names[0]):
             raise DamagedError(
-                f"{names[0]!a:.80} is a part, and nothing says which others there are; {_HINT}"
+                f"{names[0]!a:.80} is only a part of a checkpoint, and no name shows the other parts; {_HINT}"
             )
         return Verdict(complete=True, bytes=sum(archive_bytes(folder, name) for name in names))
 
@@ -57,12 +59,16 @@ def _check_count(matches: list[re.Match[str]]) -> None:
     """Files of one name, numbered from 0 or 1 without a gap up to the count that each of them says."""
     stems = {(match["before"], match["count"], match["after"]) for match in matches}
     if len(stems) > 1:
-        raise DamagedError(f"files of {len(stems)} names, and nothing says whether these are all; {_HINT}")
+        raise DamagedError(
+            f"files of {len(stems)} names, and the names do not show whether a file is missing; {_HINT}"
+        )
     before, count_digits, _ = stems.pop()
     if _PART.search(_RANK.sub("", before)):
-        raise DamagedError(f"{before!a:.80}... is a part, and nothing says which others there are; {_HINT}")
+        raise DamagedError(
+            f"{before!a:.80}... is only a part of a checkpoint, and no name shows the other parts; {_HINT}"
+        )
     count = int(count_digits)
     indexes = {int(match["index"]) for match in matches}
     first = 0 if 0 in indexes else 1
     if len(matches) != count or indexes != set(range(first, first + count)):
-        raise DamagedError(f"{len(matches)} of {count} rank files are there")
+        raise DamagedError(f"{len(matches)} of {count} rank files exist")

@@ -82,10 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "cleanup",
         "End the controllers, then remove every cordon, taint, label and annotation of Rekindle from nodes, "
-        "the scan pods, the Jobs of repairs, and the ConfigMaps that the controller wrote. Everything that "
-        "people wrote stays, and a quarantined node whose fault is still open stays cordoned. While a job is "
-        "stopped for a restart, while not all ranks of a restarted job run, or while a node is being "
-        "repaired, the command changes nothing.",
+        "the scan pods, the Jobs of repairs, and the ConfigMaps that the controller wrote. Changes by people "
+        "stay, and a quarantined node whose fault is still open stays cordoned. The command changes nothing "
+        "while a job is stopped for a restart, while not all ranks of a restarted job run, or while a node "
+        "is under repair.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."

@@ -98,7 +98,7 @@ def _doctor(
         bool,
         typer.Option(
             "--strict",
-            help="Exit with 1 also for findings that may fail or cost time, for example in CI.",
+            help="Also exit with 1 if there are only warnings (risks), for example in CI.",
         ),
     ] = False,
     output: Format = Output.TABLE,
@@ -205,7 +205,7 @@ def _commands(case: Case, report: Examined) -> tuple[Command, ...]:
         enable = Command(enabling(case), "to print the manifest with consent and envFrom")
         name = f"{ref.namespace}/{ref.name}"
         check = Command(
-            f"rekindle doctor {name}", "after the submission, to make also the checks that need the cluster"
+            f"rekindle doctor {name}", "after the submission, to add the checks that need the cluster"
         )
         lacks = any(
             finding.name in _ENABLED and not case.misnamed(_WRITES.get(finding.name, ""))

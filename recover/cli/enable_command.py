@@ -47,9 +47,10 @@ def _enable(
         typer.Option(metavar="PATH[;format=NAME]", help="The path of the checkpoints in the containers."),
     ] = None,
 ) -> None:
-    """Print a manifest with what its jobs need to be restarted: consent, and an envFrom that tells resumed
-    ranks from which checkpoint to start. The rest of the manifest stays as it is, and the command changes
-    nothing in a cluster. Problems that remain, as `rekindle doctor` finds them, go to standard error."""
+    """Print a manifest with everything that its jobs need for a restart: the consent, and an envFrom by
+    which resumed ranks read the path of their checkpoint. The rest of the manifest stays as it is, and the
+    command changes nothing in a cluster. The command checks the jobs as `rekindle doctor` does, and prints
+    the problems that remain to standard error."""
     if len(files) > 1:
         _tell(f"-f is given {len(files)} times: expected one file, because one manifest is printed")
         raise typer.Exit(Exit.UNUSABLE)
@@ -73,8 +74,10 @@ def _enable(
     except RecursionError as error:
         _tell(f"{name}: nested too deeply, or a part that contains itself; expected YAML or JSON of a job")
         raise typer.Exit(Exit.UNUSABLE) from error
-    for note in (*answer.notes, *_doubts(answer.documents, name)):
+    for note, *details in (*((note,) for note in answer.notes), *_doubts(answer.documents, name)):
         _tell(note)
+        for detail in details:
+            print(f"  {printable(detail)}", file=sys.stderr)
     if changed is None:
         _tell(f"{name}: {_LOST}")
         changed = yaml.safe_dump_all(answer.documents, sort_keys=False, allow_unicode=True)
@@ -84,17 +87,19 @@ def _enable(
         raise typer.Exit(Exit.NO_ANSWER)
 
 
-def _doubts(documents: list[Any], name: str) -> Iterator[str]:
-    """What doctor finds in the jobs as they are now, but for mere advice."""
+def _doubts(documents: list[Any], name: str) -> Iterator[tuple[str, ...]]:
+    """The problems that doctor finds in the jobs as they are now, without advice: the problem, its
+    consequence and its fix."""
     try:
         found, _ = cases(documents, name, built_in(), datetime.now(UTC))
     except BadValueError as error:  # the API server refuses it as well
-        yield f"{in_yaml_words(error)}; this command cannot tell what will not work"
+        yield (f"{in_yaml_words(error)}; this command cannot tell what will not work",)
         return
     for case in found:
         for finding in examined(case).findings:
             if finding.severity is not Severity.ADVICE:
-                yield f"{name}: {case.called}: {finding.what}: {finding.means}; fix: {finding.fix}"
+                problem = f"{name}: {case.called}: {finding.what}"
+                yield (problem, f"then: {finding.means}", f"fix: {finding.fix}")
 
 
 def _tell(text: str) -> None:

@@ -65,8 +65,8 @@ def _incidents(
     *,
     access: Access,
 ) -> None:
-    """List the Incidents: the fault, the node or job, and the actions that Rekindle took. `rekindle why JOB`
-    and `rekindle why node/NODE` explain an Incident."""
+    """List the Incidents with their faults, their culprits (nodes or jobs) and the actions of Rekindle.
+    `rekindle why JOB` and `rekindle why node/NODE` explain an Incident."""
     output = Output.JSON if json else output
 
     async def looked(cluster: Cluster, _: Credentials) -> tuple[Snapshot, IncidentsAnswer]:

@@ -49,7 +49,8 @@ _MEANS = (
     "it would do."
 )
 _AFTERWARDS = (
-    "Rekindle restarts jobs that are down, and acts on a fault of a node that occurs again or still lasts."
+    "Rekindle restarts jobs that are down, and acts on a fault of a node that occurs again or is still "
+    "present."
 )
 
 Where = Annotated[
@@ -87,8 +88,8 @@ def _pause(
     access: Access,
 ) -> None:
     """Pause Rekindle for the whole cluster: Rekindle begins nothing until somebody runs `rekindle resume`. If
-    Rekindle has stopped a job before the pause, Rekindle still starts the job again. A second call changes
-    the reason and the end."""
+    Rekindle stopped a job before the pause, Rekindle still starts this job again. A second call changes the
+    reason and the end."""
 
     async def work(writer: Writer) -> None:
         text, for_s, now = checked_reason(reason), asked_s(for_), datetime.now(UTC).replace(microsecond=0)
@@ -121,8 +122,8 @@ def _pause(
 
 def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -> None:
     """End a pause. Rekindle then restarts jobs that are down, and acts on faults of nodes that occur again or
-    still last. Rekindle does not act on faults that occurred during the pause and not since: the command
-    lists these faults."""
+    are still present. Rekindle does not act on faults that occurred during the pause and not since: the
+    command lists these faults."""
 
     async def work(writer: Writer) -> None:
         space = await _release(writer.cluster, namespace)

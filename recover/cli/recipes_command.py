@@ -141,8 +141,8 @@ def _show(
     ] = Shown.TABLE,
     json: Json = False,
 ) -> None:
-    """Check a recipe, and print the recipe in plain words. The output as JSON or YAML is an object for
-    kubectl apply. The output as TOML is a file from which you can start your own recipe."""
+    """Check a recipe, and describe it in plain words. The output as JSON or YAML is an object for kubectl
+    apply. The output as TOML is a file from which you can start your own recipe."""
     output = Shown.JSON if json else output
     recipe = _recipe(name)
     match output:
@@ -246,7 +246,7 @@ def _toml(name: str) -> str:
 
 def _table(recipes: list[Recipe], *, wide: bool) -> Table:
     rows = [(one.name, one.title, _does(one), *((one.source,) if wide else ())) for one in recipes]
-    return Table("", ("NAME", "TITLE", "DOES", *(("SOURCE",) if wide else ())), tuple(rows))
+    return Table("", ("NAME", "TITLE", "CHANGES", *(("SOURCE",) if wide else ())), tuple(rows))
 
 
 def _does(recipe: Recipe) -> str:

@@ -61,7 +61,8 @@ def _status(
     *,
     access: Access,
 ) -> None:
-    """Show what is wrong, what is being done, what was refused, and where Rekindle is blind."""
+    """Show the open faults, the actions of Rekindle, the actions that it refused, and the sources that it
+    cannot read."""
     output = Output.JSON if json else output
 
     async def looked(cluster: Cluster, credentials: Credentials) -> tuple[Snapshot, Overview]:

@@ -42,17 +42,17 @@ def _undo(
     yes: Annotated[
         bool,
         typer.Option(
-            "--yes", "-y", help="Make the changes. Without this option the command only prints the changes."
+            "--yes", "-y", help="Make the changes. Without this option, the command only prints the changes."
         ),
     ] = False,
     dry_run: DryRun = False,
     *,
     access: Access,
 ) -> None:
-    """Undo the actions of Rekindle for one Incident, and nothing else: end the quarantine of the node, and
-    keep the spare that replaces the node free again. Rekindle then acts on the same fault only if
-    the fault occurs again or still lasts. While a Recovery or a repair of the Incident is under way, the
-    command changes nothing."""
+    """Undo the actions of Rekindle for one Incident, and nothing else: the quarantine of its node, and the
+    use of a spare in place of the node. Rekindle then acts on the same fault only if the fault occurs again
+    or is still present. While a Recovery or a repair of the Incident is under way, the command changes
+    nothing."""
     name = incident.rpartition("/")[2]
     is_rehearsal = dry_run or not yes
 

@@ -40,7 +40,9 @@ DryRun = Annotated[
 For = Annotated[
     str,
     typer.Option(
-        "--for", metavar="TIME", help="Ends by itself after this time, for example 2h, 30m or 1d12h."
+        "--for",
+        metavar="TIME",
+        help="The hold or pause ends by itself after this time, for example 2h, 30m or 1d12h.",
     ),
 ]
 Reason = Annotated[

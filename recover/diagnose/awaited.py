@@ -10,7 +10,7 @@ wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum, auto
 
 from detectors.wire.fitting import limit
@@ -66,19 +66,16 @@ def _judged(world: World, gang: Gang) -> Awaited:
     return Awaited.NEXT if any(_tells(world, pod) for pod in there) else Awaited.UNTOLD
 
 
-def requests(world: World) -> Mapping[str, str]:
-    """Pod uid -> id of the wait, for the pods whose agents are asked."""
+def requests(world: World) -> list[tuple[Pod, str]]:
+    """The pods whose agents are asked, each with the id of the wait."""
     gangs = {gang.ref.uid: gang for node in _quarantined(world) for gang in world.victims_on(node.name)}
-    return {
-        pod.uid: wait
-        for gang in gangs.values()
-        for wait in [_wait(world, gang)]
-        for pod in _asked(world, gang)
-    }
+    return [
+        (pod, wait) for gang in gangs.values() for wait in [_wait(world, gang)] for pod in _asked(world, gang)
+    ]
 
 
 def _quarantined(world: World) -> Iterator[Node]:
-    return (node for node in world.nodes.values() if node.quarantine is not None)
+    return (node for node in world.subjects.nodes.values() if node.quarantine is not None)
 
 
 def _asked(world: World, gang: Gang) -> list[Pod]:

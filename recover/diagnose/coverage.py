@@ -7,7 +7,7 @@ healthy. A kind of faults that no rule reads is not covered, however well the so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -16,7 +16,16 @@ from detectors.wire.contract import Coverage, CoverageState, Family, Fault, Node
 from recover.model import AgentPod, Node, World
 from recover.policy.faults import policies
 
-__all__ = ["FAMILIES", "Silence", "looked_at", "not_covered", "silence", "silence_of", "unwatched"]
+__all__ = [
+    "FAMILIES",
+    "Silence",
+    "looked_at",
+    "not_covered",
+    "silence",
+    "silence_of",
+    "unread_sources",
+    "unwatched",
+]
 
 FAMILIES: dict[Family, str] = {
     Family.GPU_XID: "GPUs (Xid)",
@@ -77,6 +86,19 @@ def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
     if not every or at is None or now - at <= _REFRESHES * every:
         return None
     return Silence(node, "the agent has not reported for too long", at + every)
+
+
+def unread_sources(world: World, node: Node, now: datetime) -> Iterator[str]:
+    """The sources that are not read there; `agent` where no agent reports, since then what its last status
+    says is history."""
+    health = world.health.get(node.name)
+    if health is None or not health.status.coverage or silence(world, node.name, now) is not None:
+        yield "agent"
+        return
+    for row in health.status.coverage:
+        is_let_go = row.source is Source.NVML and bool(health.spec.hands_off)
+        if row.state is CoverageState.BLIND and not is_let_go:
+            yield row.source
 
 
 def not_covered(world: World, node: str, at: datetime, now: datetime) -> str:

@@ -78,6 +78,6 @@ def due_at(
 
 
 def _arrivals(world: World, node: Node, gang: Gang) -> Iterator[datetime]:
-    for pod in world.pods(gang.ref.uid):
-        if pod.node == node.name and pod.created is not None and not pod.ended:
+    for pod in world.pods_at(gang.ref.uid, node.name):
+        if pod.created is not None and not pod.ended:
             yield pod.created

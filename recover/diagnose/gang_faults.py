@@ -50,6 +50,9 @@ class GangState(msgspec.Struct, frozen=True):
     publish, so a gang of which nobody else makes a step does not count as one that hangs."""
     neighbours_fault: str = ""
     """Why another program on the same GPU may have ended the first lost rank."""
+    is_ordinary: bool = False
+    """No rank is lost, none has stalled, and no first step is awaited. Time alone changes none of it: the
+    state stays so until one of the objects that it is read from changes."""
 
     @property
     def suspicious(self) -> bool:
@@ -78,6 +81,7 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     pods = new_pods(world, gang)
     there = [p for p in [*pods, *departed(world, gang, pods)] if not is_surplus(p, pods, gang)]
     lost = [loss for loss in losses(world, there, now) if not _is_its_end(gang, pods, loss)]
+    is_whole = not lost
     if trains_on(world, gang, pods, lost, timing) or trains_without(world, gang, pods, lost, now):
         lost = []
     stalled = stalled_at(world, pods) if not lost else None
@@ -88,7 +92,8 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     hangs = (stalled is not None or is_silent) and not unknown_on
     dead = is_dead(world, pods, lost, timing, now) or hangs
     beside = neighbours_fault(world, gang, lost[0], timing) if lost else ""
-    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due, unknown_on, beside)
+    is_ordinary = is_whole and not may_hang
+    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due, unknown_on, beside, is_ordinary)
 
 
 def _is_its_end(gang: Gang, pods: list[Pod], loss: Loss) -> bool:

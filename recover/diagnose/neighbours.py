@@ -66,5 +66,5 @@ def _is_around(finding: Finding, loss: Loss, window: timedelta) -> bool:
 def _has_neighbours(world: World, gang: Gang, node: Node) -> bool:
     """Pods of others that are there, or ended there: the one that failed first may have ended already."""
     others = world.gangs_on.get(node.name, frozenset()) - {gang.ref.uid}
-    pods = (pod for uid in others for pod in world.pods(uid))
-    return any(pod.node == node.name and pod.may_hold_devices for pod in pods)
+    pods = (pod for uid in others for pod in world.pods_at(uid, node.name))
+    return any(pod.may_hold_devices for pod in pods)

@@ -54,7 +54,7 @@ def set_aside(
 
 def counts_again(world: World, now: datetime) -> Iterator[datetime]:
     """When findings that are set aside count again, unless the work goes on with another state."""
-    for name, health in world.health.items():
+    for name, health in world.subjects.health.items():
         for _, work in set_aside(world.nodes.get(name), health, now):
             if work.until is not None:
                 yield work.until

@@ -45,7 +45,16 @@ def _is_accelerated(world: World, pod: Pod) -> bool:
 
 
 def new_pods(world: World, gang: Gang) -> list[Pod]:
-    """The pods of the present start that are there, by name."""
+    """The pods of the present start that are there, by name. They do not depend on the time."""
+    uid, known = gang.ref.uid, world.present
+    if known is None or world.gangs.get(uid) is not gang:
+        return _new_pods(world, gang)
+    if uid not in known:
+        known[uid] = _new_pods(world, gang)
+    return known[uid]
+
+
+def _new_pods(world: World, gang: Gang) -> list[Pod]:
     noted = _noted(world, gang)
     pods = [pod for pod in world.pods(gang.ref.uid) if leftover(pod) not in noted]
     pods = [pod for pod in pods if not (_ended_before(pod, gang) or _resumed_since(world, pod, gang))]

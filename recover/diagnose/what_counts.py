@@ -113,8 +113,9 @@ def _doubts(world: World, now: datetime, window_s: float) -> dict[str, str]:
 
 def _apart(world: World, told: dict[str, str]) -> dict[str, str]:
     """None where others say something of each accelerator node: that tells no node from another."""
-    is_all = told and all(node.name in told for node in world.nodes.values() if node.is_accelerated)
-    return {} if is_all else told
+    nodes = (world.nodes.get(name) for name in told)
+    accelerated = sum(1 for node in nodes if node is not None and node.is_accelerated)
+    return {} if accelerated == world.accelerated() else told
 
 
 def _worst(world: World, now: datetime) -> Iterable[tuple[str, str, bool]]:
@@ -127,7 +128,7 @@ def _worst(world: World, now: datetime) -> Iterable[tuple[str, str, bool]]:
 
 
 def _reported(world: World) -> Iterable[tuple[Node, NodeHealth]]:
-    for name, health in world.health.items():
+    for name, health in world.subjects.health.items():
         node = world.nodes.get(name)
         if node is not None and has_findings(node, health):
             yield node, health

@@ -19,12 +19,11 @@ from recover.diagnose.gang_faults import GangState, gang_faults, gang_state
 from recover.diagnose.hindsight import corrections, doubted, shown_around
 from recover.diagnose.node_faults import node_faults, not_ready
 from recover.diagnose.ranks import is_down, resumed_at
-from recover.diagnose.subjects import Subjects
-from recover.model import Gang, World
+from recover.model import Gang, Subjects, World
 from recover.model.actions import Failure
 from recover.policy.settings import Settings, Timing
 
-__all__ = ["Judged", "diagnose"]
+__all__ = ["Judged", "diagnose", "runs"]
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -62,12 +61,13 @@ def diagnose(world: World, subjects: Subjects, settings: Settings, now: datetime
 def _gang_states(
     world: World, gangs: Mapping[str, Gang], timing: Timing, now: datetime
 ) -> tuple[dict[str, GangState], list[Failure]]:
-    running = [gang for gang in gangs.values() if _runs(world, gang)]
+    running = [gang for gang in gangs.values() if runs(world, gang)]
     states, failures = each(running, about_gang, lambda gang: gang_state(world, gang, timing, now))
     return {state.gang.ref.uid: state for state in states}, failures
 
 
-def _runs(world: World, gang: Gang) -> bool:
+def runs(world: World, gang: Gang) -> bool:
+    """Whether its pods are to run; else it has no state of its own."""
     recovery = world.active_recovery(gang.ref.uid)
     is_stopped = recovery is not None and recovery.status.phase in STOPPED_PHASES
     has_succeeded = gang.terminal is not None and gang.terminal.succeeded

@@ -28,7 +28,11 @@ CHECKS: tuple[Check[Case], ...] = (
     ),
     Check("ended", "the job has not failed permanently", permission.ended),
     Check("checkpoint-annotation", "an annotation names the folder of the checkpoints", saves.annotation),
-    Check("checkpoint-volume", "a scan can mount the volume of the checkpoints", saves.volume),
+    Check(
+        "checkpoint-volume",
+        "if an annotation names the folder of the checkpoints, a scan can mount the volume of this folder",
+        saves.volume,
+    ),
     Check("checkpoint-claim", "all ranks can mount the claim of the checkpoints", saves.claim, (Part.CLAIM,)),
     Check("environment", "the ranks read the variables of a recovery", environment.read_by_ranks),
     Check(
@@ -39,7 +43,7 @@ CHECKS: tuple[Check[Case], ...] = (
     Check("own-variables", "the job sets no variable that Rekindle sets", environment.own_variables),
     Check(
         "headroom",
-        "one failed rank does not fail the job permanently, or Rekindle may create the job again",
+        "the job survives the first failed rank, or Rekindle may create the job again",
         retries.headroom,
     ),
     Check("deadline", "the job has no deadline", retries.deadline),

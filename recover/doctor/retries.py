@@ -30,7 +30,7 @@ def deadline(case: Case) -> Iterator[Finding]:
             yield Finding(
                 name="active-deadline",
                 severity=Severity.ADVICE,
-                what=f"the framework fails the job after {seconds} s",
+                what=f"the framework marks the job as failed after {seconds} s",
                 where=case.at(field, str(seconds)),
                 means="the time starts again with each restart; when the time is over, the job has "
                 "failed permanently",

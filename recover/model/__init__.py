@@ -11,6 +11,7 @@ from recover.model.agents import AgentPod
 from recover.model.gangs import Gang, Mark, Template, Terminal
 from recover.model.nodes import Node, NodeSignal, OwnCondition, Quarantine, Release, SignalKind, Taint
 from recover.model.pods import Bystander, Container, Outsider, Pod, PodPhase, UnhealthyDevice, Waiting
+from recover.model.subjects import Subjects
 from recover.model.volumes import Mount, Volume, VolumeKind
 from recover.model.world import REFUSED_AGAIN_S, NamespaceView, Refusal, World
 
@@ -33,6 +34,7 @@ __all__ = [
     "Refusal",
     "Release",
     "SignalKind",
+    "Subjects",
     "Taint",
     "Template",
     "Terminal",

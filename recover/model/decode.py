@@ -42,7 +42,7 @@ from recover.model import (
 from recover.model.containers import FIELDS, training
 from recover.model.job_views import volumes_of
 
-__all__ = ["JOBSET_UID", "SignalReader", "namespace", "node", "outsider", "pod"]
+__all__ = ["JOBSET_UID", "SignalReader", "is_accelerator", "namespace", "node", "outsider", "pod"]
 
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 """Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
@@ -119,8 +119,7 @@ def node(
         ready_since=sane(ready.changed_at) if ready else None,
         boot_id=wire.status.node_info.boot_id,
         is_accelerated=any(
-            _is_accelerator(name, accelerators)
-            for name in {**wire.status.allocatable, **wire.status.capacity}
+            is_accelerator(name, accelerators) for name in {**wire.status.allocatable, **wire.status.capacity}
         ),
         quarantine=_quarantine(meta.annotations.get(QUARANTINE, "")),
         released_at=_time(meta.annotations.get(RELEASED, "")),
@@ -150,7 +149,8 @@ def health(raw: bytes) -> NodeHealth:
     return found
 
 
-def _is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
+def is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
+    """Whether a resource of that name is one, by the settings' `names` or as a part of a device."""
     return resource in names or _is_part(resource)
 
 
@@ -175,7 +175,7 @@ def _counts(quantities: _Quantities, names: tuple[str, ...]) -> dict[str, int]:
     """The accelerator resources among these; one that is no whole number is left out."""
     found = {}
     for name, quantity in quantities.items():
-        if _is_accelerator(name, names):
+        if is_accelerator(name, names):
             with suppress(ValueError):
                 found[name] = int(quantity)
     return found

@@ -19,6 +19,7 @@ from recover.model.judged_recipes import JudgedRecipe
 from recover.model.modes import Modes
 from recover.model.nodes import Node
 from recover.model.pods import Bystander, Pod
+from recover.model.subjects import Subjects
 
 __all__ = ["REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World"]
 
@@ -106,6 +107,31 @@ class World(msgspec.Struct, frozen=True):
     lives."""
     pool_label: str = ""
     """The label whose values are the nodes' pools."""
+    few: Subjects | None = None
+    """What the decisions are about, as the controller keeps it; None: everything."""
+    counted: Mapping[tuple[str, str], int] | None = None
+    """How many accelerator nodes have a label with that value. The empty label counts all of them. None:
+    nobody keeps count."""
+    pods_on: Mapping[tuple[str, str], Mapping[str, Pod]] | None = None
+    """Gang uid and node name -> pod uid -> pod that is bound there. None: nobody keeps them by node."""
+    present: dict[str, list[Pod]] | None = None
+    """Gang uid -> the pods of its present start, where they were looked for since the last change that they
+    depend on (diagnose/starts.py). None: nobody forgets them in time."""
+
+    @property
+    def subjects(self) -> Subjects:
+        """What a decision goes through, instead of all nodes, reports and gangs."""
+        if self.few is not None:
+            return self.few
+        strangers = self.gangs_on.keys() - self.nodes.keys()
+        return Subjects(self.nodes, self.health, self.gangs, self.nodes, self.nodes, strangers)
+
+    def accelerated(self, label: str = "", value: str = "") -> int:
+        """How many accelerator nodes there are, or how many of them have the label with that value."""
+        if self.counted is not None:
+            return self.counted.get((label, value), 0)
+        nodes = (node for node in self.nodes.values() if node.is_accelerated)
+        return sum(1 for node in nodes if not label or node.labels.get(label) == value)
 
     def has_no_node(self, name: str) -> bool:
         """Whether it is proven that there is no such Node. A Node that is only absent from the cache may
@@ -130,6 +156,14 @@ class World(msgspec.Struct, frozen=True):
         """The gang's pods. What names the gang can be forged, but only within its writer's own namespace."""
         gang = self.gangs.get(gang_uid)
         pods = self.pods_of.get(gang_uid, {}).values()
+        return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
+
+    def pods_at(self, gang_uid: str, node: str) -> list[Pod]:
+        """Those of the gang's pods that are bound to the node: in a gang of thousands they are few."""
+        if self.pods_on is None:
+            return [pod for pod in self.pods(gang_uid) if pod.node == node]
+        gang = self.gangs.get(gang_uid)
+        pods = self.pods_on.get((gang_uid, node), {}).values()
         return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
 
     def parts(self, gang: Gang) -> list[Gang]:
@@ -183,7 +217,7 @@ class World(msgspec.Struct, frozen=True):
         found = []
         for uid in self.gangs_on.get(node, ()):
             gang = self.gangs.get(uid)
-            if gang is not None and any(p.node == node and not p.ended for p in self.pods(uid)):
+            if gang is not None and any(not pod.ended for pod in self.pods_at(uid, node)):
                 found.append(gang)
         return sorted(found, key=lambda g: str(g.ref))
 

@@ -47,48 +47,48 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long the controller waits. Every wait has an end."""
 
     settle_s: Seconds = 2.0
-    """A diagnosis that is not final waits this long after the last kernel line of the fault: the Xids 48,
-    171, 63 and 154, one after the other, are one fault."""
+    """Time that a diagnosis which is not final waits for further lines, counted from the last kernel line of
+    the fault: the Xids 48, 171, 63 and 154, one after the other, are one fault."""
     settle_max_s: Seconds = 10.0
-    """Longest wait of a diagnosis that is not final, counted from the first kernel line of the fault."""
+    """Maximum wait of a diagnosis that is not final, counted from the first kernel line of the fault."""
     blame_window_s: Seconds = 120.0
     """If a gang fails within this time of a hardware finding on one of its nodes, the finding counts as
     the cause."""
     deleted_settle_s: Seconds = 1.0
-    """After a pod was deleted, the controller waits this long before it decides: the job may have ended,
-    and job and pods arrive by different watches."""
+    """Time that the controller waits after the deletion of a pod before it decides: the job may have ended,
+    and the API server sends changes of jobs and of pods by different watches."""
     in_place_grace_s: Seconds = 5.0
-    """After a single container restarts in place, the controller waits this long for new steps: the
+    """Time that the controller waits for new steps after a single container has restarted in its pod: the
     training may be elastic."""
     stop_deadline_s: Seconds = 180.0
-    """Old pods on Ready nodes must be gone after this time, or 60 s after the end of their own
-    `terminationGracePeriodSeconds` if that is later. Otherwise the recovery is Blocked until the pods are
-    gone."""
+    """Time limit for the end of the old pods on Ready nodes, or 60 s after the end of their own
+    `terminationGracePeriodSeconds` if that is later. After that, the recovery is Blocked until the pods have
+    ended."""
     fence_wait_s: Seconds = 300.0
-    """Without proof that a node is off, the controller treats its pods as ended after this time, if their
-    volumes are shared (such as NFS) or local to the node (the time is Kubernetes' default toleration of an
-    unreachable node)."""
+    """Time after which the controller treats the pods of a node that does not answer as ended, without proof
+    that the node is off. This applies only if their volumes are shared (such as NFS) or local to the node.
+    The default is Kubernetes' default toleration of an unreachable node."""
     scan_deadline_s: Seconds = 30.0
     """Time limit of the checkpoint scan. After that the framework chooses the checkpoint."""
     resume_deadline_s: Seconds = 600.0
-    """All pods must run within this time. Otherwise the recovery is Blocked, with the scheduler's reason."""
+    """Time limit until all pods run. After that, the recovery is Blocked, with the scheduler's reason."""
     per_rank_s: Annotated[float, Meta(ge=0, le=3600)] = 0.3
-    """Time for each rank to stop and to start, if the sum over all ranks is longer than the deadlines:
-    Kubernetes' controllers send 20 requests a second, and a pod needs several (2,000 pods were not gone in
-    180 s)."""
+    """Time that each rank has to stop and to start. For a large gang, the sum over all ranks replaces
+    `stop_deadline_s` and `resume_deadline_s` if the sum is longer: Kubernetes' controllers send 20 requests a
+    second, and a pod needs several requests (in 180 s, 2,000 pods had not ended)."""
     verify_deadline_s: Seconds = 2700.0
-    """The first new step must come within this time. Loading a large checkpoint from NFS takes 33 min on
-    average (Lablup, 504 B200)."""
+    """Time limit until the first new step. Loading a large checkpoint from NFS takes 33 min on average
+    (Lablup, 504 B200)."""
     checkpoint_grace_s: Seconds = 1800.0
-    """The controller moves a gang off a degraded node at the gang's next checkpoint, and after this time
-    at the latest: the log may not show when a checkpoint is complete."""
+    """Maximum time that the controller waits for the next checkpoint of a gang before it moves the gang off a
+    degraded node: the log may not show when a checkpoint is complete."""
     recovery_window_s: Seconds = 86400.0
-    """Length of the window in which `budgets.recoveries_per_gang_max` counts."""
+    """Length of the window for `budgets.recoveries_per_gang_max`."""
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on quarantines and restarts. Where a limit has a number and a percentage, the smaller one
-    applies, and at least 1."""
+    """Limits on quarantines and restarts. If a limit has a number and a percentage, the smaller of the two
+    applies, and at least one node is always allowed."""
 
     quarantined_percent_max: Percent = 5.0
     """Maximum share of quarantined nodes, as a percentage of the cluster's accelerator nodes."""
@@ -111,7 +111,8 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of the nodes, and on at least `brake_nodes_min` nodes. Rekindle takes no disruptive action until the
     window has passed."""
     brake_nodes_min: Count = 5
-    """The brake never engages for fewer nodes than this, for example in a small cluster."""
+    """Minimum number of nodes for which the brake engages, so that it does not engage for one node of a small
+    cluster."""
     brake_window_s: Seconds = 300.0
     """Length of the window in which nodes with the fault are counted, and of the pause after the brake
     engages."""
@@ -133,48 +134,52 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     starts the gang at once, because an autoscaler adds nodes only for pending pods. Set this to `false`
     with any other autoscaler."""
     suspicion_s: PositiveSeconds = 86_400.0
-    """Gangs prefer other nodes to a suspected node for this long. The suspicion ends sooner if a training
-    makes steps there, after a reboot, after a repair, or after a person has ended the quarantine."""
+    """Maximum time for which gangs prefer other nodes to a suspected node. The suspicion ends earlier when a
+    training makes steps on the node, after a reboot or a repair, and after a person has ended the node's
+    quarantine."""
     again_s: PositiveSeconds = 10.0
-    """If not all ranks of a started gang run, the controller may stop the gang and start it again on
-    better nodes. This is the shortest time between two such starts; each further start doubles the time.
-    These starts do not count as attempts."""
+    """Minimum time between two starts of one gang that the controller stopped and started again on better
+    nodes, because not all of its ranks ran. Each further start doubles the time. These starts do not count as
+    attempts."""
     again_max_s: PositiveSeconds = 900.0
-    """Longest time between two starts of one gang, up to which `again_s` doubles."""
+    """Maximum time between two such starts: `again_s` doubles up to this time."""
     again_starts_max: Annotated[int, Meta(ge=1, le=128)] = 100
-    """Maximum number of starts by `again_s` in one recovery. After that the ranks wait on their present
-    nodes."""
+    """Maximum number of such starts in one recovery. After that the ranks wait on their present nodes."""
 
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scan: str = "rekindle:latest"
-    """Image of the scan pod. The image needs only this package."""
+    """Image of the scan pod. The image needs only the Python package `rekindle`."""
     repair: str = ""
-    """Image of a repair's containers that name no image. Empty: the image of the scan."""
+    """Image for the containers of a repair whose template names no image. Empty: the image of the scan
+    pod."""
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long closed Incidents and ended Recoveries stay."""
 
     days: Annotated[float, Meta(gt=0, le=10_000)] = 30.0
-    """Days since the end of the object. An object that is open, or still needed, stays."""
+    """Number of days that an object stays after its end. An object that is open, or still needed, stays
+    longer."""
     objects_max: Count = 5000
-    """Maximum number of Incidents, and of Recoveries. The controller deletes the oldest first."""
+    """Maximum number of Incidents, and maximum number of Recoveries. The controller deletes the oldest
+    first."""
     interval_s: PositiveSeconds = 3600.0
     """Time between two searches for objects that have become too old."""
 
 
 class Rooms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many objects of one namespace the controller caches, in MiB of JSON, so that one namespace
-    cannot use up the controller's memory. A MiB of jobs takes up to 9 MiB of memory, and a MiB of pods up
-    to 2.5 MiB."""
+    """Maximum size of the objects of one namespace in the controller's cache, in MiB of JSON, so that one
+    namespace cannot use up the controller's memory. A MiB of jobs takes up to 9 MiB of memory, and a MiB of
+    pods up to 2.5 MiB."""
 
     jobs_mib: Count = 40
-    """Jobs of all frameworks together: the default is enough for about 8,000 ordinary jobs."""
+    """Maximum size of the jobs of all frameworks together. The default is enough for about 8,000 ordinary
+    jobs."""
     pods_mib: Count = 96
-    """Pods: the default is enough for about 160,000 ranks."""
+    """Maximum size of the pods. The default is enough for about 160,000 ranks."""
     recoveries_mib: Count = 48
-    """Recoveries: the default is more than `retention.objects_max` Recoveries need."""
+    """Maximum size of the Recoveries. The default is more than `retention.objects_max` Recoveries need."""
 
 
 class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -183,10 +188,10 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `renew_deadline_s`."""
 
     duration_s: Annotated[int, Meta(ge=1, le=3600)] = 15
-    """Another controller takes over when the leader has not renewed the Lease for this time. The Lease
-    allows only whole seconds."""
+    """Time without a renewal of the Lease after which another controller takes over. The Lease allows only
+    whole seconds."""
     renew_deadline_s: PositiveSeconds = 10.0
-    """A leader whose renewals got no answer for this time sends no further write, and ends."""
+    """Time without an answer to its renewals after which the leader sends no further write, and ends."""
     retry_s: PositiveSeconds = 2.0
     """Time between two renewals by the leader, and between two reads of the Lease by a controller that
     stands by."""
@@ -225,11 +230,12 @@ class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     it must leave."""
 
     reset: str = ""
-    """Resets the devices in `REKINDLE_DEVICES`, or all devices. Exit code 0 means that the reset was done."""
+    """Template that resets the devices in `REKINDLE_DEVICES`, or all devices. Exit code 0 means that the
+    reset was done."""
     reboot: str = ""
-    """Requests the reboot. A new boot id proves the reboot."""
+    """Template that requests the reboot. A new boot id proves the reboot."""
     validate: str = ""
-    """Writes its report as termination message."""
+    """Template that checks the node, and writes its report as termination message."""
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -284,21 +290,20 @@ class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reboots_per_hour_max: Count = 5
     """Maximum number of reboots in the cluster within one hour."""
     repairs_per_node_max: Count = 2
-    """Maximum number of repairs that returned the same node to service within `repairs_window_s`. When the
-    node fails again after that, a person decides."""
+    """Maximum number of repairs of one node within `repairs_window_s` after which the controller returned the
+    node to service. If the node fails again after that, a person decides."""
     repairs_window_s: PositiveSeconds = 604_800.0
-    """Window of `repairs_per_node_max`; a week."""
+    """Length of the window for `repairs_per_node_max`. The default is a week."""
     cool_down_s: Seconds = 600.0
-    """Shortest time between the return of a node to service after a repair, and the next repair of the
-    node."""
+    """Minimum time between the return of a node to service after a repair and the next repair of the node."""
     wait_for_others_s: PositiveSeconds = 86_400.0
-    """The controller never evicts pods for a repair. If pods still run after this time, it hands the node
-    over to a person."""
+    """Maximum time that a repair waits for running pods, which the controller never evicts. After that, the
+    controller hands the node over to a person."""
     not_ready_s: PositiveSeconds = 600.0
-    """The controller waits this long for a NotReady node to become Ready again before it repairs the node."""
+    """Time that the controller waits for a NotReady node to become Ready again before it repairs the node."""
     hands_off_s: Seconds = 60.0
-    """Before a reset, the controller waits this long for the node's agent to close the devices. After
-    that, the reset begins without an answer. While a device is broken, the agent asks every 30 s."""
+    """Maximum time that the controller waits before a reset until the node's agent has closed the devices.
+    After that, the reset begins without an answer. While a device is broken, the agent asks every 30 s."""
     reset_deadline_s: PositiveSeconds = 600.0
     """Time limit of a reset, from the begin of its Job to the end. After that, the controller reboots the
     node."""
@@ -309,8 +314,8 @@ class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time limit of a validation, until the checks have reported, and the node's agent has reported from
     the present boot. After that, the checks count as failed."""
     job_keep_s: Seconds = 86_400.0
-    """An ended Job of a repair stays this long, for its log. At least 10 min, so that the controller sees
-    the end."""
+    """Time for which an ended Job of a repair stays, so that people can read its log. The time is at least 10
+    min, so that the controller sees the end of the Job."""
     templates: Templates = Templates()
     validation: Validation = Validation()
     webhook: Webhook = Webhook()
@@ -340,18 +345,18 @@ class DeviceReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     levels; `severity` means the same as in the rows of `signals`."""
 
     ascend: bool = False
-    """Read the reports of MindCluster: `mindx-dl-deviceinfo-*`, `mindx-dl-nodeinfo-*` and
-    `cluster-info-*`."""
+    """With `true`, the controller reads the reports of MindCluster: `mindx-dl-deviceinfo-*`,
+    `mindx-dl-nodeinfo-*` and `cluster-info-*`."""
     iluvatar: bool = False
-    """Read `ix-device-info-cm-*`, and compare the number of devices that the kubelet offers with the
-    number that it has."""
+    """With `true`, the controller reads `ix-device-info-cm-*`, and compares the number of devices that the
+    kubelet offers with the number that it has."""
     plugin_namespace: DnsLabel = "kube-system"
     """Namespace in which the device plugins write."""
     cluster_namespace: DnsLabel = "mindx-dl"
     """Namespace in which NodeD and ClusterD of MindCluster write."""
     ascend_labels: str = "mx-consumer-cim=true"
     """Label selector of the Ascend device plugin's ConfigMaps: the API server sends only these. Empty for
-    plugins that write no label: the API server then sends all ConfigMaps of `plugin_namespace`."""
+    plugins that write no label: then the API server sends all ConfigMaps of `plugin_namespace`."""
     chip: dict[str, LevelRow] = {}
     """Rows by the level of a chip, for example `SeparateNPU`. A level above `suspect` acts only if the
     fault code is known and has a time, and if both plugin and kubelet have withdrawn the chip."""
@@ -390,18 +395,19 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespace: DnsLabel = "rekindle-system"
     """Namespace of the controller's ConfigMap and Lease: the namespace of the Helm release."""
     scheduling_gates: bool = True
-    """The API server supports scheduling gates (Kubernetes 1.27 and later). With `false`, the controller
-    creates the scan pod only when the old pods have ended, and each recovery waits for the start of the
-    scan."""
+    """`true` if the API server supports scheduling gates (Kubernetes 1.27 and later). With `false`, the
+    controller creates the scan pod only when the old pods have ended, and each recovery waits for the start
+    of the scan."""
     agents_are_pods: bool = False
-    """Agents are pods of the chart's DaemonSet, in `namespace`; the chart sets this. A node counts as not
-    watched if its agent's pod is missing or not ready. With `false`, the age of the agent's last write
-    decides."""
+    """`true` if agents are pods of the chart's DaemonSet, in `namespace`; the chart sets this. Then a node
+    counts as not watched if its agent's pod is missing or not ready. With `false`, the age of the agent's
+    last write decides."""
     node_condition: bool = False
-    """Write the condition `AcceleratorHealthy` on each accelerator node, for tools that read the
-    condition. Some tools can be configured to delete a node with this condition, for example Karpenter and
-    the auto-repair of clouds: they do not respect Rekindle's budgets, brake, holds or modes. With `false`,
-    Rekindle writes no such condition, and removes the conditions that it has written."""
+    """With `true`, the controller writes the condition `AcceleratorHealthy` on each accelerator node, for
+    tools that read the condition. Some tools can be configured to delete a node with this condition, for
+    example Karpenter and the auto-repair of clouds: they do not respect Rekindle's budgets, brake, holds or
+    modes. With `false`, Rekindle writes no such condition, and removes the conditions that it has
+    written."""
     accelerators: tuple[str, ...] = (
         "nvidia.com/gpu",
         "nvidia.com/gpu.shared",
@@ -426,14 +432,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "iluvatar.ai/MR-V100-vgpu",
         "amd.com/gpu",
     )
-    """Resources that make a node an accelerator node and a pod a rank. `nvidia.com/mig-*`, virtual NPUs as
-    `huawei.com/Ascend910-8c`, `huawei.com/Ascend310P-V`, `-VPro` and `-IPro`, and `iluvatar.ai/*-vgpu` always
-    do. The names of chips are HAMi's; what it offers beside them counts memory and cores."""
+    """Names of resources. A node that offers one of them is an accelerator node, and a pod that requests one
+    of them is a rank. `nvidia.com/mig-*`, virtual NPUs such as `huawei.com/Ascend910-8c`,
+    `huawei.com/Ascend310P-V`, `-VPro` and `-IPro`, and `iluvatar.ai/*-vgpu` always count as such resources.
+    The names with a chip, such as `huawei.com/Ascend910B2`, are the names that HAMi uses."""
     accelerator_maps: bool = False
-    """Further such resources are read from ConfigMaps `cf-crl-*` in `kube-public` (label
-    `features.alauda.io/type: CustomResourceLimitation`) when the controller starts. A key that ends in
-    memory, cores or percentage counts no devices and is left out. The chart gives the right to list these
-    ConfigMaps."""
+    """With `true`, the controller reads further names of such resources at its start, from the ConfigMaps
+    `cf-crl-*` in `kube-public` (label `features.alauda.io/type: CustomResourceLimitation`). The controller
+    leaves out keys that end in memory, cores or percentage, because they count no devices. The chart gives
+    the right to list these ConfigMaps."""
     timing: Timing = Timing()
     budgets: Budgets = Budgets()
     placement: Placement = Placement()

@@ -144,7 +144,7 @@ def _found(wanted: object, known: frozenset[int] | frozenset[str], what: str) ->
     if wanted in known:
         return Hit(said=f"{what} {wanted}")
     seen = ", ".join(sorted(map(str, known)))
-    return f"{what} {wanted}: {f'only {seen} was seen' if seen else 'none is known'}"
+    return f"{what} {wanted}: {f'only {seen} was seen' if seen else f'no {what} is known'}"
 
 
 def _log(test: Test, evidence: Evidence) -> Hit | str:

@@ -24,7 +24,7 @@ class Fact(msgspec.Struct, frozen=True):
 FACTS = {
     "cuda.driver": Fact(Measure.VERSION, "newest CUDA version that the node's driver supports"),
     "cuda.runtime": Fact(Measure.VERSION, "CUDA version of the image"),
-    "vgpu.baseline": Fact(Measure.VERSION, "CUDA version that the GPU-sharing layer was built for"),
+    "vgpu.baseline": Fact(Measure.VERSION, "CUDA version for which the GPU-sharing layer was built"),
     "gpu.compute": Fact(Measure.VERSION, "compute capability of the node's GPUs"),
     "gpu.memory.free": Fact(Measure.SIZE, "device memory that was free when the process ended"),
 }

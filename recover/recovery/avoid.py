@@ -47,7 +47,8 @@ def avoidance(ctx: Context, status: RecoveryStatus) -> Avoidance:
     world, gang = ctx.world, ctx.gang
     broken = {name: f"{code} is open there" for name, code in proven(world, ctx.now).items()}
     is_tolerant, closed = tolerates_all(gang), _closed(world, gang)
-    silent = {node.name: NOT_READY for node in world.nodes.values() if not node.ready and node.is_accelerated}
+    nodes = world.subjects.nodes.values()
+    silent = {node.name: NOT_READY for node in nodes if not node.ready and node.is_accelerated}
     required = {**silent, **{name: _why_out(world, name, why) for name, why in broken.items()}}
     # Kubernetes itself keeps a gang off a node that is not ready, unless it tolerates everything.
     hosts = [n for n in sorted(required) if n not in closed and (n in broken or is_tolerant)]
@@ -83,7 +84,7 @@ def _closed(world: World, gang: Gang) -> set[str]:
     affinity of pods that wait would not."""
     if tolerates_all(gang):
         return set()
-    out = (n for n in world.nodes.values() if n.quarantine is not None and n.quarantine.cordoned)
+    out = (n for n in world.subjects.nodes.values() if n.quarantine is not None and n.quarantine.cordoned)
     return {node.name for node in out if node.unschedulable}
 
 

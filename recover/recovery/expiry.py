@@ -38,7 +38,9 @@ notices."""
 def expire(world: World, limits: Retention, now: datetime) -> Plan:
     """Returns what to delete now, and when to look again: soon while more is to be deleted, otherwise after
     `requeue_after_s`, since age comes without any change."""
-    standing = {node.quarantine.incident for node in world.nodes.values() if node.quarantine is not None}
+    standing = {
+        node.quarantine.incident for node in world.subjects.nodes.values() if node.quarantine is not None
+    }
     closed = [
         (incident.status.closed_at, incident.metadata, _whose(incident))
         for name, incident in world.incidents.items()

@@ -34,8 +34,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, world: World, rules: Repairs, now: datetime) -> Limits:
-        accelerated = sum(1 for node in world.nodes.values() if node.is_accelerated)
-        share = max(1, int(accelerated * rules.percent_at_once_max / 100))
+        share = max(1, int(world.accelerated() * rules.percent_at_once_max / 100))
         repairs = [i.status.repair for i in world.incidents.values() if i.status.repair is not None]
         recent = Counter(
             step.kind

@@ -88,7 +88,7 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
 def _concerned(world: World) -> list[Incident]:
     """Whose node is quarantined, or under repair, or silent; in the order of their faults."""
     found: dict[str, Incident] = {}
-    for node in world.nodes.values():
+    for node in world.subjects.nodes.values():
         if node.quarantine is not None and node.quarantine.incident in world.incidents:
             found[node.quarantine.incident] = world.incidents[node.quarantine.incident]
     for name, incident in world.incidents.items():

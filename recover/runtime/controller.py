@@ -36,7 +36,7 @@ from recover.runtime.pause_news import PauseNews
 from recover.runtime.recovery_loop import Recoveries
 from recover.runtime.telemetry import Metrics
 from recover.runtime.webhook import Outside
-from recover.runtime.whole_loop import WholeWorld
+from recover.runtime.whole_loop import Decided, WholeWorld
 from recover.triage.nodehealths import upkeep
 from recover.triage.plan import plan
 from recover.triage.spares import keep_spares
@@ -46,6 +46,12 @@ __all__ = ["Controller"]
 
 GC_OFF_S_MAX = 120.0
 """Longer than a large sync takes. Where the API server is away for hours, garbage would fill the memory."""
+
+SOON_S = 0.5
+"""How long a change waits for others, if no fault and no recovery may wait for it."""
+
+SWEEP_S, SWEEP_PAUSE_S = 300.0, 0.05
+"""Pauses between two sweeps, and between two slices of one."""
 
 log = structlog.get_logger(__name__)
 
@@ -58,7 +64,8 @@ FRAMEWORKS = tuple(workload.resource for workload in WORKLOADS)
 
 class Controller:
     """Runs until cancelled. `ready` is set once every kind has been listed; `leading`, by whoever gives it,
-    once this controller may write; `may_send` raises where it may not, for what goes past the cluster. Raises
+    once this controller may write; `may_send` raises where it may not, for what goes past the cluster.
+    `decided` is told of each plan, and does nothing about it: for tests. Raises
     SettingsError for what a repair is made of, if that is unusable."""
 
     def __init__(
@@ -69,6 +76,7 @@ class Controller:
         clock: Clock,
         leading: asyncio.Event,
         may_send: Callable[[], None] | None = None,
+        decided: Decided | None = None,
     ) -> None:
         self.ready = asyncio.Event()
         self.leading = leading
@@ -77,7 +85,8 @@ class Controller:
         self._clock = clock
         self._suspicion_s = settings.placement.suspicion_s
         self._begun = False
-        self.observer = Observer(cluster, settings, self._wake, clock.now)
+        self.observer = Observer(cluster, settings, self._wake, clock.now, self._wake_soon, self._wake_gang)
+        self._soon = asyncio.Event()
         self._modes = ModeKeeper(cluster, self.observer, settings, clock)
         outside = Outside(settings.repair.webhook, may_send)
         self._executor = executor = Executor(cluster, self.observer, metrics, clock, outside)
@@ -97,11 +106,11 @@ class Controller:
 
         shared = (self.observer, executor, self._modes, metrics, clock)
         self._woken = (
-            WholeWorld("triage", triage, *shared, waits_for_writes=False),
-            WholeWorld("upkeep", keep_up, *shared),
-            WholeWorld("spares", keep_spares, *shared),
-            WholeWorld("recipes", tell, *shared),
-            WholeWorld("repair", mend, *shared),
+            WholeWorld("triage", triage, *shared, waits_for_writes=False, decided=decided),
+            WholeWorld("upkeep", keep_up, *shared, decided=decided),
+            WholeWorld("spares", keep_spares, *shared, decided=decided),
+            WholeWorld("recipes", tell, *shared, decided=decided),
+            WholeWorld("repair", mend, *shared, decided=decided),
             WholeWorld("pause", PauseNews(settings.namespace).decide, *shared),
             WholeWorld("conditions", NodeConditions(is_on=settings.node_condition).decide, *shared),
         )
@@ -114,6 +123,17 @@ class Controller:
                 loop.wake()
             self._recoveries.wake()
 
+    def _wake_gang(self, uid: str) -> None:
+        """Only one recovery has waited for it; all others may be told with the next changes."""
+        if self._begun:
+            for loop in self._woken:
+                loop.wake()
+            self._recoveries.wake_gang(uid)
+        self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        self._soon.set()
+
     async def run(self) -> None:
         """Begins when it is known whether another controller leads: then what that one wrote is read anew."""
         follows_another = not self.leading.is_set()
@@ -125,8 +145,11 @@ class Controller:
             at_last.cancel()
             gc.freeze()
             gc.enable()
+            await self._ask_all()
             self.ready.set()
             log.info("in step with the API", **self._sizes())
+            group.create_task(self._sift())
+            group.create_task(self._sweep())
             await self.leading.wait()
             if follows_another:
                 await _until_answered(self._catch_up)
@@ -137,6 +160,35 @@ class Controller:
             group.create_task(self._modes.run())
             group.create_task(self._recoveries.run())
             self._recoveries.wake()
+
+    async def _ask_all(self) -> None:
+        """Finds what is out of the ordinary, a slice at a time."""
+        while not self.observer.few.is_asked:
+            self.observer.few.ask(self.observer.world(self._modes.now()), self._clock.now())
+            await asyncio.sleep(0)
+
+    async def _sift(self) -> None:
+        """For ever: all that has changed in a while, and that no fault and no recovery waits for, makes one
+        look."""
+        while True:
+            await self._soon.wait()
+            await asyncio.sleep(SOON_S)
+            self._soon.clear()
+            await self._ask_all()
+            self._wake()
+
+    async def _sweep(self) -> None:
+        """For ever: a subject that the indexes have missed must not stay unseen."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            is_done = False
+            while not is_done:
+                world, now = self.observer.world(self._modes.now()), self._clock.now()
+                missed, is_done = self.observer.few.sweep(world, now)
+                if missed:
+                    self.metrics.errors.labels(loop="sweep").inc(missed)
+                    self._wake()
+                await asyncio.sleep(SWEEP_PAUSE_S)
 
     async def _catch_up(self) -> None:
         """Sees all that the last leader wrote. A leader's own writes are in its caches at once, those of

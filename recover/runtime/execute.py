@@ -41,7 +41,8 @@ from recover.model.actions import (
 from recover.runtime.answers import is_as_patched, is_invalid, may_pass, without_values
 from recover.runtime.confirm import confirm_gone, confirm_listed
 from recover.runtime.limiter import Limiter, Urgency
-from recover.runtime.observe import Observer, Write
+from recover.runtime.observe import Observer
+from recover.runtime.refusals import Write
 from recover.runtime.requests import Requests
 from recover.runtime.telemetry import Metrics
 from recover.runtime.webhook import Outside
@@ -148,7 +149,7 @@ class Executor:
                 log.info("write not done, looking again", what=_what(action), why=str(error))
                 return error.retry_in_s
             except Permanent as error:
-                is_told = _is_of_a_status(action) and self._observer.is_known(action, str(error))
+                is_told = _is_of_a_status(action) and self._observer.refusals.is_known(action, str(error))
                 is_known = self._note(action, error)
                 say = log.debug if is_told else log.warning if error.denied else log.error
                 say("write refused", what=_what(action), target=_target(action), why=str(error))
@@ -156,7 +157,7 @@ class Executor:
                     return RIGHTS_AGAIN_S
                 return REFUSED_AGAIN_S if is_known else UNTOLD_AGAIN_S
             if isinstance(action, Write):
-                self._observer.accepted(action)
+                self._observer.refusals.forget(action)
         return None
 
     def _is_kept_back(self, action: Action) -> bool:

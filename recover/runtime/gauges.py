@@ -11,14 +11,13 @@ from itertools import pairwise
 
 from prometheus_client import Gauge
 
-from detectors.wire.contract import CoverageState, Source
 from detectors.wire.training import Edge
 from recover.api import ACTIVE_PHASES, Act, IncidentPhase, Outcome, Phase, Recovery, RecoveryStatus
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
-from recover.diagnose.coverage import silence
+from recover.diagnose.coverage import unread_sources
 from recover.diagnose.what_counts import suspected_by_agents
-from recover.model import Gang, Node, PodPhase, World
+from recover.model import Gang, PodPhase, World
 from recover.runtime.telemetry import Metrics
 
 __all__ = ["derive"]
@@ -28,8 +27,7 @@ _NO_WAIT = ("", Reason.CHECKPOINT_UNVERIFIED)
 
 
 def derive(metrics: Metrics, world: World, now: datetime, *, suspicion_s: float) -> None:
-    """Counted first and written then: with 10,000 nodes, and all Incidents and Recoveries that are kept, that
-    takes 50 ms; to count in the gauges themselves took four times as long."""
+    """Counted first and written then: to count in the gauges themselves took four times as long."""
     metrics.paused.set(world.modes.paused is not None)
     _nodes(metrics, world, now)
     _fill(metrics.nodes_suspected, Counter(suspected_by_agents(world, now, suspicion_s).values()))
@@ -46,28 +44,17 @@ def _fill(gauge: Gauge, values: Mapping[str, float]) -> None:
 
 
 def _nodes(metrics: Metrics, world: World, now: datetime) -> None:
-    nodes = world.nodes.values()
-    metrics.accelerated.set(sum(1 for node in nodes if node.is_accelerated))
+    metrics.accelerated.set(world.accelerated())
+    nodes, unseen = world.subjects.nodes.values(), world.subjects.unseen.values()
     metrics.quarantined.set(sum(1 for node in nodes if node.quarantine is not None))
-    _fill(metrics.nodes_blind, Counter(s for n in nodes if n.is_accelerated for s in _blind(world, n, now)))
+    blind = (source for node in unseen if node.is_accelerated for source in unread_sources(world, node, now))
+    _fill(metrics.nodes_blind, Counter(blind))
     _fill(metrics.nodes_for_people, Counter(_nodes_for_people(world)))
-
-
-def _blind(world: World, node: Node, now: datetime) -> Iterator[str]:
-    """The sources that are not read there. Where no agent reports, what its last status says is history."""
-    health = world.health.get(node.name)
-    if health is None or not health.status.coverage or silence(world, node.name, now) is not None:
-        yield "agent"
-        return
-    for row in health.status.coverage:
-        is_let_go = row.source is Source.NVML and bool(health.spec.hands_off)
-        if row.state is CoverageState.BLIND and not is_let_go:
-            yield row.source
 
 
 def _nodes_for_people(world: World) -> Iterator[str]:
     """Of each node that nothing but a person brings back the reason."""
-    out = {node.quarantine.incident for node in world.nodes.values() if node.quarantine is not None}
+    out = {node.quarantine.incident for node in world.subjects.nodes.values() if node.quarantine is not None}
     for name, incident in world.incidents.items():
         status = incident.status
         if status.phase is not IncidentPhase.OPEN:

@@ -7,7 +7,6 @@ A write's answer is absorbed here too, so a decision never acts on a view older 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -15,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import GROUP, NodeHealth
+from detectors.wire.contract import NodeHealth
 from detectors.wire.resource import Resource
 from detectors.wire.training import Signature
 from recover.api import Incident, Recovery
-from recover.api.marks import REPAIR_OF, SCAN_OF
+from recover.api.marks import REPAIR_OF
 from recover.k8s.kinds import (
     CONFIGMAPS,
     INCIDENTS,
@@ -33,11 +32,12 @@ from recover.k8s.kinds import (
 )
 from recover.kube.cluster import Cluster
 from recover.kube.reflector import Reflector
-from recover.model import AgentPod, Bystander, Gang, Node, Pod, Refusal, World, decode
-from recover.model.actions import Ask, ConfirmGone, Create, Delete, Ensure, Patch
+from recover.model import AgentPod, Bystander, Gang, Node, Pod, PodPhase, Refusal, World, decode
+from recover.model.actions import ConfirmGone
 from recover.model.agent_readiness import AgentPods, agent_pod, is_agent
 from recover.model.modes import Mode, Modes
 from recover.model.pause import PAUSE, Pause, read_pause, unread_pause
+from recover.model.pod_glance import is_beside_the_gangs
 from recover.policy.consent import AUTO_RECOVERY
 from recover.policy.driver_work import work_labels
 from recover.policy.node_signals import SignalCatalogue
@@ -49,30 +49,31 @@ from recover.repair.occupants import BACK_AFTER_A_REBOOT
 from recover.runtime.bounds import Room
 from recover.runtime.cache import Cache
 from recover.runtime.device_maps import DeviceMaps
-from recover.triage.node_condition import STATUS_OF
+from recover.runtime.few import Few
+from recover.runtime.pod_index import PodIndex, is_scan
+from recover.runtime.refusals import Refusals, Write, is_our_own_record
 from recover.workloads import WORKLOADS, Workload, outline_of
 from recover.workloads.patches import asks_for_device
 
-__all__ = ["Observer", "Write"]
+__all__ = ["Observer"]
 
 GANG_KINDS = frozenset(w.resource.kind for w in WORKLOADS) - {JOBS.kind}
 """Owners whose pods are a gang's whatever they ask for."""
 DEPARTED_MAX = 16
 """Of one gang: the first lost rank is enough to know, and a framework may replace its pods for weeks."""
 
-REFUSED_MAX = 1024
-"""Limit of remembered refusals. An older refusal is known again after its next try."""
+LARGE = 64
+"""Pods of a gang whose changes one by one say little."""
 GONE_NODES_MAX = 20_000
 """Twice the nodes of the largest cluster. A forgotten name is read again if it still matters."""
-Write = Create | Ensure | Patch | Delete | Ask
-"""Kinds of which decisions read a refusal."""
 OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
 """What the chart writes on all pods of the release."""
 
 
 class Observer:
-    """All caches and reflectors. `changed` is called after every difference that a decision may read. `now`
-    dates what other vendors' device plugins say without a time."""
+    """All caches and reflectors. After every difference that a decision may read, `changed` is called; or
+    `of_gang`, with the uid of a gang whose recovery waits for the change; or `soon`, where no fault and no
+    recovery may wait for the decision. `now` dates what other vendors' device plugins say without a time."""
 
     def __init__(
         self,
@@ -80,24 +81,23 @@ class Observer:
         settings: Settings,
         changed: Callable[[], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        soon: Callable[[], None] | None = None,
+        of_gang: Callable[[str], None] | None = None,
     ) -> None:
         self._settings = settings
         self._notify = changed
+        self._notify_soon = soon or changed
+        self._notify_gang = of_gang or (lambda _uid: changed())
+        labels = (settings.budgets.pool_label, settings.budgets.domain_label)
+        self.few = Few(labels, settings.timing)
         self._gangs: dict[str, Gang] = {}
-        self._pods_of: dict[str, dict[str, Pod]] = {}
+        self._pods = PodIndex()
         self._departed: dict[str, dict[str, Pod]] = {}
-        self._gangs_on: dict[str, frozenset[str]] = {}
-        self._pods_on: Counter[tuple[str, str]] = Counter()
-        """How many pods of a gang are bound to a node; a key is the gang's uid and the node's name."""
         self._recoveries_of: dict[str, dict[str, Recovery]] = {}
         self._parts_of: dict[str, dict[str, Gang]] = {}
-        self._scans: dict[str, Pod] = {}
-        self._scans_of: Counter[tuple[str, str]] = Counter()
-        """How many scans bear each label; a key is a namespace and a label's value."""
-        self._bystanders: dict[str, dict[str, Bystander]] = {}
         self._repair_jobs: dict[str, Gang] = {}
         self._agents = AgentPods()
-        self._refused: dict[str, Refusal] = {}
+        self.refusals = Refusals()
         self._asked_nodes: set[str] = set()
         """Nodes that are being read live because they are not in the cache."""
         self._gone_nodes: dict[str, None] = {}
@@ -105,11 +105,9 @@ class Observer:
         self._signals = SignalCatalogue(settings.signals)
         self._signalling: dict[str, Node] = {}
         self.device_maps = DeviceMaps(cluster, settings.signals.reports, self._report_change, now)
-        self._complaining: dict[str, dict[str, Pod]] = {}
-        self._not_started: dict[str, Pod] = {}
         self._signatures: list[Signature] = []
-        self.health = Cache(NODEHEALTHS, self._keep_health, self._any_change)
-        self.namespaces = Cache(NAMESPACES, decode.namespace, self._any_change)
+        self.health = Cache(NODEHEALTHS, self._keep_health, self._health_change)
+        self.namespaces = Cache(NAMESPACES, decode.namespace, self._namespace_change)
         self.incidents = Cache(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
         self.recoveries = Cache(
             RECOVERIES,
@@ -181,25 +179,11 @@ class Observer:
         """Keeps the refusal of a write that no object shows: writes to kinds of others, and Recoveries that
         cannot be opened or get no further cause. Returns False for any other write. The first refusal wakes
         all decisions; later ones change only its words."""
-        if _is_our_own_record(action):
+        if is_our_own_record(action):
             return False
-        name = _place(action)
-        is_news = self._refused.pop(name, None) is None
-        self._refused[name] = refusal
-        if len(self._refused) > REFUSED_MAX:
-            del self._refused[next(iter(self._refused))]
-        if is_news:
+        if self.refusals.keep(action, refusal):
             self._notify()
         return True
-
-    def is_known(self, action: Write, words: str) -> bool:
-        """Whether that write was refused before, in the same words."""
-        known = self._refused.get(_place(action))
-        return known is not None and known.words == words
-
-    def accepted(self, action: Write) -> None:
-        """Forgets a refusal once the write is made."""
-        self._refused.pop(_place(action), None)
 
     def learned(self, resource: Resource, raw: bytes) -> bool:
         """Takes the answer to a live read. Returns True if a decision reads something new in it."""
@@ -224,6 +208,7 @@ class Observer:
             self._gone_nodes[asked.name] = None
             if len(self._gone_nodes) > GONE_NODES_MAX:
                 del self._gone_nodes[next(iter(self._gone_nodes))]
+            self._touch_gangs_on(asked.name)
             self._notify()
         return True
 
@@ -245,14 +230,17 @@ class Observer:
         return {**found, CONFIGMAPS.kind: self.device_maps.unreadable()} if self.device_maps.is_on else found
 
     def has_scan(self, recovery: Recovery) -> bool:
-        """A scan pod of that recovery still exists. This is asked for every ended recovery at each change, so
-        it looks at no pod: anybody may create thousands with that label."""
-        return (recovery.metadata.namespace, scan_label(recovery)) in self._scans_of
+        """A scan pod of that recovery still exists."""
+        return self._pods.has_scan(recovery.metadata.namespace, scan_label(recovery))
 
     def has_mark(self, recovery: Recovery) -> bool:
         """Whether its job bears its mark: then this recovery was the last to stop or start the job."""
         gang = self._gangs.get(recovery.gang_uid)
         return gang is not None and gang.mark is not None and gang.mark.recovery == recovery.metadata.name
+
+    def recoveries_of(self, gang_uid: str) -> Mapping[str, Recovery]:
+        """By `namespace/name`."""
+        return self._recoveries_of.get(gang_uid, {})
 
     def world(self, modes: Modes, taking: Collection[str] = ()) -> World:
         """`taking`: the nodes whose quarantine is being written (Executor.taking)."""
@@ -261,21 +249,21 @@ class Observer:
             nodes=self.nodes.rows,
             health=self.health.rows,
             gangs=self._gangs,
-            pods_of=self._pods_of,
-            scans=self._scans,
+            pods_of=self._pods.pods_of,
+            scans=self._pods.scans,
             namespaces=self.namespaces.rows,
             incidents=self.incidents.rows,
             recoveries=self.recoveries.rows,
             recoveries_of=self._recoveries_of,
-            gangs_on=self._gangs_on,
-            bystanders=self._bystanders,
+            gangs_on=self._pods.gangs_on,
+            bystanders=self._pods.bystanders,
             repair_jobs=self._repair_jobs,
             departed=self._departed,
             signalling=self._signalling,
-            complaining=self._complaining,
-            not_started=self._not_started,
+            complaining=self._pods.complaining,
+            not_started=self._pods.not_started,
             parts_of=self._parts_of,
-            refused=self._refused,
+            refused=self.refusals.by_place,
             taking=taking,
             gone_nodes=self._gone_nodes.keys(),
             recipes=self._in_force.recipes,
@@ -285,6 +273,10 @@ class Observer:
             agents=self._agents.by_node,
             agents_are_pods=self._settings.agents_are_pods,
             pool_label=self._settings.budgets.pool_label,
+            few=self.few.subjects,
+            counted=self.few.counted,
+            pods_on=self._pods.pods_on,
+            present=self.few.present,
         )
 
     # --- what is kept, and the indexes ---------------------------------------------------------------------
@@ -307,11 +299,15 @@ class Observer:
         """Ranks, scans and the pods of repairs. A gang's leader may have no accelerator; a Job's pods are all
         alike, and most Jobs are no trainings. Of other owners' pods with accelerators, which are no gangs,
         also what they ask."""
-        pod = decode.pod(raw, self._settings.accelerators)
+        accelerators, ours = self._settings.accelerators, self._settings.namespace
+        is_kept_beside = self._settings.mode is Mode.REPAIR
+        if not is_kept_beside and is_beside_the_gangs(raw, accelerators, GANG_KINDS, ours):
+            return None
+        pod = decode.pod(raw, accelerators)
         if pod.namespace == self._settings.namespace and is_agent(pod.labels):
             return agent_pod(raw, pod)
         is_of_a_set = decode.JOBSET_UID in pod.labels and pod.owner_uid
-        if _is_scan(pod) or pod.owner_kind in GANG_KINDS or is_of_a_set:
+        if is_scan(pod) or pod.owner_kind in GANG_KINDS or is_of_a_set:
             return pod
         if self._is_of_a_repair(pod.namespace, pod.labels):
             return pod
@@ -321,7 +317,7 @@ class Observer:
             return pod
         uid = pod.owner_uid or pod.uid
         found = decode.outsider(raw)
-        sibling = next(iter(self._pods_of.get(uid, {}).values()), None)
+        sibling = next(iter(self._pods.pods_of.get(uid, {}).values()), None)
         if sibling is not None and sibling.outsider == found:
             found = sibling.outsider  # replicas are alike: one is kept for all
         return msgspec.structs.replace(pod, outsider=found, owner_uid=uid)
@@ -333,7 +329,7 @@ class Observer:
         if gang.resource != JOBS or gang.part_of or self._is_of_a_repair(gang.ref.namespace, gang.labels):
             return gang
         uid = gang.ref.uid
-        is_known = gang.mark is not None or uid in self._pods_of or uid in self._recoveries_of
+        is_known = gang.mark is not None or uid in self._pods.pods_of or uid in self._recoveries_of
         says = AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations
         containers = (c for template in gang.templates.values() for c in template.containers)
         return gang if is_known or says or any(map(asks_for_device, containers)) else None
@@ -362,7 +358,32 @@ class Observer:
     def _any_change(self, _key: str, _old: object, _new: object) -> None:
         self._notify()
 
-    def _node_change(self, _key: str, old: Node | None, new: Node | None) -> None:
+    def _namespace_change(self, name: str, _old: object, _new: object) -> None:
+        """Its people may have opted in, for all jobs there."""
+        for uid, gang in self._gangs.items():
+            if gang.ref.namespace == name:
+                self._touch_gang(uid)
+                self._tell_agents_of(uid)
+        self._notify()
+
+    def _health_change(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
+        """An agent of a large cluster writes at any time, of steps and of itself. At once everybody looks at
+        what is out of the ordinary, and at what a recovery waits for."""
+        was_looked_at = self.few.is_looked_at(name)
+        self.few.report_changed(name, self.nodes.rows.get(name), new)
+        if _tells_of_pods(old) != _tells_of_pods(new) or not self._settings.agents_are_pods:
+            self._touch_gangs_on(name)
+        waits = new is not None and any(pod.awaits_save for pod in new.spec.pods)
+        waiting = [uid for uid in self._pods.gangs_on.get(name, ()) if self._is_waited_for(uid)]
+        if was_looked_at or self.few.is_looked_at(name) or waits:
+            self._notify()
+        elif waiting:
+            for uid in waiting:
+                self._notify_gang(uid)
+        else:
+            self._notify_soon()
+
+    def _node_change(self, name: str, old: Node | None, new: Node | None) -> None:
         """Each kubelet reports every few minutes; of 10,000 there are 30 in each second. A report in which no
         decision reads anything new gives nobody cause to look."""
         if new is not None:
@@ -374,11 +395,24 @@ class Observer:
             self._signalling[new.name] = new
         if old is not None and new is None:
             self.device_maps.forget(old.name)
-        if old is None or new is None or msgspec.structs.replace(old, version=new.version) != new:
+        was_looked_at = self.few.is_looked_at(name)
+        self.few.node_changed(name, old, new, self.health.rows.get(name))
+        self._know_stranger(name)
+        if old is not None and new is not None and msgspec.structs.replace(old, version=new.version) == new:
+            return
+        is_ordinary = not was_looked_at and not self.few.is_looked_at(name)
+        if old is None or new is None or old.ready is not new.ready:
+            self._touch_gangs_on(name)
+        if is_ordinary and old is not None and new is not None:
+            self._notify_soon()
+        else:
             self._notify()
 
     def _recipe_change(self, _key: str, _old: object, _new: object) -> None:
-        self._in_force = settle(self._built_in, self.recipes.rows.values())
+        before, self._in_force = self._in_force, settle(self._built_in, self.recipes.rows.values())
+        if before.signatures != self._in_force.signatures:
+            for name, node in self.nodes.rows.items():
+                self.few.told_changed(name, node)
         self._notify()
 
     def _gang_change(self, _key: str, old: Gang | None, new: Gang | None) -> None:
@@ -401,6 +435,11 @@ class Observer:
         for gang in (old, new):
             if gang is not None and not self._is_to_run(gang.ref.uid):
                 self._departed.pop(gang.ref.uid, None)
+        for uid in {gang.part_of or gang.ref.uid for gang in (old, new) if gang is not None}:
+            self._touch_gang(uid)
+        if old is None or new is None or (old.labels, old.annotations) != (new.labels, new.annotations):
+            for uid in {gang.ref.uid for gang in (old, new) if gang is not None}:
+                self._tell_agents_of(uid)
         self._notify()
 
     def _recovery_change(self, key: str, old: Recovery | None, new: Recovery | None) -> None:
@@ -413,70 +452,99 @@ class Observer:
         if new is not None:
             for uid in (new.spec.gang.uid, new.gang_uid):
                 self._recoveries_of.setdefault(uid, {})[key] = new
+        for uid in {uid for r in (old, new) if r is not None for uid in self._kin(r)}:
+            self._touch_gang(uid)
         self._notify()
+
+    def _kin(self, recovery: Recovery) -> set[str]:
+        """The uids of all gangs in whose history the recovery may stand: a job that was made anew has the
+        history of the job before it."""
+        found, todo = set(), [recovery.spec.gang.uid, recovery.gang_uid]
+        while todo:
+            uid = todo.pop()
+            if uid not in found:
+                found.add(uid)
+                of_uid = self._recoveries_of.get(uid, {}).values()
+                todo += [other for r in of_uid for other in (r.spec.gang.uid, r.gang_uid)]
+        return found
+
+    # --- what a change may concern (triage/ordinary.py) -----------------------------------------------------
+
+    def _know_stranger(self, node: str) -> None:
+        """Whether pods of gangs name a node that is not in the cache."""
+        if node in self._pods.gangs_on and node not in self.nodes.rows:
+            self.few.strangers.add(node)
+        else:
+            self.few.strangers.discard(node)
+
+    def _touch_gang(self, uid: str) -> None:
+        self.few.gang_changed(uid, self._gangs.get(uid))
+
+    def _touch_gangs_on(self, node: str) -> None:
+        for uid in self._pods.gangs_on.get(node, ()):
+            self._touch_gang(uid)
+
+    def _tell_agents_of(self, gang_uid: str) -> None:
+        for name in {pod.node for pod in self._pods.pods_of.get(gang_uid, {}).values()}:
+            self.few.told_changed(name, self.nodes.rows.get(name))
+
+    def _is_waited_for(self, gang_uid: str) -> bool:
+        """Whether a recovery waits for each pod of the gang. A large gang is stopped and started with
+        thousands of changes, and only the last pods that go matter at once."""
+        is_recovering = any(r.active for r in self._recoveries_of.get(gang_uid, {}).values())
+        return is_recovering and len(self._pods.pods_of.get(gang_uid, {})) <= LARGE
 
     def _pod_change(
         self, key: str, old: Pod | Bystander | AgentPod | None, new: Pod | Bystander | AgentPod | None
     ) -> None:
         agents = [pod if isinstance(pod, AgentPod) else None for pod in (old, new)]
-        if self._agents.change(*agents) & self._gangs_on.keys():
+        for node in self._agents.change(*agents):
+            self.few.sight_changed(node, self.nodes.rows.get(node))
+            if node not in self._pods.gangs_on:
+                continue
+            self._touch_gangs_on(node)
             self._notify()  # whether a gang's failure is its own may depend on it
         old, new = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
         is_news = _is_news(old, new) and (self._is_looked_at(old) or self._is_looked_at(new))
+        is_of_beside = isinstance(old, Bystander) or isinstance(new, Bystander)
         if new is not None and new.node and (old is None or old.node != new.node):
             self._may_exist(new.node)
-        if isinstance(old, Bystander):
-            there = self._bystanders[old.node]
-            del there[old.uid]
-            if not there:
-                del self._bystanders[old.node]
-            old = None
-        if isinstance(new, Bystander):
-            self._bystanders.setdefault(new.node, {})[new.uid] = new
-            new = None
-        if old is not None:
-            self._keep_scan(key, None)
-            siblings = self._pods_of.get(old.owner_uid, {})
-            siblings.pop(old.uid, None)
-            if not siblings:
-                self._pods_of.pop(old.owner_uid, None)
-            is_gone = new is None or new.uid != old.uid
-            if is_gone and self._is_to_run(old.owner_uid) and self._is_at_home(old):
-                self._remember(old)
-        if new is not None:
-            if _is_scan(new):
-                self._keep_scan(key, new)
-            elif new.owner_uid:
-                self._pods_of.setdefault(new.owner_uid, {})[new.uid] = new
-        self._index_complaint(old, new)
-        if old is not None:
-            self._not_started.pop(old.uid, None)
-        if new is not None and new.owner_uid and new.not_started:
-            self._not_started[new.uid] = new
-        self._index_place(old, new)
+        self._pods.change(key, old, new)
+        for node in {pod.node for pod in (old, new) if pod is not None}:
+            self._know_stranger(node)
+        old, new = (None if isinstance(pod, Bystander) else pod for pod in (old, new))
+        is_gone = old is not None and (new is None or new.uid != old.uid)
+        if old is not None and is_gone and self._is_to_run(old.owner_uid) and self._is_at_home(old):
+            self._remember(old)
         if is_news:
+            self._pod_news(old, new)
+        if is_news and is_of_beside:
             self._notify()
 
-    def _index_complaint(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and old.unhealthy:
-            there = self._complaining.get(old.node, {})
-            there.pop(old.uid, None)
-            if not there:
-                self._complaining.pop(old.node, None)
-        if new is not None and new.unhealthy and new.node:
-            self._complaining.setdefault(new.node, {})[new.uid] = new
+    def _pod_news(self, old: Pod | None, new: Pod | None) -> None:
+        there = [pod for pod in (old, new) if pod is not None]
+        for pod in there:
+            self._touch_gang(pod.owner_uid)
+            self.few.told_changed(pod.node, self.nodes.rows.get(pod.node))
+        waiting = {pod.owner_uid for pod in there if self._is_waited_for(pod.owner_uid)}
+        if self._is_urgent(old, new):
+            self._notify()
+        elif waiting:
+            for uid in waiting:
+                self._notify_gang(uid)
+        else:
+            self._notify_soon()
 
-    def _keep_scan(self, key: str, scan: Pod | None) -> None:
-        """Replaces what was kept under the key; None removes it."""
-        old = self._scans.pop(key, None)
-        if old is not None:
-            label = (old.namespace, old.labels[SCAN_OF])
-            self._scans_of[label] -= 1
-            if not self._scans_of[label]:
-                del self._scans_of[label]
-        if scan is not None:
-            self._scans[key] = scan
-            self._scans_of[scan.namespace, scan.labels[SCAN_OF]] += 1
+    def _is_urgent(self, old: Pod | None, new: Pod | None) -> bool:
+        """Whether a rank is lost, or somebody looks at the node. Thousands of other pods may come, start and
+        end at once."""
+        for pod in (old, new):
+            if pod is not None and (is_scan(pod) or pod.node in self.few.strangers):
+                return True
+            if pod is not None and self.few.is_looked_at(pod.node):
+                return True
+        last = new or old
+        return last is not None and self._is_to_run(last.owner_uid) and (new is None or _shows_an_end(new))
 
     def _is_looked_at(self, pod: Pod | Bystander | None) -> bool:
         """By a decision. Pods beside the gangs come and go all the time, and only a repair of their node asks
@@ -506,29 +574,6 @@ class Observer:
         if len(departed) > DEPARTED_MAX:
             del departed[next(iter(departed))]
 
-    def _index_place(self, old: Pod | None, new: Pod | None) -> None:
-        """Counts, so that a change costs the same in a gang of two ranks and of thousands."""
-        left, taken = _place_of(old), _place_of(new)
-        if left == taken:
-            return
-        if taken is not None:
-            self._pods_on[taken] += 1
-            gang_uid, node = taken
-            self._gangs_on[node] = self._gangs_on.get(node, frozenset()) | {gang_uid}
-        if left is not None:
-            self._pods_on[left] -= 1
-            if not self._pods_on[left]:
-                del self._pods_on[left]
-                gang_uid, node = left
-                self._gangs_on[node] -= {gang_uid}
-                if not self._gangs_on[node]:
-                    del self._gangs_on[node]
-
-
-def _place_of(pod: Pod | None) -> tuple[str, str] | None:
-    """The gang, and the node to which the pod is bound."""
-    return (pod.owner_uid, pod.node) if pod is not None and pod.node and pod.owner_uid else None
-
 
 def _is_news(old: Pod | Bystander | None, new: Pod | Bystander | None) -> bool:
     """Kubelets and others write to a pod what no decision reads, as its address: then only its version is
@@ -538,22 +583,15 @@ def _is_news(old: Pod | Bystander | None, new: Pod | Bystander | None) -> bool:
     return old != new
 
 
-def _is_scan(pod: Pod) -> bool:
-    """Anybody may write that label. A scan asks for no accelerators, and a pod that holds some must count as
-    their holder, whatever its labels say."""
-    return SCAN_OF in pod.labels and not pod.owner_uid and not pod.may_hold_devices
+def _tells_of_pods(health: NodeHealth | None) -> object:
+    """What a gang's state reads of the report of an agent."""
+    if health is None:
+        return None
+    status = health.status
+    return status.pods, status.coverage, status.pods_left_out, status.whole_pods
 
 
-def _is_our_own_record(action: Write) -> bool:
-    if isinstance(action, Ask) or action.resource.group != GROUP:
-        return False
-    is_told = isinstance(action, Patch) and not action.subresource  # a cause that triage tells a Recovery
-    return not (action.resource == RECOVERIES and (isinstance(action, Create) or is_told))
-
-
-def _place(action: Write) -> str:
-    """The status of a Node is a write of its own: if it is refused, the Node itself may still be written."""
-    if isinstance(action, Ask):
-        return f"/{action.id}"
-    is_status = isinstance(action, Patch) and action.resource == NODES and action.subresource == "status"
-    return f"{action.namespace}/{action.name}{STATUS_OF if is_status else ''}"
+def _shows_an_end(pod: Pod) -> bool:
+    """Its rank may be lost: it failed, was told to go, or a container of it failed."""
+    is_failed = pod.phase is PodPhase.FAILED or pod.deleting_since is not None
+    return is_failed or bool(pod.unhealthy) or any(c.exit_code not in (None, 0) for c in pod.containers)

@@ -21,7 +21,7 @@ _MEANS = (
 )
 _RESUMED = (
     "The pause has ended. Rekindle restarts jobs that are down, and acts on faults of nodes that occur again "
-    "or still last"
+    "or are still present"
 )
 
 

@@ -14,6 +14,7 @@ from recover.runtime.execute import Executor
 from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.observe import Observer
 from recover.runtime.queue import KeyedQueue
+from recover.runtime.rest import rest_after
 from recover.runtime.telemetry import Metrics
 from recover.runtime.writing import ERROR_PAUSE_S
 
@@ -40,6 +41,8 @@ class Recoveries:
         self._clock = clock
         self._queue = KeyedQueue()
         self._is_woken = False
+        self._took_s: dict[str, float] = {}
+        """The last look at each, until its plan was made."""
 
     def wake(self) -> None:
         """Something changed: every recovery that still has something to do looks again. All changes of one
@@ -47,6 +50,12 @@ class Recoveries:
         if not self._is_woken:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._add_all)
+
+    def wake_gang(self, uid: str) -> None:
+        """Something changed for which the recovery of that gang waits."""
+        for key, recovery in self._observer.recoveries_of(uid).items():
+            if recovery.active:
+                self._queue.add(key)
 
     def _add_all(self) -> None:
         self._is_woken = False
@@ -68,12 +77,15 @@ class Recoveries:
 
     async def _work(self, key: str) -> None:
         wait_s: float | None
+        self._took_s.pop(key, None)
         try:
             wait_s = await self._reconcile(key)
         except Exception:
             self._metrics.errors.labels(loop="recovery").inc()
             log.exception("recovery failed, looking again", recovery=key, pause_s=ERROR_PAUSE_S)
             wait_s = ERROR_PAUSE_S
+        if rest_s := rest_after(self._took_s.pop(key, 0.0)):
+            await asyncio.sleep(rest_s)
         self._queue.done(key)
         if wait_s is not None:
             self._queue.add_after(key, wait_s)
@@ -87,17 +99,19 @@ class Recoveries:
             recovery = rows.get(key)
             if recovery is None:
                 return None
-            wait_s = await self._look_once(recovery)
+            wait_s = await self._look_once(key, recovery)
             after = rows.get(key)
             if after is None or after.status.phase is recovery.status.phase:
                 break
         return wait_s
 
-    async def _look_once(self, recovery: Recovery) -> float | None:
+    async def _look_once(self, key: str, recovery: Recovery) -> float | None:
         self._metrics.looks.labels(loop="recovery").inc()
         with self._metrics.look_seconds.labels(loop="recovery").time():
             world = self._observer.world(self._modes.now(), self._executor.taking)
+            began_s = asyncio.get_running_loop().time()
             plan = advance(recovery, world, self._settings, self._clock.now())
+            self._took_s[key] = asyncio.get_running_loop().time() - began_s
         again_s = await self._executor.run(plan)
         waits = [wait_s for wait_s in (again_s, self._modes.changes_in_s()) if wait_s is not None]
         return min(waits, default=None)

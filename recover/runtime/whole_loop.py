@@ -23,14 +23,19 @@ from recover.runtime.execute import Executor
 from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.observe import Observer
 from recover.runtime.queue import KeyedQueue
+from recover.runtime.rest import rest_after
 from recover.runtime.telemetry import Metrics
 from recover.runtime.writing import ERROR_PAUSE_S, Writing
 
-__all__ = ["WholeWorld"]
+__all__ = ["Decide", "Decided", "WholeWorld"]
+
+Decide = Callable[[World, datetime], Plan]
+Decided = Callable[[str, Decide, World, datetime, Plan], None]
+"""Is told of each plan: by which loop and which decision, of which world, and when."""
 
 PAUSE_S = 0.05
-"""Between two looks while writes are in flight; after a look that took longer, as long as that. Each answer
-is a change, and a storm of writes must not become a storm of looks."""
+"""Shortest time between two looks while writes are in flight. Each answer is a change, and a storm of writes
+must not become a storm of looks."""
 
 _LOOK = "look"
 log = structlog.get_logger(__name__)
@@ -42,7 +47,7 @@ class WholeWorld:
     def __init__(
         self,
         name: str,
-        decide: Callable[[World, datetime], Plan],
+        decide: Decide,
         observer: Observer,
         executor: Executor,
         modes: ModeKeeper,
@@ -50,6 +55,7 @@ class WholeWorld:
         clock: Clock,
         *,
         waits_for_writes: bool = True,
+        decided: Decided | None = None,
     ) -> None:
         self._name = name
         self._decide = decide
@@ -62,6 +68,9 @@ class WholeWorld:
         self._queue = KeyedQueue()
         """Of one key: when to look."""
         self._writing = Writing(name, executor, metrics, partial(self._queue.add_after, _LOOK))
+        self._decided_of = decided
+        self._took_s = 0.0
+        """The last look, until its plan was made."""
         self._told: set[tuple[str, str]] = set()
         """Failures of the last look: uid of the object, and the kind of error."""
 
@@ -78,10 +87,12 @@ class WholeWorld:
                 while True:
                     await self._queue.take()
                     self._queue.done(_LOOK)
-                    began = loop.time()
                     await self._reconcile(group)
-                    pause_s = max(PAUSE_S, loop.time() - began)
-                    await self._writing.settled(None if self._waits_for_writes else pause_s)
+                    rest_s = rest_after(self._took_s)
+                    ends_s = loop.time() + rest_s
+                    await self._writing.settled(None if self._waits_for_writes else max(PAUSE_S, rest_s))
+                    if ends_s > loop.time():
+                        await asyncio.sleep(ends_s - loop.time())
         finally:
             self._queue.close()
 
@@ -101,9 +112,15 @@ class WholeWorld:
 
     def _decided(self) -> Plan:
         self._metrics.looks.labels(loop=self._name).inc()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         with self._metrics.look_seconds.labels(loop=self._name).time():
             world = self._observer.world(self._modes.now(), self._executor.taking)
-            plan = self._decide(world, self._clock.now())
+            now = self._clock.now()
+            plan = self._decide(world, now)
+        self._took_s = loop.time() - began_s
+        if self._decided_of is not None:
+            self._decided_of(self._name, self._decide, world, now, plan)
         events = tuple((event,) for event in self._tell(plan.failures))
         return msgspec.structs.replace(plan, chains=(*plan.chains, *events))
 

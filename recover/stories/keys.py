@@ -1,8 +1,9 @@
-"""The labels and annotations of `rekindle.dev/` that people write: on what, and what each may hold. Pure.
+"""The labels and annotations of `rekindle.dev/` that people write: on which objects, with which values. Pure.
 
-Whoever acts on one reads it in its own module, where a value that cannot be used falls back to a default.
-This list is for telling people: stories/annotations.py for one object, `rekindle doctor` for a cluster, and
-the admission policy that warns while a manifest is applied. docs/reference/labels.md explains each.
+The module that acts on a label or annotation reads it separately, and uses a default for a value that it
+cannot use. Three readers use this list to explain such values to people: stories/annotations.py for one
+object, `rekindle doctor` for a cluster, and the admission policy that warns while a manifest is applied.
+docs/reference/labels.md explains each label and annotation.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PREFIX = key("")
 
 
 class On(StrEnum):
-    """What a key is written on."""
+    """The kinds of objects on which people write keys."""
 
     JOB = "job"
     NAMESPACE = "namespace"
@@ -57,12 +58,12 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     forms: tuple[Form, ...] = (Form.ANNOTATION,)
     usable: Callable[[str], object] = lambda _: True
     pattern: str = ""
-    """A regular expression, in what RE2 and Python have in common, that every usable value fits as a whole.
-    One that fits may still be unusable; where it is empty nothing is asked of any value."""
+    """A regular expression that RE2 and Python both accept, and that matches every usable value as a whole. A
+    value that it matches may still be unusable. If it is empty, every value is usable."""
     expected: str = "any text"
-    """What it may hold."""
+    """The usable values, in words."""
     instead: str = ""
-    """What holds where it cannot be used."""
+    """The effect of a value that cannot be used, in words."""
 
 
 def keys_of(on: On, form: Form) -> Iterator[Key]:
@@ -249,4 +250,5 @@ WRITTEN_BY_US = frozenset(
         "spare-kept",
     )
 )
-"""On what they stand, docs/reference/labels.md tells. A person who finds one there has not misspelt it."""
+"""docs/reference/labels.md says on which objects Rekindle writes each of them. Such a key on an object is no
+misspelt key of a person."""

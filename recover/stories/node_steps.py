@@ -100,7 +100,7 @@ def acted_on_again(incident: Incident, node: str) -> str:
         f"the kernel of {node} does not report {codes} for a minute, and then reports {codes} again. If the "
         f"kernel reports {codes} without such a pause, Rekindle acts within ten minutes"
         if is_a_line
-        else "the fault ends for a minute and then occurs again, or still lasts in ten minutes"
+        else "the fault ends for a minute and then occurs again, or is still present in ten minutes"
     )
     return (
         f"Rekindle saw {what} at {incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC, and does not act on this "
@@ -122,8 +122,8 @@ def _observed(case: _Case) -> Iterator[str]:
 
 def _paused(case: _Case) -> Iterator[str]:
     yield (
-        "`rekindle resume` ends the pause. Rekindle then acts on the fault if the fault occurs again or "
-        "still lasts."
+        "`rekindle resume` ends the pause. Rekindle then acts on the fault if the fault occurs again or is "
+        "still present."
     )
     yield from take_out(case.name, case.around)
 

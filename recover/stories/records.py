@@ -134,7 +134,7 @@ class DecisionRecord(Record, frozen=True, kw_only=True):
 class RecoveryRecord(Record, frozen=True, kw_only=True):
     name: str
     job: JobRecord
-    number: Annotated[int, Meta(description="counts the recoveries of the job")]
+    number: Annotated[int, Meta(description="number of this recovery among the recoveries of the job")]
     active: bool
     phase: Phase
     attempt: int
@@ -238,7 +238,9 @@ class WhyJobAnswer(Answer, frozen=True, kw_only=True, tag="WhyJob"):
         OptIn | None,
         Meta(description="null: only the namespace may set the consent, and you may not read the namespace"),
     ]
-    pause: Annotated[PauseRecord | None, Meta(description="null: not paused, or it may not be read")]
+    pause: Annotated[
+        PauseRecord | None, Meta(description="null: Rekindle is not paused, or you may not read the pause")
+    ]
     holds: Annotated[list[HoldRecord], Meta(description="holds of people that are in force")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
     incidents: Annotated[list[IncidentRecord], Meta(description="newest first")]
@@ -261,7 +263,9 @@ class WhyNodeAnswer(Answer, frozen=True, kw_only=True, tag="WhyNode"):
     at: Time
     hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
     node: NodeRecord
-    pause: Annotated[PauseRecord | None, Meta(description="null: not paused, or it may not be read")]
+    pause: Annotated[
+        PauseRecord | None, Meta(description="null: Rekindle is not paused, or you may not read the pause")
+    ]
     holds: Annotated[list[HoldRecord], Meta(description="holds of people that are in force")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
     findings: Annotated[

@@ -20,13 +20,13 @@ __all__ = ["unconfirmed"]
 def unconfirmed(world: World) -> Iterator[ConfirmGone]:
     """Returns the live reads that are needed now. Each read is asked for until it is answered, and then no
     more."""
-    named = set(world.gangs_on)
+    named = set(world.subjects.strangers)
     for recovery in world.recoveries.values():
         named |= set(recovery.nodes) if recovery.active else set()
     for incident in world.incidents.values():
         repair = incident.status.repair
         if incident.status.phase is IncidentPhase.OPEN or (repair is not None and repair.active):
             named.add(incident.spec.node)
-    for name in sorted(named - world.nodes.keys()):
+    for name in sorted(named):
         if name and world.is_unsure_of_node(name):
             yield ConfirmGone(what="confirm-node-gone", resource=NODES, name=name)

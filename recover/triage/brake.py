@@ -57,7 +57,7 @@ def in_force(world: World, diagnoses: Iterable[Diagnosis], limits: Budgets, now:
     A node counts by what its findings show now, from the time when its strongest finding was first shown, so
     an older open Incident of the node hides nothing."""
     window = timedelta(seconds=limits.brake_window_s)
-    accelerated = sum(1 for node in world.nodes.values() if node.is_accelerated)
+    accelerated = world.accelerated()
     found = {}
     struck: dict[Fault, dict[str, datetime]] = {}
     for incident in world.incidents.values():

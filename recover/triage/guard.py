@@ -7,7 +7,8 @@ the Guard that `after` returns, which is asked for the rest of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -60,33 +61,42 @@ class Guard(msgspec.Struct, frozen=True):
     window_s: float
     """Of the recoveries of a gang that count."""
     now: datetime
-    nodes: tuple[Node, ...]
-    """All accelerated nodes."""
     out: frozenset[str]
     """Those that are out of service, and those whose quarantine is on its way."""
+    out_of: Mapping[tuple[str, str], int]
+    """How many of them are accelerator nodes with a label and its value."""
     recent: frozenset[tuple[str, str]]
     """Incident and node of each quarantine of the last hour."""
     brakes: tuple[Brake, ...]
 
     @classmethod
     def of(cls, world: World, diagnoses: Iterable[Diagnosis], settings: Settings, now: datetime) -> Guard:
-        nodes = tuple(n for n in world.nodes.values() if n.is_accelerated)
-        quarantined = {n.name for n in nodes if is_out_of_service(n)}
+        nodes = world.subjects.nodes.values()
+        quarantined = {n.name for n in nodes if n.is_accelerated and is_out_of_service(n)}
         under_way = {("", name) for name in set(world.taking) - quarantined}
         return cls(
             world=world,
             limits=settings.budgets,
             window_s=settings.timing.recovery_window_s,
             now=now,
-            nodes=nodes,
             out=frozenset(quarantined | set(world.taking)),
+            out_of=Counter(
+                group
+                for name in quarantined | set(world.taking)
+                for group in _groups(world, name, settings.budgets)
+            ),
             recent=frozenset(_recent_quarantines(world, now) | under_way),
             brakes=tuple(in_force(world, diagnoses, settings.budgets, now)),
         )
 
     def after(self, node: str, incident: str) -> Guard:
         """Once this node has left service for that Incident."""
-        return msgspec.structs.replace(self, out=self.out | {node}, recent=self.recent | {(incident, node)})
+        out_of = self.out_of
+        if node not in self.out:
+            out_of = Counter(out_of) + Counter(_groups(self.world, node, self.limits))
+        return msgspec.structs.replace(
+            self, out=self.out | {node}, out_of=out_of, recent=self.recent | {(incident, node)}
+        )
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
@@ -115,10 +125,10 @@ class Guard(msgspec.Struct, frozen=True):
         """Returns the first limit that another quarantine would break, in words; empty if none. A node that
         is quarantined already and becomes worse counts once. So does a node whose Incident says that it was
         taken out, although that write was never made."""
-        limits, nodes, others = self.limits, self.nodes, self.out - {node.name}
-        cluster = min(limits.quarantined_nodes_max, _share(len(nodes), limits.quarantined_percent_max))
+        limits, total, others = self.limits, self.world.accelerated(), self.out - {node.name}
+        cluster = min(limits.quarantined_nodes_max, _share(total, limits.quarantined_percent_max))
         if len(others) + 1 > cluster:
-            return f"{len(others)} of {len(nodes)} nodes are quarantined, the limit is {cluster}"
+            return f"{len(others)} of {total} nodes are quarantined, the limit is {cluster}"
         for what, label, percent in (
             ("pool", limits.pool_label, limits.pool_percent_max),
             ("domain", limits.domain_label, None),
@@ -126,11 +136,11 @@ class Guard(msgspec.Struct, frozen=True):
             value = node.labels.get(label)
             if value is None:
                 continue
-            peers = [n.name for n in nodes if n.labels.get(label) == value]
-            limit = limits.domain_nodes_max if percent is None else _share(len(peers), percent)
-            out = sum(1 for name in peers if name in others)
+            peers = self.world.accelerated(label, value)
+            limit = limits.domain_nodes_max if percent is None else _share(peers, percent)
+            out = self.out_of.get((label, value), 0) - (node.is_accelerated and node.name in self.out)
             if out + 1 > limit:
-                return f"{out} of {len(peers)} nodes of {what} {value} are quarantined, the limit is {limit}"
+                return f"{out} of {peers} nodes of {what} {value} are quarantined, the limit is {limit}"
         recent = len(self.recent - {(incident, node.name)})
         if recent + 1 > limits.quarantines_per_hour_max:
             return f"{recent} quarantines in the last hour, the limit is {limits.quarantines_per_hour_max}"
@@ -255,6 +265,15 @@ def _fought(world: World, gang: Gang) -> Recovery | None:
     return history[-1] if (last.phase, last.reason) == (Phase.ESCALATED, Reason.FOREIGN_OWNER) else None
 
 
+def _groups(world: World, name: str, limits: Budgets) -> Iterator[tuple[str, str]]:
+    """The pool and the domain of an accelerator node."""
+    node = world.nodes.get(name)
+    if node is not None and node.is_accelerated:
+        for label in {limits.pool_label, limits.domain_label}:
+            if label in node.labels:
+                yield label, node.labels[label]
+
+
 def _share(total: int, percent: float) -> int:
     return max(1, int(total * percent / 100))
 
@@ -286,7 +305,7 @@ def _recent_quarantines(world: World, now: datetime) -> set[tuple[str, str]]:
     }
     marked = {
         (node.quarantine.incident, node.name)
-        for node in world.nodes.values()
+        for node in world.subjects.nodes.values()
         if node.quarantine is not None and is_out_of_service(node) and node.quarantine.at > hour_ago
     }
     return done | marked

@@ -237,7 +237,7 @@ def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Act
     nothing, since the other one goes on. Nor does a close answer anything while no agent reports from the
     node's boot."""
     judged = {world.incidents[name].spec.node for name in live if name in world.incidents}
-    quarantining = {n.quarantine.incident for n in world.nodes.values() if n.quarantine is not None}
+    quarantining = {n.quarantine.incident for n in world.subjects.nodes.values() if n.quarantine is not None}
     recovering = {
         name
         for recovery in world.recoveries.values()

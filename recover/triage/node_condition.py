@@ -97,7 +97,7 @@ def _wishes(world: World, now: datetime) -> Iterator[tuple[str, OwnCondition | N
 
 def _takes_back(world: World) -> Iterator[tuple[str, OwnCondition | None]]:
     """A hold keeps Rekindle off a node, but does not protect what Rekindle itself has written there."""
-    return ((name, None) for name, node in world.nodes.items() if node.told is not None)
+    return ((name, None) for name, node in world.subjects.nodes.items() if node.told is not None)
 
 
 def _told(world: World, node: Node, proof: str, now: datetime) -> OwnCondition:

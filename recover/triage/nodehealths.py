@@ -27,7 +27,10 @@ from recover.model.actions import Action, Create, Patch, Plan
 from recover.policy.consent import OptIn, opt_in
 from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE, usable_template
 
-__all__ = ["upkeep"]
+__all__ = ["is_told", "upkeep"]
+
+NODES_MAX = 1000
+"""Of one look: after a change of a recipe each of ten thousand nodes is told, and nothing else shall wait."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -40,28 +43,48 @@ class _Named(msgspec.Struct, frozen=True):
 
 def upkeep(world: World) -> Plan:
     """Missing NodeHealths, and specs that differ from what the jobs' annotations and the recipes say."""
-    chains: list[tuple[Action, ...]] = []
-    signatures = list(world.signatures)
-    known = signatures
-    bare = fitted(NodeHealthSpec, signatures=signatures)
-    hands_off, waits = _hands_off(world), requests(world)
+    bare = fitted(NodeHealthSpec, signatures=list(world.signatures))
+    hands_off, asked = _hands_off(world), requests(world)
+    waits = {pod.uid: wait for pod, wait in asked}
+    names = {*world.subjects.untold, *hands_off, *(pod.node for pod, _ in asked)}
     unread = world.unread.get(NODEHEALTHS, ())
-    for node in world.nodes.values():
-        if not node.is_accelerated or node.name in unread:
+    chains: list[tuple[Action, ...]] = []
+    for name in sorted(names.difference(unread)):
+        node = world.nodes.get(name)
+        if node is None or not node.is_accelerated:
             continue
-        pods = sorted(_pods(world, node.name, waits), key=lambda pod: pod.uid)
-        step = hands_off.get(node.name, "")
-        spec = refitted(bare, pods=pods, hands_off=step) if pods or step else bare
-        health = world.health.get(node.name)
+        spec = _wanted(world, name, bare, waits, hands_off.get(name, ""))
+        health = world.health.get(name)
         if health is None:
             chains.append((_create(node, spec),))
-            continue
-        if health.spec.signatures is not known and health.spec.signatures == signatures:
-            known = health.spec.signatures  # the same list in most nodes: it is compared once
-        told = health.spec
-        if told.pods != spec.pods or told.signatures is not known or told.hands_off != step:
+        elif _differs(health.spec, spec):
             chains.append((_update(health, spec),))
+        if len(chains) == NODES_MAX:
+            return Plan(chains=tuple(chains), requeue_after_s=0.0)
     return Plan(chains=tuple(chains))
+
+
+def is_told(world: World, node: Node) -> bool:
+    """Whether the agent of the node knows all that it should, and has nothing to do for a repair or a wait,
+    which end at any time."""
+    health = world.health.get(node.name)
+    if not node.is_accelerated or node.name in world.unread.get(NODEHEALTHS, ()):
+        return True
+    if health is None or health.spec.hands_off or any(pod.awaits_save for pod in health.spec.pods):
+        return False
+    bare = fitted(NodeHealthSpec, signatures=list(world.signatures))
+    return not _differs(health.spec, _wanted(world, node.name, bare, {}, ""))
+
+
+def _wanted(
+    world: World, node: str, bare: NodeHealthSpec, waits: Mapping[str, str], hands_off: str
+) -> NodeHealthSpec:
+    pods = sorted(_pods(world, node, waits), key=lambda pod: pod.uid)
+    return refitted(bare, pods=pods, hands_off=hands_off) if pods or hands_off else bare
+
+
+def _differs(told: NodeHealthSpec, spec: NodeHealthSpec) -> bool:
+    return told.pods != spec.pods or told.hands_off != spec.hands_off or told.signatures != spec.signatures
 
 
 def _hands_off(world: World) -> dict[str, str]:
@@ -104,8 +127,8 @@ def _named(world: World, node: str, waits: Mapping[str, str]) -> Iterator[_Named
             continue
         opted_in = opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.ENABLED
         is_named = says or (crowded and opted_in)
-        for pod in world.pods(uid):
-            if pod.node == node and not pod.ended and (is_named or pod.uid in waits):
+        for pod in world.pods_at(uid, node):
+            if not pod.ended and (is_named or pod.uid in waits):
                 yield _Named(gang.ref, _settings(gang, pod, waits.get(pod.uid, "")), opted_in)
 
 

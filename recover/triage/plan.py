@@ -25,9 +25,8 @@ from recover.diagnose.gang_faults import GangState
 from recover.diagnose.node_faults import comes_due
 from recover.diagnose.set_aside import counts_again
 from recover.diagnose.signals import becomes_findings
-from recover.diagnose.subjects import Subjects
 from recover.diagnose.whole import Judged, diagnose
-from recover.model import World
+from recover.model import Subjects, World
 from recover.model.actions import Action, Failure, Plan
 from recover.policy.settings import Settings
 from recover.triage import incidents, quarantine, remade, restarts
@@ -46,7 +45,7 @@ __all__ = ["plan"]
 
 def plan(world: World, settings: Settings, now: datetime) -> Plan:
     """Everything that triage wants written now, and when to look again if nothing changes before."""
-    subjects = Subjects.all_of(world)
+    subjects = world.subjects
     judged = diagnose(world, subjects, settings, now)
     starts = failing_starts(world, now)
     advice, unread = advise(world, subjects.health, now)

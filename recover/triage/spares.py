@@ -95,7 +95,7 @@ def would_lift(world: World, node: Node, why: Reason, now: datetime) -> list[Act
 
 
 def _spares(world: World) -> list[Spare]:
-    found = (spare_of(node) for node in world.nodes.values())
+    found = (spare_of(node) for node in world.subjects.nodes.values())
     return sorted((spare for spare in found if spare is not None), key=lambda spare: spare.name)
 
 
@@ -143,6 +143,12 @@ class _Out(msgspec.Struct, frozen=True):
         return closed and node.quarantine is not None
 
 
+def _perhaps_out(world: World, out: _Out) -> Iterable[Node]:
+    """Of a large cluster the nodes of which `out.has` may be true."""
+    avoided = {name: world.nodes[name] for name in out.avoided if name in world.nodes}
+    return {**world.subjects.nodes, **avoided}.values()
+
+
 def _needs(world: World, spares: Iterable[Spare], out: _Out) -> dict[str, _Need]:
     """By the name of the node that is out. A spare that fails in reserve leaves no gap, and one that fails in
     service leaves the gap that it had filled."""
@@ -151,7 +157,7 @@ def _needs(world: World, spares: Iterable[Spare], out: _Out) -> dict[str, _Need]
         node.name: _Need(
             node.name, node.quarantine.incident if node.quarantine else out.avoided[node.name], node
         )
-        for node in world.nodes.values()
+        for node in _perhaps_out(world, out)
         if node.is_accelerated and node.name not in reserve and out.has(node)
     }
     for name, (incident, like) in out.gone.items():

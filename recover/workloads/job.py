@@ -43,7 +43,7 @@ _SUCCEEDED, _FAILED = ("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTar
 _OF_THE_UID = frozenset({"controller-uid", "job-name"})
 _CRASHES = (1, 134, 137, 139)
 """How a training ends whose GPU, memory or program has failed: by an exception, SIGABRT, SIGKILL, SIGSEGV."""
-_MADE_ANEW = "a Job that has failed for good cannot be started again"
+_MADE_ANEW = "a Job that has failed permanently cannot be started again"
 
 
 class _Spec(msgspec.Struct, rename="camel", frozen=True):
@@ -243,7 +243,7 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
             yield Hazard(
                 name="no-retry",
                 severity=Severity.FAILS,
-                what="the first failed pod of an index fails that index permanently",
+                what="the first failed pod of an index makes this index fail permanently",
                 field="spec.backoffLimitPerIndex",
                 value="0",
                 means="Kubernetes creates no other pod for a completed rank, so the gang stays stopped",
@@ -254,7 +254,7 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
         yield Hazard(
             name="no-retry",
             severity=Severity.FAILS,
-            what=f"the next failed pod fails the Job permanently{counted}",
+            what=f"the next failed pod makes the Job fail permanently{counted}",
             field="spec.backoffLimit",
             value=str(job.backoff_limit),
             means=_MADE_ANEW,
@@ -269,7 +269,7 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
             field="spec.backoffLimit",
             value=str(job.backoff_limit),
             means="after each failed pod the Job waits longer before it creates new pods (10 s, 20 s, "
-            "... 10 min), and after the last of these the Job fails permanently",
+            "... 10 min), and when the limit is exceeded, the Job fails permanently",
             fix=recreate,
         )
 
@@ -287,6 +287,7 @@ def _rule(number: int, rule: FailureRule, recreate: str) -> Hazard:
         what=f"{rule.action} {said}",
         field=f"spec.podFailurePolicy.rules[{number}].action",
         value=rule.action,
-        means="such an end fails the Job permanently and at once, whatever the cause; " + _MADE_ANEW,
+        means="if a pod ends in this way, the Job fails at once and permanently, whatever the cause; "
+        + _MADE_ANEW,
         fix=f"{recreate}; or without that rule",
     )

@@ -138,8 +138,8 @@ class _WrittenJobSet(Camel, frozen=True):
             yield Hazard(
                 name="no-retry",
                 severity=Severity.RISKS,
-                what=f"the first failed pod of {', '.join(brittle)} fails its Job, and the failed Job "
-                "fails the JobSet permanently",
+                what=f"the first failed pod of {', '.join(brittle)} makes its Job fail, and the failed "
+                "Job makes the JobSet fail permanently",
                 field="spec.failurePolicy.maxRestarts",
                 value=str(policy.max_restarts) if policy else "",
                 means="Rekindle can save the JobSet only by a stop within 1.2 s after the failure, and a "

@@ -132,10 +132,10 @@ class _WrittenJob(Camel, frozen=True):
                 yield Hazard(
                     name="no-retry",
                     severity=Severity.FAILS,
-                    what=f"{what} fails the job permanently",
+                    what=f"{what} makes the whole job fail permanently",
                     field=field,
                     value=replica.restart_policy,
-                    means="the job fails permanently before Rekindle can stop it",
+                    means="the job has ended before Rekindle can stop it, and cannot be started again",
                     fix=f"{field}: OnFailure; or {recreate}",
                 )
         if self.run_policy.backoff_limit == 0:
@@ -145,7 +145,7 @@ class _WrittenJob(Camel, frozen=True):
                 what="the operator counts a failed pod against backoffLimit 0",
                 field="spec.runPolicy.backoffLimit",
                 value="0",
-                means="the first failed rank may fail the job permanently",
+                means="the first failed rank may make the whole job fail permanently",
                 fix=f"spec.runPolicy.backoffLimit: 100; or {recreate}",
             )
 

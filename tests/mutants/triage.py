@@ -10,14 +10,14 @@ _GUARD = of(
     "recover/triage/guard.py",
     (
         "rack limit ignored",
-        "limit = limits.domain_nodes_max if percent is None else _share(len(peers), percent)",
-        "limit = len(peers) if percent is None else _share(len(peers), percent)",
+        "limit = limits.domain_nodes_max if percent is None else _share(peers, percent)",
+        "limit = peers if percent is None else _share(peers, percent)",
         "a whole rack may leave service",
     ),
     (
         "pool limit ignored",
-        "limit = limits.domain_nodes_max if percent is None else _share(len(peers), percent)",
-        "limit = limits.domain_nodes_max if percent is None else len(peers)",
+        "limit = limits.domain_nodes_max if percent is None else _share(peers, percent)",
+        "limit = limits.domain_nodes_max if percent is None else peers",
         "a whole pool may leave service",
     ),
     (

@@ -39,6 +39,9 @@ code.
   goes on, and that Rekindle acts at the next checkpoint. `fatal` means that the work on the device is lost.
 - *origin*: a program can provoke a code of origin `tenant` at will. For such a code Rekindle at most
   restarts the job of that program, and never takes a node out of service.
+- *class* is the fault class: the kind of thing that broke. *remedy* is what repairs the fault.
+- *NVIDIA's action* is NVIDIA's own word for the immediate action. *decision* is the reason of Rekindle's
+  severity if the public sources disagree.
 - A code without a row has the class `unknown` and the severity `pending`: Rekindle does not take the device
   for healthy, and a person decides.
 """
@@ -55,8 +58,8 @@ def catalogue_page() -> str:
         "",
         "## Recovery action (Xid 154)",
         "",
-        "With Xid 154 the driver says how to recover the device. If an earlier finding of the device is",
-        "open, Xid 154 raises its severity; otherwise Xid 154 is a finding itself.",
+        "With Xid 154 the driver says how to recover the device. If the device has an earlier open finding,",
+        "Xid 154 raises the severity of this finding. Otherwise Xid 154 is a new finding.",
         "",
         "| value | text | class | severity | remedy |",
         "|---|---|---|---|---|",
@@ -64,9 +67,9 @@ def catalogue_page() -> str:
         "",
         "## Exceptions that repeat in one place (Xid 13 and 31)",
         "",
-        "A single exception is a fault of the program. Exceptions of programs of several namespaces make",
-        "the GPU suspect if each program was alone on the GPU, and had its exceptions in one and the same",
-        "place and in no other. Rekindle does not count",
+        "A single exception is a fault of the program. If programs of several namespaces had exceptions in",
+        "the same place of a GPU and in no other place, and each program was alone on the GPU, then the GPU",
+        "is a suspect. Rekindle does not count",
         "",
         "- an exception that shows several places at once;",
         "- an exception in a place where a GPU puts the first blocks of a grid;",
@@ -90,8 +93,8 @@ def catalogue_page() -> str:
         "",
         "## Register bits of Xid 74",
         "",
-        "Of all set bits, the bit with the highest severity decides. Xid 74 is `fatal` if its line shows no",
-        "registers, if no bit is set, or if a set bit has no row.",
+        "If several bits are set, the bit with the highest severity decides. Xid 74 is `fatal` if its line",
+        "shows no registers, if no bit is set, or if a set bit has no row.",
         "",
         "| register | bits | meaning | severity |",
         "|---|---|---|---|",
@@ -322,6 +325,10 @@ _HOW = {
         "The driver writes Fatal or Non-fatal into most lines. Then the column for this word has the",
         "severity of the line; otherwise the column `severity` has it. A code without a row is `fatal` if",
         "the line says Fatal, `info` if the line says Non-fatal, and otherwise `suspect`.",
+        "",
+        "The columns `driver`, `guide` and `nvsentinel` quote the sources: the word that NVIDIA's open",
+        "driver prints for the code, the class of the code in NVIDIA's Fabric Manager guide, and the action",
+        "of NVSentinel.",
     ],
 }
 

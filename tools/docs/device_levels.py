@@ -14,16 +14,16 @@ _HEAD = """\
 # Levels that device plugins report
 
 Generated from `recover/policy/device_levels.toml` by `make docs`. [Other detectors](../other-detectors.md)
-tells where Rekindle reads these levels, what follows from them, and how to set a higher level.
+says where Rekindle reads these levels, which effects they have, and how you raise a level.
 
-`settles` is how long a report must stand before it makes its node suspect.
+The column *after* says how long a report must last before it makes its node a suspect.
 """
 _TITLES = {
     Part.CHIP: "Chips (Ascend device plugin)",
     Part.SWITCH: "Switches between chips (Ascend device plugin)",
     Part.NODE: "Other parts of the server (NodeD)",
 }
-_TABLE = ("| level | severity | settles | class | meaning | source |", "|---|---|---|---|---|---|")
+_TABLE = ("| level | severity | after | class | meaning | source |", "|---|---|---|---|---|---|")
 
 
 def device_levels_page() -> str:
@@ -33,7 +33,7 @@ def device_levels_page() -> str:
     lines += [
         "## Devices that the kubelet may not offer (Iluvatar)",
         "",
-        "| resource | severity | settles | class | meaning | source |",
+        "| resource | severity | after | class | meaning | source |",
         _TABLE[1],
         *_resources(),
         "",

@@ -12,35 +12,37 @@ __all__ = ["first_errors_page"]
 _HEAD = """\
 # First errors of training logs
 
-Generated from `detectors/catalog/log_errors.toml` by `make docs`; each row there names its source, and
-`settings.catalogue` of the chart adds rows of your own, which win. `rekindle read-log FILE` tells which line
-of a log of yours Rekindle takes for its first error.
+Generated from `detectors/catalog/log_errors.toml` by `make docs`. Each row there names its source. The value
+`settings.catalogue` of the chart adds your rows, and your rows take precedence. `rekindle read-log FILE`
+shows which line of a log Rekindle takes for the first error.
 
-When one rank of a gang fails, the others fail after it, each with an error of its own. So Rekindle asks of
-each line what it implies for the process that printed it:
+When one rank of a gang fails, the other ranks fail, too, and each prints its own error. So for each line of
+an error Rekindle decides what the line implies about the process that printed it:
 
 | implies | meaning |
 |---|---|
-| `own-fault` | the process failed by itself, and the line says of what |
-| `own-end` | the process seems to have failed by itself, and the line does not say of what |
-| `maybe-own` | a line that often means nothing; it is an error only if the log has no other |
-| `peer-lost` | another process was gone first |
-| `timed-out-waiting` | another process did not come in time: it died, hangs, or was never started |
+| `own-fault` | the process failed by itself, and the line names the cause |
+| `own-end` | the process seems to have failed by itself, and the line does not name the cause |
+| `maybe-own` | such a line often means nothing: it counts as an error only if the log has no other error |
+| `peer-lost` | another process ended first |
+| `timed-out-waiting` | another process did not answer in time: it died, hangs, or was never started |
 | `told-to-end` | a launcher, a scheduler or a person asked the process to end |
-| `said-elsewhere` | a launcher repeats that a process failed; another line says why |
+| `said-elsewhere` | a launcher repeats that a process failed, and another line says why |
 | `nothing` | the program goes on after the line |
 
-- In one container the first own fault counts, even if a lost peer or a wait in vain was printed before it.
-  After a wait in vain an exception that no row names is taken for a consequence.
-- The eight lines that a rank prints after an exception may belong to its message, and name the error more
-  closely. Of chained exceptions the first one counts, unless a later one says what broke.
-- An error counts no more if the training goes on: if it makes a step more than 60 seconds later, or prints
-  100 lines without an error after those 60 seconds.
-- In a gang, ranks whose first error is `peer-lost`, `timed-out-waiting`, `told-to-end` or `said-elsewhere`
-  are consequences (`propagated`). Of the others the one whose error came first is the cause.
-- Between ranks an error of a row of your own counts as an own fault: what such a row implies is known to the
-  agents, and not to the controller.
-- A log is the tenant's own word: an error in it never takes a node out of service.
+- In the log of one container the first `own-fault` counts, even if the log has a line of `peer-lost` or
+  `timed-out-waiting` before it. After a line of `timed-out-waiting`, an exception without a row counts as a
+  consequence.
+- The eight lines after an exception may belong to its message. If one of them has a more exact row, this row
+  counts. If exceptions are chained, the first exception counts, unless a later exception names what broke.
+- An error no longer counts if the training continues: if the training makes a step more than 60 seconds
+  after the error, or prints 100 lines without an error after these 60 seconds.
+- If the first error of a rank is `peer-lost`, `timed-out-waiting`, `told-to-end` or `said-elsewhere`, the
+  error is a consequence of the failure of another rank (`propagated`). Among all other ranks of the gang,
+  the rank with the earliest error is the cause.
+- If the first error of a rank has one of your rows, the controller treats the error as `own-fault`: only the
+  agents read your rows.
+- A tenant can print any text into a log, so an error in a log never takes a node out of service.
 
 """
 

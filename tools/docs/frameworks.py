@@ -16,8 +16,8 @@ Generated from `detectors/catalog/steps.toml` by `make docs`. Each row there nam
 example that a test reads. `rekindle read-log FILE` shows which steps and checkpoints Rekindle reads in
 your log.
 
-A number counts as a step when it has risen from one line to another. After a single line, Rekindle neither
-notices a hang nor counts a recovery as proven.
+A number counts as a step when it has risen from one line to another. Until then, Rekindle cannot notice a
+hang of the job, and no step can prove that a recovery succeeded.
 
 - Rekindle compares counts *of the run* with the step of the checkpoint, and so knows how many steps were
   lost.
@@ -25,24 +25,28 @@ notices a hang nor counts a recovery as proven.
   that the job trains again, but it does not know from which step the job resumed. Let the job also print
   the step of the run, and set the annotation `rekindle.dev/step-template` for that line.
 - If this page does not list a framework, Rekindle reads lines with words such as `step 12/100`, alone or
-  with a figure of the training in the same line. If such a line contains other words, Rekindle takes the
-  number for a step only after it has risen three times by the same amount.
+  with a value of the training, such as the loss, in the same line. If such a line contains other words,
+  Rekindle takes the number for a step only after it has risen three times by the same amount.
 - If such a line has `epoch 3` before the step, the step is a count within an epoch. `'epoch': 0.25` does
   not have this effect.
-- If this page does not list a progress bar of tqdm, Rekindle reads the bar only if it shows a loss, and as
-  a count within an epoch. Rekindle never reads a step from the bar of an evaluation or a preparation, such
-  as `Validation` or `Map`.
+- If this page does not list a progress bar of tqdm, Rekindle reads the bar only if it shows a loss. The
+  number of such a bar counts as a step within an epoch. Rekindle never reads a step from the bar of an
+  evaluation or a preparation, such as `Validation` or `Map`.
 - For any other log, set the annotation `rekindle.dev/step-template` on the job, for example
   `it {step} of`.
 - The second column of the table names the first version of the framework that prints the line, according
-  to the history of the framework. The table says *not checked* if the history did not show the version.
+  to the history of the framework. *No later than 1.7* means that version 1.7 prints the line, and earlier
+  versions may print it, too. *Not checked* means that the history did not show the version.
+- Some frameworks count samples, batches or other units instead of steps. Their names say so.
 """
 
 _CHECKPOINTS = """\
 After such a line, a pod does not count as stalled for `logs.pause_s` (30 minutes), or until its next
-step. After that step the usual limits apply again. The last column says from which line on Rekindle knows
-that the whole checkpoint is written. Where the column says *unknown*, some jobs write the checkpoint in
-the background while the training makes steps, and others do not, and both print the same line."""
+step. After that step the usual limits apply again. The last column says when Rekindle knows that the whole
+checkpoint is written: when it reads this line, or when it reads the next step. *Unknown* means that the
+log does not show it: some jobs write the checkpoint in the background while the training makes steps,
+others do not, and both print the same line."""
+_NO_BAR = "With `disable_tqdm=True` Rekindle reads no step"
 _COMPLETE: dict[Complete, str] = {
     "at-once": "with this line",
     "next-step": "with the next step",
@@ -56,7 +60,7 @@ def frameworks_page() -> str:
         _HEAD,
         "## Steps",
         "",
-        "| framework | since its version | counts | read from |",
+        "| framework | first version | counts | read from |",
         "|---|---|---|---|",
         *_steps(sorted((*catalog.steps, *catalog.bars), key=lambda row: row.framework.lower())),
         *_anonymous(catalog),
@@ -72,8 +76,8 @@ def frameworks_page() -> str:
         "## Evaluations",
         "",
         "After such a line, a pod does not count as stalled for `logs.pause_s` (30 minutes), or until its",
-        "next step. A progress bar of another name that moves, and new figures of the training without a",
-        "step, also show that the pod is not stalled.",
+        "next step. If another progress bar moves, or if the log shows new values of the training without a",
+        "step, the pod does not count as stalled either.",
         "",
         "| framework | read from |",
         "|---|---|",
@@ -94,8 +98,8 @@ def _anonymous(catalog: StepCatalog) -> Iterator[str]:
         read = f"the bar without a name, after {_code(total.example)} has announced its total"
         yield f"| {total.framework} | {one_line(total.since)} | of the run | {read} |"
     for row in catalog.metrics:
-        figures = f"{_code(row.example)} has come twice between two states of the bar"
-        read = f"the bar without a name, after {figures}; with disable_tqdm=True Rekindle reads no step"
+        twice = "has appeared twice, each time between two counts of the bar"
+        read = f"the bar without a name, once a line such as {_code(row.example)} {twice}. {_NO_BAR}"
         yield f"| {row.framework} | any | of the run | {read} |"
 
 

@@ -143,8 +143,8 @@ def _settings() -> str:
         "",
         "Generated from `recover/policy/settings.py` and `detectors/service/settings.py` by `make docs`.",
         "A settings file is TOML, one table for each group; `--set GROUP.FIELD=VALUE` overrides one field.",
-        "An unknown field is refused. A name that ends in `_s` is in seconds, `_bytes` in bytes, `_percent`",
-        "in percent.",
+        "Rekindle refuses an unknown field. A name that ends in `_s` is in seconds, `_bytes` in bytes,",
+        "`_percent` in percent. A *note* is a finding of severity `info`: Rekindle takes no action for it.",
     ]
     for title, module in (
         ("The controller", recover.policy.settings),

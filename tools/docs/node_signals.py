@@ -14,7 +14,7 @@ _HEAD = """\
 # Signals of other controllers
 
 Generated from `recover/policy/node_signals.toml` by `make docs`. [Other detectors](../other-detectors.md)
-tells what Rekindle makes of them, and how to map a row higher or to add one.
+says which effects a signal has, and how you change or add a row.
 """
 _TITLES = {
     SignalKind.CONDITION: "Conditions",

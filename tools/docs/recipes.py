@@ -39,7 +39,7 @@ template), `--exit-code N`, `--fact NAME=VALUE`, `--label NAME=VALUE` (a label o
 
 | exit status | meaning |
 |---|---|
-| 0 | the command has answered; for `test`: the recipe matches |
+| 0 | the command printed its answer; for `test`: the recipe matches |
 | 1 | for `test` only: the recipe does not match |
 | 2 | a recipe or an input cannot be used. Standard error says why, and `list` still lists the other recipes |
 
@@ -65,7 +65,7 @@ advise = "Mount an emptyDir with medium Memory at /dev/shm. The file was torch_{
 
 ```
 rekindle recipes show small-shm.toml -o yaml | kubectl apply -f -
-kubectl get recipes                        # or rcp; Accepted: does Rekindle use the recipe? -o wide: why not?
+kubectl get recipes -o wide                # ACCEPTED: True if Rekindle uses the recipe; MESSAGE: why not
 ```
 
 The `metadata.name` of the object is the name of the recipe. The `spec` has all other fields of a file. The
@@ -85,8 +85,8 @@ edit a recipe so that Rekindle cannot use it any more, Rekindle does not use the
   apply the output of `rekindle recipes show NAME -o yaml`, after you have added `disabled: true` to its
   `spec`.
 - Agents know the lines of the built-in recipes. The controller writes the templates of your recipes into
-  the `spec` of each NodeHealth. A changed template costs one write for each node with accelerators, after
-  all more urgent writes.
+  the `spec` of each NodeHealth. If you change a template, the controller writes the NodeHealth of each node
+  with accelerators once; all more urgent writes go first.
 - kubectl refuses fields that do not exist. With other clients (and `--validate=ignore`) the API server
   drops such fields silently, and the controller does not see them: check with
   `kubectl get recipe NAME -o yaml`.
@@ -96,9 +96,9 @@ edit a recipe so that Rekindle cannot use it any more, Rekindle does not use the
 ## Templates
 
 `log` and `verify.log` are templates: literal text that a line of the log must contain, with placeholders.
-They are not regular expressions. A template ignores upper and lower case and the codes of colours, and
-matches only whole words: `float16 is` does not match `bfloat16 is`. Each placeholder needs text before it,
-and each name may occur only once.
+They are not regular expressions. A template ignores upper and lower case and the colour codes of terminals,
+and matches only whole words: `float16 is` does not match `bfloat16 is`. Each placeholder needs text before
+it, and each name may occur only once.
 
 | placeholder | matches |
 |---|---|
@@ -122,10 +122,10 @@ _SOURCES = """\
 Rekindle reads `cuda.driver` and `gpu.compute` from labels of the node:
 `nvidia.com/cuda.runtime-version.*` or `nvidia.com/cuda.runtime.*` of NVIDIA's feature discovery, else
 `cuda-major-version` and `cuda-minor-version`; and `nvidia.com/gpu.compute.*`. (The labels
-`nvidia.com/cuda.driver.*` contain the version of the driver, such as 550.54.) `cuda.runtime` is the
-annotation `rekindle.dev/cuda-runtime` of the job, else the variable `CUDA_VERSION` of the template.
-`vgpu.baseline` is the label `rekindle.dev/vgpu-baseline` of the node. `gpu.memory.free` comes from the
-agent. For `rekindle recipes test`, you give facts by `--fact` and labels by `--label`."""
+`nvidia.com/cuda.driver.*` contain the version of the driver, such as 550.54.) `cuda.runtime` is the value of
+the annotation `rekindle.dev/cuda-runtime` of the job, else of the variable `CUDA_VERSION` of the template.
+`vgpu.baseline` is the value of the label `rekindle.dev/vgpu-baseline` of the node. The agent measures
+`gpu.memory.free`. For `rekindle recipes test`, you give facts by `--fact` and labels by `--label`."""
 
 _PLACES = {
     "RecipeSpec": "Top level",

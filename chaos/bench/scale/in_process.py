@@ -69,7 +69,7 @@ class InProcess:
         self.size = size
         self.now = datetime.now(UTC).replace(microsecond=0)
         self._born = self.now - BEFORE
-        self._settings = Settings(mode=Mode.RECOVER)
+        self._settings = Settings(mode=Mode.RECOVER, agents_are_pods=True)
         self._changes = 0
         self._versions = itertools.count(1)
         cluster = Client(MemoryCluster(lambda: self.now), "bench")  # which is never asked
@@ -85,14 +85,20 @@ class InProcess:
 
     def measure(self, rounds: int) -> list[Figure]:
         fill_s = _cpu_s(self.fill)
-        objects_made = 2 * self.size.nodes + self.size.pods + len(self._gangs)
+        objects_made = 3 * self.size.nodes + self.size.pods + len(self._gangs)
+        ask_s = _cpu_s(self._ask_all)
         gc.collect()
         gc.freeze()  # as the controller does it
         return [
             Figure("absorb", "objects absorbed, each", "ms", 1000 * fill_s / objects_made),
+            Figure("ask", "what is out of the ordinary is found, at the start", "ms", 1000 * ask_s),
             *self._looks(rounds),
             *self._absorbed(),
         ]
+
+    def _ask_all(self) -> None:
+        while not self.observer.few.is_asked:
+            self.observer.few.ask(self.world(), self.now)
 
     # --- the objects ----------------------------------------------------------------------------------------
 
@@ -100,6 +106,7 @@ class InProcess:
         self._absorb(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         for number, name in enumerate(self.size.node_names):
             self._absorb(NODES, self._node(name, number))
+            self._absorb(PODS, objects.agent(name) | self._running())
             self._absorb(NODEHEALTHS, self._health(name))
         for gang in self._gangs:
             self._absorb(JOBS, objects.job(gang))
@@ -153,20 +160,26 @@ class InProcess:
         }
 
     def _looks(self, rounds: int) -> list[Figure]:
-        """Each round changes a node, and triage looks; then a finding, and every decision looks once."""
+        """Each round changes a node, and triage looks; then a finding comes, every decision looks once, and
+        the finding goes. The rounds are spread over all nodes."""
         times: dict[str, list[float]] = {}
         decisions = self.decisions()
-        names = itertools.cycle(enumerate(self.size.node_names))
         for number in range(rounds):
-            index, name = next(names)
+            index = number * self.size.nodes // rounds
+            name = self.size.node_names[index]
             self._absorb(NODES, self._node(name, index, **{objects.NOTE: str(number)}))
             times.setdefault("node", []).append(self._look(decisions["triage"]))
             self._absorb(NODEHEALTHS, self._health(name, number + 1))
             for one, decide in decisions.items():
                 times.setdefault(one, []).append(self._look(decide))
+            times.setdefault("ask", []).append(_cpu_s(self._ask_all))
+            self._absorb(NODEHEALTHS, self._health(name))
+            self._ask_all()
         wake = [sum(of_one) for of_one in zip(*(times[one] for one in WOKEN), strict=True)]
         return [
             of_times("wake", "decisions after one change, all that it wakes", wake),
+            of_times("ask after", "what it concerns is asked whether it is ordinary", times["ask"]),
+            of_times("look node", "triage after a change of a node", times["node"]),
             *(of_times(f"look {one}", words, times[one]) for one, words in LOOKS.items()),
         ]
 

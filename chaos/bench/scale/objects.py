@@ -31,6 +31,7 @@ from detectors.wire.contract import (
 from detectors.wire.resource import Resource
 from detectors.wire.training import Edge, PodProgress
 from recover.k8s.kinds import JOBS
+from recover.model.agent_readiness import AGENT_LABELS
 
 __all__ = [
     "LABEL",
@@ -166,6 +167,12 @@ def other(name: str, node_name: str, note: str = "") -> Object:
     metadata: Object = {"name": name, "namespace": NAMESPACE, "labels": {"app": "other"}}
     if note:
         metadata["annotations"] = {NOTE: note}
+    return {"metadata": metadata, "spec": {**_pod_spec(0), "nodeName": node_name}}
+
+
+def agent(node_name: str) -> Object:
+    """The pod of a node's agent, as the chart's DaemonSet makes it."""
+    metadata: Object = {"name": f"agent-{node_name}", "namespace": "rekindle-system", "labels": AGENT_LABELS}
     return {"metadata": metadata, "spec": {**_pod_spec(0), "nodeName": node_name}}
 
 

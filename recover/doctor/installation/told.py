@@ -39,7 +39,7 @@ class LoweredBy(StrEnum):
 
 class LowerMode(Record, frozen=True, kw_only=True):
     by: LoweredBy
-    name: Annotated[str, Meta(description="of the pool or namespace")]
+    name: Annotated[str, Meta(description="name of the pool or namespace")]
     mode: Mode
 
 

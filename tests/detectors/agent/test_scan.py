@@ -250,3 +250,31 @@ def test_a_gpu_without_a_handle_decides_the_exit_status(
     Gpus(tmp_path, monkeypatch, count=2).answer(1, handle_error=error)
 
     assert of_node(tmp_path, capsys)[0] == status
+
+
+def test_each_finding_is_followed_by_the_meaning_of_its_row_and_a_row_of_the_user_comes_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "own.toml"
+    rows.write_text(
+        '[[xid]]\ncode = 94\nmnemonic = "X"\nmeaning = "our words for 94"\nfault = "memory-degraded"\n'
+        'origin = "kernel"\nseverity = "pending"\nremedy = "none"\nsource = "our runbook"\n'
+    )
+    unknown = XID_79.replace("79, GPU has fallen off the bus.", "998, nobody knows")
+
+    scan(tmp_path, XID_79, XID_94, INIT, unknown, flags=("--set", f"catalogue.extra={rows}"))
+
+    said = capsys.readouterr().out.splitlines()
+    meanings = {
+        code: [line for line in said[at:until] if line.strip().startswith("meaning: ")]
+        for code, at, until in _parts(said)
+    }
+    assert meanings["xid-94"] == ["         meaning: our words for 94"]
+    assert [len(meanings[code]) for code in ("xid-79", "rm-init-failed", "xid-998")] == [1, 1, 0]
+
+
+def _parts(said: list[str]) -> list[tuple[str, int, int]]:
+    """The code of each finding, and the range of its lines."""
+    heads = [number for number, line in enumerate(said) if line[:1] not in ("", " ") and "  " in line]
+    ends = [*heads[1:], len(said)]
+    return [(said[head].split()[1], head, end) for head, end in zip(heads, ends, strict=True)]

@@ -1,5 +1,5 @@
 """A command whose extra is not installed says so. Each case is a process of its own, with its imports blocked
-as they fail where `pip install rekindle` brought no extra."""
+as they fail where `pip install .` brought no extra."""
 
 from __future__ import annotations
 

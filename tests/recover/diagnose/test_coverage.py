@@ -12,7 +12,6 @@ from detectors.wire.contract import Coverage, CoverageState, Family, Source
 from recover.api import Blame
 from recover.diagnose import coverage
 from recover.diagnose.coverage import FAMILIES, looked_at, silence
-from recover.diagnose.subjects import Subjects
 from recover.diagnose.whole import diagnose
 from recover.k8s.kinds import PODS
 from recover.model import AgentPod
@@ -109,7 +108,7 @@ def test_what_was_settled_while_the_node_was_watched_stays_settled() -> None:
     world.later(3600)
 
     seen = world.world()
-    (found,) = diagnose(seen, Subjects.all_of(seen), world.settings, world.now).found
+    (found,) = diagnose(seen, seen.subjects, world.settings, world.now).found
 
     assert (found.name, found.blame, found.suspects) == (first.metadata.name, Blame.APPLICATION, ())
 

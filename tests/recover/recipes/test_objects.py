@@ -43,7 +43,7 @@ TITLE = "Ranks die of a small /dev/shm"
 UNABLE = "unable to write to file </torch_{file}>"
 
 
-def recipe(name: str = "small-shm", *logs: str, **spec: Any) -> Object:
+def recipe(name: str = "our-shm", *logs: str, **spec: Any) -> Object:
     tests = [{"log": log} for log in logs or [UNABLE]]
     written = {
         "title": TITLE,
@@ -88,9 +88,9 @@ def test_a_good_object_is_used_beside_the_built_in_recipes_and_agents_look_for_i
 
     found = settled(recipe(change=change, verify=verify))
 
-    assert found.recipes.keys() == BUILT_IN.keys() | {"small-shm"}
-    assert found.signatures == (Signature(name="small-shm", match=[UNABLE], verify=verify["log"]),)
-    assert verdicts(found) == {"small-shm": (True, "Used")}
+    assert found.recipes.keys() == BUILT_IN.keys() | {"our-shm"}
+    assert found.signatures == (Signature(name="our-shm", match=[UNABLE], verify=verify["log"]),)
+    assert verdicts(found) == {"our-shm": (True, "Used")}
 
 
 def test_without_objects_agents_are_told_nothing_since_they_know_the_built_in_recipes() -> None:
@@ -105,7 +105,7 @@ def test_an_object_takes_the_place_of_the_built_in_recipe_of_its_name() -> None:
     assert found.recipes["cuda-invalid-image"].title == TITLE
     assert found.signatures[0] == Signature(name="cuda-invalid-image", match=[line])
     instead, of_its_own = found.judged
-    assert verdicts(found) == {"cuda-invalid-image": (True, "Used"), "small-shm": (True, "Used")}
+    assert verdicts(found) == {"cuda-invalid-image": (True, "Used"), "our-shm": (True, "Used")}
     assert instead.message != of_its_own.message, "it says so"
 
 
@@ -130,7 +130,7 @@ def test_a_broken_replacement_leaves_the_built_in_recipe_in_force_and_says_so() 
     found = settled(recipe("cuda-invalid-image", change={}), recipe())
 
     assert found.recipes["cuda-invalid-image"] == BUILT_IN["cuda-invalid-image"]
-    assert [one.name for one in found.signatures] == ["small-shm"]
+    assert [one.name for one in found.signatures] == ["our-shm"]
     (refused,) = (one for one in found.judged if not one.accepted)
     assert names(refused.message, "cuda-invalid-image", "spec.change", "env", "placement", "hold", "advise")
     (of_ones_own,) = RecipeError("Recipe cuda-invalid-image", refused.seen.problems).lines
@@ -165,7 +165,7 @@ def test_a_recipe_with_more_templates_than_an_agent_takes_is_refused_alone() -> 
 
     found = settled(recipe("many", match={"allOf": clauses}), recipe())
 
-    assert verdicts(found) == {"many": (False, "Invalid"), "small-shm": (True, "Used")}
+    assert verdicts(found) == {"many": (False, "Invalid"), "our-shm": (True, "Used")}
     assert names(found.judged[0].message, "spec.match", 34, 32)
 
 
@@ -206,8 +206,8 @@ def test_an_object_that_holds_anything_is_used_or_told_and_never_stops_the_other
 
     found = settled(odd, recipe())
 
-    assert found.recipes.keys() == BUILT_IN.keys() | {"small-shm"}
-    assert verdicts(found)["small-shm"] == (True, "Used")
+    assert found.recipes.keys() == BUILT_IN.keys() | {"our-shm"}
+    assert verdicts(found)["our-shm"] == (True, "Used")
     assert all(one.message and len(one.message) <= 1024 for one in found.judged)
 
 
@@ -225,15 +225,15 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 def test_each_object_is_told_once_whether_it_is_used() -> None:
     (patch,) = told(stored(recipe(attempts=0)), now=NOW)
     assert (patch.name, patch.uid, patch.version, patch.subresource) == (
-        "small-shm",
-        "small-shm-uid",
+        "our-shm",
+        "our-shm-uid",
         "7",
         "status",
     )
     status = msgspec.convert(patch.body["status"], RecipeStatus)
     (condition,) = status.conditions
     assert (condition.type, condition.status, condition.reason) == ("Accepted", "False", "Invalid")
-    assert names(condition.message, "small-shm", "spec.attempts", 0, 1)
+    assert names(condition.message, "our-shm", "spec.attempts", 0, 1)
     assert status.observed_generation == 2
 
     later = NOW + timedelta(hours=1)
@@ -319,12 +319,12 @@ async def test_the_controller_takes_up_an_object_tells_so_and_forgets_it_when_it
         await until(lambda: store.objects(NODEHEALTHS))
         store.create(RECIPES, recipe("broken", "no {good"))
         store.create(RECIPES, recipe())
-        await until(lambda: reasons() == {"broken": "Invalid", "small-shm": "Used"})
-        await until(lambda: signatures() == ["small-shm"])
+        await until(lambda: reasons() == {"broken": "Invalid", "our-shm": "Used"})
+        await until(lambda: signatures() == ["our-shm"])
         written = len(store.audit)
         await asyncio.sleep(0.3)
         assert len(store.audit) == written
-        await client.delete(RECIPES, "small-shm")
+        await client.delete(RECIPES, "our-shm")
         await until(lambda: signatures() == [])
     finally:
         working.cancel()

@@ -73,7 +73,7 @@ def test_a_removal_that_is_refused_is_remembered_until_it_succeeds(status: int) 
     _, observer = execute(Scripted(delete=[error] * 4), (free,))
     assert key in observer.world(Modes(begun(Mode.RECOVER, START))).refused
 
-    observer.accepted(free)
+    observer.refusals.forget(free)
     assert key not in observer.world(Modes(begun(Mode.RECOVER, START))).refused
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,11 @@ def asked(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str
     return status, out, err
 
 
+def notes(err: str) -> list[str]:
+    """Each note of the command, with the lines that belong to it."""
+    return re.split(r"\n(?=rekindle: )", err.rstrip("\n"))
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
     path = tmp_path / "job.yaml"
@@ -101,7 +107,7 @@ def test_where_comments_cannot_be_kept_it_is_said_and_the_manifest_is_right(
     assert status == 0
     assert made["spec"]["template"]["metadata"]["labels"] == {"app": "llm"}
     assert made["metadata"]["labels"] == {"app": "llm", "rekindle.dev/auto-recovery": "enabled"}
-    (lost,) = (line for line in err.splitlines() if missing(line, "default/llm"))  # what doctor finds has it
+    (lost,) = (note for note in notes(err) if missing(note, "default/llm"))  # what doctor finds has it
     assert not missing(lost, str(job))
 
 
@@ -172,13 +178,14 @@ def test_what_will_not_work_in_spite_of_it_is_told_as_doctor_finds_it(
     status, out, err = asked(capsys, "-f", str(job))
 
     assert (status, "rekindle.dev/auto-recovery: enabled" in out) == (0, True)
-    consent, limit, checkpoint = err.splitlines()
-    for line, fix in (
+    consent, limit, checkpoint = notes(err)
+    for note, fix in (
         (consent, "{rekindle.dev/auto-recovery: enabled}"),
         (limit, "spec.backoffLimit: 6"),
         (checkpoint, '{rekindle.dev/checkpoint: "/ckpt"}'),
     ):
-        assert not missing(line, str(job), "Job default/llm", fix)
+        assert not missing(note, str(job), "Job default/llm", fix)
+        assert len(note.splitlines()) == 3, "the problem, its consequence, its fix"
 
 
 def test_a_job_whose_name_the_api_server_makes_is_told_that_its_ranks_read_nothing(
@@ -189,7 +196,7 @@ def test_a_job_whose_name_the_api_server_makes_is_told_that_its_ranks_read_nothi
     _, out, err = asked(capsys, "-f", str(job), *CHECKPOINT)
 
     assert "envFrom" not in out
-    *_, last = err.splitlines()
+    *_, last = notes(err)
     assert not missing(last, "rekindle-environment", "metadata.name: NAME", "generateName")
 
 

@@ -1,0 +1,226 @@
+"""The subjects of looks (model/subjects.py), kept as objects are absorbed: what a look costs follows what is
+out of the ordinary, not the size of the cluster.
+
+observe.py says what has changed. What a change may concern becomes a subject at once, and stays one until it
+is asked whether it is ordinary (triage/ordinary.py has the table of what is asked again, and why that is
+enough). So a look that comes before the answer sees too much, and never too little.
+
+A sweep asks everything again, a few at a time. What it finds missing is a defect: it is counted, logged, and
+looked at.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+import structlog
+
+from detectors.wire.contract import NodeHealth
+from recover.model import Gang, Node, Pod, Subjects, World
+from recover.policy.settings import Timing
+from recover.triage.nodehealths import is_told
+from recover.triage.ordinary import is_ordinary_gang, is_ordinary_node, is_ordinary_report, is_seen
+
+__all__ = ["Few"]
+
+SLICE_S = 0.005
+"""Of questions in one turn of the event loop. One large gang may take longer."""
+
+log = structlog.get_logger(__name__)
+
+
+class _What(Enum):
+    NODE = auto()
+    REPORT = auto()
+    GANG = auto()
+    TOLD = auto()
+    """What a node's agent is told."""
+    SIGHT = auto()
+    """What a node's agent sees."""
+
+
+class Few:
+    def __init__(self, labels: Iterable[str], timing: Timing) -> None:
+        """`labels`: those by whose values accelerator nodes are counted."""
+        self._timing = timing
+        self._labels = tuple(label for label in labels if label)
+        self.nodes: dict[str, Node] = {}
+        self.health: dict[str, NodeHealth] = {}
+        self.gangs: dict[str, Gang] = {}
+        self.untold: dict[str, Node] = {}
+        self.unseen: dict[str, Node] = {}
+        self.strangers: set[str] = set()
+        self.counted: Counter[tuple[str, str]] = Counter()
+        self.present: dict[str, list[Pod]] = {}
+        """As World.present."""
+        self._to_ask: dict[tuple[_What, str], None] = {}
+        """With the gang's uid or the node's name."""
+        self._swept: Iterator[tuple[_What, str]] = iter(())
+
+    @property
+    def subjects(self) -> Subjects:
+        return Subjects(
+            nodes=self.nodes,
+            health=self.health,
+            gangs=self.gangs,
+            untold=self.untold,
+            unseen=self.unseen,
+            strangers=self.strangers,
+        )
+
+    # --- what changes -------------------------------------------------------------------------------------
+
+    def node_changed(self, name: str, old: Node | None, new: Node | None, health: NodeHealth | None) -> None:
+        for node, count in ((old, -1), (new, 1)):
+            if node is not None and node.is_accelerated:
+                for key in self._keys(node):
+                    self.counted[key] += count
+                    if not self.counted[key]:
+                        del self.counted[key]
+        if new is None or is_ordinary_node(new):
+            self.nodes.pop(name, None)
+        else:
+            self.nodes[name] = new
+        self.report_changed(name, new, health)
+
+    def report_changed(self, name: str, node: Node | None, health: NodeHealth | None) -> None:
+        if health is None or is_ordinary_report(node, health):
+            self.health.pop(name, None)
+        else:
+            self.health[name] = health
+        self.told_changed(name, node)
+        self.sight_changed(name, node)
+
+    def told_changed(self, name: str, node: Node | None) -> None:
+        """What the node's agent should do may have changed."""
+        self._node_to_ask(_What.TOLD, self.untold, name, node)
+
+    def sight_changed(self, name: str, node: Node | None) -> None:
+        """Whether an agent reports from there, and of what."""
+        self._node_to_ask(_What.SIGHT, self.unseen, name, node)
+
+    def _node_to_ask(self, what: _What, subjects: dict[str, Node], name: str, node: Node | None) -> None:
+        if node is None or not node.is_accelerated:
+            subjects.pop(name, None)
+        else:
+            subjects[name] = node
+            self._to_ask[what, name] = None
+
+    def gang_changed(self, uid: str, gang: Gang | None) -> None:
+        """The gang, or something that its state depends on."""
+        self.present.pop(uid, None)
+        if gang is None:
+            self.gangs.pop(uid, None)
+        else:
+            self.gangs[uid] = gang
+            self._to_ask[_What.GANG, uid] = None
+
+    def is_looked_at(self, node: str) -> bool:
+        return node in self.nodes or node in self.health
+
+    def _keys(self, node: Node) -> Iterator[tuple[str, str]]:
+        yield "", ""
+        for label in self._labels:
+            if label in node.labels:
+                yield label, node.labels[label]
+
+    # --- what is asked ------------------------------------------------------------------------------------
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether nothing waits for its answer."""
+        return not self._to_ask
+
+    def ask(self, world: World, now: datetime) -> None:
+        """Asks for one slice of time, and at least one question."""
+        ends_s = time.perf_counter() + SLICE_S
+        while self._to_ask:
+            what, name = next(iter(self._to_ask))
+            del self._to_ask[what, name]
+            if self._is_ordinary(what, name, world, now):
+                self._of(what).pop(name, None)
+            if time.perf_counter() > ends_s:
+                break
+
+    def _of(self, what: _What) -> dict[str, Any]:
+        match what:
+            case _What.NODE:
+                return self.nodes
+            case _What.REPORT:
+                return self.health
+            case _What.GANG:
+                return self.gangs
+            case _What.TOLD:
+                return self.untold
+            case _What.SIGHT:
+                return self.unseen
+
+    def _is_ordinary(self, what: _What, name: str, world: World, now: datetime) -> bool:
+        """What cannot be judged is left to the look, which tells of it."""
+        try:
+            return _is_ordinary(what, name, world, self._timing, now)
+        except Exception:
+            log.debug("cannot tell whether it is ordinary", what=what, name=name, exc_info=True)
+            return False
+
+    # --- the sweep ----------------------------------------------------------------------------------------
+
+    def sweep(self, world: World, now: datetime) -> tuple[int, bool]:
+        """Asks for one slice of time about what is no subject. Returns how many are missing among them, and
+        whether that was the last slice."""
+        world, missed = msgspec.structs.replace(world, present=None), 0
+        ends_s = time.perf_counter() + SLICE_S
+        for what, name in self._swept:
+            if name not in self._of(what) and not self._is_ordinary(what, name, world, now):
+                missed += 1
+                log.error("a subject was missing from the looks, and is looked at now", what=what, name=name)
+                self._take_up(what, name, world)
+            if time.perf_counter() > ends_s:
+                return missed, False
+        self._swept = iter(_all(world))
+        return missed, True
+
+    def _take_up(self, what: _What, name: str, world: World) -> None:
+        node, health = world.nodes.get(name), world.health.get(name)
+        match what:
+            case _What.NODE if node is not None:
+                self.nodes[name] = node
+            case _What.REPORT if health is not None:
+                self.health[name] = health
+            case _What.GANG:
+                self.gang_changed(name, world.gangs.get(name))
+            case _What.TOLD:
+                self.told_changed(name, node)
+            case _What.SIGHT:
+                self.sight_changed(name, node)
+
+
+def _is_ordinary(what: _What, name: str, world: World, timing: Timing, now: datetime) -> bool:
+    """What is gone is ordinary, too."""
+    node = world.nodes.get(name)
+    match what:
+        case _What.GANG:
+            gang = world.gangs.get(name)
+            return gang is None or is_ordinary_gang(world, gang, timing, now)
+        case _What.REPORT:
+            health = world.health.get(name)
+            return health is None or is_ordinary_report(node, health)
+        case _What.NODE:
+            return node is None or is_ordinary_node(node)
+        case _What.TOLD:
+            return node is None or is_told(world, node)
+        case _What.SIGHT:
+            return node is None or is_seen(world, node)
+
+
+def _all(world: World) -> list[tuple[_What, str]]:
+    """At this moment; what comes later is in the next sweep."""
+    found = [(_What.REPORT, name) for name in world.health]
+    found += [(what, name) for name in world.nodes for what in (_What.NODE, _What.TOLD, _What.SIGHT)]
+    return [*found, *((_What.GANG, uid) for uid in world.gangs)]

@@ -1,0 +1,55 @@
+"""Writes that the API server refuses, and that no object shows: kept for the decisions. Beside observe.py."""
+
+from __future__ import annotations
+
+from detectors.wire.contract import GROUP
+from recover.k8s.kinds import NODES, RECOVERIES
+from recover.model import Refusal
+from recover.model.actions import Ask, Create, Delete, Ensure, Patch
+from recover.triage.node_condition import STATUS_OF
+
+__all__ = ["Refusals", "Write"]
+
+REFUSED_MAX = 1024
+"""Limit of remembered refusals. An older refusal is known again after its next try."""
+
+Write = Create | Ensure | Patch | Delete | Ask
+"""Kinds of which decisions read a refusal."""
+
+
+class Refusals:
+    """`by_place` is World.refused."""
+
+    def __init__(self) -> None:
+        self.by_place: dict[str, Refusal] = {}
+
+    def keep(self, action: Write, refusal: Refusal) -> bool:
+        """Returns whether it is the first one of this write."""
+        name = _place(action)
+        is_news = self.by_place.pop(name, None) is None
+        self.by_place[name] = refusal
+        if len(self.by_place) > REFUSED_MAX:
+            del self.by_place[next(iter(self.by_place))]
+        return is_news
+
+    def is_known(self, action: Write, words: str) -> bool:
+        known = self.by_place.get(_place(action))
+        return known is not None and known.words == words
+
+    def forget(self, action: Write) -> None:
+        self.by_place.pop(_place(action), None)
+
+
+def is_our_own_record(action: Write) -> bool:
+    if isinstance(action, Ask) or action.resource.group != GROUP:
+        return False
+    is_told = isinstance(action, Patch) and not action.subresource  # a cause that triage tells a Recovery
+    return not (action.resource == RECOVERIES and (isinstance(action, Create) or is_told))
+
+
+def _place(action: Write) -> str:
+    """The status of a Node is a write of its own: if it is refused, the Node itself may still be written."""
+    if isinstance(action, Ask):
+        return f"/{action.id}"
+    is_status = isinstance(action, Patch) and action.resource == NODES and action.subresource == "status"
+    return f"{action.namespace}/{action.name}{STATUS_OF if is_status else ''}"

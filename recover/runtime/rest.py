@@ -1,0 +1,15 @@
+"""How long a loop rests after a look. Pure."""
+
+from __future__ import annotations
+
+__all__ = ["rest_after"]
+
+SHORT_S = 0.005
+SHARE = 3.0
+
+
+def rest_after(took_s: float) -> float:
+    """In seconds, after a look that took that long. A short look needs no rest. A long one, as at a gang of
+    thousands whose ranks all fail at once, would otherwise follow on the last change of each rank, and leave
+    the event loop to nobody else."""
+    return SHARE * took_s if took_s > SHORT_S else 0.0

@@ -1,0 +1,284 @@
+"""Faults of every kind in turn, while the control plane itself fails: each recovery ends rightly.
+
+REKINDLE_MIXED_S sets for how long new faults are made, 60 s unless set; REKINDLE_MIXED_SEED repeats a run.
+`pytest -s` shows the seed, each fault with its disturbances, and the memory of the controller:
+
+    REKINDLE_CONTROL_PLANE=1 REKINDLE_MIXED_S=1800 pytest -s tests/control_plane/test_mixed_faults.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from statistics import linear_regression
+from typing import Any
+
+import pytest
+
+from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from recover.k8s.kinds import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
+from tests.control_plane.build import cached
+from tests.control_plane.cases import IN_STEP, indexed_job
+from tests.control_plane.interference import Container, Wire, beside, kept_running, pss_bytes, wired
+from tests.control_plane.plane import ControlPlane, started
+from tests.control_plane.stage import NAMESPACE, RealStage, raised
+
+pytestmark = pytest.mark.control_plane
+
+MIXED_S = float(os.environ.get("REKINDLE_MIXED_S", "60"))
+SEED = int(os.environ.get("REKINDLE_MIXED_SEED", str(random.randrange(10_000))))
+NODES_COUNT, RANKS = 5, 2
+LIMIT_S = 180.0
+"""Of one recovery: outages, a lease that must run out and a kubelet's pause may add up."""
+DEAD_S = (1.0, 6.0)
+SILENCE_S = 8
+SETTINGS = [
+    "mode=recover",
+    "budgets.quarantined_percent_max=100",
+    "budgets.pool_percent_max=100",
+    "budgets.quarantines_per_hour_max=1000",
+    "budgets.brake_percent=100",
+    "budgets.brake_nodes_min=1000",
+]
+MIB = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    with started(cached(), controllers=True, silence_s=SILENCE_S) as own:
+        yield own
+
+
+async def test_each_recovery_ends_rightly_whatever_fails_meanwhile(plane: ControlPlane) -> None:
+    print(f"\nseed {SEED}, {MIXED_S:g} s")
+    chance = random.Random(SEED)
+    began_s = time.monotonic()
+    memory: list[tuple[float, float]] = []
+    async with laid(plane, chance) as lab:
+        number = 0
+        while number < 1 or time.monotonic() - began_s < MIXED_S:
+            number += 1
+            await lab.round(number)
+            memory.append((time.monotonic() - began_s, lab.memory_mib()))
+    if len(memory) > 2 and lab.container.restarts == 0:
+        slope = 3600 * linear_regression(*zip(*memory, strict=True)).slope
+        print(f"memory {memory[0][1]:.1f} -> {memory[-1][1]:.1f} MiB, {slope:+.1f} MiB an hour")
+    print(f"{number} recoveries in {time.monotonic() - began_s:.0f} s: {lab.told()}")
+
+
+class Lab:
+    """A job for each round, one fault of it, and what else fails until it trains again."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        chance: random.Random,
+        stage: RealStage,
+        container: Container,
+        wires: tuple[Wire, Wire],
+    ) -> None:
+        self.plane = plane
+        self.stage = stage
+        self.container = container
+        self._wires = wires
+        self._chance = chance
+        self._faults: list[str] = []
+        self._disturbances: list[str] = []
+        self._is_cordoned = False
+        self._lost: Counter[str] = Counter()
+        """GPUs, by node."""
+
+    def memory_mib(self) -> float:
+        return pss_bytes(self.container.child) / MIB
+
+    def told(self) -> str:
+        return ", ".join(self._faults + self._disturbances)
+
+    async def round(self, number: int) -> None:
+        name = f"llm-{number}"
+        await self.stage.create(JOBS, indexed_job(name, ranks=RANKS), NAMESPACE)
+        pods = await self.until("running ranks", lambda: self._ranks(name))
+        for pod in pods:
+            await self.stage.steps(pod, first=1, last=100)
+        await self.until("controller in step", self._in_step)
+        await asyncio.sleep(1.5)  # its first steps are known
+        fault = self._chance.choice([self._xid, self._silent_node, self._crash, self._deleted])
+        disturbances = self._chance.sample(
+            [self._controller, self._api_server, self._etcd, self._cut], k=self._chance.choice([0, 1, 1, 2])
+        )
+        words = [one.__name__.strip("_") for one in (fault, *disturbances)]
+        print(f"{time.strftime('%X')} round {number}: {' + '.join(words)}", flush=True)
+        began_s = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for disturb in disturbances:
+                group.create_task(self._later(disturb))
+            struck = self._chance.choice(pods)
+            bad = await self.answered(lambda: fault(struck))
+        old = frozenset(pod["metadata"]["uid"] for pod in pods)
+        new = await self.until("ranks made anew", lambda: self._ranks(name, old))
+        for pod in new:
+            self.stage.agents[pod["spec"]["nodeName"]].prints(pod, ["step 101 loss 0.3", "step 102 loss 0.3"])
+        recovery = await self.until("Recovery Succeeded", lambda: self._succeeded(name))
+        await self._judge(name, recovery, bad, new, is_node=self._is_cordoned)
+        self._faults.append(f"{words[0]} {time.monotonic() - began_s:.0f} s")
+        self._disturbances += [word for word in words[1:] if word not in self._disturbances]
+        await self._clean(name, bad)
+
+    async def _judge(self, name: str, recovery: Any, bad: str, new: list[Any], *, is_node: bool) -> None:
+        """One Recovery; the ranks are off a broken node; only that node is cordoned."""
+        assert recovery["status"]["resumedStep"] == 101
+        if is_node:
+            assert bad not in {pod["spec"]["nodeName"] for pod in new}
+        cordoned = await self.until("cordons as they should be", lambda: self._cordons_are(bad))
+        assert cordoned
+        job = await self.answered(lambda: self.stage.get(JOBS, name, NAMESPACE))
+        assert job["spec"]["suspend"] is False
+
+    async def _cordons_are(self, bad: str) -> bool:
+        nodes = await self.stage.all(NODES)
+        out = {n["metadata"]["name"] for n in nodes if n["spec"].get("unschedulable")}
+        return out == ({bad} if self._is_cordoned else set())
+
+    async def _clean(self, name: str, bad: str) -> None:
+        """The job is gone, and all nodes are as new."""
+        await self.answered(
+            lambda: self.stage.api.request(
+                "DELETE", JOBS.path(name, NAMESPACE), body={"propagationPolicy": "Background"}
+            )
+        )
+        if self._is_cordoned:
+            await self.answered(lambda: self.stage.uncordons(bad))
+        await self.until("nodes in service", self._all_in_service)
+        await self.until("Incidents closed", self._all_closed)
+
+    # --- faults: each returns its node --------------------------------------------------------------------
+
+    async def _xid(self, pod: Any) -> str:
+        """A GPU that was sound so far: the same fault of the same GPU, within a minute after a person has
+        given the node back, is what that person knew."""
+        self._is_cordoned = True
+        bad = str(pod["spec"]["nodeName"])
+        host = self.stage.agents[bad].host
+        pci = host.gpus[self._lost[bad] % len(host.gpus)].pci.removesuffix(".0")
+        self._lost[bad] += 1
+        host.append_kmsg(f"NVRM: Xid (PCI:{pci}): 79, pid=4242, name=python3, GPU has fallen off the bus.")
+        return bad
+
+    async def _silent_node(self, pod: Any) -> str:
+        """A GPU is lost, and the kubelet with it for a while: nobody can tell whether the old ranks ended."""
+        bad = await self._xid(pod)
+        await self.stage.patch(NODES, bad, {"metadata": {"labels": {"type": None}}})
+        await asyncio.sleep(SILENCE_S + self._chance.uniform(*DEAD_S))
+        await self.answered(lambda: self.stage.patch(NODES, bad, {"metadata": {"labels": {"type": "kwok"}}}))
+        return bad
+
+    async def _crash(self, pod: Any) -> str:
+        self._is_cordoned = False
+        await self.stage.end(pod, exit_code=1)
+        return str(pod["spec"]["nodeName"])
+
+    async def _deleted(self, pod: Any) -> str:
+        self._is_cordoned = False
+        await self.stage.api.request("DELETE", PODS.path(pod["metadata"]["name"], NAMESPACE))
+        return str(pod["spec"]["nodeName"])
+
+    # --- disturbances, at any moment of the recovery --------------------------------------------------------
+
+    async def _later(self, disturb: Callable[[], Awaitable[None]]) -> None:
+        await asyncio.sleep(self._chance.uniform(0.0, 5.0))
+        await disturb()
+
+    async def _controller(self) -> None:
+        self.container.child.process.kill()
+
+    async def _api_server(self) -> None:
+        await self._is_dead("kube-apiserver")
+
+    async def _etcd(self) -> None:
+        await self._is_dead("etcd")
+
+    async def _cut(self) -> None:
+        for _ in range(5):
+            for wire in self._wires:
+                wire.cut()
+            await asyncio.sleep(1.0)
+
+    async def _is_dead(self, name: str) -> None:
+        program = self.plane.programs[name]
+        program.kill()
+        await asyncio.sleep(self._chance.uniform(*DEAD_S))
+        program.start()
+
+    # --- questions ------------------------------------------------------------------------------------------
+
+    async def _in_step(self) -> bool:
+        return IN_STEP in self.container.child.log.read_text(encoding="utf-8")
+
+    async def _ranks(self, name: str, but: frozenset[str] = frozenset()) -> list[Any]:
+        pods = await self.stage.all(PODS, NAMESPACE, f"batch.kubernetes.io/job-name={name}")
+        new = [p for p in pods if p["metadata"]["uid"] not in but and p["status"]["phase"] == "Running"]
+        return new if len(new) == RANKS and not any("deletionTimestamp" in p["metadata"] for p in new) else []
+
+    async def _succeeded(self, name: str) -> Any:
+        mine = [r for r in await self.stage.all(RECOVERIES, NAMESPACE) if r["spec"]["gang"]["name"] == name]
+        assert len(mine) <= 1, [(r["metadata"]["name"], r["status"]) for r in mine]
+        found = mine[0] if mine else {"status": {}}
+        phase = found["status"].get("phase")
+        assert phase not in ("Escalated", "Failed"), found["status"]
+        return found if phase == "Succeeded" else None
+
+    async def _all_in_service(self) -> bool:
+        nodes = await self.stage.all(NODES)
+        return not any(n["spec"].get("taints") or n["spec"].get("unschedulable") for n in nodes)
+
+    async def _all_closed(self) -> bool:
+        return all(i["status"].get("phase") == "Closed" for i in await self.stage.all(INCIDENTS))
+
+    async def answered(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Once the API server answers."""
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                try:
+                    return await ask()
+                except (ApiError, ReplyLost) as error:
+                    if isinstance(error, ApiError) and error.status < 500 and error.status != 429:
+                        raise
+                    await asyncio.sleep(0.2)
+
+    async def until(self, what: str, found: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while True:
+                    with contextlib.suppress(ApiError, ReplyLost):
+                        if answer := await found():
+                            return answer
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            told = "\n".join([line async for line in self.stage._told()])
+            pytest.fail(
+                f"seed {SEED}: no {what} in {LIMIT_S:g} s\n{told}\n{self.container.child.last_lines(30)}"
+            )
+
+
+@asynccontextmanager
+async def laid(plane: ControlPlane, chance: random.Random) -> AsyncIterator[Lab]:
+    """Controller and agents reach the API server over wires of their own. The controller is kept running."""
+    async with contextlib.AsyncExitStack() as stack:
+        agents, seen_by_agents = await stack.enter_async_context(wired(plane))
+        controller, seen_by_controller = await stack.enter_async_context(wired(plane))
+        stage = await stack.enter_async_context(
+            raised(seen_by_agents, nodes=NODES_COUNT, settings=SETTINGS, agents=NODES_COUNT)
+        )
+        stage.api = await stack.enter_async_context(KubeApi(plane.credentials()))
+        command = beside(stage.controller, seen_by_agents, seen_by_controller)
+        await stage.controller.stop()
+        log = plane.folder / "kept-controller.log"
+        log.unlink(missing_ok=True)
+        container = await stack.enter_async_context(kept_running(command, log))
+        yield Lab(plane, chance, stage, container, (controller, agents))

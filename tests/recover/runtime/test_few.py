@@ -1,0 +1,611 @@
+"""The subjects of looks: after any sequence of changes, in any order, nothing is left out that a decision
+over everything would be about.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chaos.bench.scale import objects
+from chaos.simulated.oracle import of_everything, unlike
+from detectors.wire.contract import NodeHealthStatus
+from detectors.wire.resource import Resource
+from detectors.wire.training import Edge, PodProgress
+from recover.api.marks import UNHEALTHY
+from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.model import World
+from recover.model.actions import ConfirmGone, Plan
+from recover.model.modes import Mode, Modes, begun
+from recover.policy.settings import Settings
+from recover.repair.means import load_means
+from recover.repair.mend import repair
+from recover.runtime.few import Few
+from recover.runtime.gauges import derive
+from recover.runtime.observe import Observer
+from recover.runtime.telemetry import Metrics
+from recover.triage.nodehealths import upkeep
+from recover.triage.plan import plan
+from recover.triage.spares import keep_spares
+from tests.recover.scripted import Scripted
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+BORN = NOW - timedelta(hours=1)
+TEMPLATE = "rekindle.dev/step-template"
+AUTO = "rekindle.dev/auto-recovery"
+NODES_MAX, GANGS, RANKS = 3, ("a", "b"), 2
+RANK = {"name": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+Change = Callable[["Cluster"], None]
+
+
+class Cluster:
+    """A cluster as a controller sees it; each method is one change."""
+
+    def __init__(self, *, agents_are_pods: bool = True) -> None:
+        self.settings = Settings(mode=Mode.REPAIR, agents_are_pods=agents_are_pods)
+        self.observer = Observer(Scripted(), self.settings, lambda: None, lambda: NOW)
+        self._modes = Modes(begun(Mode.REPAIR, BORN))
+        self._versions = itertools.count(1)
+        self._there: dict[tuple[Resource, str], dict[str, Any]] = {}
+        self.metrics = Metrics()
+
+    # --- the objects --------------------------------------------------------------------------------------
+
+    def put(self, resource: Resource, body: dict[str, Any]) -> None:
+        meta = body["metadata"]
+        self._there[resource, f"{meta.get('namespace', '')}/{meta['name']}"] = body
+        self.observer.absorb(resource, objects.stored(resource, body, next(self._versions), BORN))
+        assert not any(self.observer.unreadable().values())
+
+    def drop(self, resource: Resource, name: str, namespace: str = "") -> None:
+        body = self._there.pop((resource, f"{namespace}/{name}"), None)
+        if body is None:
+            return
+        gone = objects.stored(resource, body, next(self._versions), BORN)
+        cache = self.observer._caches[resource]
+        cache._forget(f"{namespace}/{name}" if namespace else name, _version(gone))
+
+    # --- what is asked ------------------------------------------------------------------------------------
+
+    def world(self) -> World:
+        return self.observer.world(self._modes)
+
+    def ask(self) -> None:
+        while not self.observer.few.is_asked:
+            self.observer.few.ask(self.world(), NOW)
+
+    def missed(self) -> int:
+        """What a whole sweep finds."""
+        found = 0
+        for _ in range(2):
+            is_done = False
+            while not is_done:
+                missed, is_done = self.observer.few.sweep(self.world(), NOW)
+                found += missed
+        return found
+
+    def differences(self) -> Iterator[str]:
+        means = load_means(self.settings.repair)
+        decisions: tuple[Callable[[World, datetime], Plan], ...] = (
+            lambda world, now: plan(world, self.settings, now),
+            lambda world, _now: upkeep(world),
+            keep_spares,
+            lambda world, now: repair(world, self.settings, means, now),
+        )
+        world = self.world()
+        for decide in decisions:
+            for later in (timedelta(), timedelta(hours=3)):
+                now = NOW + later
+                yield from unlike(decide, world, now, decide(world, now))
+        few, whole = (self._gauges(one) for one in (world, of_everything(world)))
+        yield from sorted(few ^ whole)
+        labels = (self.settings.budgets.pool_label, self.settings.budgets.domain_label)
+        recounted = Few(labels, self.settings.timing)
+        for name, node in world.nodes.items():
+            recounted.node_changed(name, None, node, None)
+        assert recounted.counted == self.observer.few.counted
+        assert set(of_everything(world).subjects.strangers) == set(world.subjects.strangers)
+
+    def _gauges(self, world: World) -> set[str]:
+        derive(self.metrics, world, NOW, suspicion_s=3600.0)
+        return {
+            f"{sample.name}{sorted(sample.labels.items())}={sample.value}"
+            for metric in self.metrics.registry.collect()
+            for sample in metric.samples
+            if not sample.name.endswith("_created")
+        }
+
+
+def _version(raw: bytes) -> int:
+    return int(msgspec.json.decode(raw)["metadata"]["resourceVersion"])
+
+
+# --- the changes ------------------------------------------------------------------------------------------
+
+
+def names() -> st.SearchStrategy[str]:
+    return st.sampled_from([f"n{number}" for number in range(NODES_MAX)])
+
+
+@st.composite
+def node_changes(draw: st.DrawFn) -> Change:
+    name = draw(names())
+    if draw(st.integers(0, 5)) == 0:
+        return lambda cluster: cluster.drop(NODES, name)
+    if draw(st.integers(0, 5)) == 0:
+        return lambda cluster: _confirm_gone(cluster, name)
+    body = node(name, ready=draw(st.integers(0, 2)) > 0)
+    status = body["status"]
+    if draw(st.integers(0, 4)) == 0:
+        status.pop("allocatable"), status.pop("capacity")
+    if draw(st.integers(0, 2)) == 0:
+        note = {"incident": "i-0", "fault": "device-lost", "at": BORN.isoformat(), "cordoned": True}
+        body["metadata"]["annotations"] = {"rekindle.dev/quarantined-by": msgspec.json.encode(note).decode()}
+        body["spec"]["unschedulable"] = draw(st.booleans())
+        body["spec"]["taints"] = [{"key": UNHEALTHY, "value": "x", "effect": "NoSchedule"}]
+    if draw(st.integers(0, 4)) == 0:
+        body["metadata"]["labels"]["rekindle.dev/spare"] = "true"
+    if draw(st.integers(0, 4)) == 0:
+        signal = {"type": "GpuUnhealthy", "status": "True", "lastTransitionTime": BORN.isoformat()}
+        status["conditions"] = [*status.get("conditions", []), signal]
+    return lambda cluster: cluster.put(NODES, body)
+
+
+def node(name: str, *, ready: bool = True, note: str = "") -> dict[str, Any]:
+    body = objects.node(name, int(name[1:]))
+    body["metadata"]["annotations"] = {objects.NOTE: note}
+    status = objects.node_status(name, BORN)
+    if not ready:
+        status["conditions"] = [{"type": "Ready", "status": "False", "lastTransitionTime": BORN.isoformat()}]
+    return body | {"spec": {}, "status": status}
+
+
+def _confirm_gone(cluster: Cluster, name: str) -> None:
+    asked = ConfirmGone(what="confirm-node-gone", resource=NODES, name=name)
+    cluster.observer.asks_for(asked)
+    cluster.observer.confirmed(asked)
+
+
+@st.composite
+def report_changes(draw: st.DrawFn) -> Change:
+    name = draw(names())
+    if draw(st.integers(0, 6)) == 0:
+        return lambda cluster: cluster.drop(NODEHEALTHS, name)
+    shown = [objects.finding(name, BORN, count=draw(st.integers(1, 2)))] if draw(st.booleans()) else []
+    edges = {gang: draw(st.sampled_from([None, *Edge])) for gang in GANGS}
+    told = [_progress(gang, rank, edge) for gang, edge in edges.items() if edge for rank in range(RANKS)]
+    status = objects.health_status(name, BORN, *shown, steps=told)
+    if draw(st.integers(0, 4)) == 0:
+        status = msgspec.structs.replace(status, coverage=[])
+    spec: dict[str, Any] = {"handsOff": "step"} if draw(st.integers(0, 6)) == 0 else {}
+    body = {"metadata": {"name": name}, "spec": spec}
+    return lambda cluster: cluster.put(
+        NODEHEALTHS, body | {"status": msgspec.to_builtins(status, str_keys=True)}
+    )
+
+
+def _progress(gang: str, rank: int, edge: Edge) -> PodProgress:
+    steps = None if edge is Edge.STARTED else 1
+    return PodProgress(
+        uid=f"{gang}-{rank}-uid",
+        namespace="ml",
+        name=f"{gang}-{rank}",
+        container="train",
+        edge=edge,
+        at=BORN,
+        first_step=steps,
+        last_step=steps,
+    )
+
+
+@st.composite
+def job_changes(draw: st.DrawFn) -> Change:
+    name = draw(st.sampled_from(GANGS))
+    if draw(st.integers(0, 6)) == 0:
+        return lambda cluster: cluster.drop(JOBS, name, "ml")
+    annotations: dict[str, str] = {}
+    if draw(st.integers(0, 2)) == 0:
+        annotations[TEMPLATE] = "iter {step}/"
+    if draw(st.integers(0, 4)) == 0:
+        annotations["rekindle.dev/recovery"] = '{"recovery":"r-a","attempt":1,"did":"resumed"}'
+    body = job(name, annotations, suspend=draw(st.integers(0, 4)) == 0, enabled=draw(st.booleans()))
+    return lambda cluster: cluster.put(JOBS, body)
+
+
+def job(
+    name: str, annotations: dict[str, str] | None = None, *, suspend: bool = False, enabled: bool = True
+) -> dict[str, Any]:
+    metadata = {
+        "name": name,
+        "namespace": "ml",
+        "uid": f"{name}-uid",
+        "labels": {AUTO: "enabled"} if enabled else {},
+        "annotations": annotations or {},
+    }
+    spec = {
+        "suspend": suspend,
+        "completionMode": "Indexed",
+        "completions": RANKS,
+        "parallelism": RANKS,
+        "template": {"spec": {"containers": [RANK], "restartPolicy": "Never"}},
+    }
+    return {"metadata": metadata, "spec": spec, "status": {}}
+
+
+@st.composite
+def pod_changes(draw: st.DrawFn) -> Change:
+    gang, rank = draw(st.sampled_from(GANGS)), draw(st.integers(0, RANKS - 1))
+    name = f"{gang}-{rank}"
+    if draw(st.integers(0, 5)) == 0:
+        return lambda cluster: cluster.drop(PODS, name, "ml")
+    phase = draw(st.sampled_from(["Running", "Running", "Pending", "Creating", "Failed", "Succeeded"]))
+    body = pod(gang, rank, draw(names()), phase=phase, deleting=draw(st.integers(0, 5)) == 0)
+    return lambda cluster: cluster.put(PODS, body)
+
+
+def pod(
+    gang: str, rank: int, node_name: str, *, phase: str = "Running", deleting: bool = False, note: str = ""
+) -> dict[str, Any]:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": gang, "uid": f"{gang}-uid", "controller": True}
+    metadata: dict[str, Any] = {
+        "name": f"{gang}-{rank}",
+        "namespace": "ml",
+        "uid": f"{gang}-{rank}-uid",
+        "annotations": {objects.NOTE: note},
+        "ownerReferences": [owner],
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = BORN.isoformat()
+    status = objects.running(BORN)
+    status["phase"] = "Pending" if phase == "Creating" else phase
+    (container,) = status["containerStatuses"]
+    if phase in ("Failed", "Succeeded"):
+        code = 1 if phase == "Failed" else 0
+        container["state"] = {"terminated": {"exitCode": code, "finishedAt": BORN.isoformat()}}
+    if phase == "Creating":
+        container["state"] = {"waiting": {"reason": "ContainerCreating"}}
+    return {"metadata": metadata, "spec": {"nodeName": node_name, "containers": [RANK]}, "status": status}
+
+
+@st.composite
+def agent_changes(draw: st.DrawFn) -> Change:
+    node = draw(names())
+    if draw(st.integers(0, 4)) == 0:
+        return lambda cluster: cluster.drop(PODS, f"agent-{node}", "rekindle-system")
+    status = objects.running(BORN)
+    if draw(st.integers(0, 3)) == 0:
+        for condition in status["conditions"]:
+            condition["status"] = "False"
+    return lambda cluster: cluster.put(PODS, objects.agent(node) | {"status": status})
+
+
+@st.composite
+def other_changes(draw: st.DrawFn) -> Change:
+    kind = draw(st.integers(0, 2))
+    if kind == 0:
+        labels = {AUTO: "enabled"} if draw(st.booleans()) else {}
+        return lambda cluster: cluster.put(NAMESPACES, {"metadata": {"name": "ml", "labels": labels}})
+    gang = draw(st.sampled_from(GANGS))
+    if kind == 1:
+        if draw(st.integers(0, 3)) == 0:
+            return lambda cluster: cluster.drop(RECOVERIES, f"r-{gang}", "ml")
+        phase = draw(st.sampled_from(["Planned", "Stopping", "Fencing", "Verifying", "Succeeded"]))
+        body = recovery(gang, phase, [f"{gang}-0-uid"[:8]] if draw(st.booleans()) else [])
+        return lambda cluster: cluster.put(RECOVERIES, body)
+    name = draw(names())
+    spec = {"fault": "device-lost", "node": name, "detectedAt": BORN.isoformat()}
+    phase = draw(st.sampled_from(["Open", "Closed"]))
+    status = {"phase": phase, "blame": "node", "blamedNode": name}
+    return lambda cluster: cluster.put(
+        INCIDENTS, {"metadata": {"name": "i-0"}, "spec": spec, "status": status}
+    )
+
+
+def recovery(gang: str, phase: str, leftovers: list[str]) -> dict[str, Any]:
+    about = {"apiVersion": "batch/v1", "kind": "Job", "namespace": "ml", "name": gang, "uid": f"{gang}-uid"}
+    spec = {
+        "gang": about,
+        "incident": "i-0",
+        "fault": "device-lost",
+        "number": 1,
+        "detectedAt": BORN.isoformat(),
+    }
+    entered = {"phase": phase, "at": BORN.isoformat(), "attempt": 1}
+    status = {"phase": phase, "attempt": 1, "phases": [entered], "leftovers": leftovers}
+    return {"metadata": {"name": f"r-{gang}", "namespace": "ml"}, "spec": spec, "status": status}
+
+
+CHANGES = st.one_of(
+    node_changes(), report_changes(), job_changes(), pod_changes(), agent_changes(), other_changes()
+)
+
+
+@settings(max_examples=int(os.environ.get("REKINDLE_CHANGES", "100")))
+@given(changes=st.lists(st.tuples(CHANGES, st.booleans()), min_size=1, max_size=30), pods=st.booleans())
+def test_nothing_is_left_out_whatever_changes(changes: list[tuple[Change, bool]], pods: bool) -> None:
+    cluster = Cluster(agents_are_pods=pods)
+    for change, asks in changes:
+        change(cluster)
+        if asks:
+            cluster.ask()
+        assert list(cluster.differences()) == []
+    cluster.ask()
+    assert cluster.missed() == 0
+    assert list(cluster.differences()) == []
+
+
+# --- who is woken -----------------------------------------------------------------------------------------
+
+
+class Woken:
+    """A gang that trains on two nodes; everybody is asked, and nobody is out of the ordinary."""
+
+    def __init__(self) -> None:
+        self.cluster = cluster = Cluster()
+        for number in range(NODES_MAX):
+            name = f"n{number}"
+            cluster.put(NODES, objects.node(name, number) | {"status": objects.node_status(name, BORN)})
+            cluster.put(PODS, objects.agent(name) | {"status": objects.running(BORN)})
+            told = [_progress("a", number, Edge.STEPPING)] if number < RANKS else []
+            self.report(name, objects.health_status(name, BORN, steps=told))
+        cluster.put(NAMESPACES, {"metadata": {"name": "ml"}})
+        cluster.put(JOBS, job("a"))
+        for rank in range(RANKS):
+            cluster.put(PODS, pod("a", rank, f"n{rank}"))
+        cluster.ask()
+        self.at_once = self.soon = 0
+        self.gangs: list[str] = []
+        cluster.observer._notify, cluster.observer._notify_soon = self._at_once, self._soon
+        cluster.observer._notify_gang = self.gangs.append
+
+    def _at_once(self) -> None:
+        self.at_once += 1
+
+    def _soon(self) -> None:
+        self.soon += 1
+
+    def report(self, name: str, status: NodeHealthStatus) -> None:
+        body = {"metadata": {"name": name}, "status": msgspec.to_builtins(status, str_keys=True)}
+        self.cluster.put(NODEHEALTHS, {**body, "spec": {}})
+
+
+def test_a_cluster_that_trains_has_no_subject() -> None:
+    subjects = Woken().cluster.world().subjects
+    assert not any((subjects.nodes, subjects.health, subjects.gangs, subjects.untold, subjects.unseen))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: w.cluster.put(PODS, pod("a", 0, "n0", phase="Failed")),
+        lambda w: w.cluster.put(PODS, pod("a", 0, "n0", deleting=True)),
+        lambda w: w.cluster.drop(PODS, "a-0", "ml"),
+        lambda w: w.report("n2", objects.health_status("n2", BORN, objects.finding("n2", BORN))),
+        lambda w: w.cluster.put(NODES, node("n2", ready=False)),
+        lambda w: w.cluster.drop(NODES, "n2"),
+        lambda w: w.cluster.put(JOBS, job("a", suspend=True)),
+    ],
+    ids=["failed", "told to go", "gone", "finding", "not ready", "no node", "suspended"],
+)
+def test_what_may_be_a_fault_waits_for_nobody(change: Callable[[Woken], None]) -> None:
+    woken = Woken()
+    change(woken)
+    assert woken.at_once
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: w.cluster.put(PODS, pod("a", 0, "n0", note="x")),
+        lambda w: w.cluster.put(PODS, pod("b", 0, "n2", phase="Pending")),
+        lambda w: w.report("n0", objects.health_status("n0", BORN, steps=[_progress("a", 0, Edge.RESUMED)])),
+        lambda w: w.cluster.put(NODES, node("n2", note="x")),
+    ],
+    ids=["a rank", "another pod", "a step", "a node"],
+)
+def test_all_else_makes_one_look_for_many_changes(change: Callable[[Woken], None]) -> None:
+    woken = Woken()
+    change(woken)
+    assert (woken.at_once, woken.soon > 0) == (0, True)
+    woken.cluster.ask()
+    assert not woken.cluster.world().subjects.gangs
+
+
+def test_the_pods_of_a_gang_that_recovers_wait_for_nobody() -> None:
+    woken = Woken()
+    woken.cluster.put(RECOVERIES, recovery("a", "Verifying", []))
+    woken.at_once = 0
+    woken.cluster.put(PODS, pod("a", 0, "n0", note="x"))
+    steps_on(woken, n1=Edge.RESUMED)
+    assert (woken.at_once, woken.gangs) == (0, ["a-uid", "a-uid"])
+
+
+@pytest.mark.parametrize("kind", ["nodes", "health", "gangs", "untold", "unseen"])
+def test_the_sweep_finds_what_is_missing(kind: str) -> None:
+    woken = Woken()
+    woken.report("n0", objects.health_status("n0", BORN, objects.finding("n0", BORN)))
+    woken.report("n2", msgspec.structs.replace(objects.health_status("n2", BORN), coverage=[]))
+    woken.cluster.put(NODES, node("n1", ready=False))
+    woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed"))
+    woken.cluster.drop(NODEHEALTHS, "n1")
+    woken.cluster.ask()
+    few = woken.cluster.observer.few
+    assert woken.cluster.missed() == 0
+    planted = getattr(few, kind)
+    wanted = dict(planted)
+    planted.clear()
+
+    assert woken.cluster.missed() == len(wanted) > 0
+    assert planted == wanted
+
+
+# --- each way into the subjects ---------------------------------------------------------------------------
+
+
+def steps_on(woken: Woken, **edges: Edge) -> None:
+    """What the agents of these nodes say of the rank there."""
+    for name, edge in edges.items():
+        told = [_progress("a", int(name[1:]), edge)]
+        woken.report(name, objects.health_status(name, BORN, steps=told))
+
+
+def silent(woken: Woken, *, enabled: bool = True) -> None:
+    """No step of the gang was read so far."""
+    for number in range(NODES_MAX):
+        woken.report(f"n{number}", objects.health_status(f"n{number}", BORN))
+    woken.cluster.put(JOBS, job("a", enabled=enabled))
+
+
+def crowded(woken: Woken) -> None:
+    """The agent of n0 knows more pods than it publishes."""
+    status = objects.health_status("n0", BORN, steps=[_progress("a", 0, Edge.STEPPING)])
+    woken.report("n0", msgspec.structs.replace(status, pods_left_out=True))
+
+
+def agent(woken: Woken, name: str, *, ready: bool) -> None:
+    status = objects.running(BORN)
+    for condition in status["conditions"]:
+        condition["status"] = str(ready)
+    woken.cluster.put(PODS, objects.agent(name) | {"status": status})
+
+
+def quarantined(name: str) -> dict[str, Any]:
+    body = node(name)
+    note = {"incident": "i-0", "fault": "device-lost", "at": BORN.isoformat(), "cordoned": True}
+    body["metadata"]["annotations"] = {"rekindle.dev/quarantined-by": msgspec.json.encode(note).decode()}
+    return body
+
+
+def spare(name: str) -> dict[str, Any]:
+    body = node(name)
+    body["metadata"]["labels"]["rekindle.dev/spare"] = "true"
+    return body
+
+
+def failed_before(woken: Woken) -> None:
+    """A rank that a recovery has noted as one of an earlier start."""
+    woken.cluster.put(RECOVERIES, recovery("a", "Succeeded", ["a-0-uid"]))
+    woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed"))
+
+
+def nothing(_: Woken) -> None:
+    pass
+
+
+NAMESPACE = {"metadata": {"name": "ml", "labels": {AUTO: "enabled"}}}
+MARK = {"rekindle.dev/recovery": '{"recovery":"r-a","attempt":1,"did":"resumed"}'}
+WAYS: dict[str, tuple[Callable[[Woken], None], Callable[[Woken], None], str, str]] = {
+    "all ranks stall": (
+        lambda w: steps_on(w, n0=Edge.STALLED),
+        lambda w: steps_on(w, n1=Edge.STALLED),
+        "gangs",
+        "a-uid",
+    ),
+    "the node of the only rank that steps is silent": (
+        lambda w: steps_on(w, n0=Edge.STALLED),
+        lambda w: w.cluster.put(NODES, node("n1", ready=False)),
+        "gangs",
+        "a-uid",
+    ),
+    "a node is gone": (
+        lambda w: w.cluster.drop(NODES, "n0"),
+        lambda w: _confirm_gone(w.cluster, "n0"),
+        "gangs",
+        "a-uid",
+    ),
+    "the namespace opts in": (
+        lambda w: silent(w, enabled=False),
+        lambda w: w.cluster.put(NAMESPACES, NAMESPACE),
+        "gangs",
+        "a-uid",
+    ),
+    "the namespace opts in, and its pods are named": (
+        lambda w: (crowded(w), w.cluster.put(JOBS, job("a", enabled=False)))[0],
+        lambda w: w.cluster.put(NAMESPACES, NAMESPACE),
+        "untold",
+        "n0",
+    ),
+    "the job opts in": (
+        lambda w: silent(w, enabled=False),
+        lambda w: w.cluster.put(JOBS, job("a")),
+        "gangs",
+        "a-uid",
+    ),
+    "the job bears a mark": (nothing, lambda w: w.cluster.put(JOBS, job("a", MARK)), "gangs", "a-uid"),
+    "the job names its steps": (
+        nothing,
+        lambda w: w.cluster.put(JOBS, job("a", {TEMPLATE: "iter {step}/"})),
+        "untold",
+        "n0",
+    ),
+    "a pod comes whose steps are named": (
+        lambda w: w.cluster.put(JOBS, job("b", {TEMPLATE: "iter {step}/"})),
+        lambda w: w.cluster.put(PODS, pod("b", 0, "n2")),
+        "untold",
+        "n2",
+    ),
+    "a recovery begins": (
+        nothing,
+        lambda w: w.cluster.put(RECOVERIES, recovery("a", "Planned", [])),
+        "gangs",
+        "a-uid",
+    ),
+    "what a recovery has noted is gone": (
+        failed_before,
+        lambda w: w.cluster.drop(RECOVERIES, "r-a", "ml"),
+        "gangs",
+        "a-uid",
+    ),
+    "a rank fails": (
+        nothing,
+        lambda w: w.cluster.put(PODS, pod("a", 0, "n0", phase="Failed")),
+        "gangs",
+        "a-uid",
+    ),
+    "an agent is ready again": (
+        lambda w: (silent(w), agent(w, "n1", ready=False))[0],
+        lambda w: agent(w, "n1", ready=True),
+        "gangs",
+        "a-uid",
+    ),
+    "an agent is not ready": (nothing, lambda w: agent(w, "n2", ready=False), "unseen", "n2"),
+    "a source is blind": (
+        nothing,
+        lambda w: w.report("n2", msgspec.structs.replace(objects.health_status("n2", BORN), coverage=[])),
+        "unseen",
+        "n2",
+    ),
+    "a NodeHealth is gone": (nothing, lambda w: w.cluster.drop(NODEHEALTHS, "n2"), "untold", "n2"),
+    "a finding": (
+        nothing,
+        lambda w: w.report("n2", objects.health_status("n2", BORN, objects.finding("n2", BORN))),
+        "health",
+        "n2",
+    ),
+    "a node comes": (nothing, lambda w: w.cluster.put(NODES, node("n7")), "untold", "n7"),
+    "a node is not ready": (nothing, lambda w: w.cluster.put(NODES, node("n2", ready=False)), "nodes", "n2"),
+    "a node is quarantined": (nothing, lambda w: w.cluster.put(NODES, quarantined("n2")), "nodes", "n2"),
+    "a node is a spare": (nothing, lambda w: w.cluster.put(NODES, spare("n2")), "nodes", "n2"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_into_the_subjects(way: str) -> None:
+    before, change, kind, name = WAYS[way]
+    woken = Woken()
+    before(woken)
+    woken.cluster.ask()
+    change(woken)
+    woken.cluster.ask()
+
+    assert name in getattr(woken.cluster.world().subjects, kind)
+    assert woken.cluster.missed() == 0
+    assert list(woken.cluster.differences()) == []
