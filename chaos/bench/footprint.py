@@ -96,12 +96,16 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "bench footprint",
-        f"{ABOUT} Counted are memory, CPU time and API writes; each of the {RANKS} ranks prints a step a "
-        "second.",
+        f"{ABOUT} The command measures memory, CPU time and API writes, while each of {RANKS} ranks prints a "
+        "step each second.",
         row="bench",
     )
     parser.add_argument(
-        "--seconds", type=_seconds, default=30.0, metavar="S", help="The window (default: %(default)g)."
+        "--seconds",
+        type=_seconds,
+        default=30.0,
+        metavar="S",
+        help="Length of the measurement in seconds (default: %(default)g).",
     )
     add_output(parser)
     return parser

@@ -53,7 +53,7 @@ def bench(args: list[str]) -> int:
 
     if args and args[0] in BENCHES:
         return BENCHES[args[0]].run(args[1:])
-    about = "Measure what Rekindle costs, and tell on which machine."
+    about = "Measure the costs of Rekindle, and print the machine on which they were measured."
     return told_to_choose("bench", about, {name: bench.ABOUT for name, bench in BENCHES.items()}, args)
 
 
@@ -82,7 +82,7 @@ def _demo(
         bool, typer.Option("--keep", help="Keep the cluster running afterwards, until Ctrl-C.")
     ] = False,
     repeat: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Play the demo N times, with one line for each.")
+        int, typer.Option(min=1, metavar="N", help="Play the demo N times, and print one line for each time.")
     ] = 1,
 ) -> None:
     """Break a real training on purpose, and watch it recover. The training has four ranks. First a GPU is
@@ -190,18 +190,22 @@ def _simulate(
         typer.Option(
             min=0,
             metavar="P",
-            help="If a script fails, look for a smaller script that fails too, in at most P plays.",
+            help="If a script fails, look for a smaller script that fails in the same way, in at most P "
+            "plays.",
         ),
     ] = 60,
     keep: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Write each smaller script to DIR, as JSON.", show_default=False),
+        typer.Option(
+            metavar="DIR", help="Write each of these smaller scripts to DIR, as JSON.", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Play random scripts of faults on a simulated cluster in virtual time, and check that the controller
-    stops no healthy job, takes no healthy node, breaks no limit, and leaves no gang waiting beside healthy
-    nodes with room. The same seed gives the same run. The command prints how often each fault occurred, which
-    requests were refused, and for each violation the seed and the smallest script that still fails."""
+    """Play random fault scripts in virtual time. The command checks, on a simulated cluster, that the
+    controller stops no healthy job, quarantines no healthy node, breaks no limit, and leaves no gang waiting
+    beside healthy nodes with room. The same seed gives the same run. The command prints how often each fault
+    occurred, which requests were refused, and for each violation the seed and the smallest script that still
+    fails."""
     from chaos.simulate.command import seeds_of, simulate, simulate_file  # noqa: PLC0415  (only what is asked for)
 
     if sum(one is not None and one != "" for one in (seed, seeds, script)) != 1:

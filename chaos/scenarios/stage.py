@@ -82,7 +82,7 @@ class Stage:
         return self.controller
 
     async def until(self, done: Callable[[], bool], words: str) -> None:
-        """Waits for the daemons to have done something. Raises StageError, with the words and their logs."""
+        """Waits for agents or controller. Raises StageError with `words`: what they have not done."""
         try:
             async with asyncio.timeout(START_S):
                 while not done():
@@ -90,7 +90,7 @@ class Stage:
                     await asyncio.sleep(0.02)
         except TimeoutError as error:
             tails = "\n".join(child.last_lines(5) for child in self._children())
-            raise StageError(f"the daemons have not {words} within {START_S:g} s:\n{tails}") from error
+            raise StageError(f"{words} within {START_S:g} s:\n{tails}") from error
 
     def all_covered(self) -> bool:
         """Every agent has published that it reads its kernel log."""
@@ -141,8 +141,10 @@ async def raised(
         write_kubeconfig(stage.kubeconfig, stage.url, "admin")
         stack.push_async_callback(stage.stop)
         await stage.start_controller()
-        await stage.until(lambda: len(stage.objects(NODEHEALTHS)) == nodes, "made all NodeHealths")
+        await stage.until(
+            lambda: len(stage.objects(NODEHEALTHS)) == nodes, "the controller has not created all NodeHealths"
+        )
         for node in cluster.hosts:
             await stage.start_agent(node)
-        await stage.until(stage.all_covered, "published that they read their kernel logs")
+        await stage.until(stage.all_covered, "the agents have not reported that they read their kernel logs")
         yield stage

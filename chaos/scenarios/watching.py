@@ -108,7 +108,7 @@ class Watcher:
         phase, attempt = status.get("phase"), str(status.get("attempt", 1))
         rejected = status.get("checkpoint", {}).get("rejected", [])
         for checkpoint in rejected:
-            words = f"checkpoint step {checkpoint['step']} passed over: {checkpoint['reason']}"
+            words = f"does not use the checkpoint of step {checkpoint['step']}: {checkpoint['reason']}"
             self._once("controller", words, name, attempt, str(checkpoint["step"]))
         if phase and phase != Phase.PLANNED:
             self._once("controller", f"{phase}: {status.get('message', '')}", name, phase, attempt)

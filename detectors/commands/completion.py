@@ -23,9 +23,11 @@ _COMMAND = re.compile(r"^  ([a-z][a-z-]*)(?:  |$)")
 _ABOUT = """\
 Print a script that completes commands and options in your shell.
 
-bash: source <(rekindle completion bash). zsh: the same with zsh, after compinit.
+bash: source <(rekindle completion bash)
 
-fish: rekindle completion fish | source."""
+zsh, after compinit: source <(rekindle completion zsh)
+
+fish: rekindle completion fish | source"""
 
 
 def run(args: list[str]) -> int:

@@ -51,13 +51,13 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "incidents": {Exit.GOOD: "listed", Exit.NO_ANSWER: _UNREADABLE},
     "pause": {Exit.GOOD: "paused", Exit.BAD: _NOT_ALLOWED, Exit.NO_ANSWER: _UNREADABLE},
     "resume": {
-        Exit.GOOD: "resumed, or it was not paused",
+        Exit.GOOD: "resumed, or Rekindle was not paused",
         Exit.BAD: _NOT_ALLOWED,
         Exit.NO_ANSWER: _UNREADABLE,
     },
     "hold": {Exit.GOOD: "held", Exit.BAD: _NOT_ALLOWED, Exit.NO_ANSWER: _NOT_THERE},
     "release": {
-        Exit.GOOD: "released, or it had no hold",
+        Exit.GOOD: "the hold was removed, or there was no hold",
         Exit.BAD: _NOT_ALLOWED,
         Exit.NO_ANSWER: _NOT_THERE,
     },

@@ -29,10 +29,10 @@ _HELP = {
         "version": "Print the version of this command, and of the controller in the cluster.",
     },
     "Take control": {
-        "pause": "Pause Rekindle for the whole cluster: it begins nothing until you resume it.",
+        "pause": "Pause Rekindle for the whole cluster: it begins nothing until the end of the pause.",
         "resume": "End a pause.",
-        "hold": "Put a hold on a node or a job: Rekindle takes no action on it.",
-        "release": "Remove a hold.",
+        "hold": "Put a hold on a node or a job: Rekindle takes no action there.",
+        "release": "End a hold.",
         "undo": "Undo the actions of Rekindle for one incident.",
     },
     "Prepare a job": {

@@ -453,7 +453,7 @@ class NodeHealthStatus(Wire, frozen=True, kw_only=True):
     ] = ""
     hands_off: Annotated[
         str,
-        Meta(description="Id from `spec.handsOff`, once the agent has released every device.", max_length=63),
+        Meta(description="Id from `spec.handsOff`, once the agent has closed every device.", max_length=63),
     ] = ""
 
 
@@ -474,7 +474,7 @@ class NodeHealthSpec(Wire, frozen=True, kw_only=True):
     hands_off: Annotated[
         str,
         Meta(
-            description="Id of the repair step for which the agent must release the node's devices. The "
+            description="Id of the repair step for which the agent must close the node's devices. The "
             "agent reads this field within 30 s while a device is broken, and within 5 "
             "minutes otherwise.",
             max_length=63,

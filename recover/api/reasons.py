@@ -131,9 +131,10 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.PAUSED: Explanation(
         "A person paused Rekindle for the whole cluster. Rekindle says what it would do, and begins nothing. "
-        "If Rekindle stopped a job before the pause, it still starts this job again.",
-        "`rekindle status` says who paused Rekindle and why. `rekindle resume` ends the pause. Rekindle then "
-        "restarts jobs that are down, and acts on faults of nodes that occur again or are still present.",
+        "If Rekindle stopped a job before the pause, Rekindle still starts this job again.",
+        "`rekindle status` says who paused Rekindle, and why. `rekindle resume` ends the pause. Rekindle "
+        "then restarts jobs that are down, and acts on faults of nodes that occur again or are still "
+        "present.",
     ),
     Reason.HELD: Explanation(
         "A person put a hold (rekindle.dev/hold) on this object, suspended the job, or started "
@@ -143,7 +144,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.BUDGET_EXHAUSTED: Explanation(
         "A limit on quarantined nodes, on restarts of one job, or on repairs is reached.",
-        "Release repaired nodes, or raise the limit under budgets or repair in the controller's settings.",
+        "Return repaired nodes to service (`kubectl uncordon`), or raise the limit under budgets or "
+        "repair in the controller's settings.",
     ),
     Reason.FLEET_BRAKE: Explanation(
         "One fault class appeared on many nodes at once. The likely cause is a driver, a "
@@ -171,8 +173,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "the same pool.",
     ),
     Reason.STALE_EVIDENCE: Explanation(
-        "The evidence is older than the last boot of the node, the last reset of the device, a "
-        "release by a person, or the last change of the mode, so Rekindle does not act on that evidence.",
+        "The evidence is older than the last boot of the node, the last reset of the device, the end of a "
+        "quarantine, or the last change of the mode, so Rekindle does not act on that evidence.",
         "Rekindle acts if the fault occurs again, or lasts longer than one minute. To keep "
         "pods off the node now, cordon the node.",
     ),
@@ -215,7 +217,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.NOT_IN_REPAIR_MODE: Explanation(
         "The mode of this node is lower than repair, so Rekindle does not repair the node.",
-        "Repair and release the node by hand. Rekindle repairs faults that it finds after mode "
+        "Repair the node by hand, then end its quarantine. Rekindle repairs faults that it finds after mode "
         "repair is enabled for the node.",
     ),
     Reason.PODS_OF_OTHERS: Explanation(
@@ -232,11 +234,12 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "hangs, look at the pods of that controller on the node.",
     ),
     Reason.COOLING_DOWN: Explanation(
-        "A repair has just released the node.",
+        "A repair has just returned the node to service.",
         "Nothing to do. The next repair of the node begins when repair.cool_down_s has passed.",
     ),
     Reason.KEEPS_FAILING: Explanation(
-        "Rekindle repaired and released the node several times within days, and the node has failed again.",
+        "Rekindle repaired the node and returned it to service several times within days, and the node has "
+        "failed again.",
         "Have the hardware examined. The limit is repair.repairs_per_node_max.",
     ),
     Reason.NODE_SILENT: Explanation(
@@ -250,15 +253,15 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.NEEDS_PERSON: Explanation(
         "Neither a reset nor a reboot is known to repair this fault.",
-        "Follow the message, then release the node.",
+        "Follow the message, then end the quarantine of the node.",
     ),
     Reason.REPAIR_FAILED: Explanation(
         "The reset or the reboot failed, and Rekindle has no other repair to try.",
-        "The message and the Job's log say why. Repair the node, then release it.",
+        "The message and the Job's log say why. Repair the node, then end its quarantine.",
     ),
     Reason.VALIDATION_FAILED: Explanation(
-        "The checks still fail after every possible repair, so Rekindle does not release the node.",
-        "The Incident lists the checks. Repair the node, then release it.",
+        "The checks still fail after every possible repair, so the node stays in quarantine.",
+        "The Incident lists the checks. Repair the node, then end its quarantine.",
     ),
     Reason.RELEASED_BY_PERSON: Explanation(
         "A person uncordoned the node, or removed its taint, during the repair.",
@@ -325,8 +328,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "continues when the API server accepts the write.",
     ),
     Reason.RANKS_ENDED: Explanation(
-        "Some ranks ended with exit code 0, or failed and used up their retries. The framework never "
-        "creates their pods again, so the gang can never be complete. Rekindle does not stop the other "
+        "Some ranks ended with exit code 0, or failed permanently, for example because their retries are "
+        "used up. The framework never creates their pods again, so the gang can never be complete. Rekindle "
+        "does not stop the other "
         "ranks while they train.",
         "If the job stays stopped, submit it again, with a training script that does not exit "
         "with code 0 when it is stopped. To let Rekindle create such a job again, put the annotation "
@@ -343,7 +347,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.CAUSE_GONE: Explanation(
         "The fault was resolved before Rekindle stopped the job, for example because a person "
-        "released the node. The job continues to train.",
+        "ended the quarantine of the node. The job continues to train.",
         "Nothing to do. Rekindle acts if the fault occurs again.",
     ),
     Reason.JOB_GONE: Explanation(

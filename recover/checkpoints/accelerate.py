@@ -40,7 +40,7 @@ class Accelerate:
 
     def read(self, folder: Folder, step: int) -> Verdict:
         if FIRST_RANK not in folder.files:
-            raise DamagedError(f"no {FIRST_RANK}: never finished")
+            raise DamagedError(f"no {FIRST_RANK}, so the save never finished")
         parts = check_parts(folder, step)
         if not parts.weights:
             raise DamagedError("no file with weights, such as model.safetensors")

@@ -114,7 +114,7 @@ def _received(what: str, reading: int, check_time: Callable[[], None]) -> bytear
 
 
 def _too_long(what: str) -> DamagedError:
-    told = f"it says more than {ANSWER_BYTES_MAX} bytes about itself, as nothing does that a trainer writes"
+    told = f"its description has more than {ANSWER_BYTES_MAX} bytes, and no file of a trainer has as many"
     return DamagedError(f"{what} {UNREADABLE}: {told}")
 
 

@@ -98,7 +98,9 @@ def _check_tracker(folder: Folder) -> None:
     """Tags that follow one upon another differ in their number only."""
     tag = folder.read_beside(TRACKER, limit_bytes=TRACKER_BYTES_MAX)
     if tag is None:
-        raise DamagedError(f"no file {TRACKER!a} in the folder of the checkpoints: never finished")
+        raise DamagedError(
+            f"no file {TRACKER!a} in the folder of the checkpoints, so the save never finished"
+        )
     said, own = (
         re.search(r"\d{1,15}$", text.strip()) for text in (tag.decode(errors="replace"), folder.path.name)
     )

@@ -232,7 +232,7 @@ def _read(file: OpenFile, limit_bytes: int) -> bytes:
 
 def odd(error: BaseException) -> str:
     """One of ODD as a reason."""
-    return f"it holds what no trainer writes: {type(error).__name__}: {str(error)!a:.120}"
+    return f"it has content that no trainer writes: {type(error).__name__}: {str(error)!a:.120}"
 
 
 def why(error: OSError) -> str:

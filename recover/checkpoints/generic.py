@@ -31,5 +31,5 @@ class Generic:
             folder = folder.enter(name)
         if self.template.file not in folder.files:
             path = "/".join((*self.template.folders, self.template.file))
-            return Verdict(complete=False, reason=f"no {path!a:.80}: never finished")
+            return Verdict(complete=False, reason=f"no {path!a:.80}, so the save never finished")
         return Verdict(complete=True, bytes=folder.size_bytes(self.template.file))

@@ -50,7 +50,7 @@ class HfTrainer:
 
     def read(self, folder: Folder, step: int) -> Verdict:
         if STATE not in folder.files:
-            raise DamagedError(f"no {STATE}: never finished")
+            raise DamagedError(f"no {STATE}, so the save never finished")
         state = read_json(folder, STATE, _State, limit_bytes=STATE_BYTES_MAX)
         if state.global_step != step:
             raise DamagedError(f"{STATE} says step {state.global_step}, the directory step {step}")

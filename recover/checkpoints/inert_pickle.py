@@ -123,7 +123,9 @@ class _InertUnpickler(pickle.Unpickler):
         else:
             harmless = top in _HARMLESS_MODULES or top not in sys.stdlib_module_names
         if not harmless:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no checkpoint needs; not done")
+            raise pickle.UnpicklingError(
+                f"it asks to load {module}.{name}, which no checkpoint needs; Rekindle does not load it"
+            )
         key = (module, name)
         if key not in self._stand_ins:
             self._stand_ins[key] = type("StandIn", (Inert,), {"of": f"{module}.{name}"})

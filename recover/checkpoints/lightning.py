@@ -30,7 +30,7 @@ class Lightning:
                 complete=True, bytes=sum(_file_bytes(folder, name, step) for name in _files(folder))
             )
         if SHARDED_STATE not in folder.files:
-            raise DamagedError(f"no {SHARDED_STATE}: never finished ({len(folder.files)} files)")
+            raise DamagedError(f"no {SHARDED_STATE}, so the save never finished ({len(folder.files)} files)")
         tensors = TorchDcp().read(folder, step)
         if not tensors.complete:
             return tensors

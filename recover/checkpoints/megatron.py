@@ -22,7 +22,7 @@ def check_tracker(folder: Folder, step: int) -> None:
     """Raises DamagedError when the tracker does not say that this iteration, or a later one, was finished."""
     text = folder.read_beside(TRACKER, limit_bytes=TRACKER_BYTES_MAX)
     if text is None:
-        raise DamagedError(f"no {TRACKER} in the folder of the checkpoints: never finished")
+        raise DamagedError(f"no {TRACKER} in the folder of the checkpoints, so the save never finished")
     match = re.fullmatch(rb"\s*(\d{1,15})\s*", text)
     if match is None:
         raise DamagedError(f"{TRACKER} says {text[:40]!r}, not an iteration")

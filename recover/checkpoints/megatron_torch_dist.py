@@ -42,7 +42,7 @@ class MegatronTorchDist:
 
     def read(self, folder: Folder, step: int) -> Verdict:
         if MARKER not in folder.files:
-            raise DamagedError(f"no {MARKER}: never finished")
+            raise DamagedError(f"no {MARKER}, so the save never finished")
         marker = read_json(folder, MARKER, _Marker, limit_bytes=MARKER_BYTES_MAX)
         if marker.sharded_backend != "torch_dist":
             raise DamagedError(f"{MARKER} says the backend {marker.sharded_backend!a:.40}, not torch_dist")

@@ -75,10 +75,10 @@ class Orbax:
     def read(self, folder: Folder, step: int) -> Verdict:
         del step  # the directory's name alone tells it
         if TEMPORARY in folder.path.name:
-            raise DamagedError("it still has its temporary name: never finished")
+            raise DamagedError("it still has its temporary name, so the save never finished")
         for name in folder.folders:
             if _TEMPORARY_NAME.fullmatch(name):
-                raise DamagedError(f"{name!a:.80} still has its temporary name: never finished")
+                raise DamagedError(f"{name!a:.80} still has its temporary name, so the save never finished")
         metadata = _metadata(folder)
         if not isinstance(metadata.item_handlers, dict):
             return Verdict(complete=True, bytes=_item_bytes(folder, metadata.item_handlers or ""))
@@ -89,17 +89,17 @@ class Orbax:
         handlers = metadata.item_handlers.values()
         items = [folder.enter(name) for name in metadata.item_handlers]
         if COMMITTED not in folder.files and any(COMMITTED in item.files for item in items):
-            raise DamagedError(f"no {COMMITTED}, though its items have one: never finished")
+            raise DamagedError(f"no {COMMITTED}, though its items have one, so the save never finished")
         _check_all_committed(items)
         return Verdict(complete=True, bytes=sum(map(_item_bytes, items, handlers)))
 
 
 def _metadata(folder: Folder) -> _Metadata:
     if METADATA not in folder.files:
-        raise DamagedError(f"no {METADATA}: never finished")
+        raise DamagedError(f"no {METADATA}, so the save never finished")
     decoded = read_json(folder, METADATA, _Metadata, limit_bytes=METADATA_BYTES_MAX)
     if decoded.commit_timestamp_nsecs is None:
-        raise DamagedError(f"{METADATA} has no time of the commit: never finished")
+        raise DamagedError(f"{METADATA} has no time of the commit, so the save never finished")
     if COMMITTED in folder.files and folder.size_bytes(COMMITTED) == 0:
         raise DamagedError(f"{COMMITTED} is empty")
     return decoded
@@ -111,7 +111,9 @@ def _check_all_committed(items: list[Folder]) -> None:
     for item in items:
         name = f"{item.path.name!a:.80}"
         if having and item not in having:
-            raise DamagedError(f"{name}: no {COMMITTED}, though other items have one: never finished")
+            raise DamagedError(
+                f"{name}: no {COMMITTED}, though other items have one, so the save never finished"
+            )
         if item in having and item.size_bytes(COMMITTED) == 0:
             raise DamagedError(f"{name}: {COMMITTED} is empty")
 

@@ -91,7 +91,7 @@ class PaddleNlp:
 
 def _check_state(folder: Folder, step: int) -> None:
     if STATE not in folder.files:
-        raise DamagedError(f"no {STATE}: never finished ({len(folder.files)} files)")
+        raise DamagedError(f"no {STATE}, so the save never finished ({len(folder.files)} files)")
     state = read_json(folder, STATE, _State, limit_bytes=STATE_BYTES_MAX)
     if state.global_step != step:
         raise DamagedError(f"{STATE} says step {state.global_step}, the directory step {step}")
@@ -129,7 +129,7 @@ def _check_numbered(folder: Folder, names: frozenset[str]) -> None:
             part = f"{stem}-{missing:05}-of-{count}{suffix}"
             raise DamagedError(f"{part!a:.80} is missing")
         if (index := f"{stem}{suffix}.index.json") not in names:
-            raise DamagedError(f"{stem!a:.40} has no index {index!a:.80}: never finished")
+            raise DamagedError(f"{stem!a:.40} has no index {index!a:.80}, so the save never finished")
 
 
 def _ranks(folder: Folder) -> int:

@@ -50,7 +50,9 @@ class RekindleSharded:
     def read(self, folder: Folder, step: int) -> Verdict:
         if MARKER not in folder.files:
             shards = sum(_SHARD.fullmatch(name) is not None for name in folder.files)
-            return Verdict(complete=False, reason=f"no {MARKER}: never finished ({shards} shard files)")
+            return Verdict(
+                complete=False, reason=f"no {MARKER}, so the save never finished ({shards} shard files)"
+            )
         manifest = _manifest(folder)
         if manifest.step != step:
             raise DamagedError(f"{MARKER} says step {manifest.step}, the directory step {step}")

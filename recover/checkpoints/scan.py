@@ -220,7 +220,9 @@ def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> 
         parts = [(reader, inner) for reader, inner in known if reader is not None]
         steps = {step_of(inner.path.name) for _, inner in parts} - {None}
         if len(steps) > 1:  # as 20241121/step-40/, where the directory is a run's and its number no step
-            raise DamagedError(f"it contains {len(steps)} checkpoints, and is not a checkpoint itself")
+            raise DamagedError(
+                f"this folder contains {len(steps)} checkpoints, and is not a checkpoint itself"
+            )
     if not parts:
         raise DamagedError(_nothing_known(folder, readers))
     name, unread = parts[0][0].name, ""
@@ -247,7 +249,7 @@ def _check_parts(inside: Folder, root: Folder, older: Entry, readers: Sequence[R
     except (OSError, DamagedError):
         return  # what cannot be read tells nothing about others
     if parts:
-        raise DamagedError(f"no {parts[0]!a:.80}, which {older.name!a:.80} has: never finished")
+        raise DamagedError(f"no {parts[0]!a:.80}, which {older.name!a:.80} has, so the save never finished")
 
 
 def _check_unread(inside: Folder, root: Folder, older: Entry, unread: str) -> None:

@@ -57,7 +57,7 @@ class TorchDcp:
                     "there were"
                 )
             data_files = sum(_DATA_FILE.fullmatch(name) is not None for name in folder.files)
-            raise DamagedError(f"no {INDEX}: never finished ({data_files} data files)")
+            raise DamagedError(f"no {INDEX}, so the save never finished ({data_files} data files)")
 
         total_bytes = 0
         for name, needed_bytes in sorted(_needed_bytes(folder).items()):

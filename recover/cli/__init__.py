@@ -2,5 +2,6 @@
 
 In: arguments.
 Out: what is printed, and an exit status.
-Touches: everything below it, the terminal, and with `leave` the cluster.
+Touches: everything below it, and the terminal. `controller`, `cleanup`, `pause`, `resume`, `hold`, `release`
+and `undo` write to the cluster.
 """

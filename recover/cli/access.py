@@ -23,13 +23,14 @@ Namespace = Annotated[
         "--namespace",
         "-n",
         metavar="NAME",
-        help="Only jobs of this namespace (default: the namespace of the kubeconfig's context, if it "
-        "names one).",
+        help="Only jobs and Recoveries of this namespace (default: the namespace of the kubeconfig's "
+        "context, if the context names one).",
         show_default=False,
     ),
 ]
 AllNamespaces = Annotated[
-    bool, typer.Option("--all-namespaces", "-A", help="Jobs of all namespaces.", show_default=False)
+    bool,
+    typer.Option("--all-namespaces", "-A", help="Jobs and Recoveries of all namespaces.", show_default=False),
 ]
 
 

@@ -81,10 +81,11 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "cleanup",
-        "End the controllers, then remove every cordon, taint, label and annotation of Rekindle on nodes, "
-        "the scan pods, the Jobs of repairs, and the ConfigMaps of the controller. Changes by people stay, "
-        "and a node with an open fault stays cordoned. The command changes nothing while a job is stopped "
-        "for a restart, while the ranks of a restarted job do not all run, or while a node is under repair.",
+        "End the controllers, then remove every cordon, taint, label and annotation of Rekindle from nodes, "
+        "the scan pods, the Jobs of repairs, and the ConfigMaps that the controller wrote. Changes by people "
+        "stay, and a quarantined node whose fault is still open stays cordoned. The command changes nothing "
+        "while a job is stopped for a restart, while not all ranks of a restarted job run, or while a node "
+        "is under repair.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."
@@ -263,7 +264,7 @@ async def _take_back(requests: Requests, settings: Settings) -> None:
             break
         await asyncio.sleep(REQUEUE_S)
     else:
-        raise CannotCleanUpError(*left, "it may be run again")
+        raise CannotCleanUpError(*left, "you may run this command again")
     await requests.delete(CONFIGMAPS, STATE, settings.namespace)
 
 
@@ -278,8 +279,8 @@ async def _nodes(requests: Requests, told: set[str]) -> AsyncIterator[str]:
         if fault and node.name not in told:
             told.add(node.name)
             requests.say(
-                f"node {node.name}: not changed, though {fault} is open on it and it takes pods; to take it "
-                f"out of service: kubectl cordon {node.name}"
+                f"node {node.name}: not changed. The node takes pods although its fault {fault} is open. "
+                f"To take the node out of service: kubectl cordon {node.name}"
             )
         for found in (undo(node, stays_cordoned(node, report, incidents, now)), untell(node)):
             if found is None:
@@ -288,7 +289,7 @@ async def _nodes(requests: Requests, told: set[str]) -> AsyncIterator[str]:
                 await requests.patch(found.patch)
             except (ApiError, ReplyLost, NotLeaderError) as error:
                 if not (isinstance(error, ApiError) and error.not_found):
-                    yield f"node {node.name} is not as it was: {error}"
+                    yield f"node {node.name}: not everything of Rekindle could be removed: {error}"
             else:
                 requests.say(f"node {node.name}: {found.words}")
 

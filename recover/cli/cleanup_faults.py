@@ -29,7 +29,7 @@ def stays_cordoned(
     if node.quarantine is None or is_released(node) or not takes_no_pods(node):
         return ""
     if fault := _proof(node, health, incidents, now):
-        return f"{fault} is open on it"
+        return f"{fault} is open on the node"
     why = _unseen(node, health)
     return f"{why}, so nobody can tell whether its fault ({node.quarantine.fault}) is over" if why else ""
 
@@ -55,11 +55,11 @@ def _proof(node: Node, health: NodeHealth | None, incidents: Iterable[Incident],
 
 def _unseen(node: Node, health: NodeHealth | None) -> str:
     if not node.ready:
-        return "Kubernetes does not hear from it"
+        return "its kubelet does not report to Kubernetes"
     if health is None:
-        return "no agent reports for it"
+        return "no agent reports from the node"
     if node.boot_id and health.status.boot_id != node.boot_id:
-        return "its agent has not reported since it was booted"
+        return "its agent has not reported since the last boot of the node"
     rows = {row.source: row.state for row in health.status.coverage}
     if rows.get(Source.KMSG) is not CoverageState.COVERED:
         return "its agent does not read its kernel log"

@@ -51,7 +51,8 @@ def undo(node: Node, stays: str = "") -> Undo | None:
     words = [*_words(node, taints, [*notes, *labels], uncordoned=cordoned and not stays)]
     if stays:
         words.append(
-            f"it stays cordoned, since {stays}; after the repair of the node: kubectl uncordon {node.name}"
+            f"the node stays cordoned, because {stays}; after the repair of the node: kubectl uncordon "
+            f"{node.name}"
         )
     metadata = {"annotations": dict.fromkeys(notes), "labels": dict.fromkeys(labels)}
     patch = Patch(
@@ -86,10 +87,10 @@ def _words(node: Node, taints: list[Taint], names: list[str], *, uncordoned: boo
     if uncordoned:
         yield "uncordoned"
     yield from (f"taint {t.key}={t.value}:{t.effect} removed" for t in node.taints if t not in taints)
-    yield from (f"taint {t.key}={t.value}:{t.effect} laid again" for t in taints if t not in node.taints)
+    yield from (f"taint {t.key}={t.value}:{t.effect} added again" for t in taints if t not in node.taints)
     yield from (f"{name} removed" for name in names)
     if QUARANTINE in names and node.quarantine is None and node.unschedulable:
-        yield "it stays cordoned: whose cordon that is cannot be read"
+        yield "the node stays cordoned: Rekindle cannot read who set the cordon"
 
 
 class Unfinished(msgspec.Struct, frozen=True):
@@ -149,13 +150,13 @@ def _unfinished(recovery: Recovery, gang: Gang | None) -> Unfinished:
     if gang is not None and status.phase is Phase.RESUMING:
         return Unfinished(
             words,
-            "its ranks do not all run yet, and without Rekindle nobody places them again: wait, and see "
+            "not all ranks of the job run yet, and without Rekindle nobody places them again: wait, and see "
             + why,
             blocks=True,
         )
     return Unfinished(
         words,
-        f"it goes on without Rekindle, and nobody checks whether it trains again: {why}",
+        f"the job continues without Rekindle, and nobody checks whether the job trains again: {why}",
         blocks=False,
     )
 

@@ -35,8 +35,8 @@ Namespace = Annotated[
     typer.Option("--namespace", "-n", metavar="NAME", help="Only a job of this namespace."),
 ]
 _MEANS = {
-    True: "Rekindle does not cordon, taint, repair or release the node. Rekindle may restart jobs that run "
-    "there.",
+    True: "Rekindle does not cordon, taint or repair the node, and does not end its quarantine. Rekindle may "
+    "restart jobs that run on the node.",
     False: "Rekindle does not stop the job, and does not start the job while it is stopped.",
 }
 """By whether it is a node."""
@@ -61,8 +61,8 @@ def _hold(
     *,
     access: Access,
 ) -> None:
-    """Put a hold on a node or a job: Rekindle does nothing to it until the hold ends. `rekindle why` shows
-    the hold with its reason. A second call changes the reason and the end."""
+    """Put a hold on a node or a job: Rekindle does not change the node or the job until the hold ends.
+    `rekindle why` shows the hold with its reason. A second call changes the reason and the end."""
 
     async def work(writer: Writer) -> None:
         text, for_s, now = checked_reason(reason), asked_s(for_), datetime.now(UTC).replace(microsecond=0)
@@ -84,7 +84,8 @@ def _hold(
 
 
 def _release(subject: Subject, namespace: Namespace = "", dry_run: DryRun = False, *, access: Access) -> None:
-    """Remove the hold from a node or a job. It undoes nothing else: a quarantined node stays quarantined."""
+    """End the hold on a node or a job. The command undoes nothing else: a quarantined node stays in
+    quarantine."""
 
     async def work(writer: Writer) -> None:
         snapshot, found = await _found(writer, subject, namespace, "release")
@@ -137,8 +138,8 @@ def _under_way(snapshot: Snapshot, found: Node | Gang) -> list[str]:
         if found.quarantine is None:
             return []
         return [
-            f"{found.name} stays quarantined: until the hold ends, Rekindle neither repairs nor releases "
-            "the node."
+            f"{found.name} stays in quarantine: until the hold ends, Rekindle neither repairs the node nor "
+            "returns it to service."
         ]
     return [
         f"Recovery {one.metadata.name} is under way ({one.status.phase}). {_then(one)}"

@@ -65,8 +65,8 @@ def _incidents(
     *,
     access: Access,
 ) -> None:
-    """List the Incidents with their faults, their culprits and the actions of Rekindle. `rekindle why JOB`
-    and `rekindle why node/NODE` explain them."""
+    """List the Incidents with their faults, their culprits (nodes or jobs) and the actions of Rekindle.
+    `rekindle why JOB` and `rekindle why node/NODE` explain an Incident."""
     output = Output.JSON if json else output
 
     async def looked(cluster: Cluster, _: Credentials) -> tuple[Snapshot, IncidentsAnswer]:
@@ -132,7 +132,7 @@ def _print(answer: IncidentsAnswer, output: Output, *, watch: bool = False) -> N
 def _table(answer: IncidentsAnswer, *, wide: bool) -> Table:
     columns = ("INCIDENT", "PHASE", "FAULT", "ABOUT", "SINCE", "DONE", "WHAT")
     rows = tuple(_row(answer, one, wide) for one in answer.incidents)
-    return Table("", (*columns, "BLAME", "NOT DONE") if wide else columns, rows)
+    return Table("", (*columns, "CULPRIT", "NOT DONE") if wide else columns, rows)
 
 
 def _row(answer: IncidentsAnswer, one: IncidentRecord, wide: bool) -> tuple[str, ...]:

@@ -28,8 +28,9 @@ from recover.cli.writer import (
     changed,
     checked_reason,
 )
-from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, RECOVERIES
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NODES, RECOVERIES
 from recover.kube.cluster import Cluster, every
+from recover.model import decode
 from recover.model.pause import KEYS, PAUSE, Pause, read_pause
 from recover.policy.commands import cordon, why
 from recover.policy.settings import Settings
@@ -43,7 +44,10 @@ SEEN_WITHIN_S = 5.0
 """So long the command waits until the controller has noted what people have written."""
 _LOOK_S = 0.2
 _TOLD_MAX = 10
-_MEANS = "Meanwhile Rekindle begins no stop, cordon, taint, repair step or spare, and says what it would do."
+_MEANS = (
+    "During the pause Rekindle begins no stop, cordon, taint or repair step, uses no spare, and says what "
+    "it would do."
+)
 _AFTERWARDS = (
     "Rekindle restarts jobs that are down, and acts on a fault of a node that occurs again or is still "
     "present."
@@ -55,7 +59,7 @@ Where = Annotated[
         "--namespace",
         "-n",
         metavar="NAME",
-        help="The namespace of the release (default: where its settings are found).",
+        help="The namespace of Rekindle's Helm release (default: where the command finds the settings).",
         show_default=False,
     ),
 ]
@@ -83,8 +87,9 @@ def _pause(
     *,
     access: Access,
 ) -> None:
-    """Pause Rekindle for the whole cluster: Rekindle begins nothing until somebody resumes it. If it has
-    already stopped a job, it still starts this job again. A second call changes the reason and the end."""
+    """Pause Rekindle for the whole cluster: Rekindle begins nothing until somebody runs `rekindle resume`. If
+    Rekindle stopped a job before the pause, Rekindle still starts this job again. A second call changes the
+    reason and the end."""
 
     async def work(writer: Writer) -> None:
         text, for_s, now = checked_reason(reason), asked_s(for_), datetime.now(UTC).replace(microsecond=0)
@@ -116,8 +121,9 @@ def _pause(
 
 
 def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -> None:
-    """End a pause. Rekindle then restarts jobs that are down. It acts on faults of nodes that occur again or
-    are still present, and not on those that it only saw in the pause: the command lists them."""
+    """End a pause. Rekindle then restarts jobs that are down, and acts on faults of nodes that occur again or
+    are still present. Rekindle does not act on faults that occurred during the pause and not since: the
+    command lists these faults."""
 
     async def work(writer: Writer) -> None:
         space = await _release(writer.cluster, namespace)
@@ -125,7 +131,7 @@ def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -
         if before is None:
             writer.say(f"Rekindle is not paused: there is no ConfigMap {PAUSE} in namespace {space}.")
             return
-        told = list(await _not_done(writer.cluster))
+        told = await _not_done(writer.cluster)
         await writer.delete(CONFIGMAPS, PAUSE, space, before.uid)
         if not before.lasts(datetime.now(UTC)):
             writer.say(f"Nothing was left to resume: the pause ended by itself at {before.until}.")
@@ -133,8 +139,8 @@ def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -
         writer.say(f"Rekindle is resumed. {_AFTERWARDS}")
         if told:
             print(
-                "Rekindle will not act on these faults, because it saw them before the pause ended. "
-                "If a node is broken, cordon it:"
+                "Rekindle saw these faults before the pause ended, and does not act on them. If one of these "
+                "nodes is broken, cordon the node:"
             )
         for line in told[:_TOLD_MAX]:
             print(f"  - {line}")
@@ -186,31 +192,40 @@ def _goes_on(recovery: Recovery) -> str:
     return "The Recovery has not stopped the job so far: it ends, and the job stays as it is."
 
 
-async def _not_done(cluster: Cluster) -> Iterator[str]:
+async def _not_done(cluster: Cluster) -> list[str]:
+    """One line for each node that takes pods and has a fault that Rekindle will not act on. Jobs are not
+    listed: after the pause Rekindle restarts those that are down."""
     try:
         found = [msgspec.json.decode(raw, type=Incident) for raw in await every(cluster, INCIDENTS)]
     except (ApiError, msgspec.MsgspecError):
-        return iter(())
-    return _kept_back(found)
+        return []
+    return [line for node, line in _kept_back(found) if not await _is_cordoned(cluster, node)]
 
 
-def _kept_back(incidents: Iterable[Incident]) -> Iterator[str]:
-    """One line for each node with a fault that Rekindle will not act on. Jobs are not listed: after the pause
-    Rekindle restarts those that are down."""
+async def _is_cordoned(cluster: Cluster, node: str) -> bool:
+    """A node that may not be read counts as one that takes pods."""
+    try:
+        return bool(decode.node(await cluster.get(NODES, node), ()).unschedulable)
+    except (ApiError, msgspec.MsgspecError):
+        return False
+
+
+def _kept_back(incidents: Iterable[Incident]) -> Iterator[tuple[str, str]]:
+    """The node, and the line about its fault."""
     for incident in incidents:
         if incident.status.phase is not IncidentPhase.OPEN:
             continue
         for record in incident.status.actions:
             if record.reason == Why.PAUSED and record.action == Act.QUARANTINE_NODE:
-                yield one_line(
-                    f"{incident.status.summary} ({incident.metadata.name}): `{cordon(record.target)}`"
-                )
+                line = f"{incident.status.summary} ({incident.metadata.name}): `{cordon(record.target)}`"
+                yield record.target, one_line(line)
 
 
 async def _wait_until_seen(cluster: Cluster, namespace: str, *, paused: bool) -> None:
     """The controller notes in its own ConfigMap what is in force."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + SEEN_WITHIN_S
+    what = "pause" if paused else "end of the pause"
     while True:
         try:
             raw = await cluster.get(CONFIGMAPS, STATE, namespace)
@@ -219,9 +234,12 @@ async def _wait_until_seen(cluster: Cluster, namespace: str, *, paused: bool) ->
             note(f"ConfigMap {namespace}/{STATE} cannot be read, so what a controller has seen is not known")
             return
         if (modes.paused is not None) == paused:
-            print("The controller has seen this.")
+            print(f"The controller has seen the {what}.")
             return
         if loop.time() >= until_s:
-            note(f"no controller has seen this in {SEEN_WITHIN_S:g} s; `rekindle status` says if one leads")
+            note(
+                f"no controller has seen the {what} within {SEEN_WITHIN_S:g} s; "
+                "`rekindle status` says whether a controller leads"
+            )
             return
         await asyncio.sleep(_LOOK_S)

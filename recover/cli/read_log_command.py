@@ -16,7 +16,7 @@ from recover.policy.step_words import STEP_TEMPLATE, usable_template
 __all__ = ["run"]
 
 _ABOUT = """\
-Read the log of a training as the agent reads it, and show its steps, checkpoints, stalls and first error.
+Read the log of a training as the agent reads it, and print its steps, checkpoints, stalls and first error.
 
 If the log has no times, the command assumes one line each second. kubectl logs --timestamps prints times."""
 

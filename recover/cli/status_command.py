@@ -23,7 +23,7 @@ from recover.model import AgentPod, Pod
 from recover.model.pause import Pause
 from recover.snapshot.agents_seen import agents_seen, signals_seen
 from recover.snapshot.find import find, namespace_of
-from recover.snapshot.installation_seen import installation_seen, jobs_seen, pause_seen
+from recover.snapshot.installation_seen import installation_seen, jobs_seen, pause_seen, release_seen
 from recover.snapshot.read import Snapshot, pods_on, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
@@ -68,8 +68,9 @@ def _status(
     async def looked(cluster: Cluster, credentials: Credentials) -> tuple[Snapshot, Overview]:
         within = namespace_for(namespace, all_namespaces, credentials)
         own = await signals_seen(cluster)
-        snapshot = await read(cluster, namespace=within, jobs=False, own=own)
+        snapshot = await read(cluster, namespace=within, own=own)
         now = datetime.now(UTC)
+        jobs = await jobs_seen(cluster, recent(snapshot.recoveries, now))
         shown = overview(
             snapshot.nodes,
             snapshot.health,
@@ -79,7 +80,7 @@ def _status(
             hidden=snapshot.hidden,
             agents=await agents_seen(cluster),
             installed=await installation_seen(cluster),
-            jobs=await jobs_seen(cluster, recent(snapshot.recoveries, now)),
+            jobs=msgspec.structs.replace(jobs, listed=tuple(snapshot.gangs)),
             namespaces=snapshot.namespaces.values(),
             namespace=within,
             wide=output is Output.WIDE,
@@ -141,18 +142,19 @@ def _why(
 
     async def looked(
         cluster: Cluster, credentials: Credentials
-    ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None, Pause | None]:
+    ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None, Pause | None, str]:
         own, usual = await signals_seen(cluster), credentials.namespace
         snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject) or usual, own=own)
         found = find(subject, snapshot, namespace, usual=usual)
-        paused = await pause_seen(cluster, datetime.now(UTC))
+        release = await release_seen(cluster)
+        paused = await pause_seen(cluster, release, datetime.now(UTC))
         if isinstance(found, str):
             there = await pods_on(cluster, found, snapshot.health.get(found))
-            return snapshot, found, there, await agents_seen(cluster), paused
+            return snapshot, found, there, await agents_seen(cluster), paused, release
         ranks = await ranks_of(cluster, found.gang) if found.gang is not None else ()
-        return snapshot, found, ranks, None, paused
+        return snapshot, found, ranks, None, paused, release
 
-    snapshot, found, pods, agents, paused = asked(looked, access)
+    snapshot, found, pods, agents, paused, release = asked(looked, access)
     note_missing(snapshot)
     now = datetime.now(UTC)
     if isinstance(found, str):
@@ -170,12 +172,15 @@ def _why(
                     agents=agents,
                     pods=pods,
                     pause=paused,
+                    release=release,
                     wide=output is Output.WIDE,
                 )
             )
         else:
             incidents = snapshot.incidents
-            answer = node_answer(found, node, report, incidents, now, hidden=hidden, pause=paused)
+            answer = node_answer(
+                found, node, report, incidents, now, hidden=hidden, pause=paused, release=release
+            )
             print_answer(answer, output)
         return
     around = Around(
@@ -184,6 +189,7 @@ def _why(
         pods=pods,
         hidden=snapshot.hidden,
         pause=paused,
+        release=release,
     )
     if output.for_people:
         wide = output is Output.WIDE

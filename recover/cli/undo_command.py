@@ -34,19 +34,25 @@ def undo(args: list[str]) -> int:
 
 def _undo(
     incident: Annotated[
-        str, typer.Argument(metavar="INCIDENT", help="Its name, as `rekindle incidents` lists it.")
+        str,
+        typer.Argument(
+            metavar="INCIDENT", help="The name of the Incident, as `rekindle incidents` lists it."
+        ),
     ],
     yes: Annotated[
         bool,
-        typer.Option("--yes", "-y", help="Make the changes. Without this option, the command is a dry run."),
+        typer.Option(
+            "--yes", "-y", help="Make the changes. Without this option, the command only prints the changes."
+        ),
     ] = False,
     dry_run: DryRun = False,
     *,
     access: Access,
 ) -> None:
     """Undo the actions of Rekindle for one Incident, and nothing else: the quarantine of its node, and the
-    use of a spare in place of the node. Rekindle then acts on the same fault only if the fault occurs
-    again. While a Recovery or a repair of the Incident is under way, the command changes nothing."""
+    use of a spare in place of the node. Rekindle then acts on the same fault only if the fault occurs again
+    or is still present. While a Recovery or a repair of the Incident is under way, the command changes
+    nothing."""
     name = incident.rpartition("/")[2]
     is_rehearsal = dry_run or not yes
 

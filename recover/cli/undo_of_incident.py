@@ -78,7 +78,7 @@ def _others(incident: Incident, node: Node, incidents: Iterable[Incident]) -> It
         if is_open and is_other and node.name in (other.spec.node, other.status.blamed_node):
             yield (
                 f"Incident {other.metadata.name} ({other.status.summary}) also quarantines {node.name}. "
-                f"To end the quarantine for both: {_by_hand(node)}."
+                f"To end the quarantine for both Incidents: {_by_hand(node)}."
             )
 
 
@@ -97,7 +97,11 @@ def _released(node: Node, report: NodeHealth | None, now: datetime) -> Undo:
         words += ", uncordoned"
     elif node.unschedulable:
         words += "; the cordon is a person's and stays"
-    return Undo(patch, f"{words}. Rekindle does not act on the faults of {node.name} that it knows now")
+    return Undo(
+        patch,
+        f"{words}. Rekindle acts on a known fault of {node.name} only if the fault occurs again or is "
+        "still present",
+    )
 
 
 def _spares(incident: str, nodes: Iterable[Node], now: datetime) -> Iterator[Undo]:
@@ -112,11 +116,11 @@ def _spares(incident: str, nodes: Iterable[Node], now: datetime) -> Iterator[Und
 def _stays(incident: Incident, mine: Iterable[Node], now: datetime) -> Iterator[str]:
     for record in incident.status.actions:
         if record.action == Act.RESTART_GANG and record.outcome is Outcome.DONE:
-            yield f"{record.target} was restarted; that cannot be taken back."
+            yield f"{record.target} was restarted. Nobody can undo the restart."
     repair = incident.status.repair
     if repair is not None and repair.steps:
         kinds = ", ".join(dict.fromkeys(step.kind.value for step in repair.steps))
-        yield f"{incident.spec.node} was repaired ({kinds}); that cannot be taken back."
+        yield f"{incident.spec.node} was repaired ({kinds}). Nobody can undo the repair."
     for node in mine:
         if frozen(node, now):
             yield f"{node.name} has a hold of a person; the hold stays."

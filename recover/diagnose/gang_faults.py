@@ -283,9 +283,9 @@ def _unknown(state: GangState) -> str:
     more = len(state.unknown_on) - 3
     nodes = ", ".join(state.unknown_on[:3]) + (f" and {more} more nodes" if more > 0 else "")
     return (
-        "Rekindle cannot tell whether the job hangs and does not restart it, because too many containers "
-        f"print on {nodes} and its agent leaves out pods. Keep pods without devices off it, or restart the "
-        "job if its logs show no progress"
+        "Rekindle cannot tell whether the job hangs, and does not restart the job: too many containers print "
+        f"logs on {nodes}, so the agent leaves out pods there. Keep pods without devices off these nodes, or "
+        "restart the job if its logs show no progress"
     )
 
 

@@ -91,7 +91,9 @@ def _doubted(world: World, diagnosis: Diagnosis, fault: Diagnosis) -> Diagnosis:
     (own,) = diagnosis.suspects
     words = f"{diagnosis.summary}. But {fault.summary[:128]}: this later fault is final, and may be the cause"
     if world.nodes[diagnosis.node].quarantine is not None:
-        words += f". {own.node} stays in quarantine for {own.why} until a repair or a person releases it"
+        words += (
+            f". {own.node} stays in quarantine for {own.why} until a repair or a person ends the quarantine"
+        )
     suspects = (*fault.suspects, msgspec.structs.replace(own, score=0.5))
     return msgspec.structs.replace(diagnosis, summary=words, suspects=suspects)
 

@@ -25,6 +25,7 @@ from recover.policy.settings import Settings
 from recover.recipes.load import built_in
 from recover.recipes.objects import seen, settle
 from recover.runtime.mode_keeper import STATE, kept_modes
+from recover.snapshot.agents_seen import release_namespace
 from recover.snapshot.find import NotFound, find, namespace_of
 from recover.snapshot.read import CannotTell, Snapshot, pods_of, read, unanswered
 from recover.workloads import workload_of
@@ -33,7 +34,6 @@ from recover.workloads.as_written import Written
 __all__ = ["look"]
 
 _SETTINGS = Settings()
-_STATE = f"{_SETTINGS.namespace}/{STATE}"
 _CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 _POLICIES = Resource(
     "admissionregistration.k8s.io",
@@ -80,7 +80,8 @@ async def look(
 
 async def _around(cluster: Cluster, gang: Gang, snapshot: Snapshot, now: datetime) -> tuple[Case, list[str]]:
     unread = _hidden(gang, snapshot)
-    modes = await _modes(cluster, unread)
+    release = await release_namespace(cluster) or _SETTINGS.namespace
+    modes = await _modes(cluster, release, unread)
     notes = list(snapshot.notes)
     case = Case(
         gang=gang,
@@ -88,7 +89,7 @@ async def _around(cluster: Cluster, gang: Gang, snapshot: Snapshot, now: datetim
         recipes=await _recipes(cluster, notes),
         now=now,
         mode=modes.cluster.mode if modes is not None else Mode.OBSERVE,
-        mode_kept_in=_STATE,
+        mode_kept_in=f"{release}/{STATE}",
         modes=modes,
         namespace=snapshot.namespaces.get(gang.ref.namespace),
         nodes=snapshot.nodes,
@@ -130,18 +131,17 @@ async def _spec(cluster: Cluster, gang: Gang) -> Written:
         raise CannotTell(str(error)) from error
 
 
-async def _modes(cluster: Cluster, unread: dict[Part, str]) -> Modes | None:
+async def _modes(cluster: Cluster, namespace: str, unread: dict[Part, str]) -> Modes | None:
+    kept_in = f"ConfigMap {namespace}/{STATE}"
     try:
-        raw = await cluster.get(CONFIGMAPS, STATE, _SETTINGS.namespace)
+        raw = await cluster.get(CONFIGMAPS, STATE, namespace)
         return kept_modes(msgspec.json.decode(raw, type=_State).data)
     except ApiError as error:
-        unread[Part.MODE] = _unread(
-            error, f"ConfigMap {_STATE}", "no controller of that namespace has led so far"
-        )
+        unread[Part.MODE] = _unread(error, kept_in, "no controller of that namespace has led so far")
     except KeyError as error:
-        unread[Part.MODE] = f"ConfigMap {_STATE}: data.{error.args[0]} is missing"
+        unread[Part.MODE] = f"{kept_in}: data.{error.args[0]} is missing"
     except ValueError as error:
-        unread[Part.MODE] = f"ConfigMap {_STATE}: {error}"
+        unread[Part.MODE] = f"{kept_in}: {error}"
     return None
 
 

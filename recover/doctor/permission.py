@@ -8,7 +8,7 @@ from recover.checkpoints.annotation import ANNOTATION
 from recover.doctor.case import Case, Finding, Part, Place, Severity
 from recover.model.modes import Mode
 from recover.model.pause import PAUSE
-from recover.policy.commands import PROMOTE, UNHOLD, release
+from recover.policy.commands import UNHOLD, promote, release
 from recover.policy.consent import (
     AUTO_RECOVERY,
     ON_TERMINAL,
@@ -122,7 +122,7 @@ def mode(case: Case) -> Iterator[Finding]:
             what="the controller is in mode observe",
             where=Place(f"ConfigMap {case.mode_kept_in}", "data.mode", case.mode),
             means=_MEANS[OptIn.OBSERVE],
-            fix=PROMOTE,
+            fix=promote(case.mode_kept_in.partition("/")[0]),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from detectors.wire.contract import CoverageState, Source
 from detectors.wire.training import PodProgress
+from recover.doctor.blind_sources import UNSEEN
 from recover.doctor.case import Case, Finding, Place, Severity
 from recover.policy.step_words import STEP_TEMPLATE
 from recover.stories.groups import largest
@@ -41,8 +42,7 @@ def seen(case: Case) -> Iterator[Finding]:
                 severity=Severity.RISKS,
                 what=f"the agent does not read its source ({SOURCES[source]}) on {_of(group.names, nodes)}",
                 where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{source}]", group.why),
-                means="Rekindle does not see faults that only this source shows, and names no culprit "
-                "without it",
+                means=UNSEEN[source],
                 fix=f"kubectl describe nodehealth {group.names[0]}",
             )
 

@@ -9,7 +9,6 @@ from recover.model import Gang
 from recover.policy.consent import AUTO_RECOVERY, OptIn
 
 __all__ = [
-    "PROMOTE",
     "UNHOLD",
     "annotate",
     "cordon",
@@ -17,6 +16,7 @@ __all__ = [
     "hold",
     "hold_node",
     "name_of",
+    "promote",
     "release",
     "release_node",
     "target_of",
@@ -27,8 +27,11 @@ __all__ = [
 
 UNHOLD = "rekindle.dev/hold- rekindle.dev/hold-until- rekindle.dev/hold-reason-"
 """For kubectl annotate: on a namespace, for which `rekindle release` is not made."""
-PROMOTE = "helm upgrade rekindle charts/rekindle -n rekindle-system --reuse-values --set mode=recover"
-"""For a release in the namespace that the documents name."""
+
+
+def promote(namespace: str) -> str:
+    """`namespace` has the Helm release of Rekindle."""
+    return f"helm upgrade rekindle charts/rekindle -n {namespace} --reuse-values --set mode=recover"
 
 
 def target_of(ref: GangRef) -> str:

@@ -135,7 +135,8 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     with any other autoscaler."""
     suspicion_s: PositiveSeconds = 86_400.0
     """Maximum time for which gangs prefer other nodes to a suspected node. The suspicion ends earlier when a
-    training makes steps on the node, and after a reboot, a repair or a release by a person."""
+    training makes steps on the node, after a reboot or a repair, and after a person has ended the node's
+    quarantine."""
     again_s: PositiveSeconds = 10.0
     """Minimum time between two starts of one gang that the controller stopped and started again on better
     nodes, because not all of its ranks ran. Each further start doubles the time. These starts do not count as
@@ -238,7 +239,7 @@ class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The checks that a node must pass before its release."""
+    """The checks that a node must pass before Rekindle returns it to service."""
 
     required: tuple[str, ...] = ("devices", "kernel-log")
     """Checks that must run. If one of these checks fails or cannot run, the node stays in quarantine.
@@ -274,7 +275,8 @@ class Maintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the controller resets, reboots, validates and releases quarantined nodes in mode `repair`."""
+    """How the controller resets, reboots and validates quarantined nodes in mode `repair`, and returns them
+    to service."""
 
     nodes_at_once_max: Count = 2
     """Maximum number of nodes under repair at a time. The smaller of this limit and `percent_at_once_max`
@@ -288,12 +290,12 @@ class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reboots_per_hour_max: Count = 5
     """Maximum number of reboots in the cluster within one hour."""
     repairs_per_node_max: Count = 2
-    """Maximum number of repairs of one node within `repairs_window_s` after which the controller released the
-    node. If the node fails again after that, a person decides."""
+    """Maximum number of repairs of one node within `repairs_window_s` after which the controller returned the
+    node to service. If the node fails again after that, a person decides."""
     repairs_window_s: PositiveSeconds = 604_800.0
     """Length of the window for `repairs_per_node_max`. The default is a week."""
     cool_down_s: Seconds = 600.0
-    """Minimum time between the release of a node after a repair and the next repair of the node."""
+    """Minimum time between the return of a node to service after a repair and the next repair of the node."""
     wait_for_others_s: PositiveSeconds = 86_400.0
     """Maximum time that a repair waits for running pods, which the controller never evicts. After that, the
     controller hands the node over to a person."""
@@ -387,10 +389,11 @@ class Signals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = Mode.OBSERVE
     """`observe`: Rekindle only reports what it would do. `recover`: it quarantines nodes and restarts
-    gangs with consent. `repair`: it also resets, reboots, validates and releases quarantined nodes."""
+    gangs with consent. `repair`: it also resets, reboots and validates quarantined nodes, and returns them
+    to service."""
     modes: LowerModes = LowerModes()
     namespace: DnsLabel = "rekindle-system"
-    """Namespace of the controller's ConfigMap and Lease: the namespace of the chart's release."""
+    """Namespace of the controller's ConfigMap and Lease: the namespace of the Helm release."""
     scheduling_gates: bool = True
     """`true` if the API server supports scheduling gates (Kubernetes 1.27 and later). With `false`, the
     controller creates the scan pod only when the old pods have ended, and each recovery waits for the start

@@ -74,7 +74,7 @@ def _gone(ctx: Context, cause: Cause) -> str:
     about = [incident for incident in world.incidents.values() if incident.spec.node == node.name]
     is_released = node.quarantine is not None and quarantine.is_released(node)
     if is_released or answered(shown, answers(node, about), ctx.now):
-        return f"{node.name} was released from quarantine although it still had the finding {shown.code}"
+        return f"the quarantine of {node.name} was ended although the node still had the finding {shown.code}"
     return ""
 
 

@@ -168,7 +168,7 @@ def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
         )
     if last is None or first > last:
         return "Resumed", seen
-    lost = f"{seen}, and before the failure it had reached step {last}"
+    lost = f"{seen}, and the last step before the failure was {last}"
     if first <= 1 < last:
         return Reason.RESUMED_FROM_SCRATCH, f"{lost}: the job loaded no checkpoint and began from scratch"
     return (

@@ -56,4 +56,4 @@ def _then_release(what: str, node: Node) -> str:
     if node.quarantine is None:
         return sentence
     undo = undone_by(node.name, node.quarantine)
-    return f"{sentence}. {node.name} stays out of service until a person releases it: {undo}"
+    return f"{sentence}. {node.name} stays in quarantine until a person ends the quarantine: {undo}"

@@ -230,7 +230,7 @@ def _stepped_in(ctx: Context) -> Reconciled | None:
         return handed_over(
             ctx,
             Reason.RELEASED_BY_PERSON,
-            f"A person released {name} during its repair",
+            f"A person ended the quarantine of {name} during its repair",
             "Rekindle takes no further action on the node for this Incident",
         )
     if ctx.mode.mode < Mode.REPAIR and (step is None or not is_begun(ctx, step)):

@@ -61,7 +61,10 @@ def wait(ctx: Context) -> Reconciled:
     pause = _pause(ctx)
     if pause is not None:
         left_s = (pause - ctx.now).total_seconds()
-        message = f"a repair has just released {ctx.node.name}; the next repair begins at {pause:%H:%M:%S}"
+        message = (
+            f"a repair has just returned {ctx.node.name} to service; the next repair begins at "
+            f"{pause:%H:%M:%S}"
+        )
         return waiting(ctx, Reason.COOLING_DOWN, message, left_s)
     verdict = ctx.limits.may_begin(rung)
     if isinstance(verdict, Denied):

@@ -271,7 +271,7 @@ def _next(ctx: Context) -> Reconciled:
     if last.outcome is StepOutcome.WITHDRAWN or (
         last.outcome is StepOutcome.DONE and last.kind is not StepKind.VALIDATE
     ):
-        return _begin_validation(ctx, f"Rekindle checks {name} before it releases the node")
+        return _begin_validation(ctx, f"Rekindle checks {name} before the node returns to service")
     if last.outcome is StepOutcome.DONE and _booted_since(ctx, last):
         return _begin_validation(
             ctx, f"{name} booted again after its validation: Rekindle checks the node once more"

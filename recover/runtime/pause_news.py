@@ -16,12 +16,12 @@ from recover.model.pause import PAUSE, Pause
 __all__ = ["PauseNews"]
 
 _MEANS = (
-    "Rekindle begins no stop, cordon, taint, repair step or spare. A job that it has stopped already is "
-    "started again. `rekindle resume` ends the pause"
+    "Rekindle begins no stop, cordon, taint or repair step, and uses no spare. Rekindle still starts jobs "
+    "that it stopped before the pause. `rekindle resume` ends the pause"
 )
 _RESUMED = (
-    "Rekindle was resumed. It restarts jobs that are down, and acts on faults of nodes that occur again or "
-    "are still present"
+    "The pause has ended. Rekindle restarts jobs that are down, and acts on faults of nodes that occur again "
+    "or are still present"
 )
 
 

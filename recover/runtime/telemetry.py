@@ -124,7 +124,7 @@ class Metrics:
         )
         self.nodes_for_people = Gauge(
             "rekindle_nodes_waiting_for_person",
-            "Nodes that are in quarantine, or NotReady, until a person repairs and releases them, by reason.",
+            "Nodes that are in quarantine, or NotReady, until a person repairs them, by reason.",
             ["reason"],
             registry=self.registry,
         )

@@ -27,7 +27,7 @@ from recover.stories.installation import Installed
 from recover.stories.overview import Jobs
 from recover.workloads import WORKLOADS
 
-__all__ = ["installation_seen", "jobs_seen", "pause_seen"]
+__all__ = ["installation_seen", "jobs_seen", "pause_seen", "release_seen"]
 
 _JOBS_MAX = 50
 """More Recoveries that ended within a day are shown without a look at their jobs."""
@@ -104,10 +104,19 @@ async def _pause(cluster: Cluster, namespace: str) -> Pause | None:
         raise
 
 
-async def pause_seen(cluster: Cluster, now: datetime) -> Pause | None:
-    """The pause that is in force; None also where it may not be read. Raises CannotTell."""
+async def release_seen(cluster: Cluster) -> str:
+    """The namespace of the Helm release; empty where it is not known. Raises CannotTell."""
     try:
-        found = await _pause(cluster, await release_namespace(cluster) or Settings().namespace)
+        return await release_namespace(cluster)
+    except ReplyLost as error:
+        raise unanswered(error) from error
+
+
+async def pause_seen(cluster: Cluster, release: str, now: datetime) -> Pause | None:
+    """The pause that is in force; None also where it may not be read. `release` is the namespace of the Helm
+    release, if it is known. Raises CannotTell."""
+    try:
+        found = await _pause(cluster, release or Settings().namespace)
     except ApiError:
         return None
     except ReplyLost as error:

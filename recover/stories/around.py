@@ -25,6 +25,8 @@ class Around(msgspec.Struct, frozen=True):
     hidden: Collection[str] = ()
     pause: Pause | None = None
     """The one that is in force."""
+    release: str = ""
+    """The namespace of Rekindle's Helm release; empty where it is not known."""
 
     def lacks_node(self, name: str) -> bool:
         """It is known that there is no such Node."""

@@ -85,7 +85,7 @@ def _until(hold: HoldRecord) -> str:
 
 def _means(hold: HoldRecord) -> str:
     if hold.object.startswith("node/"):
-        return "Rekindle does not quarantine, repair or release the node."
+        return "Rekindle does not quarantine or repair the node, and does not end its quarantine."
     if hold.object.startswith("namespace/"):
         return "Rekindle does not stop or start any job in the namespace."
     return "Rekindle does not stop or start the job."

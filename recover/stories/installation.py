@@ -147,7 +147,7 @@ def paused(pause: Pause | None) -> tuple[Line, ...]:
 
 def _loud(pause: Pause) -> str:
     words = pause.words().replace("is paused", "IS PAUSED", 1)
-    return f"{words}. It begins no stop, cordon, taint, repair step or spare."
+    return f"{words}. Rekindle begins no stop, cordon, taint or repair step, and uses no spare."
 
 
 def _pause_problems(pause: Pause | None, now: datetime) -> Iterator[Problem]:

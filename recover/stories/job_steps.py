@@ -95,7 +95,7 @@ def _observed(case: _Case) -> Iterator[str]:
             f"The namespace lowers the mode. To end that: `kubectl annotate namespace {space.name} {MODE}-`."
         )
     elif case.job.consent is not OptIn.OBSERVE:
-        yield to_act(case.said)
+        yield to_act(case.said, case.around)
     yield _by_hand(case)
 
 
@@ -107,7 +107,8 @@ def _by_hand(case: _Case) -> str:
 
 
 def _paused(case: _Case) -> Iterator[str]:
-    yield f"`rekindle resume` ends the pause. Rekindle then restarts the job if it is down. {_by_hand(case)}"
+    ends = "`rekindle resume` ends the pause. Rekindle then restarts the job if the job is down."
+    yield f"{ends} {_by_hand(case)}"
 
 
 def _stale(case: _Case) -> Iterator[str]:

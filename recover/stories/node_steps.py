@@ -17,7 +17,7 @@ from recover.api import ActionRecord, Incident
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
 from recover.model import Node
-from recover.policy.commands import PROMOTE, cordon, release_node
+from recover.policy.commands import cordon, promote, release_node
 from recover.policy.consent import MANAGED, held
 from recover.stories.around import Around
 from recover.stories.words import FAULTS, generic_step, some
@@ -73,11 +73,16 @@ def take_out(name: str, around: Around) -> Iterator[str]:
         yield f"To take {name} out of service now: `{cordon(name)}`."
 
 
-def to_act(said: str) -> str:
+def to_act(said: str, around: Around) -> str:
     """How a person lets Rekindle act. `said` is the message of the record: it names who lowers the mode."""
     lowered = re.search(r"\((pool|namespace) (\S+) is in mode", said)
+    if lowered is None and around.release:
+        return f"To let Rekindle act on new faults, set the mode to recover: `{promote(around.release)}`."
     if lowered is None:
-        return f"To let Rekindle act on new faults, set the mode to recover: `{PROMOTE}`."
+        return (
+            "To let Rekindle act on new faults, set the chart's value mode to recover: run `helm upgrade` "
+            "with `--set mode=recover` for the Helm release of Rekindle."
+        )
     return (
         f"To let Rekindle act on new faults, remove the lower mode of {lowered[1]} {lowered[2]} from the "
         "chart's value modes."
@@ -87,19 +92,19 @@ def to_act(said: str) -> str:
 def acted_on_again(incident: Incident, node: str) -> str:
     """Says on which finding Rekindle does not act, and what makes it act."""
     codes = some(dict.fromkeys(e.code for e in incident.status.evidence if e.node == node), 3)
-    what = f"{codes} on {node}" if codes else f"the evidence on {node} ({FAULTS[incident.fault]})"
+    what = f"{codes} on {node}" if codes else f"the fault of {node} ({FAULTS[incident.fault]})"
     is_a_line = bool(codes) and all(
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"the kernel of {node} reports {codes} again after a minute without it. If the kernel keeps "
-        "reporting it, Rekindle acts within ten minutes"
+        f"the kernel of {node} does not report {codes} for a minute, and then reports {codes} again. If the "
+        f"kernel reports {codes} without such a pause, Rekindle acts within ten minutes"
         if is_a_line
-        else "the fault occurs again after a minute without it, or is still present in ten minutes"
+        else "the fault ends for a minute and then occurs again, or is still present in ten minutes"
     )
     return (
-        f"Rekindle does not act on {what}, which it saw at "
-        f"{incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC. Rekindle acts if {acts}."
+        f"Rekindle saw {what} at {incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC, and does not act on this "
+        f"evidence. Rekindle acts if {acts}."
     )
 
 
@@ -111,14 +116,14 @@ def _release(case: _Case, first: str) -> Iterator[str]:
 
 
 def _observed(case: _Case) -> Iterator[str]:
-    yield to_act(case.said)
+    yield to_act(case.said, case.around)
     yield from take_out(case.name, case.around)
 
 
 def _paused(case: _Case) -> Iterator[str]:
     yield (
-        "`rekindle resume` ends the pause. Rekindle then acts on the fault if it occurs again or is still "
-        "present."
+        "`rekindle resume` ends the pause. Rekindle then acts on the fault if the fault occurs again or is "
+        "still present."
     )
     yield from take_out(case.name, case.around)
 

@@ -29,7 +29,7 @@ from recover.stories.facts import (
     spare_record,
 )
 from recover.stories.groups import largest
-from recover.stories.hold_words import holds_on_job, holds_on_namespaces, holds_on_nodes
+from recover.stories.hold_words import HoldRecord, holds_on_job, holds_on_namespaces, holds_on_nodes
 from recover.stories.incident_words import newest_first
 from recover.stories.installation import Installed, installation_lines, installation_record
 from recover.stories.overview_tables import Table, source_words, state_words, tables, verdict
@@ -52,11 +52,13 @@ _Key = tuple[str, str, str]
 
 
 class Jobs(msgspec.Struct, frozen=True):
-    """The jobs of Recoveries. A job that is in neither could not be read."""
+    """`gangs` and `gone` are the jobs of Recoveries. Such a job that is in neither could not be read."""
 
     gangs: tuple[Gang, ...] = ()
     gone: tuple[GangRef, ...] = ()
     """Deleted, or their kind is not served."""
+    listed: tuple[Gang, ...] = ()
+    """All jobs that may be listed, read for their holds."""
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -86,13 +88,11 @@ def overview(
 ) -> Overview:
     """What `rekindle status` shows. Nodes, health and agents are by node name; of hidden kinds (by their
     plural) nothing is known. `agents` is None where they are no pods, or cannot be read. Recoveries are those
-    of `namespace`, if one is given. `installed` is None where nothing was read of the installation. `jobs`
-    are those of the Recoveries, as far as they were read: the Recoveries of a deleted job are left out once
-    they have ended. `namespaces` are read for their holds."""
+    of `namespace`, if one is given. `installed` is None where nothing was read of the installation. The
+    Recoveries of a deleted job are left out once they have ended. `namespaces` are read for their holds."""
     shown = [r for r in recoveries if r.active or _key(r.spec.gang) not in set(map(_key, jobs.gone))]
-    gangs = {_key(gang.ref): gang for gang in jobs.gangs}
     answer = _answer(
-        nodes, health, list(incidents), shown, now, hidden, agents, namespace, installed, gangs, namespaces
+        nodes, health, list(incidents), shown, now, hidden, agents, namespace, installed, jobs, namespaces
     )
     count = answer.accelerator_nodes
     standing = answer.installation
@@ -115,9 +115,10 @@ def _answer(
     agents: Mapping[str, AgentPod] | None,
     namespace: str,
     installed: Installed | None,
-    gangs: Mapping[_Key, Gang],
+    jobs: Jobs,
     namespaces: Iterable[NamespaceView],
 ) -> StatusAnswer:
+    gangs = {_key(gang.ref): gang for gang in jobs.gangs}
     still_open = newest_first(i for i in incidents if i.status.phase is IncidentPhase.OPEN)
     known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in incidents}
     shown = recent(recoveries, now)
@@ -144,12 +145,19 @@ def _answer(
         holds=[
             *holds_on_nodes(nodes.values(), now),
             *holds_on_namespaces(namespaces, now),
-            *(hold for gang in gangs.values() for hold in holds_on_job(gang, {}, now)),
+            *_holds_on_jobs(gangs, jobs.listed, now),
         ],
         spares=list(_spares(nodes, health, now, hidden)),
         blind=blind,
         commands=list(_commands(nodes, still_open, shown)),
     )
+
+
+def _holds_on_jobs(gangs: Mapping[_Key, Gang], listed: Iterable[Gang], now: datetime) -> Iterator[HoldRecord]:
+    """The jobs of Recoveries come first. The hold of a job that has completed holds nothing back."""
+    for gang in {**gangs, **{_key(one.ref): one for one in listed}}.values():
+        if gang.terminal is None or not gang.terminal.succeeded:
+            yield from holds_on_job(gang, {}, now)
 
 
 def _key(ref: GangRef) -> _Key:

@@ -45,7 +45,7 @@ class Table(msgspec.Struct, frozen=True):
 def tables(answer: StatusAnswer, now: datetime, *, wide: bool) -> tuple[Table, ...]:
     """`wide` adds the names of objects."""
     found = (
-        ("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), _nodes(answer.nodes, answer.incidents, now)),
+        ("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), _nodes(answer, now)),
         (
             "Recoveries",
             ("JOB", "PHASE", "SINCE", "AFTER", "STEPS", "NOW", *(("RECOVERY", "REASON") if wide else ())),
@@ -54,12 +54,12 @@ def tables(answer: StatusAnswer, now: datetime, *, wide: bool) -> tuple[Table, .
         ("Repairs", ("NODE", "PHASE", "SINCE", "REASON", "NOW"), _repairs(answer.repairs, now)),
         (
             "Open incidents",
-            ("INCIDENT", "FAULT", "BLAME", "SINCE", "WHAT"),
+            ("INCIDENT", "FAULT", "CULPRIT", "SINCE", "WHAT"),
             _incidents(answer.incidents, now),
         ),
         (
             "Actions that were not taken, and why",
-            ("ACT", "TARGET", "REASON", "SINCE", "MEANING", *(("INCIDENT",) if wide else ())),
+            ("ACTION", "TARGET", "REASON", "SINCE", "MEANING", *(("INCIDENT",) if wide else ())),
             _not_done(answer.not_done, now, wide),
         ),
         ("Holds", ("OBJECT", "UNTIL", "REASON", "END THE HOLD"), _holds(answer.holds)),
@@ -83,19 +83,21 @@ def verdict(answer: StatusAnswer) -> Line:
     if answer.spares:
         free = sum(1 for one in answer.spares if one.state is SpareState.FREE)
         parts.append(f"{free} of {counted(len(answer.spares), 'spare')} free")
-    is_calm = not (answer.quarantined_nodes or active or answer.incidents or answer.hidden)
+    is_unknown = not told.keys().isdisjoint(answer.hidden)
+    is_calm = not (answer.quarantined_nodes or active or answer.incidents or is_unknown)
     return Line(", ".join(parts), Tone.GOOD if is_calm else Tone.WAITING)
 
 
-def _nodes(nodes: Iterable[NodeRecord], incidents: Iterable[IncidentRecord], now: datetime) -> Iterator[Row]:
+def _nodes(answer: StatusAnswer, now: datetime) -> Iterator[Row]:
     """A node that is not in quarantine shows the open Incident that names the node, if there is one."""
-    about = {name: one.name for one in incidents for name in (one.node, one.blamed_node) if name}
-    for node in nodes:
+    about = {name: one.name for one in answer.incidents for name in (one.node, one.blamed_node) if name}
+    none = "" if INCIDENTS.plural in answer.hidden else ", no open Incident"
+    for node in answer.nodes:
         missing = " (missing: the controller creates it again)" if node.incident_missing else ""
         under = f", {node.driver_work} under way" if node.driver_work else ""
         codes = [*node.findings, *(f"{signal.name} ({signal.by})" for signal in node.signals)]
         incident = node.incident or about.get(node.name, "")
-        in_service = "in service, open fault" if incident and node.findings else "in service"
+        in_service = "in service" + ((", open fault" if incident else none) if node.findings else "")
         state = (state_words(node, now) or in_service) + under
         yield node.name, state, some(codes, 3), incident + missing
 
@@ -158,7 +160,7 @@ def _not_done(decisions: Iterable[DecisionRecord], now: datetime, wide: bool) ->
 
 def _holds(holds: Iterable[HoldRecord]) -> Iterator[Row]:
     for one in holds:
-        until = f"{one.until:%Y-%m-%d %H:%M} UTC" if one.until is not None else "it is removed"
+        until = f"{one.until:%Y-%m-%d %H:%M} UTC" if one.until is not None else "no end set"
         yield one.object, until, one.reason or "-", one.fix
 
 

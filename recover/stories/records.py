@@ -213,7 +213,7 @@ class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
     ]
     holds: Annotated[
         list[HoldRecord],
-        Meta(description="holds on nodes, on namespaces, and on the jobs of the listed recoveries"),
+        Meta(description="holds on nodes, on namespaces, and on jobs that have not completed"),
     ]
     spares: list[SpareRecord]
     blind: list[BlindRecord]

@@ -168,7 +168,7 @@ def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
     if choice.unfound:
         yield Line(one_line(choice.unfound), Tone.BAD)
     if choice.scan_s:
-        cost = f", and GPUs were idle for {choice.idle_gpu_s:.0f} GPU-seconds" if choice.idle_gpu_s else ""
+        cost = f", and cost {choice.idle_gpu_s:.0f} GPU-seconds" if choice.idle_gpu_s else ""
         yield Line(f"the scan took {duration(choice.scan_s)}{cost}", Tone.DETAIL)
     for rejected in choice.rejected:
         why = one_line(rejected.reason)
@@ -188,7 +188,7 @@ def _known_issues(status: RecoveryStatus) -> Iterable[Line]:
 def _steps(status: RecoveryStatus) -> Iterable[Line]:
     if status.resumed_step is not None:
         before = (
-            f"; before the failure it had reached step {status.last_step}"
+            f"; the last step before the failure was {status.last_step}"
             if status.last_step is not None
             else ""
         )

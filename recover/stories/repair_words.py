@@ -18,8 +18,8 @@ PHASE_WORDS = {
     RepairPhase.WAITING: ("the repair waits before its next step", Tone.WAITING),
     RepairPhase.RESETTING: ("a device is being reset", Tone.WAITING),
     RepairPhase.REBOOTING: ("the node is being rebooted", Tone.WAITING),
-    RepairPhase.VALIDATING: ("checks run before the node is released", Tone.WAITING),
-    RepairPhase.RETURNED: ("the node was released", Tone.GOOD),
+    RepairPhase.VALIDATING: ("checks run before the node returns to service", Tone.WAITING),
+    RepairPhase.RETURNED: ("the node is in service again", Tone.GOOD),
     RepairPhase.HANDED_OVER: ("the node was handed over to a person", Tone.BAD),
 }
 _STEPS = {StepKind.RESET: "reset", StepKind.REBOOT: "reboot", StepKind.VALIDATE: "validation"}

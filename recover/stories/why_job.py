@@ -205,7 +205,7 @@ def _next_steps(
                 continue
             if action.action in _ON_NODES:
                 steps += steps_for_node(action, incident, around, now)
-            elif not (mine and mine[0].active):
+            elif not _is_over(mine, incident):
                 steps += steps_for_job(action, incident, job, around, now)
     if not steps and (holds := holds_on_job(job.gang, around.namespaces, now)):
         steps = [f"When Rekindle may act on the job again: `{hold.fix}`." for hold in holds]
@@ -215,6 +215,15 @@ def _next_steps(
     if left is not None and left.tone is Tone.BAD:
         steps = [f"To start the job: `{started_by(job.ref)}`.", *steps]
     return tuple(Line(one_line(step)) for step in dict.fromkeys(steps))
+
+
+def _is_over(mine: Sequence[Recovery], incident: Incident) -> bool:
+    """Whether a refused restart is of no use any more: a recovery is under way, or a later one succeeded."""
+    if not mine:
+        return False
+    last = mine[0]
+    is_later = last.spec.detected_at > incident.spec.detected_at
+    return last.active or (is_later and last.status.phase is Phase.SUCCEEDED)
 
 
 def _nothing_to_do(recovery: Recovery, around: Around) -> Iterable[str]:

@@ -9,7 +9,7 @@ from detectors.rules.host_state_rows import BOOTS, LASTING
 from detectors.rules.volume_rows import VOLUME_BROKEN, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT
 from detectors.text.printing import one_line
 from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealth, Severity, SubjectKind
-from detectors.wire.training import PodProgress
+from detectors.wire.training import Edge, PodProgress
 from recover.api import Act, ActionRecord, Incident, IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.diagnose.answered import answers
@@ -68,12 +68,15 @@ def why_node(
     agents: Mapping[str, AgentPod] | None = None,
     pods: Sequence[Pod] = (),
     pause: Pause | None = None,
+    release: str = "",
     wide: bool = False,
 ) -> Story:
     """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
     their plural) nothing is known. `agents` is None where they are no pods, or cannot be read. `pods` are
-    some that run there. `wide` tells all Incidents in full."""
+    some that run there. `release` is the namespace of Rekindle's Helm release, if it is known. `wide` tells
+    all Incidents in full."""
     about, decisions = _about(name, incidents)
+    around = _around(name, node, hidden, release)
     misread = misread_on_node(node) if node is not None else ()
     sections = [
         Section("Paused", paused(pause)),
@@ -91,7 +94,7 @@ def why_node(
         Section("Culprit", blame(about)),
         Section("Decisions", decided(decisions, now)),
         Section("Repair", repairs(about, now)),
-        Section("Next steps", _next_steps(name, node, about, now, hidden)),
+        Section("Next steps", _next_steps(name, about, now, around)),
     ]
     return Story(
         subject=f"Node {name}",
@@ -112,11 +115,13 @@ def node_answer(
     *,
     hidden: Collection[str] = (),
     pause: Pause | None = None,
+    release: str = "",
 ) -> WhyNodeAnswer:
     """The same for programs."""
     every = list(incidents)
     known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in every}
     about, _ = _about(name, every)
+    around = _around(name, node, hidden, release)
     status = health.status if health is not None else None
     return WhyNodeAnswer(
         at=now,
@@ -134,9 +139,13 @@ def node_answer(
         decisions=[
             one for i in about for one in decisions_of(i.metadata.name, (*i.status.actions, *_kept(name, i)))
         ],
-        next_steps=[line.text for line in _next_steps(name, node, about, now, hidden)],
+        next_steps=[line.text for line in _next_steps(name, about, now, around)],
         commands=list(_node_commands(name, node, health, about, now)),
     )
+
+
+def _around(name: str, node: Node | None, hidden: Collection[str], release: str) -> Around:
+    return Around(nodes={name: node} if node is not None else {}, hidden=hidden, release=release)
 
 
 def _holds(node: Node | None, now: datetime) -> list[HoldRecord]:
@@ -159,12 +168,9 @@ def _kept(name: str, incident: Incident) -> tuple[ActionRecord, ...]:
     return (_kept_from(name, incident),) if name in incident.status.members else ()
 
 
-def _next_steps(
-    name: str, node: Node | None, about: Sequence[Incident], now: datetime, hidden: Collection[str]
-) -> tuple[Line, ...]:
+def _next_steps(name: str, about: Sequence[Incident], now: datetime, around: Around) -> tuple[Line, ...]:
     """Lists each step once. A closed Incident leaves nothing to do, except for what a repair waits for."""
-    around = Around(nodes={name: node} if node is not None else {}, hidden=hidden)
-    if node is None and NODES.plural not in hidden:
+    if name not in around.nodes and NODES.plural not in around.hidden:
         return ()
     steps: list[str] = []
     for incident in about[:TOLD_MAX]:
@@ -241,7 +247,7 @@ def _node_verdict(
     past = answers(node)
     if codes and past and all(past[-1].covers(f, now) for f in current if f.id not in left_out):
         return Line(
-            f"The node was released at {past[-1].at:%Y-%m-%d %H:%M:%S} UTC, by a person or after a repair. "
+            f"A person or a repair ended the quarantine of the node at {past[-1].at:%Y-%m-%d %H:%M:%S} UTC. "
             f"Rekindle does not act on older evidence ({codes}).",
             Tone.WAITING,
         )
@@ -254,12 +260,14 @@ def _node_verdict(
         signal for signal in node.signals if signal.severity in (Severity.PENDING, Severity.FATAL)
     ]:
         return Line(
-            f"Other controllers report faults of the node ({_names(serious)}), and it is not in quarantine.",
+            f"Other controllers report faults of the node ({_names(serious)}), and the node is not in "
+            "quarantine.",
             Tone.BAD,
         )
     if node.unschedulable:
         return Line(
-            "Somebody other than Rekindle cordoned the node. Rekindle does not uncordon it.", Tone.WAITING
+            "Somebody other than Rekindle cordoned the node. Rekindle does not uncordon the node.",
+            Tone.WAITING,
         )
     if health is None and NODEHEALTHS.plural in hidden:
         return Line("You may not read NodeHealths, so faults of this node are not shown.", Tone.WAITING)
@@ -333,7 +341,7 @@ def _holders(finding: Finding, health: NodeHealth) -> str:
     devices = health.status.devices
     broken = next((d for d in devices if finding.subject.device and d.uuid == finding.subject.device), None)
     if broken is None or not any(device.pods for device in devices):
-        return "Rekindle does not know which pod holds that GPU: any GPU pod of the node may hold it"
+        return "Rekindle does not know which pod holds this GPU: any GPU pod of the node may hold the GPU"
     if not broken.pods:
         return "the agent knows of no pod that holds that GPU"
     return f"held by {some(dict.fromkeys(f'{pod.namespace}/{pod.name}' for pod in broken.pods))}"
@@ -364,13 +372,13 @@ def _covered(coverage: Coverage, now: datetime) -> Line:
     why = f": {one_line(coverage.why)}" if coverage.why else ""
     if coverage.state is CoverageState.COVERED:
         what = (
-            f", for faults of {', '.join(FAMILIES[f] for f in coverage.families)}"
+            f"; shows faults of {', '.join(FAMILIES[f] for f in coverage.families)}"
             if coverage.families
             else ""
         )
-        said = f"{SOURCES[coverage.source]}: read for {since}{what}{why}"
+        said = f"{SOURCES[coverage.source]}: has been read for {since}{what}{why}"
         return Line(said, Tone.WAITING if why else Tone.GOOD)
-    return Line(f"{SOURCES[coverage.source]}: blind for {since}{why}", Tone.WAITING)
+    return Line(f"{SOURCES[coverage.source]}: has been blind for {since}{why}", Tone.WAITING)
 
 
 def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
@@ -378,10 +386,23 @@ def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
 
 
 def _progress(pod: PodProgress, now: datetime) -> Line:
-    step = f" at step {pod.last_step}" if pod.last_step is not None else ""
-    pace = f", {_pace(pod.median_step_s)} a step" if pod.median_step_s else ""
+    """The agent reports steps only with a change, so the last known step may be old."""
+    state = _STATES[pod.edge].format(duration((now - pod.at).total_seconds()))
+    printed = f", printed {ago(pod.last_step_at, now)}" if pod.last_step_at is not None else ""
+    step = f"; last reported step: {pod.last_step}{printed}" if pod.last_step is not None else ""
+    pace = f"; {_pace(pod.median_step_s)} a step" if pod.median_step_s else ""
     error = f"; first error {pod.first_error.code}" if pod.first_error is not None else ""
-    return Line(f"{pod.namespace}/{pod.name}: {pod.edge}{step}{pace}{error} (reported {ago(pod.at, now)})")
+    return Line(f"{pod.namespace}/{pod.name}: {state}{step}{pace}{error}")
+
+
+_STATES: dict[Edge, str] = {
+    Edge.STARTED: "has printed no step for {}",
+    Edge.STEPPING: "has made steps for {}",
+    Edge.STALLED: "has been stalled for {}",
+    Edge.RESUMED: "has made steps again for {}",
+    Edge.ENDED: "ended {} ago",
+}
+"""What the agent's last report says, and how long that state lasts."""
 
 
 def _pace(seconds: float) -> str:
@@ -413,7 +434,7 @@ def _for_its_state(node: Node, health: NodeHealth | None, now: datetime) -> Comm
     if node.quarantine is not None:
         first = "after the repair, " if is_broken or not node.ready else ""
         undo = undone_by(name, node.quarantine)
-        return Command(undo, f"{first}to release the node: Rekindle records that a person released it")
+        return Command(undo, f"{first}to end the quarantine: the node takes pods again")
     if not node.ready:
         return Command(f"kubectl describe node {name}", "to see since when the node is NotReady")
     if node.unschedulable:

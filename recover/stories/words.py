@@ -164,7 +164,7 @@ SOURCES: dict[Source, str] = {
 
 _ACTIONS: dict[str, tuple[str, str]] = {
     Act.QUARANTINE_NODE: ("quarantined", "quarantine"),
-    Act.RELEASE_NODE: ("released", "release"),
+    Act.RELEASE_NODE: ("ended the quarantine of", "end the quarantine of"),
     Act.RESTART_GANG: ("planned the restart of", "restart"),
     Act.MOVE_GANG: ("planned the move of", "move"),
     Act.REPAIR_NODE: ("repaired", "repair"),

@@ -129,8 +129,8 @@ def releases(world: World, nodes: Iterable[Node], now: datetime) -> Iterator[tup
         if note is None or not is_released(node):
             continue
         message = (
-            f"A person released {node.name}. Rekindle takes no further action on the node for Incident "
-            f"{note.incident}"
+            f"A person ended the quarantine of {node.name}. Rekindle takes no further action on the node for "
+            f"Incident {note.incident}"
         )
         yield _release(node, note, message, now, known_of(node, world.health.get(node.name)))
 

@@ -95,8 +95,8 @@ def _told(node: Node, note: Quarantine) -> Emit:
     return Emit(
         reason=EventReason.INCIDENT_REMADE,
         message=f"Incident {note.incident} was missing while {node.name} is in quarantine for it, and "
-        "Rekindle has created the Incident again. To delete the Incident does not release the "
-        f"node; to release the node: {quarantine.undone_by(node.name, note)}",
+        "Rekindle has created the Incident again. The deletion of an Incident does not end the quarantine. "
+        f"To end the quarantine: {quarantine.undone_by(node.name, note)}",
         regarding=regarding("v1", "Node", node.name, node.uid),
         warning=True,
         key=note.incident,

@@ -243,7 +243,7 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
             yield Hazard(
                 name="no-retry",
                 severity=Severity.FAILS,
-                what="with its first failed pod, an index has failed permanently",
+                what="the first failed pod of an index makes this index fail permanently",
                 field="spec.backoffLimitPerIndex",
                 value="0",
                 means="Kubernetes creates no other pod for a completed rank, so the gang stays stopped",
@@ -254,7 +254,7 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
         yield Hazard(
             name="no-retry",
             severity=Severity.FAILS,
-            what=f"with the next failed pod, the Job fails permanently{counted}",
+            what=f"the next failed pod makes the Job fail permanently{counted}",
             field="spec.backoffLimit",
             value=str(job.backoff_limit),
             means=_MADE_ANEW,

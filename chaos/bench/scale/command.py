@@ -51,29 +51,34 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "bench scale",
-        f"{ABOUT} It fills a throwaway API server with nodes, NodeHealths, pods and gangs, starts the "
-        "controller, and removes all of them again, by name. The API server needs no scheduler and no "
-        "controllers beside it; one with any other node or job is refused. With --in-process it needs no API "
-        "server, and measures the decisions alone.",
+        f"{ABOUT} The command fills a throwaway API server with nodes, NodeHealths, pods and gangs, starts "
+        "the controller, and then removes exactly these objects. The API server needs no scheduler and no "
+        "controllers. If the API server has any other node or job, the command refuses to start. With "
+        "--in-process the command needs no API server, and measures only the decisions.",
         row="bench",
     )
     add_cluster(parser)
     parser.add_argument(
-        "--in-process", action="store_true", help="The decisions alone, in this process, by CPU time."
+        "--in-process", action="store_true", help="Measure only the decisions, in this process, by CPU time."
     )
     parser.add_argument(
-        "--sizes", type=_sizes, metavar="N,N,...", help="Several numbers of nodes, and how each figure grows."
+        "--sizes",
+        type=_sizes,
+        metavar="N,N,...",
+        help="Measure clusters with these numbers of nodes, and print how each figure grows.",
     )
-    add_count(parser, "--nodes", "How many nodes", least=5, most=NODES_MAX, default=100)
+    add_count(parser, "--nodes", "Number of nodes", least=5, most=NODES_MAX, default=100)
     for name, words in (("--pods", "ten for each node"), ("--ranks", "two for each node")):
         parser.add_argument(
             name,
             type=_count,
             metavar="N",
-            help=f"How many {name[2:]} the largest cluster has (default: {words}); smaller ones have as many "
-            "in proportion.",
+            help=f"Number of {name[2:]} of the largest cluster (default: {words}); smaller clusters have "
+            "proportionally fewer.",
         )
-    add_count(parser, "--rounds", "How often each single change is made", least=1, most=1000, default=20)
+    add_count(
+        parser, "--rounds", "How often the command makes each single change", least=1, most=1000, default=20
+    )
     return parser
 
 

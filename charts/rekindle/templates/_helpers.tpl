@@ -111,16 +111,16 @@ nothing for that. */ -}}
 {{- /* For people: what this API server cannot do for the release, and what happens in its place. */ -}}
 {{- define "rekindle.lacks" -}}
 {{- if not (include "rekindle.has" (list . "1.27")) }}
-- scheduling gates (1.27): the pod that looks for checkpoints is created once a job's old pods have ended, and its start
-  is waited for.
-- the eviction of unready pods (1.27): a controller that never becomes ready may hold up the drain of its node.
+- scheduling gates (1.27): Rekindle creates the scan pod, which looks for checkpoints, only after a job's old pods have ended,
+  and each recovery waits for the start of the scan pod.
+- the eviction of unready pods (1.27): if a controller never becomes ready, the drain of the controller's node may be delayed.
 {{- end }}
 {{- if not (include "rekindle.has" (list . "1.30")) }}
-- admission policies, and tokens that name a node (1.30): no agent is held to its own node's object.
+- admission policies, and tokens that name a node (1.30): each agent may write the NodeHealths of other nodes, too.
 {{- end }}
 {{- if not (include "rekindle.has" (list . "1.36")) }}
-- policies that change objects (1.36): a Job or JobSet learns where to resume only from an envFrom in its template, which
-  `rekindle enable -f job.yaml` writes.
+- policies that change objects (1.36): the ranks of a Job or JobSet learn the checkpoint of a resume only by an envFrom in the
+  template, which `rekindle enable -f job.yaml` writes.
 {{- end }}
 {{- end }}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from detectors.wire.contract import CoverageState, NodeHealth, Source
+from recover.doctor.blind_sources import UNSEEN
 from recover.doctor.case import Finding, Place, Severity
 from recover.doctor.installation.installed import AGENT, SETTINGS, Installation
 from recover.policy.settings import DeviceReports
@@ -14,33 +15,6 @@ from recover.stories.words import SOURCES, counted, some
 __all__ = ["catalogue", "coverage", "everywhere", "on_nodes", "ready", "reporting", "reports", "versions"]
 
 _UNSEEN = "Rekindle does not see faults of GPUs and hung ranks there; it sees only pods that end"
-_BLIND: dict[Source, tuple[Severity, str]] = {
-    Source.KMSG: (
-        Severity.FAILS,
-        "Rekindle does not see GPU faults there, and names no culprit without them",
-    ),
-    Source.NVML: (
-        Severity.RISKS,
-        "Rekindle does not see faults that only the driver shows: error counters, a lost GPU",
-    ),
-    Source.PODS: (Severity.RISKS, "Rekindle assumes that every GPU pod of the node holds the broken device"),
-    Source.LOGS: (
-        Severity.RISKS,
-        "Rekindle does not read steps and errors of ranks, and does not notice a hang",
-    ),
-    Source.FABRIC: (
-        Severity.RISKS,
-        "Rekindle does not notice that the network port of a rank has lost its link",
-    ),
-    Source.HOST: (
-        Severity.RISKS,
-        "Rekindle does not know why a node has booted, or whether its clock is wrong",
-    ),
-    Source.VOLUMES: (
-        Severity.RISKS,
-        "an Incident does not name the volume of a rank that is full, silent or broken",
-    ),
-}
 _SWITCHED_OFF = "switched off by the setting "
 """As agents begin, and end with its name."""
 _SEE: dict[Source, str] = {
@@ -228,14 +202,14 @@ def _is_let_go(health: NodeHealth, source: Source) -> bool:
 
 
 def _blind(seen: Installation, source: Source, group: Group) -> Finding:
-    severity, means = _BLIND[source]
+    severity = Severity.FAILS if source is Source.KMSG else Severity.RISKS
     nodes = counted(len(group.names), "node")
     return Finding(
         name=f"{source}-blind",
         severity=severity,
         what=f"{SOURCES[source]}: not read on {nodes} of {len(seen.health)}: {group.who}",
         where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{source}]", group.why),
-        means=means,
+        means=UNSEEN[source],
         fix=seen.upgrade(_seeing(source, group.why)),
     )
 

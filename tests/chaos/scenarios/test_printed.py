@@ -67,7 +67,7 @@ def test_the_choice_is_told_before_the_start_and_steps_once_a_stretch(tmp_path: 
         watcher.look()
 
     assert told == [
-        "checkpoint step 40 passed over: no commit.json",
+        "does not use the checkpoint of step 40: no commit.json",
         "Resuming: starting all 4 ranks",
         "rank 0 prints: step 20/140 loss=0.3",
         "rank 0 prints: step 40/140 loss=0.3",

@@ -19,7 +19,7 @@ from tests.recover.stories.why_cases import NOW, finding, health, node
 
 TAINT = Taint(UNHEALTHY, "NoSchedule", "device-lost")
 OUT = node(quarantined=True, taints=(TAINT,), boot_id="b00t")
-OPEN = "xid-79 (a GPU was lost, 0000:3b:00.0) is open on it"
+OPEN = "xid-79 (a GPU was lost, 0000:3b:00.0) is open on the node"
 
 
 def out(**changes: Any) -> Node:

@@ -16,7 +16,7 @@ from recover.api.reasons import Reason
 from recover.cli import pause_command
 from recover.cli.pause_command import pause, resume
 from recover.cli.status_command import status, why
-from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NAMESPACES
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NAMESPACES, NODES
 from recover.model.modes import Mode, Modes, begun
 from recover.model.pause import Pause
 from tests.facts import missing
@@ -117,16 +117,15 @@ def test_an_unusable_end_is_told_and_repaired_by_the_next_pause(
     assert (written(store) or {}).keys() == {"since"}
 
 
-def test_the_resume_lists_what_was_not_done_in_the_pause(
-    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def refuse(store: MemoryCluster, node: str) -> None:
+    """The open Incident says that the node was not quarantined in the pause."""
     kept_back = ActionRecord(
         at=datetime.now(UTC),
         action=Act.QUARANTINE_NODE,
-        target="node-3",
+        target=node,
         outcome=Outcome.WOULD,
         reason=Reason.PAUSED,
-        message="would take node-3 out of service (Rekindle is paused since today)",
+        message=f"would take {node} out of service (Rekindle is paused since today)",
     )
     (open_one,) = store.objects(INCIDENTS)
     actions = [
@@ -137,11 +136,31 @@ def test_the_resume_lists_what_was_not_done_in_the_pause(
     ]
     name = open_one["metadata"]["name"]
     store.patch(INCIDENTS, name, {"status": {"phase": "Open", "actions": actions}}, subresource="status")
+
+
+def test_the_resume_lists_what_was_not_done_in_the_pause(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refuse(store, "node-3")
     assert pause(["--kubeconfig", kubeconfig]) == 0
     capsys.readouterr()
 
     assert resume(["--kubeconfig", kubeconfig]) == 0
     assert "`kubectl cordon node-3`" in capsys.readouterr().out
+
+
+def test_the_resume_does_not_ask_for_the_cordon_of_a_node_that_is_cordoned(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    access = ["--kubeconfig", kubeconfig]
+    refuse(store, "node-3")
+    store.patch(NODES, "node-3", {"spec": {"unschedulable": True}})
+    assert pause(access) == 0
+    capsys.readouterr()
+
+    assert resume(access) == 0
+
+    assert "kubectl cordon" not in capsys.readouterr().out
 
 
 def test_a_pause_that_may_not_be_read_is_told_as_the_controller_has_noted_it(

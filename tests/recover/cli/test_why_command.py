@@ -15,6 +15,7 @@ from recover.api import GangRef, Phase
 from recover.cli.status_command import status, why
 from recover.k8s.kinds import INCIDENTS, JOBS
 from recover.model import Gang
+from recover.policy.consent import HOLD
 from recover.snapshot.find import find
 from recover.snapshot.read import Snapshot
 from recover.stories.absence import Absence
@@ -148,8 +149,22 @@ def test_status_prints_its_tables(kubeconfig: str, capsys: pytest.CaptureFixture
     assert status(["--kubeconfig", kubeconfig]) == 0
 
     printed = capsys.readouterr().out
-    for named in ("BLAME", "node-3-device-lost-1a2b", "SOURCE", "node-4"):
+    for named in ("CULPRIT", "node-3-device-lost-1a2b", "SOURCE", "node-4"):
         assert named in printed
+
+
+def test_status_lists_the_hold_of_a_job_without_a_recovery(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.patch(JOBS, "vision", {"metadata": {"annotations": {HOLD: "true"}}}, namespace="other")
+
+    assert status(["-o", "json", "--kubeconfig", kubeconfig]) == 0
+    everywhere = msgspec.json.decode(capsys.readouterr().out)
+    assert status(["-o", "json", "-n", "team", "--kubeconfig", kubeconfig]) == 0
+    in_team = msgspec.json.decode(capsys.readouterr().out)
+
+    assert [one["object"] for one in everywhere["holds"]] == ["Job other/vision"]
+    assert in_team["holds"] == []
 
 
 def test_one_object_that_cannot_be_read_is_named_and_does_not_hide_the_others(

@@ -56,6 +56,26 @@ def test_what_will_fail_in_the_cluster_is_exit_status_1(
     assert [f["name"] for f in job["findings"] if f["severity"] == "fails"] == ["mode-observe", "held"]
 
 
+def test_the_mode_is_read_in_the_namespace_of_the_release(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.delete(CONFIGMAPS, "rekindle-state", Deletion(), namespace="rekindle-system")
+    store.create(NAMESPACES, {"metadata": {"name": "ops"}})
+    labels = {"app.kubernetes.io/name": "rekindle", "app.kubernetes.io/component": "settings"}
+    settings = {"metadata": {"name": "rekindle-settings", "labels": labels}, "data": {}}
+    state = {"data": {"mode": "observe", "since": NOW.isoformat()}}
+    store.create(CONFIGMAPS, settings, "ops")
+    store.create(CONFIGMAPS, {"metadata": {"name": "rekindle-state"}, **state}, "ops")
+
+    assert run(["llm", "-o", "json", "--kubeconfig", kubeconfig]) == 1
+
+    (job,) = msgspec.json.decode(capsys.readouterr().out)["jobs"]
+    (finding,) = (one for one in job["findings"] if one["name"] == "mode-observe")
+    assert finding["where"]["object"] == "ConfigMap ops/rekindle-state"
+    assert names(finding["fix"], "helm upgrade", "-n ops", "mode=recover")
+    assert job["notMade"] == []
+
+
 def test_a_claim_that_is_not_there_is_a_finding_and_not_a_check_that_was_not_made(
     store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

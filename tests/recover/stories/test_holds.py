@@ -12,6 +12,7 @@ from recover.stories.job_state import Job
 from recover.stories.overview import Jobs, overview
 from recover.stories.why_job import job_answer, why_job
 from recover.stories.why_node import node_answer, why_node
+from recover.stories.words import Tone
 from tests.facts import missing
 from tests.recover.stories.why_cases import NOW, health, job, lines, next_steps, node, recovery, told
 
@@ -74,6 +75,27 @@ def test_status_lists_the_holds_of_nodes_namespaces_and_jobs_of_recoveries() -> 
     assert [one.object for one in shown.answer.holds] == ["node/node-3", "namespace/team", "Job team/llm"]
     (table,) = [table for table in shown.tables if "END THE HOLD" in table.columns]
     assert [row[2] for row in table.rows] == ["new cables"] * 3
+
+
+def test_status_lists_the_hold_of_a_job_that_has_no_recovery() -> None:
+    gang = a_held_job().gang
+    assert gang is not None
+    done = msgspec.structs.replace(
+        gang, ref=msgspec.structs.replace(gang.ref, name="done"), terminal=Terminal(succeeded=True)
+    )
+
+    alone = overview({}, {}, [], [], NOW, jobs=Jobs(listed=(gang, done)))
+    with_recovery = overview({}, {}, [], [recovery()], NOW, jobs=Jobs(gangs=(gang,), listed=(gang,)))
+
+    assert [one.object for one in alone.answer.holds] == ["Job team/llm"]
+    assert [one.object for one in with_recovery.answer.holds] == ["Job team/llm"], "once"
+
+
+def test_who_may_not_list_the_jobs_of_a_framework_still_gets_a_calm_verdict() -> None:
+    calm = overview({}, {}, [], [], NOW, hidden={"pytorchjobs"})
+    unknown = overview({}, {}, [], [], NOW, hidden={"incidents"})
+
+    assert (calm.verdict.tone, unknown.verdict.tone) == (Tone.GOOD, Tone.WAITING)
 
 
 def test_a_job_that_completed_after_its_recovery_is_not_said_to_train() -> None:

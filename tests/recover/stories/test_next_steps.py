@@ -206,6 +206,18 @@ def test_nothing_that_is_proposed_has_a_gap_and_each_command_is_one(reason: Reas
             assert parses(command), f"{called}: {command}"
 
 
+def test_a_promotion_is_proposed_in_the_namespace_of_the_release_only_if_it_is_known() -> None:
+    observed = refused(Reason.OBSERVE_MODE, LLM)
+    for release, known in (("ops", True), ("", False)):
+        here = msgspec.structs.replace(around(node()), release=release)
+        of_job = next_steps(why_job(a_job(), [], [observed], NOW, here))
+        of_node = next_steps(why_node("node-3", node(), health(), [observed], NOW, release=release))
+        for said in (of_job, of_node):
+            assert ("helm upgrade rekindle charts/rekindle -n ops" in said) is known
+            assert "mode=recover" in said
+            assert "rekindle-system" not in said
+
+
 @pytest.mark.parametrize("reason", list(Reason))
 def test_nothing_that_is_proposed_contradicts_what_is_known(reason: Reason) -> None:
     for called, story, job, at in every_story(reason):

@@ -118,6 +118,16 @@ def test_a_refusal_says_what_the_reason_means_and_what_to_do(reason: Reason) -> 
     assert told(story).count(EXPLANATIONS[reason].meaning) == 1, "the verdict has it already"
 
 
+def test_a_refused_restart_asks_for_nothing_once_a_later_recovery_has_succeeded() -> None:
+    old = incident(refused(Reason.STALE_EVIDENCE))
+
+    recovered = next_steps(why_job(job(), [recovery()], [old], NOW))
+    failed = next_steps(why_job(job(), [recovery(Phase.FAILED)], [old], NOW))
+
+    assert "by hand" not in recovered
+    assert "by hand" in failed
+
+
 def test_observe_mode_says_what_would_have_been_done() -> None:
     would = action(Outcome.WOULD, reason=Reason.OBSERVE_MODE)
 

@@ -49,7 +49,7 @@ def test_a_quarantined_node_tells_who_took_it_out_why_and_how_to_undo_it() -> No
         (Tone.DETAIL, ("xid-154",)),
         (Tone.DETAIL, ("reboot", "node")),
         (Tone.GOOD, (SOURCES[Source.KMSG], "5 h")),
-        (Tone.PLAIN, ("team/llm-0", "stepping", 41, "0.5 s")),
+        (Tone.PLAIN, ("team/llm-0", "has made steps", 41, "0.5 s")),
         (Tone.GOOD, ("node-3", "3 min")),
     ):
         assert tone in tones(story, *facts), f"missing: {facts}\n{told(story)}"
@@ -149,6 +149,16 @@ def test_what_the_agent_reads_only_in_part_is_told_with_the_reason() -> None:
 
     assert tones(story, SOURCES[Source.KMSG], "5 h", coverage[0].why) == [Tone.WAITING]
     assert tones(story, status.catalogue_problems[0]) == [Tone.WAITING]
+
+
+def test_a_training_tells_when_its_state_began_and_when_it_printed_its_last_known_step() -> None:
+    seen = health()
+    (pod,) = seen.status.pods
+    since, printed = NOW - timedelta(seconds=68), NOW - timedelta(seconds=3)
+    pod = msgspec.structs.replace(pod, at=since, last_step_at=printed)
+    told_of = msgspec.structs.replace(seen, status=msgspec.structs.replace(seen.status, pods=[pod]))
+
+    assert lines(why_node("node-3", node(), told_of, [], NOW), "team/llm-0", "for 68 s", 41, "3.0 s ago")
 
 
 def test_a_node_without_an_agent_is_blind() -> None:

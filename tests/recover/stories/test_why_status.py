@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import pytest
 
 from detectors.wire.contract import CoverageState, Fault, Origin, Severity, Source
 from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
@@ -63,7 +64,7 @@ def test_a_fault_shows_its_node_its_incident_and_its_recovery() -> None:
     assert not missing(since, "3 min")
     assert not missing(after, FAULTS[Fault.DEVICE_LOST], "node-3")
     assert not missing(steps, 41, 9)
-    (open_incident,) = rows(shown, "BLAME")
+    (open_incident,) = rows(shown, "CULPRIT")
     assert open_incident[:3] == ("node-3-device-lost-1a2b", "device-lost", "node-3")
     assert [c.run for c in shown.commands][:2] == ["rekindle why team/llm", "rekindle why node/node-3"]
 
@@ -89,12 +90,21 @@ def test_a_node_in_service_shows_its_open_incident() -> None:
     assert "open fault" in state
 
 
+@pytest.mark.parametrize("hidden", [(), ("incidents",)])
+def test_a_finding_without_an_open_incident_is_no_open_fault(hidden: Collection[str]) -> None:
+    shown = overview({"node-3": node()}, {"node-3": health(finding())}, [], [], NOW, hidden=hidden)
+
+    ((_, state, findings, found),) = rows(shown, "STATE")
+    assert (findings, found) == ("xid-79", "")
+    assert ("no open Incident" in state) is not bool(hidden), "who may not read Incidents does not know"
+
+
 def test_what_was_not_done_is_shown_with_its_meaning() -> None:
     acts = (refused(Reason.NOT_OPTED_IN), action(Outcome.DONE, "quarantine-node"))
 
     shown = overview({}, {}, [incident(*acts)], [], NOW)
 
-    ((act, target, reason, since, meaning),) = rows(shown, "ACT")
+    ((act, target, reason, since, meaning),) = rows(shown, "ACTION")
     assert (act, target, reason) == ("restart-gang", "Job team/llm", "NotOptedIn")
     assert not missing(since, "3 min")
     assert meaning == EXPLANATIONS[Reason.NOT_OPTED_IN].meaning

@@ -1,0 +1,18 @@
+"""What Rekindle does not see on nodes whose agent cannot read a source: the words of both reports. Pure."""
+
+from __future__ import annotations
+
+from detectors.wire.contract import Source
+
+__all__ = ["UNSEEN"]
+
+UNSEEN: dict[Source, str] = {
+    Source.KMSG: "Rekindle does not see GPU faults there. If a rank fails, Rekindle cannot tell whether the "
+    "node or the program is the culprit",
+    Source.NVML: "Rekindle does not see faults that only the driver shows: error counters, a lost GPU",
+    Source.PODS: "Rekindle assumes that every GPU pod of the node holds the broken device",
+    Source.LOGS: "Rekindle does not read steps and errors of ranks, and does not notice a hang",
+    Source.FABRIC: "Rekindle does not notice that the network port of a rank has lost its link",
+    Source.HOST: "Rekindle does not know why a node has booted, or whether its clock is wrong",
+    Source.VOLUMES: "an Incident does not name the volume of a rank that is full, silent or broken",
+}
