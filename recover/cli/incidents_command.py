@@ -24,7 +24,7 @@ from recover.cli.plain_console import plain_console
 from recover.cli.telling import print_table
 from recover.k8s.kinds import INCIDENTS
 from recover.kube.cluster import Cluster
-from recover.snapshot.read import CannotTell, Snapshot, read
+from recover.snapshot.read import CannotTell, Snapshot, WhichJobs, read
 from recover.stories.facts import decisions_of, incident_record
 from recover.stories.overview_tables import Table
 from recover.stories.records import DecisionRecord, IncidentRecord
@@ -70,7 +70,7 @@ def _incidents(
     output = Output.JSON if json else output
 
     async def looked(cluster: Cluster, _: Credentials) -> tuple[Snapshot, IncidentsAnswer]:
-        snapshot = await read(cluster, jobs=False)
+        snapshot = await read(cluster, jobs=WhichJobs.NONE)
         if INCIDENTS.plural in snapshot.hidden:
             raise CannotTell("you may not list Incidents in this cluster")
         return snapshot, _answer(snapshot.incidents, node, datetime.now(UTC), only_open=open_)

@@ -24,7 +24,7 @@ from recover.model.pause import Pause
 from recover.snapshot.agents_seen import agents_seen, signals_seen
 from recover.snapshot.find import find, namespace_of
 from recover.snapshot.installation_seen import installation_seen, jobs_seen, pause_seen, release_seen
-from recover.snapshot.read import Snapshot, pods_on, ranks_of, read
+from recover.snapshot.read import Snapshot, WhichJobs, pods_on, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
 from recover.stories.overview import Overview, overview, recent
@@ -68,7 +68,7 @@ def _status(
     async def looked(cluster: Cluster, credentials: Credentials) -> tuple[Snapshot, Overview]:
         within = namespace_for(namespace, all_namespaces, credentials)
         own = await signals_seen(cluster)
-        snapshot = await read(cluster, namespace=within, own=own)
+        snapshot = await read(cluster, namespace=within, jobs=WhichJobs.LABELLED, own=own)
         now = datetime.now(UTC)
         jobs = await jobs_seen(cluster, recent(snapshot.recoveries, now))
         shown = overview(

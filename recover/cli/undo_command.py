@@ -19,7 +19,7 @@ from recover.cli.writer import DryRun, Writer, changed
 from recover.k8s.kinds import INCIDENTS, NODES, RECOVERIES
 from recover.policy.commands import undo as undo_words
 from recover.snapshot.find import NotFound
-from recover.snapshot.read import CannotTell, Snapshot, read
+from recover.snapshot.read import CannotTell, Snapshot, WhichJobs, read
 from recover.stories.words import some
 
 __all__ = ["undo"]
@@ -57,7 +57,7 @@ def _undo(
     is_rehearsal = dry_run or not yes
 
     async def work(writer: Writer) -> None:
-        snapshot = await read(writer.cluster, jobs=False)
+        snapshot = await read(writer.cluster, jobs=WhichJobs.NONE)
         for resource in _NEEDED:
             if resource.plural in snapshot.hidden:
                 raise CannotTell(f"you may not list {resource.plural} of the cluster, so nothing is changed")

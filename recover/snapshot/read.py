@@ -20,9 +20,10 @@ from detectors.service.settings import SettingsError
 from detectors.wire.contract import NodeHealth
 from detectors.wire.resource import Resource
 from recover.api import GangRef, Incident, Recovery
-from recover.k8s.kinds import INCIDENTS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.cluster import Cluster
 from recover.model import Gang, NamespaceView, Node, Pod, decode
+from recover.policy.consent import AUTO_RECOVERY
 from recover.policy.driver_work import work_labels
 from recover.policy.node_signals import SignalCatalogue
 from recover.policy.settings import Settings, Signals
@@ -32,7 +33,18 @@ from recover.stories.absence import Absence
 from recover.stories.groups import largest
 from recover.workloads import WORKLOADS
 
-__all__ = ["CannotTell", "Lack", "Snapshot", "near", "pods_of", "pods_on", "ranks_of", "read", "unanswered"]
+__all__ = [
+    "CannotTell",
+    "Lack",
+    "Snapshot",
+    "WhichJobs",
+    "near",
+    "pods_of",
+    "pods_on",
+    "ranks_of",
+    "read",
+    "unanswered",
+]
 
 T = TypeVar("T")
 
@@ -58,6 +70,18 @@ class Lack(StrEnum):
     """The cluster does not know the kind: there is no such object, and none can be made."""
     UNANSWERED = "unanswered"
     """The API server failed to list it. Only jobs of a framework may be left out for that."""
+
+
+class WhichJobs(StrEnum):
+    """Which jobs `read` lists."""
+
+    NONE = "none"
+    LABELLED = "labelled"
+    """All jobs of the frameworks' own kinds; of plain batch Jobs only those with the label
+    `rekindle.dev/auto-recovery`. A cluster may hold 100,000 plain Jobs of 16 KB each, few of which train, and
+    `status -w` lists the jobs every 5 seconds. The API server selects by labels alone: a plain Job whose
+    consent is an annotation, or that of its namespace, is left out."""
+    ALL = "all"
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -115,11 +139,11 @@ class _Reader:
         self.lacks: dict[str, Lack] = {}
         self.undecodable: dict[tuple[str, str], str] = {}
 
-    async def every(self, resource: Resource, parse: Callable[[bytes], T]) -> list[T]:
+    async def every(self, resource: Resource, parse: Callable[[bytes], T], labels: str = "") -> list[T]:
         """Raises CannotTell. One object that cannot be decoded does not hide the others."""
         found = []
         left_out = []
-        for raw in await self._list(resource):
+        for raw in await self._list(resource, labels):
             try:
                 if why := too_large(bytes(raw)):
                     raise ValueError(why)
@@ -147,13 +171,13 @@ class _Reader:
         except ReplyLost as error:
             raise unanswered(error) from error
 
-    async def _list(self, resource: Resource) -> list[msgspec.Raw]:
+    async def _list(self, resource: Resource, labels: str) -> list[msgspec.Raw]:
         items: list[msgspec.Raw] = []
         page = ""
         while True:
             within = self._namespace if resource.namespaced else ""
             try:
-                answer = await self._cluster.list(resource, namespace=within, page=page)
+                answer = await self._cluster.list(resource, namespace=within, labels=labels, page=page)
             except ApiError as error:
                 if error.expired and page:  # the list took longer than the server keeps its snapshot
                     items, page = [], ""
@@ -197,7 +221,7 @@ async def read(
     cluster: Cluster,
     *,
     namespace: str = "",
-    jobs: bool = True,
+    jobs: WhichJobs = WhichJobs.ALL,
     instead: str = "",
     own: Signals | None = None,
 ) -> Snapshot:
@@ -208,7 +232,10 @@ async def read(
     accelerators = Settings().accelerators
 
     async def all_jobs() -> list[Gang]:
-        lists = await asyncio.gather(*(reader.every(w.resource, w.parse) for w in WORKLOADS if jobs))
+        asked = () if jobs is WhichJobs.NONE else WORKLOADS
+        lists = await asyncio.gather(
+            *(reader.every(w.resource, w.parse, _selector(w.resource, jobs)) for w in asked)
+        )
         return [gang for gangs in lists for gang in gangs if not gang.part_of]
 
     own = own or Signals()
@@ -245,6 +272,11 @@ async def read(
         lacks=reader.lacks,
         undecodable=dict(reader.undecodable),
     )
+
+
+def _selector(resource: Resource, jobs: WhichJobs) -> str:
+    """A label's name alone selects the objects that have it, with any value."""
+    return AUTO_RECOVERY if jobs is WhichJobs.LABELLED and resource == JOBS else ""
 
 
 def _catalogue(own: Signals) -> SignalCatalogue:

@@ -58,7 +58,7 @@ class Jobs(msgspec.Struct, frozen=True):
     gone: tuple[GangRef, ...] = ()
     """Deleted, or their kind is not served."""
     listed: tuple[Gang, ...] = ()
-    """All jobs that may be listed, read for their holds."""
+    """Read for their holds: without plain batch Jobs that lack the label `auto-recovery`."""
 
 
 class Overview(msgspec.Struct, frozen=True):

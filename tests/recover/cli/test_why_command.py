@@ -15,7 +15,7 @@ from recover.api import GangRef, Phase
 from recover.cli.status_command import status, why
 from recover.k8s.kinds import INCIDENTS, JOBS
 from recover.model import Gang
-from recover.policy.consent import HOLD
+from recover.policy.consent import AUTO_RECOVERY, HOLD
 from recover.snapshot.find import find
 from recover.snapshot.read import Snapshot
 from recover.stories.absence import Absence
@@ -156,7 +156,11 @@ def test_status_prints_its_tables(kubeconfig: str, capsys: pytest.CaptureFixture
 def test_status_lists_the_hold_of_a_job_without_a_recovery(
     store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.patch(JOBS, "vision", {"metadata": {"annotations": {HOLD: "true"}}}, namespace="other")
+    notes = {"annotations": {HOLD: "true"}}
+    store.patch(
+        JOBS, "vision", {"metadata": {"labels": {AUTO_RECOVERY: "enabled"}, **notes}}, namespace="other"
+    )
+    store.patch(JOBS, "vision", {"metadata": notes}, namespace="team")  # and has no label
 
     assert status(["-o", "json", "--kubeconfig", kubeconfig]) == 0
     everywhere = msgspec.json.decode(capsys.readouterr().out)
