@@ -162,9 +162,12 @@ class Controller:
             self._recoveries.wake()
 
     async def _ask_all(self) -> None:
-        """Finds what is out of the ordinary, a slice at a time."""
-        while not self.observer.few.is_asked:
-            self.observer.few.ask(self.observer.world(self._modes.now()), self._clock.now())
+        """Finds what is out of the ordinary, a slice at a time. What changes meanwhile is asked with the next
+        changes: in a storm of them the look that follows would never come."""
+        few = self.observer.few
+        left = few.waiting
+        while left > 0 and few.waiting:
+            left -= few.ask(self.observer.world(self._modes.now()), self._clock.now(), left)
             await asyncio.sleep(0)
 
     async def _sift(self) -> None:

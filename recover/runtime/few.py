@@ -12,7 +12,7 @@ looked at.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import Enum, auto
@@ -49,7 +49,7 @@ class Few:
     def __init__(self, labels: Iterable[str], timing: Timing) -> None:
         """`labels`: those by whose values accelerator nodes are counted."""
         self._timing = timing
-        self._labels = tuple(label for label in labels if label)
+        self._labels = tuple(dict.fromkeys(label for label in labels if label))
         self.nodes: dict[str, Node] = {}
         self.health: dict[str, NodeHealth] = {}
         self.gangs: dict[str, Gang] = {}
@@ -59,9 +59,11 @@ class Few:
         self.counted: Counter[tuple[str, str]] = Counter()
         self.present: dict[str, list[Pod]] = {}
         """As World.present."""
-        self._to_ask: dict[tuple[_What, str], None] = {}
-        """With the gang's uid or the node's name."""
-        self._swept: Iterator[tuple[_What, str]] = iter(())
+        self._to_ask: OrderedDict[tuple[_What, str], None] = OrderedDict()
+        """With the gang's uid or the node's name, in the order of the changes. Where tens of thousands wait,
+        it takes long to find the first key of a plain dict whose first keys were deleted."""
+        self._to_sweep: Iterator[tuple[_What, str]] | None = None
+        """What is left of the sweep that is under way."""
 
     @property
     def subjects(self) -> Subjects:
@@ -133,20 +135,28 @@ class Few:
     # --- what is asked ------------------------------------------------------------------------------------
 
     @property
+    def waiting(self) -> int:
+        """How many questions wait for their answer."""
+        return len(self._to_ask)
+
+    @property
     def is_asked(self) -> bool:
         """Whether nothing waits for its answer."""
         return not self._to_ask
 
-    def ask(self, world: World, now: datetime) -> None:
-        """Asks for one slice of time, and at least one question."""
-        ends_s = time.perf_counter() + SLICE_S
-        while self._to_ask:
-            what, name = next(iter(self._to_ask))
-            del self._to_ask[what, name]
+    def ask(self, world: World, now: datetime, at_most: int | None = None) -> int:
+        """Asks for one slice of time, and at least one question if any waits. Returns how many it has asked.
+        The oldest come first: whoever asks as many as waited at first has asked all of these, however fast
+        new ones come."""
+        asked, ends_s = 0, time.perf_counter() + SLICE_S
+        while self._to_ask and (at_most is None or asked < at_most):
+            (what, name), _ = self._to_ask.popitem(last=False)
             if self._is_ordinary(what, name, world, now):
                 self._of(what).pop(name, None)
+            asked += 1
             if time.perf_counter() > ends_s:
                 break
+        return asked
 
     def _of(self, what: _What) -> dict[str, Any]:
         match what:
@@ -173,18 +183,41 @@ class Few:
 
     def sweep(self, world: World, now: datetime) -> tuple[int, bool]:
         """Asks for one slice of time about what is no subject. Returns how many are missing among them, and
-        whether that was the last slice."""
-        world, missed = msgspec.structs.replace(world, present=None), 0
-        ends_s = time.perf_counter() + SLICE_S
-        for what, name in self._swept:
+        whether that was the last slice. The first slice also counts the nodes, and forgets the pods of the
+        present starts, so that each look finds them anew."""
+        missed, ends_s = 0, time.perf_counter() + SLICE_S
+        if self._to_sweep is None:
+            self._to_sweep = iter(_all(world))
+            self.present.clear()
+            missed += self._count_anew(world)
+        world = msgspec.structs.replace(world, present=None)
+        for what, name in self._to_sweep:
             if name not in self._of(what) and not self._is_ordinary(what, name, world, now):
                 missed += 1
                 log.error("a subject was missing from the looks, and is looked at now", what=what, name=name)
                 self._take_up(what, name, world)
             if time.perf_counter() > ends_s:
                 return missed, False
-        self._swept = iter(_all(world))
+        self._to_sweep = None
         return missed, True
+
+    def _count_anew(self, world: World) -> int:
+        """What is kept beside the subjects. Returns how much of it was wrong."""
+        missed = 0
+        accelerated = (node for node in world.nodes.values() if node.is_accelerated)
+        counted = Counter(key for node in accelerated for key in self._keys(node))
+        if counted != self.counted:
+            missed += 1
+            log.error(
+                "the nodes were counted wrongly", counted=self.counted - counted, lacks=counted - self.counted
+            )
+            self.counted = counted
+        strangers = world.gangs_on.keys() - world.nodes.keys()
+        if strangers != self.strangers:
+            missed += 1
+            log.error("the nodes without a Node were wrong", wrong=sorted(strangers ^ self.strangers)[:10])
+            self.strangers = strangers
+        return missed
 
     def _take_up(self, what: _What, name: str, world: World) -> None:
         node, health = world.nodes.get(name), world.health.get(name)

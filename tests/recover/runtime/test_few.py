@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -609,3 +610,94 @@ def test_each_way_into_the_subjects(way: str) -> None:
     assert name in getattr(woken.cluster.world().subjects, kind)
     assert woken.cluster.missed() == 0
     assert list(woken.cluster.differences()) == []
+
+
+# --- what nobody has told of ------------------------------------------------------------------------------
+
+
+def test_an_agent_is_told_again_once_its_unreadable_report_is_gone() -> None:
+    """As written by a newer version: no cache shows it, neither as it comes nor as it goes."""
+    woken = Woken()
+    woken.cluster.drop(NODEHEALTHS, "n2")
+    cache, unreadable = woken.cluster.observer.health, {"metadata": {"name": "n2"}, "spec": 7}
+    cache.absorb(objects.stored(NODEHEALTHS, unreadable, 10_000, BORN))
+    woken.cluster.ask()
+    assert "n2" not in woken.cluster.world().subjects.untold
+    woken.at_once = woken.soon = 0
+    cache._forget("n2", 10_001)
+
+    assert woken.at_once + woken.soon > 0
+    assert "n2" in woken.cluster.world().subjects.untold
+    assert list(woken.cluster.differences()) == []
+
+
+def test_a_node_counts_once_if_a_pool_is_a_domain() -> None:
+    few = Few(("rack", "rack"), Settings().timing)
+    woken = Woken()
+    body = node("n2")
+    body["metadata"]["labels"]["rack"] = "r1"
+    woken.cluster.put(NODES, body)
+    few.node_changed("n2", None, woken.cluster.world().nodes["n2"], None)
+    assert few.counted == {("", ""): 1, ("rack", "r1"): 1}
+
+
+# --- asking and sweeping ----------------------------------------------------------------------------------
+
+
+def one_sweep(woken: Woken) -> int:
+    found, is_done = 0, False
+    while not is_done:
+        missed, is_done = woken.cluster.observer.few.sweep(woken.cluster.world(), NOW)
+        found += missed
+    return found
+
+
+def test_the_first_sweep_finds_what_is_missing_now() -> None:
+    woken = Woken()
+    woken.cluster.put(NODES, node("n1", ready=False))
+    woken.cluster.observer.few.nodes.clear()
+    assert one_sweep(woken) == 1
+
+
+def test_a_sweep_counts_the_nodes_anew() -> None:
+    woken = Woken()
+    woken.cluster.drop(NODES, "n0")
+    few = woken.cluster.observer.few
+    right, few.counted["", ""] = dict(few.counted), 7
+    few.strangers.clear()
+    assert one_sweep(woken) == 2
+    assert (dict(few.counted), few.strangers) == (right, {"n0"})
+
+
+def test_a_sweep_looks_for_the_pods_of_each_gang_anew() -> None:
+    woken = Woken()
+    woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed"))
+    assert list(woken.cluster.differences()) == []
+    woken.cluster.observer.few.present["a-uid"].clear()
+    one_sweep(woken)
+    assert list(woken.cluster.differences()) == []
+
+
+def test_changes_that_never_end_keep_no_look_from_coming() -> None:
+    """A gang that starts changes faster than it is asked about."""
+    woken = Woken()
+    few = woken.cluster.observer.few
+    steps_on(woken, n0=Edge.RESUMED, n1=Edge.RESUMED)
+    left, turns = few.waiting, 0
+    assert left > 0
+    while left > 0:
+        turns += 1
+        assert turns < 1000
+        left -= few.ask(woken.cluster.world(), NOW, at_most=min(left, 1))
+        steps_on(woken, n0=Edge.STEPPING if turns % 2 else Edge.RESUMED)
+
+
+def test_to_ask_costs_the_same_however_many_wait() -> None:
+    few, world = Few((), Settings().timing), Woken().cluster.world()
+    some = world.nodes["n0"]
+    for number in range(80_000):
+        few.told_changed(f"x{number}", some)
+    began_s = time.process_time()
+    while few.waiting:
+        few.ask(world, NOW, few.waiting)
+    assert time.process_time() - began_s < 2.0
