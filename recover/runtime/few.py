@@ -32,6 +32,9 @@ __all__ = ["Few"]
 SLICE_S = 0.005
 """Of questions in one turn of the event loop. One large gang may take longer."""
 
+TOLD_MAX = 10
+"""Of the names in one line of the log."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -194,7 +197,8 @@ class Few:
         for what, name in self._to_sweep:
             if name not in self._of(what) and not self._is_ordinary(what, name, world, now):
                 missed += 1
-                log.error("a subject was missing from the looks, and is looked at now", what=what, name=name)
+                kind = what.name.lower()
+                log.error("a subject was missing from the looks, and is looked at now", what=kind, name=name)
                 self._take_up(what, name, world)
             if time.perf_counter() > ends_s:
                 return missed, False
@@ -208,14 +212,14 @@ class Few:
         counted = Counter(key for node in accelerated for key in self._keys(node))
         if counted != self.counted:
             missed += 1
-            log.error(
-                "the nodes were counted wrongly", counted=self.counted - counted, lacks=counted - self.counted
-            )
+            wrong = sorted(key for key in {*counted, *self.counted} if counted[key] != self.counted[key])
+            log.error("the nodes were counted wrongly, and are counted anew", labels=wrong[:TOLD_MAX])
             self.counted = counted
         strangers = world.gangs_on.keys() - world.nodes.keys()
         if strangers != self.strangers:
             missed += 1
-            log.error("the nodes without a Node were wrong", wrong=sorted(strangers ^ self.strangers)[:10])
+            wrong_names = sorted(strangers ^ self.strangers)
+            log.error("nodes without a Node were wrong, and are found anew", nodes=wrong_names[:TOLD_MAX])
             self.strangers = strangers
         return missed
 

@@ -56,20 +56,34 @@ class Cluster:
         self._modes = Modes(begun(Mode.REPAIR, BORN))
         self._versions = itertools.count(1)
         self._there: dict[tuple[Resource, str], dict[str, Any]] = {}
+        self._spoilt: set[tuple[Resource, str]] = set()
         self.metrics = Metrics()
 
     # --- the objects --------------------------------------------------------------------------------------
 
     def put(self, resource: Resource, body: dict[str, Any]) -> None:
         meta = body["metadata"]
-        self._there[resource, f"{meta.get('namespace', '')}/{meta['name']}"] = body
+        place = resource, f"{meta.get('namespace', '')}/{meta['name']}"
+        self._there[place] = body
         self.observer.absorb(resource, objects.stored(resource, body, next(self._versions), BORN))
-        assert not any(self.observer.unreadable().values())
+        self._spoilt.discard(place)
+        assert sum(self.observer.unreadable().values()) == len(self._spoilt)
+
+    def spoil(self, resource: Resource, name: str, namespace: str = "") -> None:
+        """From now on the object cannot be read, as if a newer version had written it."""
+        place = resource, f"{namespace}/{name}"
+        body = {"metadata": {"name": name, "labels": 7}}
+        if namespace:
+            body["metadata"]["namespace"] = namespace
+        self._there[place] = body
+        self._spoilt.add(place)
+        self.observer.absorb(resource, objects.stored(resource, body, next(self._versions), BORN))
 
     def drop(self, resource: Resource, name: str, namespace: str = "") -> None:
         body = self._there.pop((resource, f"{namespace}/{name}"), None)
         if body is None:
             return
+        self._spoilt.discard((resource, f"{namespace}/{name}"))
         gone = objects.stored(resource, body, next(self._versions), BORN)
         cache = self.observer._caches[resource]
         cache._forget(f"{namespace}/{name}" if namespace else name, _version(gone))
@@ -184,6 +198,10 @@ def report_changes(draw: st.DrawFn) -> Change:
     edges = {gang: draw(st.sampled_from([None, *Edge])) for gang in GANGS}
     told = [_progress(gang, rank, edge) for gang, edge in edges.items() if edge for rank in range(RANKS)]
     status = objects.health_status(name, BORN, *shown, steps=told)
+    if draw(st.integers(0, 4)) == 0:
+        status = msgspec.structs.replace(
+            status, pods_left_out=True, whole_pods=draw(st.sampled_from([[], ["a-0-uid"]]))
+        )
     if draw(st.integers(0, 4)) == 0:
         status = msgspec.structs.replace(status, coverage=[])
     spec: dict[str, Any] = {"handsOff": "step"} if draw(st.integers(0, 6)) == 0 else {}
@@ -310,6 +328,18 @@ def other_changes(draw: st.DrawFn) -> Change:
     )
 
 
+@st.composite
+def spoilt(draw: st.DrawFn) -> Change:
+    """What cannot be read any more, or never could."""
+    gang = draw(st.sampled_from(GANGS))
+    of_nodes, of_gangs = (NODES, NODEHEALTHS), {JOBS: gang, PODS: f"{gang}-0", RECOVERIES: f"r-{gang}"}
+    resource = draw(st.sampled_from([*of_nodes, *of_gangs, NAMESPACES]))
+    if resource in of_gangs:
+        return lambda cluster: cluster.spoil(resource, of_gangs[resource], "ml")
+    name = "ml" if resource == NAMESPACES else draw(names())
+    return lambda cluster: cluster.spoil(resource, name)
+
+
 def recovery(gang: str, phase: str, leftovers: list[str]) -> dict[str, Any]:
     about = {"apiVersion": "batch/v1", "kind": "Job", "namespace": "ml", "name": gang, "uid": f"{gang}-uid"}
     spec = {
@@ -325,7 +355,8 @@ def recovery(gang: str, phase: str, leftovers: list[str]) -> dict[str, Any]:
 
 
 CHANGES = st.one_of(
-    node_changes(), report_changes(), job_changes(), pod_changes(), agent_changes(), other_changes()
+    *(node_changes(), report_changes(), job_changes(), pod_changes(), agent_changes(), other_changes()),
+    spoilt(),
 )
 
 
