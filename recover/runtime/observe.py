@@ -543,8 +543,9 @@ class Observer:
                 return True
             if pod is not None and self.few.is_looked_at(pod.node):
                 return True
-        last = new or old
-        return last is not None and self._is_to_run(last.owner_uid) and (new is None or _shows_an_end(new))
+        if old is not None and (new is None or new.uid != old.uid) and self._is_to_run(old.owner_uid):
+            return True
+        return new is not None and self._is_to_run(new.owner_uid) and _shows_an_end(new)
 
     def _is_looked_at(self, pod: Pod | Bystander | None) -> bool:
         """By a decision. Pods beside the gangs come and go all the time, and only a repair of their node asks

@@ -294,6 +294,11 @@ def pod(
     return {"metadata": metadata, "spec": {"nodeName": node_name, "containers": [RANK]}, "status": status}
 
 
+def made_anew(body: dict[str, Any]) -> dict[str, Any]:
+    """Another pod of that name, whose watch did not tell of the first one's end."""
+    return body | {"metadata": body["metadata"] | {"uid": "another-uid"}}
+
+
 @st.composite
 def agent_changes(draw: st.DrawFn) -> Change:
     node = draw(names())
@@ -420,12 +425,13 @@ def test_a_cluster_that_trains_has_no_subject() -> None:
         lambda w: w.cluster.put(PODS, pod("a", 0, "n0", phase="Failed")),
         lambda w: w.cluster.put(PODS, pod("a", 0, "n0", deleting=True)),
         lambda w: w.cluster.drop(PODS, "a-0", "ml"),
+        lambda w: w.cluster.put(PODS, made_anew(pod("a", 0, "n0"))),
         lambda w: w.report("n2", objects.health_status("n2", BORN, objects.finding("n2", BORN))),
         lambda w: w.cluster.put(NODES, node("n2", ready=False)),
         lambda w: w.cluster.drop(NODES, "n2"),
         lambda w: w.cluster.put(JOBS, job("a", suspend=True)),
     ],
-    ids=["failed", "told to go", "gone", "finding", "not ready", "no node", "suspended"],
+    ids=["failed", "told to go", "gone", "made anew", "finding", "not ready", "no node", "suspended"],
 )
 def test_what_may_be_a_fault_waits_for_nobody(change: Callable[[Woken], None]) -> None:
     woken = Woken()
