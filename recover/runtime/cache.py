@@ -46,9 +46,9 @@ class Cache(Generic[T]):
 
     `keep` decodes, and answers None for objects that no decision needs. `changed(key, old, new)` is told of
     every difference, so that indexes follow; also when an object that nothing is kept of becomes unreadable,
-    or is no longer: then `old` and `new` are None. An object that is too large, or for which its namespace has no
-    `room` left, is skipped; `outline(raw, why)` may give what is kept in its place. The log tells of such an
-    object when the reason is a new one, and at most once a minute by the `clock`, in seconds.
+    or is no longer: then `old` and `new` are None. An object that is too large, or for which its namespace
+    has no `room` left, is skipped; `outline(raw, why)` may give what is kept in its place. The log tells of
+    such an object when the reason is a new one, and at most once a minute by the `clock`, in seconds.
     """
 
     def __init__(

@@ -124,7 +124,8 @@ class Controller:
             self._recoveries.wake()
 
     def _wake_gang(self, uid: str) -> None:
-        """Only one recovery has waited for it; all others may be told with the next changes."""
+        """The loops look at once, and so does that gang's recovery. All other recoveries look soon: none of
+        them waits for it."""
         if self._begun:
             for loop in self._woken:
                 loop.wake()

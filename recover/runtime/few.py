@@ -61,7 +61,7 @@ class Few:
         self.strangers: set[str] = set()
         self.counted: Counter[tuple[str, str]] = Counter()
         self.present: dict[str, list[Pod]] = {}
-        """As World.present."""
+        """As World.present. Forgotten whenever the gang is asked about anew."""
         self._to_ask: OrderedDict[tuple[_What, str], None] = OrderedDict()
         """With the gang's uid or the node's name, in the order of the changes. Where tens of thousands wait,
         it takes long to find the first key of a plain dict whose first keys were deleted."""

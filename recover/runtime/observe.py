@@ -489,8 +489,8 @@ class Observer:
             self.few.told_changed(name, self.nodes.rows.get(name))
 
     def _is_waited_for(self, gang_uid: str) -> bool:
-        """Whether a recovery waits for each pod of the gang. A large gang is stopped and started with
-        thousands of changes, and only the last pods that go matter at once."""
+        """Whether a recovery waits for each change of the gang's pods. Of a large gang it does not: thousands
+        of pods go and come, and only the last pods that go matter at once."""
         is_recovering = any(r.active for r in self._recoveries_of.get(gang_uid, {}).values())
         return is_recovering and len(self._pods.pods_of.get(gang_uid, {})) <= LARGE
 
