@@ -45,9 +45,10 @@ class Cache(Generic[T]):
     """The newest known version of each object of one kind, decoded.
 
     `keep` decodes, and answers None for objects that no decision needs. `changed(key, old, new)` is told of
-    every difference, so that indexes follow. An object that is too large, or for which its namespace has no
-    `room` left, is skipped; `outline(raw, why)` may give what is kept in its place. The log tells of such an
-    object when the reason is a new one, and at most once a minute by the `clock`, in seconds.
+    every difference, so that indexes follow; also when an object that nothing is kept of becomes unreadable,
+    or is no longer: then `old` and `new` are None. An object that is too large, or for which its namespace
+    has no `room` left, is skipped; `outline(raw, why)` may give what is kept in its place. The log tells of
+    such an object when the reason is a new one, and at most once a minute by the `clock`, in seconds.
     """
 
     def __init__(
@@ -121,11 +122,12 @@ class Cache(Generic[T]):
         if self._unlisted is not None and key not in self._versions:
             self._unlisted.add(key)
         self._versions[key] = version
+        was_unreadable = key in self.unreadable
         new = self._decode(key, raw)
         old = self.rows.pop(key, None)
         if new is not None:
             self.rows[key] = new
-        if old is not None or new is not None:
+        if old is not None or new is not None or was_unreadable is not (key in self.unreadable):
             self._changed(key, old, new)
         return key
 
@@ -213,13 +215,13 @@ class Cache(Generic[T]):
     def _forget(self, key: str, version: int) -> None:
         self._versions.pop(key, None)
         self._make_room(key)
-        self.unreadable.pop(key, None)
+        was_unreadable = self.unreadable.pop(key, None) is not None
         self._told.pop(key, None)
         self._tombstones[key] = version
         if len(self._tombstones) > TOMBSTONES_MAX:
             del self._tombstones[next(iter(self._tombstones))]
         old = self.rows.pop(key, None)
-        if old is not None:
+        if old is not None or was_unreadable:
             self._changed(key, old, None)
 
 

@@ -124,7 +124,8 @@ class Controller:
             self._recoveries.wake()
 
     def _wake_gang(self, uid: str) -> None:
-        """Only one recovery has waited for it; all others may be told with the next changes."""
+        """The loops look at once, and so does that gang's recovery. All other recoveries look soon: none of
+        them waits for it."""
         if self._begun:
             for loop in self._woken:
                 loop.wake()
@@ -162,9 +163,12 @@ class Controller:
             self._recoveries.wake()
 
     async def _ask_all(self) -> None:
-        """Finds what is out of the ordinary, a slice at a time."""
-        while not self.observer.few.is_asked:
-            self.observer.few.ask(self.observer.world(self._modes.now()), self._clock.now())
+        """Finds what is out of the ordinary, a slice at a time. What changes meanwhile is asked with the next
+        changes: in a storm of them the look that follows would never come."""
+        few = self.observer.few
+        left = few.waiting
+        while left > 0 and few.waiting:
+            left -= few.ask(self.observer.world(self._modes.now()), self._clock.now(), left)
             await asyncio.sleep(0)
 
     async def _sift(self) -> None:

@@ -12,7 +12,7 @@ looked at.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import Enum, auto
@@ -32,6 +32,9 @@ __all__ = ["Few"]
 SLICE_S = 0.005
 """Of questions in one turn of the event loop. One large gang may take longer."""
 
+TOLD_MAX = 10
+"""Of the names in one line of the log."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -49,7 +52,7 @@ class Few:
     def __init__(self, labels: Iterable[str], timing: Timing) -> None:
         """`labels`: those by whose values accelerator nodes are counted."""
         self._timing = timing
-        self._labels = tuple(label for label in labels if label)
+        self._labels = tuple(dict.fromkeys(label for label in labels if label))
         self.nodes: dict[str, Node] = {}
         self.health: dict[str, NodeHealth] = {}
         self.gangs: dict[str, Gang] = {}
@@ -58,10 +61,12 @@ class Few:
         self.strangers: set[str] = set()
         self.counted: Counter[tuple[str, str]] = Counter()
         self.present: dict[str, list[Pod]] = {}
-        """As World.present."""
-        self._to_ask: dict[tuple[_What, str], None] = {}
-        """With the gang's uid or the node's name."""
-        self._swept: Iterator[tuple[_What, str]] = iter(())
+        """As World.present. Forgotten whenever the gang is asked about anew."""
+        self._to_ask: OrderedDict[tuple[_What, str], None] = OrderedDict()
+        """With the gang's uid or the node's name, in the order of the changes. Where tens of thousands wait,
+        it takes long to find the first key of a plain dict whose first keys were deleted."""
+        self._to_sweep: Iterator[tuple[_What, str]] | None = None
+        """What is left of the sweep that is under way."""
 
     @property
     def subjects(self) -> Subjects:
@@ -133,20 +138,28 @@ class Few:
     # --- what is asked ------------------------------------------------------------------------------------
 
     @property
+    def waiting(self) -> int:
+        """How many questions wait for their answer."""
+        return len(self._to_ask)
+
+    @property
     def is_asked(self) -> bool:
         """Whether nothing waits for its answer."""
         return not self._to_ask
 
-    def ask(self, world: World, now: datetime) -> None:
-        """Asks for one slice of time, and at least one question."""
-        ends_s = time.perf_counter() + SLICE_S
-        while self._to_ask:
-            what, name = next(iter(self._to_ask))
-            del self._to_ask[what, name]
+    def ask(self, world: World, now: datetime, at_most: int | None = None) -> int:
+        """Asks for one slice of time, and at least one question if any waits. Returns how many it has asked.
+        The oldest come first: whoever asks as many as waited at first has asked all of these, however fast
+        new ones come."""
+        asked, ends_s = 0, time.perf_counter() + SLICE_S
+        while self._to_ask and (at_most is None or asked < at_most):
+            (what, name), _ = self._to_ask.popitem(last=False)
             if self._is_ordinary(what, name, world, now):
                 self._of(what).pop(name, None)
+            asked += 1
             if time.perf_counter() > ends_s:
                 break
+        return asked
 
     def _of(self, what: _What) -> dict[str, Any]:
         match what:
@@ -173,18 +186,42 @@ class Few:
 
     def sweep(self, world: World, now: datetime) -> tuple[int, bool]:
         """Asks for one slice of time about what is no subject. Returns how many are missing among them, and
-        whether that was the last slice."""
-        world, missed = msgspec.structs.replace(world, present=None), 0
-        ends_s = time.perf_counter() + SLICE_S
-        for what, name in self._swept:
+        whether that was the last slice. The first slice also counts the nodes, and forgets the pods of the
+        present starts, so that each look finds them anew."""
+        missed, ends_s = 0, time.perf_counter() + SLICE_S
+        if self._to_sweep is None:
+            self._to_sweep = iter(_all(world))
+            self.present.clear()
+            missed += self._count_anew(world)
+        world = msgspec.structs.replace(world, present=None)
+        for what, name in self._to_sweep:
             if name not in self._of(what) and not self._is_ordinary(what, name, world, now):
                 missed += 1
-                log.error("a subject was missing from the looks, and is looked at now", what=what, name=name)
+                kind = what.name.lower()
+                log.error("a subject was missing from the looks, and is looked at now", what=kind, name=name)
                 self._take_up(what, name, world)
             if time.perf_counter() > ends_s:
                 return missed, False
-        self._swept = iter(_all(world))
+        self._to_sweep = None
         return missed, True
+
+    def _count_anew(self, world: World) -> int:
+        """What is kept beside the subjects. Returns how much of it was wrong."""
+        missed = 0
+        accelerated = (node for node in world.nodes.values() if node.is_accelerated)
+        counted = Counter(key for node in accelerated for key in self._keys(node))
+        if counted != self.counted:
+            missed += 1
+            wrong = sorted(key for key in {*counted, *self.counted} if counted[key] != self.counted[key])
+            log.error("the nodes were counted wrongly, and are counted anew", labels=wrong[:TOLD_MAX])
+            self.counted = counted
+        strangers = world.gangs_on.keys() - world.nodes.keys()
+        if strangers != self.strangers:
+            missed += 1
+            wrong_names = sorted(strangers ^ self.strangers)
+            log.error("nodes without a Node were wrong, and are found anew", nodes=wrong_names[:TOLD_MAX])
+            self.strangers = strangers
+        return missed
 
     def _take_up(self, what: _What, name: str, world: World) -> None:
         node, health = world.nodes.get(name), world.health.get(name)

@@ -489,8 +489,8 @@ class Observer:
             self.few.told_changed(name, self.nodes.rows.get(name))
 
     def _is_waited_for(self, gang_uid: str) -> bool:
-        """Whether a recovery waits for each pod of the gang. A large gang is stopped and started with
-        thousands of changes, and only the last pods that go matter at once."""
+        """Whether a recovery waits for each change of the gang's pods. Of a large gang it does not: thousands
+        of pods go and come, and only the last pods that go matter at once."""
         is_recovering = any(r.active for r in self._recoveries_of.get(gang_uid, {}).values())
         return is_recovering and len(self._pods.pods_of.get(gang_uid, {})) <= LARGE
 
@@ -543,8 +543,9 @@ class Observer:
                 return True
             if pod is not None and self.few.is_looked_at(pod.node):
                 return True
-        last = new or old
-        return last is not None and self._is_to_run(last.owner_uid) and (new is None or _shows_an_end(new))
+        if old is not None and (new is None or new.uid != old.uid) and self._is_to_run(old.owner_uid):
+            return True
+        return new is not None and self._is_to_run(new.owner_uid) and _shows_an_end(new)
 
     def _is_looked_at(self, pod: Pod | Bystander | None) -> bool:
         """By a decision. Pods beside the gangs come and go all the time, and only a repair of their node asks

@@ -8,11 +8,15 @@ goes through (World.subjects), and asks here again after each change (runtime/fe
 |---|---|
 | node | the Node |
 | report | the NodeHealth, or its Node |
-| gang | the job, its pods, its recoveries; its namespace; Nodes, NodeHealths and agents where its pods are |
-| what an agent is told | the Node, its NodeHealth, pods there; labels, annotations of their jobs; namespace |
+| gang | the job, its parts, its pods, its recoveries; its namespace; |
+| | Nodes, NodeHealths and agents where its pods are, and whether such a Node is proven to be gone |
+| what an agent is told | the Node, its NodeHealth, pods there; labels and annotations of their jobs, and |
+| | their namespaces; the log lines of people's recipes |
 | what an agent sees | the Node, its NodeHealth, its agent |
 
-None of the answers depends on the time. Whoever is not asked yet counts as out of the ordinary.
+That an object becomes unreadable, or is no longer, is a change of the object. Time alone makes nobody
+unusual: only where agents are no pods, an agent that falls silent makes a gang ordinary that was not, and
+what it writes next is a change. Whoever is not asked yet counts as out of the ordinary.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -55,20 +56,34 @@ class Cluster:
         self._modes = Modes(begun(Mode.REPAIR, BORN))
         self._versions = itertools.count(1)
         self._there: dict[tuple[Resource, str], dict[str, Any]] = {}
+        self._spoilt: set[tuple[Resource, str]] = set()
         self.metrics = Metrics()
 
     # --- the objects --------------------------------------------------------------------------------------
 
     def put(self, resource: Resource, body: dict[str, Any]) -> None:
         meta = body["metadata"]
-        self._there[resource, f"{meta.get('namespace', '')}/{meta['name']}"] = body
+        place = resource, f"{meta.get('namespace', '')}/{meta['name']}"
+        self._there[place] = body
         self.observer.absorb(resource, objects.stored(resource, body, next(self._versions), BORN))
-        assert not any(self.observer.unreadable().values())
+        self._spoilt.discard(place)
+        assert sum(self.observer.unreadable().values()) == len(self._spoilt)
+
+    def spoil(self, resource: Resource, name: str, namespace: str = "") -> None:
+        """From now on the object cannot be read, as if a newer version had written it."""
+        place = resource, f"{namespace}/{name}"
+        body = {"metadata": {"name": name, "labels": 7}}
+        if namespace:
+            body["metadata"]["namespace"] = namespace
+        self._there[place] = body
+        self._spoilt.add(place)
+        self.observer.absorb(resource, objects.stored(resource, body, next(self._versions), BORN))
 
     def drop(self, resource: Resource, name: str, namespace: str = "") -> None:
         body = self._there.pop((resource, f"{namespace}/{name}"), None)
         if body is None:
             return
+        self._spoilt.discard((resource, f"{namespace}/{name}"))
         gone = objects.stored(resource, body, next(self._versions), BORN)
         cache = self.observer._caches[resource]
         cache._forget(f"{namespace}/{name}" if namespace else name, _version(gone))
@@ -184,6 +199,10 @@ def report_changes(draw: st.DrawFn) -> Change:
     told = [_progress(gang, rank, edge) for gang, edge in edges.items() if edge for rank in range(RANKS)]
     status = objects.health_status(name, BORN, *shown, steps=told)
     if draw(st.integers(0, 4)) == 0:
+        status = msgspec.structs.replace(
+            status, pods_left_out=True, whole_pods=draw(st.sampled_from([[], ["a-0-uid"]]))
+        )
+    if draw(st.integers(0, 4)) == 0:
         status = msgspec.structs.replace(status, coverage=[])
     spec: dict[str, Any] = {"handsOff": "step"} if draw(st.integers(0, 6)) == 0 else {}
     body = {"metadata": {"name": name}, "spec": spec}
@@ -275,6 +294,11 @@ def pod(
     return {"metadata": metadata, "spec": {"nodeName": node_name, "containers": [RANK]}, "status": status}
 
 
+def made_anew(body: dict[str, Any]) -> dict[str, Any]:
+    """Another pod of that name, whose watch did not tell of the first one's end."""
+    return body | {"metadata": body["metadata"] | {"uid": "another-uid"}}
+
+
 @st.composite
 def agent_changes(draw: st.DrawFn) -> Change:
     node = draw(names())
@@ -309,6 +333,18 @@ def other_changes(draw: st.DrawFn) -> Change:
     )
 
 
+@st.composite
+def spoilt(draw: st.DrawFn) -> Change:
+    """What cannot be read any more, or never could."""
+    gang = draw(st.sampled_from(GANGS))
+    of_nodes, of_gangs = (NODES, NODEHEALTHS), {JOBS: gang, PODS: f"{gang}-0", RECOVERIES: f"r-{gang}"}
+    resource = draw(st.sampled_from([*of_nodes, *of_gangs, NAMESPACES]))
+    if resource in of_gangs:
+        return lambda cluster: cluster.spoil(resource, of_gangs[resource], "ml")
+    name = "ml" if resource == NAMESPACES else draw(names())
+    return lambda cluster: cluster.spoil(resource, name)
+
+
 def recovery(gang: str, phase: str, leftovers: list[str]) -> dict[str, Any]:
     about = {"apiVersion": "batch/v1", "kind": "Job", "namespace": "ml", "name": gang, "uid": f"{gang}-uid"}
     spec = {
@@ -324,7 +360,8 @@ def recovery(gang: str, phase: str, leftovers: list[str]) -> dict[str, Any]:
 
 
 CHANGES = st.one_of(
-    node_changes(), report_changes(), job_changes(), pod_changes(), agent_changes(), other_changes()
+    *(node_changes(), report_changes(), job_changes(), pod_changes(), agent_changes(), other_changes()),
+    spoilt(),
 )
 
 
@@ -388,12 +425,13 @@ def test_a_cluster_that_trains_has_no_subject() -> None:
         lambda w: w.cluster.put(PODS, pod("a", 0, "n0", phase="Failed")),
         lambda w: w.cluster.put(PODS, pod("a", 0, "n0", deleting=True)),
         lambda w: w.cluster.drop(PODS, "a-0", "ml"),
+        lambda w: w.cluster.put(PODS, made_anew(pod("a", 0, "n0"))),
         lambda w: w.report("n2", objects.health_status("n2", BORN, objects.finding("n2", BORN))),
         lambda w: w.cluster.put(NODES, node("n2", ready=False)),
         lambda w: w.cluster.drop(NODES, "n2"),
         lambda w: w.cluster.put(JOBS, job("a", suspend=True)),
     ],
-    ids=["failed", "told to go", "gone", "finding", "not ready", "no node", "suspended"],
+    ids=["failed", "told to go", "gone", "made anew", "finding", "not ready", "no node", "suspended"],
 )
 def test_what_may_be_a_fault_waits_for_nobody(change: Callable[[Woken], None]) -> None:
     woken = Woken()
@@ -609,3 +647,94 @@ def test_each_way_into_the_subjects(way: str) -> None:
     assert name in getattr(woken.cluster.world().subjects, kind)
     assert woken.cluster.missed() == 0
     assert list(woken.cluster.differences()) == []
+
+
+# --- what nobody has told of ------------------------------------------------------------------------------
+
+
+def test_an_agent_is_told_again_once_its_unreadable_report_is_gone() -> None:
+    """As written by a newer version: no cache shows it, neither as it comes nor as it goes."""
+    woken = Woken()
+    woken.cluster.drop(NODEHEALTHS, "n2")
+    cache, unreadable = woken.cluster.observer.health, {"metadata": {"name": "n2"}, "spec": 7}
+    cache.absorb(objects.stored(NODEHEALTHS, unreadable, 10_000, BORN))
+    woken.cluster.ask()
+    assert "n2" not in woken.cluster.world().subjects.untold
+    woken.at_once = woken.soon = 0
+    cache._forget("n2", 10_001)
+
+    assert woken.at_once + woken.soon > 0
+    assert "n2" in woken.cluster.world().subjects.untold
+    assert list(woken.cluster.differences()) == []
+
+
+def test_a_node_counts_once_if_a_pool_is_a_domain() -> None:
+    few = Few(("rack", "rack"), Settings().timing)
+    woken = Woken()
+    body = node("n2")
+    body["metadata"]["labels"]["rack"] = "r1"
+    woken.cluster.put(NODES, body)
+    few.node_changed("n2", None, woken.cluster.world().nodes["n2"], None)
+    assert few.counted == {("", ""): 1, ("rack", "r1"): 1}
+
+
+# --- asking and sweeping ----------------------------------------------------------------------------------
+
+
+def one_sweep(woken: Woken) -> int:
+    found, is_done = 0, False
+    while not is_done:
+        missed, is_done = woken.cluster.observer.few.sweep(woken.cluster.world(), NOW)
+        found += missed
+    return found
+
+
+def test_the_first_sweep_finds_what_is_missing_now() -> None:
+    woken = Woken()
+    woken.cluster.put(NODES, node("n1", ready=False))
+    woken.cluster.observer.few.nodes.clear()
+    assert one_sweep(woken) == 1
+
+
+def test_a_sweep_counts_the_nodes_anew() -> None:
+    woken = Woken()
+    woken.cluster.drop(NODES, "n0")
+    few = woken.cluster.observer.few
+    right, few.counted["", ""] = dict(few.counted), 7
+    few.strangers.clear()
+    assert one_sweep(woken) == 2
+    assert (dict(few.counted), few.strangers) == (right, {"n0"})
+
+
+def test_a_sweep_looks_for_the_pods_of_each_gang_anew() -> None:
+    woken = Woken()
+    woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed"))
+    assert list(woken.cluster.differences()) == []
+    woken.cluster.observer.few.present["a-uid"].clear()
+    one_sweep(woken)
+    assert list(woken.cluster.differences()) == []
+
+
+def test_changes_that_never_end_keep_no_look_from_coming() -> None:
+    """A gang that starts changes faster than it is asked about."""
+    woken = Woken()
+    few = woken.cluster.observer.few
+    steps_on(woken, n0=Edge.RESUMED, n1=Edge.RESUMED)
+    left, turns = few.waiting, 0
+    assert left > 0
+    while left > 0:
+        turns += 1
+        assert turns < 1000
+        left -= few.ask(woken.cluster.world(), NOW, at_most=min(left, 1))
+        steps_on(woken, n0=Edge.STEPPING if turns % 2 else Edge.RESUMED)
+
+
+def test_to_ask_costs_the_same_however_many_wait() -> None:
+    few, world = Few((), Settings().timing), Woken().cluster.world()
+    some = world.nodes["n0"]
+    for number in range(80_000):
+        few.told_changed(f"x{number}", some)
+    began_s = time.process_time()
+    while few.waiting:
+        few.ask(world, NOW, few.waiting)
+    assert time.process_time() - began_s < 2.0
