@@ -94,6 +94,12 @@ class Few:
             self.nodes[name] = new
         self.report_changed(name, new, health)
 
+    def node_renewed(self, node: Node) -> None:
+        """Only its version has changed, as each kubelet's report does; whoever writes to it names that."""
+        for subjects in (self.nodes, self.untold, self.unseen):
+            if node.name in subjects:
+                subjects[node.name] = node
+
     def report_changed(self, name: str, node: Node | None, health: NodeHealth | None) -> None:
         if health is None or is_ordinary_report(node, health):
             self.health.pop(name, None)

@@ -395,11 +395,12 @@ class Observer:
             self._signalling[new.name] = new
         if old is not None and new is None:
             self.device_maps.forget(old.name)
+        if old is not None and new is not None and msgspec.structs.replace(old, version=new.version) == new:
+            self.few.node_renewed(new)
+            return
         was_looked_at = self.few.is_looked_at(name)
         self.few.node_changed(name, old, new, self.health.rows.get(name))
         self._know_stranger(name)
-        if old is not None and new is not None and msgspec.structs.replace(old, version=new.version) == new:
-            return
         is_ordinary = not was_looked_at and not self.few.is_looked_at(name)
         if old is None or new is None or old.ready is not new.ready:
             self._touch_gangs_on(name)
