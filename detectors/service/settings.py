@@ -182,8 +182,8 @@ class Volumes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """With `false`, the agent learns of full, silent and broken volumes only from the kernel log and from
     the logs of pods."""
     every_s: PositiveSeconds = 60.0
-    """Time between two reads. After the end of a rank the agent reads earlier. Each read asks the server of a
-    network volume once."""
+    """Time between two reads. After the end of a rank the agent reads earlier. For a network volume,
+    each read is one request to the file server."""
     pause_s: PositiveSeconds = 5.0
     """Minimum time between two reads."""
     deadline_s: PositiveSeconds = 60.0

@@ -144,8 +144,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.BUDGET_EXHAUSTED: Explanation(
         "A limit on quarantined nodes, on restarts of one job, or on repairs is reached.",
-        "Return repaired nodes to service (`kubectl uncordon`), or raise the limit under budgets or "
-        "repair in the controller's settings.",
+        "Return repaired nodes to service (`kubectl uncordon`), or raise the limit in the section "
+        "`budgets` or `repair` of the controller's settings.",
     ),
     Reason.FLEET_BRAKE: Explanation(
         "One fault class appeared on many nodes at once. The likely cause is a driver, a "
@@ -230,8 +230,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.DRIVER_WORK: Explanation(
         "A label of the Node says that another controller is replacing the driver or changing "
         "the MIG layout of the node. A reset or reboot would interrupt this work.",
-        "Nothing to do. The repair continues two minutes after the work has ended. If the work "
-        "hangs, look at the pods of that controller on the node.",
+        "Nothing to do. The repair continues two minutes after that controller has ended its work. If the "
+        "controller does not end its work, look at its pods on the node.",
     ),
     Reason.COOLING_DOWN: Explanation(
         "A repair has just returned the node to service.",
@@ -253,7 +253,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.NEEDS_PERSON: Explanation(
         "Neither a reset nor a reboot is known to repair this fault.",
-        "Follow the message, then end the quarantine of the node.",
+        "Do what the message of the Incident says, then end the quarantine of the node.",
     ),
     Reason.REPAIR_FAILED: Explanation(
         "The reset or the reboot failed, and Rekindle has no other repair to try.",

@@ -140,7 +140,7 @@ class Test(_Part, frozen=True, kw_only=True):
     """A test has exactly one of these fields; with `log` it may also have `where`."""
 
     log: Template = ""
-    """A template that a line of the log contains."""
+    """Text that a line of the log contains. `{name}` in the text captures the part that varies."""
     where: Annotated[list[Comparison], Meta(max_length=4)] = []
     """Comparisons with values that `log` captured from a line. All of them must be true for the same line."""
     exit_code: Annotated[int, Meta(ge=1, le=255)] | None = None

@@ -257,7 +257,13 @@ class RecipeUse(Wire, frozen=True, kw_only=True):
     outcome: RecipeOutcome
     """`applied` if Rekindle changed the next start, `held` if it stopped the crash loop, `advised` if only
     the owner can change something, `gave-up` if the change did not help."""
-    seen: Annotated[str, Meta(description="The line or fact that matched.", max_length=512)] = ""
+    seen: Annotated[
+        str,
+        Meta(
+            description="The line of the log, or the fact, by which Rekindle recognised the issue.",
+            max_length=512,
+        ),
+    ] = ""
     env: Annotated[
         dict[str, Annotated[str, Meta(max_length=1024)]],
         Meta(description="Variables for the new containers.", max_length=32),

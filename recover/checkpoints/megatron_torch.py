@@ -72,7 +72,10 @@ def _rank_names(arguments: dict[str, Scalar]) -> list[str]:
     kinds = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
     tensor, pipeline, expert = (_count(arguments, kind) for kind in kinds)
     if tensor * pipeline * expert > RANKS_MAX:
-        raise DamagedError(f"{STATE} says that there were more than {RANKS_MAX} model-parallel ranks")
+        raise DamagedError(
+            f"the parallel sizes in {STATE} make more than {RANKS_MAX} model-parallel ranks, the most that "
+            "Rekindle accepts"
+        )
     return [
         f"mp_rank_{t:02d}" + (f"_{p:03d}" if pipeline > 1 else "") + (f"_{e:03d}" if expert > 1 else "")
         for t, p, e in product(range(tensor), range(pipeline), range(expert))

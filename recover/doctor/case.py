@@ -39,7 +39,7 @@ __all__ = [
 C = TypeVar("C")
 
 NOT_ALLOWED = "you may not"
-NO_CLUSTER = "this command read a file, and no cluster"
+NO_CLUSTER = "this command read a file, not a cluster"
 """Why a check of a manifest was not made."""
 NOT_ANSWERED = "the API server failed to answer"
 """How the reason begins why a check was not made, where the cluster would have told."""

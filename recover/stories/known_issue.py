@@ -90,7 +90,9 @@ def _verify(verify: Verify) -> list[str]:
         without = f"; without it: {verify.absent}" if verify.absent else ""
         texts.append(f"by the log line {one_of(verify.log)}{without}")
     if verify.steps:
-        texts.append("by the first new training step, if none of the lines that matched appears again")
+        texts.append(
+            "by the first new training step, if no log line of this issue has appeared again before that step"
+        )
     return texts
 
 

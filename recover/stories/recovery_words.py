@@ -62,19 +62,25 @@ def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
     where = [cause.node for cause in status.causes if cause.node]
     after = f"After {cause_words(recovery.spec.fault, error_of(recovery), where)}, "
     if recovery.active:
-        for_now = f" (for {duration((now - since).total_seconds())}, attempt {status.attempt})"
+        for_now = f"for {duration((now - since).total_seconds())}, attempt {status.attempt}"
         return _standing(status, ranks, after, for_now)
     if status.phase is Phase.SUCCEEDED and began_lower(status):
-        reached = f"had reached step {status.last_step} and " if status.last_step is not None else ""
-        step = f"step {status.resumed_step}" if status.resumed_step is not None else "an earlier step"
         why = f" ({status.reason})" if status.reason else ""
-        return Line(
-            f"{after}the job runs again, but {reached}began again from {step}{why}, {ago(since, now)}.",
-            Tone.BAD,
-        )
+        return Line(f"{after}the job runs again, but {_lower(status)}{why}, {ago(since, now)}.", Tone.BAD)
     why = f" ({status.reason})" if tone is Tone.BAD and status.reason else ""
     at = f": it continued at step {status.resumed_step}" if status.resumed_step is not None else ""
     return Line(f"{after}{words}{why} {ago(since, now)}{at}.", tone)
+
+
+def _lower(status: RecoveryStatus) -> str:
+    """Where the job began again, and what it repeats."""
+    first, last = status.resumed_step, status.last_step
+    if first is None:
+        return "began again from an earlier step"
+    if last is None or last < first:
+        return f"began again from step {first}"
+    repeated = counted(last - first + 1, "step")
+    return f"repeats {repeated}: it had made step {last}, and its first new step is {first}"
 
 
 def _standing(status: RecoveryStatus, ranks: Ranks, after: str, for_now: str) -> Line:
@@ -85,14 +91,14 @@ def _standing(status: RecoveryStatus, ranks: Ranks, after: str, for_now: str) ->
     if status.phase in _WAITING and (status.reason == Reason.NO_CAPACITY or ranks.unplaced):
         why = ranks.waits or said
         return Line(
-            f"{after}the job waits for nodes with room{for_now}" + (f": {why}." if why else "."), Tone.BAD
+            f"{after}the job waits for nodes with room ({for_now})" + (f": {why}." if why else "."), Tone.BAD
         )
     if status.phase is Phase.BLOCKED:
-        reason = f" ({status.reason})" if status.reason else ""
-        return Line(f"{after}{words}{reason}{for_now}" + (f": {said}." if said else "."), tone)
+        reason = f"{status.reason}, " if status.reason else ""
+        return Line(f"{after}{words} ({reason}{for_now})" + (f": {said}." if said else "."), tone)
     if status.phase is Phase.RESUMING and ranks.known:
-        return Line(f"{after}{words}{for_now}: {ranks.running} of {ranks.size} ranks run.", tone)
-    return Line(f"{after}{words}{for_now}.", tone)
+        return Line(f"{after}{words} ({for_now}): {ranks.running} of {ranks.size} ranks run.", tone)
+    return Line(f"{after}{words} ({for_now}).", tone)
 
 
 def section(recovery: Recovery, now: datetime) -> Section:

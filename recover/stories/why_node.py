@@ -387,22 +387,22 @@ def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
 
 def _progress(pod: PodProgress, now: datetime) -> Line:
     """The agent reports steps only with a change, so the last known step may be old."""
-    state = _STATES[pod.edge].format(duration((now - pod.at).total_seconds()))
+    state = _STATES[pod.edge].format(ago(pod.at, now))
     printed = f", printed {ago(pod.last_step_at, now)}" if pod.last_step_at is not None else ""
     step = f"; last reported step: {pod.last_step}{printed}" if pod.last_step is not None else ""
-    pace = f"; {_pace(pod.median_step_s)} a step" if pod.median_step_s else ""
+    pace = f"; usual time of a step: {_pace(pod.median_step_s)}" if pod.median_step_s else ""
     error = f"; first error {pod.first_error.code}" if pod.first_error is not None else ""
     return Line(f"{pod.namespace}/{pod.name}: {state}{step}{pace}{error}")
 
 
 _STATES: dict[Edge, str] = {
-    Edge.STARTED: "has printed no step for {}",
-    Edge.STEPPING: "has made steps for {}",
-    Edge.STALLED: "has been stalled for {}",
-    Edge.RESUMED: "has made steps again for {}",
-    Edge.ENDED: "ended {} ago",
+    Edge.STARTED: "first seen {}, has not begun to make steps",
+    Edge.STEPPING: "began to make steps {}",
+    Edge.STALLED: "stalled {}",
+    Edge.RESUMED: "began to make steps again {}",
+    Edge.ENDED: "ended {}",
 }
-"""What the agent's last report says, and how long that state lasts."""
+"""What the agent's last report says, and when that state began."""
 
 
 def _pace(seconds: float) -> str:

@@ -49,7 +49,7 @@ def test_a_quarantined_node_tells_who_took_it_out_why_and_how_to_undo_it() -> No
         (Tone.DETAIL, ("xid-154",)),
         (Tone.DETAIL, ("reboot", "node")),
         (Tone.GOOD, (SOURCES[Source.KMSG], "5 h")),
-        (Tone.PLAIN, ("team/llm-0", "has made steps", 41, "0.5 s")),
+        (Tone.PLAIN, ("team/llm-0", "began to make steps", 41, "0.5 s")),
         (Tone.GOOD, ("node-3", "3 min")),
     ):
         assert tone in tones(story, *facts), f"missing: {facts}\n{told(story)}"
@@ -158,7 +158,7 @@ def test_a_training_tells_when_its_state_began_and_when_it_printed_its_last_know
     pod = msgspec.structs.replace(pod, at=since, last_step_at=printed)
     told_of = msgspec.structs.replace(seen, status=msgspec.structs.replace(seen.status, pods=[pod]))
 
-    assert lines(why_node("node-3", node(), told_of, [], NOW), "team/llm-0", "for 68 s", 41, "3.0 s ago")
+    assert lines(why_node("node-3", node(), told_of, [], NOW), "team/llm-0", "68 s ago", 41, "3.0 s ago")
 
 
 def test_a_node_without_an_agent_is_blind() -> None:
