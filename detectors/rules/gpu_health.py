@@ -54,9 +54,10 @@ def _flag(field: str, text: str) -> Check:
 def _new_errors(gpu: GpuSample, past: Past) -> str | None:
     """Counted since the driver was loaded: what stood there at the first sample is no news, and a counter
     that has become smaller has begun anew."""
-    if past.last is None:
+    before = None if past.last is None else past.last.uncorrected
+    if before is None or gpu.uncorrected is None:
         return None
-    before, total = past.last.uncorrected, sum(gpu.uncorrected.values())
+    total = sum(gpu.uncorrected.values())
     if total <= sum(before.values()):
         return ""
     new = {place: count - before.get(place, 0) for place, count in gpu.uncorrected.items()}

@@ -67,8 +67,8 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pages_pending: bool | None = None
     """Memory pages that wait to be retired, of GPUs before Ampere."""
     sram_exceeded: bool | None = None
-    uncorrected: dict[str, int] = {}
-    """Uncorrectable ECC errors since the driver was loaded, by where they were; none where none are."""
+    uncorrected: dict[str, int] | None = None
+    """Uncorrectable ECC errors since the driver was loaded, by where they were; empty where none are."""
     uncorrected_ever: int | None = None
     recovery_action: int | None = None
     """0 is none; the others as in Xid 154."""
