@@ -74,7 +74,8 @@ class GpuStates:
             if pci is not None and not gpu.refused:
                 up = frozenset(link for link, is_up in enumerate(gpu.links) if is_up)
                 self._last[pci] = at, _with_count(gpu, self._past(pci, at).last)
-                self._links_up[pci] = self._links_up.get(pci, frozenset()) | up
+                before = frozenset() if gpu.is_mig else self._links_up.get(pci, frozenset())
+                self._links_up[pci] = before | up
         return folded
 
     def observations(

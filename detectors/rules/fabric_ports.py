@@ -62,8 +62,8 @@ _HOUR = timedelta(hours=1)
 _TRAINED = timedelta(seconds=60)
 """A link that is lost sooner than this was still in training."""
 _DIES_WITHIN = timedelta(hours=1)
-"""A rank that lost a port which it needs has ended by then: NCCL's own limit, and those that PyTorch, Megatron,
-DeepSpeed and Hugging Face set, are 30 minutes or less. A later end has another cause."""
+"""A rank that lost a port which it needs has ended by then: NCCL's own limit, and those that PyTorch,
+Megatron, DeepSpeed and Hugging Face set, are 30 minutes or less. A later end has another cause."""
 _DOWNS_MAX = 8
 _PAUSES_WAITED_FOR = 3
 _WAIT_S_MAX = 900.0

@@ -66,7 +66,8 @@ def _new_errors(gpu: GpuSample, past: Past) -> str | None:
 
 
 def _links_down(gpu: GpuSample, past: Past) -> str | None:
-    if not gpu.links:
+    """With MIG on, nothing uses the links, and an A100 that was reset into that mode has them off."""
+    if not gpu.links or gpu.is_mig:
         return None
     down = [str(link) for link, is_up in enumerate(gpu.links) if is_up is False and link in past.links_up]
     return f"NVLinks that were up and are down: {', '.join(down)}" if down else ""

@@ -199,6 +199,7 @@ def _identity(gpu: _Gpu) -> Told:
 def _modes(gpu: _Gpu) -> Told:
     mig, persistent = gpu.ask("nvmlDeviceGetMigMode"), gpu.ask("nvmlDeviceGetPersistenceMode")
     return {
+        "is_mig": bool(mig[0]) if mig is not None else None,
         "mig_changes": mig[0] != mig[1] if mig is not None else None,
         "mig_devices": _mig_devices(gpu) if mig is not None and mig[0] else None,
         "is_persistent": bool(persistent) if persistent is not None else None,

@@ -57,6 +57,8 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mig_devices: dict[str, int | None] = {}
     """UUID of each MIG device -> id of its GPU instance, as the driver writes it behind `GPU-I:`; None where
     it did not say."""
+    is_mig: bool = False
+    """Its MIG mode is on."""
     mig_changes: bool = False
     """Another MIG mode waits for a reset."""
     is_persistent: bool | None = None

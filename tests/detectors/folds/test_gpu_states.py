@@ -269,6 +269,19 @@ def test_links_that_never_were_up_are_not_missed() -> None:
     assert not node_.core.findings
 
 
+def test_links_of_a_gpu_in_mig_mode_are_not_missed_until_they_have_been_up_again() -> None:
+    off = (False,) * len(LINKS)
+    node_ = Node()
+    node_.samples(node())
+
+    node_.samples(*[node(gpu(1, is_mig=True, links=off))] * 5)
+    node_.samples(*[node(gpu(1, links=off))] * 5)
+    assert not node_.core.findings
+
+    node_.samples(node(), *[node(gpu(1, links=off))] * 2)
+    assert list(node_.open) == ["nvml-link-down"]
+
+
 def test_a_gpu_that_nvml_shows_no_more_is_suspected_by_its_place() -> None:
     node_ = Node()
     node_.samples(node())

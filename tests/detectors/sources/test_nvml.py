@@ -90,7 +90,7 @@ async def test_healthy_gpus_tell_who_they_are_and_that_nothing_is_wrong(gpus: Gp
         ({"inforom_error": 3}, {"is_inforom_bad": False}),
         ({"persistent": 0}, {"is_persistent": False}),
         ({"mig_pending": 1}, {"mig_changes": True}),
-        ({"mig": 1, "mig_devices": 2}, {"mig_devices": {"MIG-1032": 7, "MIG-1033": 8}}),
+        ({"mig": 1, "mig_devices": 2}, {"is_mig": True, "mig_devices": {"MIG-1032": 7, "MIG-1033": 8}}),
         ({"minor": 5}, {"minor": 5}),
         ({"free_bytes": "none"}, {"free_bytes": None}),
     ],
