@@ -128,9 +128,8 @@ class FabricFold:
             track = self._tracks.get(port.key, Track())
             if port.pci in known and not track.was_active:
                 track = msgspec.structs.replace(track, was_active=True)
-            self._tracks[port.key] = with_sample(
-                track, port, at, self._settings, ranks=ranks.pods, pods_changed=pods_changed
-            )
+            track = with_sample(track, port, at, self._settings, ranks=ranks.pods, pods_changed=pods_changed)
+            self._tracks[port.key] = track.spared(ranks, self._settings)
 
     def _shown(self, port: Port, sample: PortSample, at: datetime, ranks: Ranks) -> Iterator[Observation]:
         track = self._tracks.get(port.key)

@@ -73,8 +73,9 @@ class GpuStates:
             pci = parse_pci(gpu.pci)
             if pci is not None and not gpu.refused:
                 up = frozenset(link for link, is_up in enumerate(gpu.links) if is_up)
-                self._last[pci] = at, gpu
-                self._links_up[pci] = self._links_up.get(pci, frozenset()) | up
+                self._last[pci] = at, _with_count(gpu, self._past(pci, at).last)
+                before = frozenset() if gpu.is_mig else self._links_up.get(pci, frozenset())
+                self._links_up[pci] = before | up
         return folded
 
     def observations(
@@ -119,3 +120,11 @@ class GpuStates:
             since_s=max(0.0, (at - then).total_seconds()),
             links_up=self._links_up.get(pci, frozenset()),
         )
+
+
+def _with_count(gpu: GpuSample, before: GpuSample | None) -> GpuSample:
+    """With the last known count of errors, where this sample tells none: the next count is compared with
+    it."""
+    if gpu.uncorrected is not None or before is None:
+        return gpu
+    return msgspec.structs.replace(gpu, uncorrected=before.uncorrected)

@@ -110,16 +110,20 @@ class PodFolds:
         none of those that train."""
         folds = [fold for ref, fold in self._folds.items() if ref.uid in uids]
         ended: dict[str, datetime] = {}
+        last_steps: dict[str, datetime] = {}
         for fold in folds:
+            uid, step_at = fold.ref.uid, fold.progress.last_step_at
             if fold.ended_at is not None:
-                uid = fold.ref.uid
                 ended[uid] = max(fold.ended_at, ended.get(uid, fold.ended_at))
+            if step_at is not None:
+                last_steps[uid] = max(step_at, last_steps.get(uid, step_at))
         runs = {fold.ref.uid for fold in folds if fold.ended_at is None}
         training = [fold.progress for fold in folds if fold.ended_at is None]
         steps = [one.last_step_at for one in training if one.last_step_at is not None]
         return Ranks(
             pods=uids - (ended.keys() - runs),
             ended=ended,
+            steps=last_steps,
             stepped_at=max(steps, default=None),
             pause_s=max((median(one.pauses_s) for one in training if one.pauses_s), default=0.0),
         )

@@ -61,6 +61,9 @@ _STILL = timedelta(seconds=1800)
 _HOUR = timedelta(hours=1)
 _TRAINED = timedelta(seconds=60)
 """A link that is lost sooner than this was still in training."""
+_DIES_WITHIN = timedelta(hours=1)
+"""A rank that lost a port which it needs has ended by then: NCCL's own limit, and those that PyTorch,
+Megatron, DeepSpeed and Hugging Face set, are 30 minutes or less. A later end has another cause."""
 _DOWNS_MAX = 8
 _PAUSES_WAITED_FOR = 3
 _WAIT_S_MAX = 900.0
@@ -112,10 +115,17 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     """Uids of those that hold accelerators now."""
     ended: Mapping[str, datetime] = {}
     """When a container of such a pod ended last."""
+    steps: Mapping[str, datetime] = {}
+    """The last step that the log of such a pod has shown."""
     stepped_at: datetime | None = None
     """The last step that the log of one of these pods has shown; None where none shows its steps."""
     pause_s: float = 0.0
     """The usual time between two lines with a step, of the slowest of them."""
+
+    def end_of(self, uid: str, since: datetime, at: datetime) -> datetime | None:
+        """When this pod, or a container of it, ended after `since`; None where it goes on."""
+        ended = self.ended.get(uid, since)
+        return ended if ended > since else at if uid not in self.pods else None
 
     @property
     def wait_s(self) -> float:
@@ -186,6 +196,14 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_up_again(self, at: datetime, limits: Settings) -> bool:
         return self.active_since is not None and at - self.active_since >= timedelta(seconds=limits.settle_s)
+
+    def spared(self, ranks: Ranks, limits: Settings) -> Track:
+        """Without the pods that have shown a step since the port has been dead: they do not need it."""
+        if self.dead_since is None or not self.ranks:
+            return self
+        proven = self.dead_since + timedelta(seconds=limits.dead_s)
+        needing = frozenset(uid for uid in self.ranks if ranks.steps.get(uid, self.dead_since) < proven)
+        return msgspec.structs.replace(self, ranks=needing)
 
     def without(self, around: datetime) -> Track:
         """Without what the link did at about this time, when a pod came or went."""
@@ -275,12 +293,14 @@ def is_down(track: Track) -> bool:
 
 def is_dead(track: Track, at: datetime, limits: Settings, ranks: Ranks) -> bool:
     """It has no link for long, and a rank that was there when the link was lost does not go on without it:
-    it has ended since, or its steps have stopped. A rank whose steps nobody can read goes on as long as it
-    runs: what loses a port that it needs ends by an error within minutes, or is found to hang."""
+    it has ended soon after, or its steps have stopped. A rank whose steps nobody can read goes on as long as
+    it runs: what loses a port that it needs ends by an error within minutes, or is found to hang."""
     since = track.dead_since
     if since is None or not track.ranks or at - since < timedelta(seconds=limits.dead_s):
         return False
-    if any(uid not in ranks.pods or ranks.ended.get(uid, since) > since for uid in track.ranks):
+    dies_by = since + timedelta(seconds=limits.dead_s) + _DIES_WITHIN
+    ends = (ranks.end_of(uid, since, at) for uid in track.ranks)
+    if any(end is not None and end <= dies_by for end in ends):
         return True
     if ranks.stepped_at is None:
         return False

@@ -54,9 +54,10 @@ def _flag(field: str, text: str) -> Check:
 def _new_errors(gpu: GpuSample, past: Past) -> str | None:
     """Counted since the driver was loaded: what stood there at the first sample is no news, and a counter
     that has become smaller has begun anew."""
-    if past.last is None:
+    before = None if past.last is None else past.last.uncorrected
+    if before is None or gpu.uncorrected is None:
         return None
-    before, total = past.last.uncorrected, sum(gpu.uncorrected.values())
+    total = sum(gpu.uncorrected.values())
     if total <= sum(before.values()):
         return ""
     new = {place: count - before.get(place, 0) for place, count in gpu.uncorrected.items()}
@@ -65,7 +66,8 @@ def _new_errors(gpu: GpuSample, past: Past) -> str | None:
 
 
 def _links_down(gpu: GpuSample, past: Past) -> str | None:
-    if not gpu.links:
+    """With MIG on, nothing uses the links, and an A100 that was reset into that mode has them off."""
+    if not gpu.links or gpu.is_mig:
         return None
     down = [str(link) for link, is_up in enumerate(gpu.links) if is_up is False and link in past.links_up]
     return f"NVLinks that were up and are down: {', '.join(down)}" if down else ""

@@ -199,6 +199,7 @@ def _identity(gpu: _Gpu) -> Told:
 def _modes(gpu: _Gpu) -> Told:
     mig, persistent = gpu.ask("nvmlDeviceGetMigMode"), gpu.ask("nvmlDeviceGetPersistenceMode")
     return {
+        "is_mig": bool(mig[0]) if mig is not None else None,
         "mig_changes": mig[0] != mig[1] if mig is not None else None,
         "mig_devices": _mig_devices(gpu) if mig is not None and mig[0] else None,
         "is_persistent": bool(persistent) if persistent is not None else None,
@@ -234,17 +235,18 @@ def _defects(gpu: _Gpu) -> Told:
 
 
 def _ecc(gpu: _Gpu) -> Told:
-    """By location where the GPU tells that, else in all."""
+    """By location where the GPU tells that. What no location tells of the total is told, too: a location that
+    is not asked, or does not answer once, neither hides an error nor makes one look new."""
     total = gpu.ask("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _VOLATILE)
     if total is None:
         return {}
     ever = gpu.ask("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _AGGREGATE)
-    by_location = {"all its memory": total}
-    if total:
-        counts = {name: _errors_at(gpu, number) for number, name in _LOCATIONS.items()}
-        by_location = {name: count for name, count in counts.items() if count} or by_location
+    counts = {name: _errors_at(gpu, number) for number, name in _LOCATIONS.items()} if total else {}
+    by_location = {name: count for name, count in counts.items() if count}
+    rest = "other memory" if by_location else "all its memory"
+    by_location[rest] = total - sum(by_location.values())
     return {
-        "uncorrected": {name: count for name, count in by_location.items() if count},
+        "uncorrected": {name: count for name, count in by_location.items() if count > 0},
         "uncorrected_ever": ever,
     }
 

@@ -57,6 +57,8 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mig_devices: dict[str, int | None] = {}
     """UUID of each MIG device -> id of its GPU instance, as the driver writes it behind `GPU-I:`; None where
     it did not say."""
+    is_mig: bool = False
+    """Its MIG mode is on."""
     mig_changes: bool = False
     """Another MIG mode waits for a reset."""
     is_persistent: bool | None = None
@@ -67,8 +69,8 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pages_pending: bool | None = None
     """Memory pages that wait to be retired, of GPUs before Ampere."""
     sram_exceeded: bool | None = None
-    uncorrected: dict[str, int] = {}
-    """Uncorrectable ECC errors since the driver was loaded, by where they were; none where none are."""
+    uncorrected: dict[str, int] | None = None
+    """Uncorrectable ECC errors since the driver was loaded, by where they were; empty where none are."""
     uncorrected_ever: int | None = None
     recovery_action: int | None = None
     """0 is none; the others as in Xid 154."""

@@ -209,8 +209,9 @@ The agent and the controller judge ports by these rules:
   loaded, the agent does not judge the port. A link that was up for less than a minute counts as still in
   training.
 - Rekindle does not stop a gang that goes on without a port. The port is `port-dead` only if a pod that held
-  accelerators when the link was lost has ended since, or if the agent read the steps of such a pod and the
-  steps have stopped. The kubelet reports which pods hold accelerators (`pod_resources`).
+  accelerators when the link was lost has ended within an hour, or if the agent read the steps of such a pod
+  and the steps have stopped. A pod that has shown a step later than `dead_s` after the loss does not need the
+  port, so its end proves nothing. The kubelet reports which pods hold accelerators (`pod_resources`).
 - `port-down` needs two samples, and begins at the time of the first. Ranks that died before that time count
   as lost by the fault of this node once the port is `port-dead`, even if the gang runs again by then.
 - If a switch fails, ports of many nodes go down. The agents of these nodes take samples at the same

@@ -32,6 +32,7 @@ def gpu(index: int, **answers: Any) -> GpuSample:
         "rows_pending": False,
         "rows_failed": False,
         "sram_exceeded": False,
+        "uncorrected": {},
         "uncorrected_ever": 0,
         "links": LINKS,
         "slowdowns": 1,

@@ -153,6 +153,46 @@ def test_a_gang_that_still_makes_steps_is_not_stopped(node: Node) -> None:
     assert node.open() == ["port-down"]
 
 
+@pytest.mark.parametrize("leaves", [False, True], ids=["its container ends", "its pod is gone"])
+def test_a_rank_that_made_steps_without_the_port_ends_for_another_reason(node: Node, leaves: bool) -> None:
+    """One cable of a bond is out, and the training comes to its end hours later."""
+    died(node, roce(**UNPLUGGED), roce())
+    for number in range(3, 33):
+        node.step(number)
+        node.sample(roce(**UNPLUGGED), times=4)
+    node.leaves() if leaves else node.ends()
+    node.sample(roce(**UNPLUGGED), minutes=60)
+
+    assert node.open() == ["port-down"]
+
+
+def test_a_rank_whose_steps_nobody_reads_and_that_ends_hours_later_has_not_ended_of_the_port(
+    node: Node,
+) -> None:
+    node.rank()
+    node.sample(ib(), times=4)
+    node.sample(ib(**POLLING), minutes=180)
+    node.ends()
+    node.sample(ib(**POLLING), minutes=5)
+    node.leaves()
+
+    assert node.sample(ib(**POLLING), minutes=5) == ["port-down"]
+
+
+def test_a_rank_of_another_pod_that_made_steps_proves_nothing_of_the_one_that_hangs(node: Node) -> None:
+    node.rank("rank-0", "other")
+    node.step(1)
+    node.step(1, "other")
+    node.sample(ib(), times=4)
+    for number in range(3, 33):
+        node.step(number, "other")
+        node.sample(ib(**POLLING), times=4)
+    assert node.open() == ["port-down"]
+    node.ends()
+
+    assert node.sample(ib(**POLLING)) == ["port-dead", "port-down"]
+
+
 def test_a_gang_whose_steps_stopped_with_the_link_takes_the_node_out(node: Node) -> None:
     node.rank()
     for number in range(8):

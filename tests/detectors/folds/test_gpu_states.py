@@ -233,6 +233,25 @@ def test_errors_from_before_the_first_sample_are_no_news_and_each_new_one_is_cou
     assert (finding.code, finding.count, finding.cleared_at) == ("nvml-ecc-uncorrectable", 2, None)
 
 
+def test_a_count_that_could_not_be_read_once_is_no_news_when_it_is_read_again() -> None:
+    node_ = Node()
+    node_.samples(node(gpu(1, uncorrected={"SRAM": 5})))
+
+    node_.samples(node(gpu(1, uncorrected=None)), node(gpu(1, uncorrected={"SRAM": 5})))
+    assert not node_.core.findings
+
+    node_.samples(node(gpu(1, uncorrected=None)), node(gpu(1, uncorrected={"SRAM": 6})))
+    assert list(node_.open) == ["nvml-ecc-uncorrectable"]
+
+
+def test_a_gpu_that_tells_no_errors_at_first_has_news_only_after_its_first_count() -> None:
+    node_ = Node()
+
+    node_.samples(node(gpu(1, uncorrected=None)), node(gpu(1, uncorrected={"SRAM": 5})))
+
+    assert not node_.core.findings
+
+
 def test_a_driver_that_was_loaded_anew_begins_to_count_anew() -> None:
     node_ = Node()
     node_.samples(node(gpu(1, uncorrected={"SRAM": 5})))
@@ -248,6 +267,19 @@ def test_links_that_never_were_up_are_not_missed() -> None:
     node_.samples(*[node(gpu(1, links=(*LINKS[:-2], False, None)))] * 9)
 
     assert not node_.core.findings
+
+
+def test_links_of_a_gpu_in_mig_mode_are_not_missed_until_they_have_been_up_again() -> None:
+    off = (False,) * len(LINKS)
+    node_ = Node()
+    node_.samples(node())
+
+    node_.samples(*[node(gpu(1, is_mig=True, links=off))] * 5)
+    node_.samples(*[node(gpu(1, links=off))] * 5)
+    assert not node_.core.findings
+
+    node_.samples(node(), *[node(gpu(1, links=off))] * 2)
+    assert list(node_.open) == ["nvml-link-down"]
 
 
 def test_a_gpu_that_nvml_shows_no_more_is_suspected_by_its_place() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -84,7 +85,7 @@ def test_a_scan_tells_of_a_panic(tmp_path: Path, capsys: pytest.CaptureFixture[s
     record(tmp_path, "sys/fs/pstore/dmesg-erst-7123", PANIC)
     run(["scan", "--host-root", str(tmp_path), "--all", "--set", "nvml.enabled=false"])
     told = capsys.readouterr().out
-    assert "boot-after-panic  node node  host" in told
+    assert re.search(r"\bboot-after-panic +node\b", told)
     assert "host: read (crash records are missing: " in told
 
 
