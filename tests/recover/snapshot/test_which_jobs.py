@@ -38,7 +38,9 @@ async def test_of_plain_jobs_only_those_with_the_label_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "asked"), [(WhichJobs.ALL, dict.fromkeys(KINDS, "")), (WhichJobs.NONE, {})], ids=str
+    ("jobs", "asked"),
+    [(WhichJobs.ALL, dict.fromkeys(KINDS, "")), (WhichJobs.NONE, {})],
+    ids=["all", "none"],
 )
 async def test_all_jobs_or_none(jobs: WhichJobs, asked: dict[str, str]) -> None:
     cluster = Noting()
