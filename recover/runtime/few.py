@@ -225,7 +225,7 @@ class Few:
         if strangers != self.strangers:
             missed += 1
             wrong_names = sorted(strangers ^ self.strangers)
-            log.error("nodes without a Node were wrong, and are found anew", nodes=wrong_names[:TOLD_MAX])
+            log.error("nodes without a Node were wrong, and are found anew", names=wrong_names[:TOLD_MAX])
             self.strangers = strangers
         return missed
 

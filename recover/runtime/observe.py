@@ -517,7 +517,7 @@ class Observer:
         is_gone = old is not None and (new is None or new.uid != old.uid)
         if old is not None and is_gone and self._is_to_run(old.owner_uid) and self._is_at_home(old):
             self._remember(old)
-        if is_news:
+        if is_news and (old is not None or new is not None):
             self._pod_news(old, new)
         if is_news and is_of_beside:
             self._notify()

@@ -13,6 +13,7 @@ from recover.diagnose.kubelet_words import CODE, device_words
 from recover.diagnose.what_counts import proven, suspected
 from recover.k8s.kinds import PODS
 from recover.model import Pod, PodPhase, UnhealthyDevice, decode
+from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
 from recover.runtime.observe import Observer
 from recover.stories.signal_words import device_signals
@@ -139,7 +140,7 @@ def test_the_observer_keeps_who_complains_until_the_word_or_the_pod_is_gone() ->
         raw = msgspec.json.decode(bytes(one.object))
         raw["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
         pods.apply(msgspec.structs.replace(one, object=msgspec.Raw(msgspec.json.encode(raw))))
-        return list(observer._complaining)
+        return list(observer.world(Modes(begun(Mode.RECOVER, NOW))).complaining)
 
     assert complaining(1, [told("Healthy")]) == []
     assert complaining(2, [told("Unhealthy")]) == ["n1"]
