@@ -374,14 +374,8 @@ class Observer:
         if _tells_of_pods(old) != _tells_of_pods(new) or not self._settings.agents_are_pods:
             self._touch_gangs_on(name)
         waits = new is not None and any(pod.awaits_save for pod in new.spec.pods)
-        waiting = [uid for uid in self._pods.gangs_on.get(name, ()) if self._is_waited_for(uid)]
-        if was_looked_at or self.few.is_looked_at(name) or waits:
-            self._notify()
-        elif waiting:
-            for uid in waiting:
-                self._notify_gang(uid)
-        else:
-            self._notify_soon()
+        is_urgent = was_looked_at or self.few.is_looked_at(name) or waits
+        self._wake(self._pods.gangs_on.get(name, ()), is_urgent=is_urgent)
 
     def _node_change(self, name: str, old: Node | None, new: Node | None) -> None:
         """Each kubelet reports every few minutes; of 10,000 there are 30 in each second. A report in which no
@@ -489,6 +483,17 @@ class Observer:
         for name in {pod.node for pod in self._pods.pods_of.get(gang_uid, {}).values()}:
             self.few.told_changed(name, self.nodes.rows.get(name))
 
+    def _wake(self, gangs: Collection[str], *, is_urgent: bool) -> None:
+        """After a change that concerns these gangs, by uid."""
+        if is_urgent:
+            self._notify()
+            return
+        waiting = [uid for uid in gangs if self._is_waited_for(uid)]
+        for uid in waiting:
+            self._notify_gang(uid)
+        if not waiting:
+            self._notify_soon()
+
     def _is_waited_for(self, gang_uid: str) -> bool:
         """Whether a recovery waits for each change of the gang's pods. Of a large gang it does not: thousands
         of pods go and come, and only the last pods that go matter at once."""
@@ -527,14 +532,7 @@ class Observer:
         for pod in there:
             self._touch_gang(pod.owner_uid)
             self.few.told_changed(pod.node, self.nodes.rows.get(pod.node))
-        waiting = {pod.owner_uid for pod in there if self._is_waited_for(pod.owner_uid)}
-        if self._is_urgent(old, new):
-            self._notify()
-        elif waiting:
-            for uid in waiting:
-                self._notify_gang(uid)
-        else:
-            self._notify_soon()
+        self._wake({pod.owner_uid for pod in there}, is_urgent=self._is_urgent(old, new))
 
     def _is_urgent(self, old: Pod | None, new: Pod | None) -> bool:
         """Whether a rank is lost, or somebody looks at the node. Thousands of other pods may come, start and

@@ -42,7 +42,8 @@ log = structlog.get_logger(__name__)
 
 
 class WholeWorld:
-    """Runs one pure decision over the whole world: `decide(world, now) -> Plan`."""
+    """Runs one pure decision, which goes through `World.subjects` and looks all else up:
+    `decide(world, now) -> Plan`."""
 
     def __init__(
         self,

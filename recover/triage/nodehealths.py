@@ -29,9 +29,6 @@ from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE, usable_templa
 
 __all__ = ["is_told", "upkeep"]
 
-NODES_MAX = 1000
-"""Of one look: after a change of a recipe each of ten thousand nodes is told, and nothing else shall wait."""
-
 
 class _Named(msgspec.Struct, frozen=True):
     """A pod that its agent is told of."""
@@ -59,8 +56,6 @@ def upkeep(world: World) -> Plan:
             chains.append((_create(node, spec),))
         elif _differs(health.spec, spec):
             chains.append((_update(health, spec),))
-        if len(chains) == NODES_MAX:
-            return Plan(chains=tuple(chains), requeue_after_s=0.0)
     return Plan(chains=tuple(chains))
 
 

@@ -31,8 +31,10 @@ from recover.model import Gang, Node, World
 from recover.policy.settings import Timing
 from recover.triage.spare_node import spare_of
 
-_ANY_TIME = datetime.max.replace(tzinfo=UTC)
 __all__ = ["is_ordinary_gang", "is_ordinary_node", "is_ordinary_report", "is_seen"]
+
+_ANY_TIME = datetime.max.replace(tzinfo=UTC)
+"""Whether an agent that is a pod reports does not depend on the time."""
 
 
 def is_ordinary_node(node: Node) -> bool:

@@ -72,7 +72,13 @@ def test_the_operators_own_counters_and_conditions_are_no_conflict(workload: Kub
     newer = {**there, "metadata": {**there["metadata"], "resourceVersion": "9"}, "status": status}
 
     for patch in patches(workload, there):
-        json_patch(newer, list(patch.operations))
+        changed = json_patch(newer, list(patch.operations))
+        assert changed == {
+            **merge_patch(there, patch.body),
+            "metadata": changed["metadata"],
+            "status": status,
+        }
+        assert changed["metadata"]["resourceVersion"] == "9"
 
 
 @pytest.mark.parametrize("workload", KUBEFLOW, ids=lambda w: w.resource.kind)
