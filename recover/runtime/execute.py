@@ -46,6 +46,7 @@ from recover.runtime.refusals import Write
 from recover.runtime.requests import Requests
 from recover.runtime.telemetry import Metrics
 from recover.runtime.webhook import Outside
+from recover.triage.brake_incidents import ALARMS
 from recover.triage.quarantine import takes_out
 
 __all__ = ["Executor"]
@@ -274,8 +275,10 @@ def _urgency(action: Action) -> Urgency:
     """Incidents, Events and the removal of old objects tell what was done; the rest does it."""
     if isinstance(action, Ask):
         return Urgency.ACT
-    if isinstance(action, Emit) or action.resource == INCIDENTS:
-        return Urgency.REPORT
+    if isinstance(action, Emit):
+        return Urgency.EVENT
+    if action.resource == INCIDENTS:
+        return Urgency.ALARM if action.what in ALARMS else Urgency.REPORT
     if action.resource in (NODEHEALTHS, RECIPES) or _is_of_a_status(action):
         return Urgency.UPKEEP
     if isinstance(action, Delete) and action.resource == RECOVERIES:

@@ -1,9 +1,10 @@
 """How many writes are under way at once, and whose turn it is. execute.py asks here before each write.
 
 Acts on nodes, jobs and pods go before reports, so a storm of findings does not hold a stop up behind its own
-paperwork; what all agents are told comes last. When the API server says that it has too much to do (429,
-503), the number of slots is halved and what it asks for with Retry-After is waited; with success they come
-back one at a time. A write that is slow gives its slot back before it is answered: it waits for a webhook or
+paperwork. Of the reports the one about many nodes comes first, and Events, for which nothing waits, last.
+What all agents are told comes after them. When the API server says that it has too much to do (429, 503), the
+number of slots is halved and what it asks for with Retry-After is waited; with success they come back one at
+a time. A write that is slow gives its slot back before it is answered: it waits for a webhook or
 for the network, and others need not. Live reads take no slot of a write: they have a few places of their own,
 of which the namespaces have their turns, so that reads that hang hold up no act but their own. There is no
 limit on the rate: API servers, too, bound what is in flight, and 8 slots are about 430 writes a second
@@ -47,8 +48,11 @@ class Urgency(IntEnum):
     """Lower goes first."""
 
     ACT = 0
-    REPORT = 1
-    UPKEEP = 2
+    ALARM = 1
+    """About many nodes at once: people must know of it soon."""
+    REPORT = 2
+    EVENT = 3
+    UPKEEP = 4
     """May be a write for each node at once, and no decision waits for it."""
 
 

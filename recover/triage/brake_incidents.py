@@ -15,7 +15,11 @@ from recover.triage.brake import Brake, brake_name, is_brake
 from recover.triage.decisions import Decision
 from recover.triage.incidents import close, create, merged_records, update
 
-__all__ = ["brakes"]
+__all__ = ["ALARMS", "brakes"]
+
+_OPEN, _MEMBERS = "open-brake", "name-members"
+ALARMS = frozenset({_OPEN, _MEMBERS})
+"""What its writes are called: people should learn of a fault of many nodes before they learn of each node."""
 
 
 def brakes(
@@ -33,7 +37,7 @@ def brakes(
         found = members.get(brake.fault, ())
         existing = world.incidents.get(name)
         if existing is not None:
-            yield from update(existing, _with_members(existing.status, found), "name-members")
+            yield from update(existing, _with_members(existing.status, found), _MEMBERS)
         elif brake.nodes:
             summary = (
                 f"{brake.fault} on {brake.nodes} nodes: Rekindle takes no disruptive action until "
@@ -41,7 +45,7 @@ def brakes(
             )
             spec = fitted(IncidentSpec, fault=brake.fault, detected_at=brake.since)
             status = fitted(IncidentStatus, summary=summary, fault=brake.fault)
-            yield create(name, spec, _with_members(status, found))
+            yield create(name, spec, _with_members(status, found), _OPEN)
     for name, incident in world.incidents.items():
         if incident.status.phase is IncidentPhase.OPEN and name not in names and is_brake(incident):
             yield from close(incident, now)

@@ -293,9 +293,9 @@ def _is_set_aside(world: World, incident: Incident, now: datetime) -> bool:
 # --- the writes -------------------------------------------------------------------------------------------
 
 
-def create(name: str, spec: IncidentSpec, status: IncidentStatus) -> Create:
+def create(name: str, spec: IncidentSpec, status: IncidentStatus, what: str = "open-incident") -> Create:
     return Create(
-        what="open-incident",
+        what=what,
         resource=INCIDENTS,
         name=name,
         body=body(INCIDENTS, name, spec=spec),
