@@ -1,0 +1,234 @@
+"""Mutants that forget one way into the subjects of looks (recover/runtime/few.py): each leaves out a node or
+a gang that a decision would be about."""
+
+from __future__ import annotations
+
+from tests.mutants.model import Mutant, of
+
+__all__ = ["WAYS"]
+
+_OBSERVER = of(
+    "recover/runtime/observe.py",
+    (
+        "way: a report of a node",
+        "        self.few.report_changed(name, self.nodes.rows.get(name), new)\n",
+        "",
+        "no finding of an agent is acted on",
+    ),
+    (
+        "way: a report, to the gangs there",
+        "        if _tells_of_pods(old) != _tells_of_pods(new) or not self._settings.agents_are_pods:\n"
+        "            self._touch_gangs_on(name)\n",
+        "",
+        "a hang is not seen",
+    ),
+    (
+        "way: a node",
+        "        self.few.node_changed(name, old, new, self.health.rows.get(name))\n",
+        "",
+        "a silent node stays in service",
+    ),
+    (
+        "way: a node, renewed",
+        "            self.few.node_renewed(new)\n            return\n",
+        "            return\n",
+        "each write to the node fails for its old version",
+    ),
+    (
+        "way: a node, to the gangs there",
+        "        if old is None or new is None or old.ready is not new.ready:\n"
+        "            self._touch_gangs_on(name)\n",
+        "",
+        "a gang with a rank on a silent node waits for ever",
+    ),
+    (
+        "way: a node that comes or goes, as a stranger",
+        "        self._know_stranger(name)\n        is_ordinary = ",
+        "        is_ordinary = ",
+        "nobody asks whether a Node that is missing is gone",
+    ),
+    (
+        "way: a pod, as a stranger's",
+        "        for node in {pod.node for pod in (old, new) if pod is not None}:\n"
+        "            self._know_stranger(node)\n",
+        "",
+        "nobody asks whether a Node that is missing is gone",
+    ),
+    (
+        "way: a node that is proven to be gone",
+        "            self._touch_gangs_on(asked.name)\n            self._notify()\n        return True\n",
+        "            self._notify()\n        return True\n",
+        "a gang with a rank on a deleted node waits for ever",
+    ),
+    (
+        "way: recipes of people",
+        "            for name, node in self.nodes.rows.items():\n"
+        "                self.few.told_changed(name, node)\n",
+        "            pass\n",
+        "agents do not look for the lines of a new recipe",
+    ),
+    (
+        "way: a job",
+        "        for uid in {gang.part_of or gang.ref.uid for gang in (old, new) if gang is not None}:\n"
+        "            self._touch_gang(uid)\n",
+        "",
+        "a job that opts in is not protected",
+    ),
+    (
+        "way: a job, to its agents",
+        "            for uid in {gang.ref.uid for gang in (old, new) if gang is not None}:\n"
+        "                self._tell_agents_of(uid)\n",
+        "            pass\n",
+        "agents do not read the steps that a job names",
+    ),
+    (
+        "way: a namespace",
+        "                self._touch_gang(uid)\n                self._tell_agents_of(uid)\n",
+        "                self._tell_agents_of(uid)\n",
+        "a namespace that opts in is not protected",
+    ),
+    (
+        "way: a namespace, to its agents",
+        "                self._touch_gang(uid)\n                self._tell_agents_of(uid)\n",
+        "                self._touch_gang(uid)\n",
+        "agents leave out the pods of a namespace that opts in",
+    ),
+    (
+        "way: a recovery",
+        "        for uid in {uid for r in (old, new) if r is not None for uid in self._kin(r)}:\n"
+        "            self._touch_gang(uid)\n",
+        "",
+        "a failure that a recovery has left behind is not judged",
+    ),
+    (
+        "way: a recovery of the job before",
+        "                todo += [other for r in of_uid for other in (r.spec.gang.uid, r.gang_uid)]\n",
+        "",
+        "a job that was made anew has no history",
+    ),
+    (
+        "way: an agent's pod",
+        "            self.few.sight_changed(node, self.nodes.rows.get(node))\n",
+        "",
+        "nobody tells that an agent is missing",
+    ),
+    (
+        "way: an agent's pod, to the gangs there",
+        "            self._touch_gangs_on(node)\n            self._notify()  # whether",
+        "            self._notify()  # whether",
+        "a gang's failure is judged as if the agent did not report",
+    ),
+    (
+        "way: a pod",
+        "            self._touch_gang(pod.owner_uid)\n            self.few.told_changed(pod.node,",
+        "            self.few.told_changed(pod.node,",
+        "a rank that failed is not seen",
+    ),
+    (
+        "way: a pod, to its agent",
+        "            self.few.told_changed(pod.node, self.nodes.rows.get(pod.node))\n        self._wake(",
+        "        self._wake(",
+        "the agent does not read the steps of a new rank",
+    ),
+)
+
+_FEW = of(
+    "recover/runtime/few.py",
+    (
+        "way: a report, to its agent",
+        "        self.told_changed(name, node)\n        self.sight_changed(name, node)\n",
+        "        self.sight_changed(name, node)\n",
+        "a NodeHealth that was deleted is not made again",
+    ),
+    (
+        "way: a report, to what is seen",
+        "        self.told_changed(name, node)\n        self.sight_changed(name, node)\n",
+        "        self.told_changed(name, node)\n",
+        "nobody tells that a source is blind",
+    ),
+    (
+        "way: a node, to its report",
+        "        self.report_changed(name, new, health)\n\n    def node_renewed",
+        "\n    def node_renewed",
+        "another controller's word about a node leaves its report ordinary",
+    ),
+    (
+        "way: the pods of the present start",
+        "        self.present.pop(uid, None)\n",
+        "",
+        "a rank that failed is not among the pods",
+    ),
+    (
+        "way: what is asked, and is not ordinary",
+        "            if self._is_ordinary(what, name, world, now):\n"
+        "                self._of(what).pop(name, None)\n",
+        "            self._is_ordinary(what, name, world, now)\n            self._of(what).pop(name, None)\n",
+        "whatever is asked about is left out",
+    ),
+    (
+        "way: the sweep leaves out the gangs",
+        "    return [*found, *((_What.GANG, uid) for uid in world.gangs)]\n",
+        "    return found\n",
+        "a gang that was missed once is missed for ever",
+    ),
+)
+
+_ORDINARY = of(
+    "recover/triage/ordinary.py",
+    (
+        "way: a node that is not ready",
+        "    return node.ready and is_bare and spare_of(node) is None\n",
+        "    return is_bare and spare_of(node) is None\n",
+        "a silent node stays in service",
+    ),
+    (
+        "way: a spare",
+        "    return node.ready and is_bare and spare_of(node) is None\n",
+        "    return node.ready and is_bare\n",
+        "reserves are never let in",
+    ),
+    (
+        "way: a node that we have taken out",
+        "is_bare = node.quarantine is None and node.told is None and not node.signals",
+        "is_bare = node.told is None and not node.signals",
+        "no node ever returns",
+    ),
+    (
+        "way: a node of which the condition tells",
+        "is_bare = node.quarantine is None and node.told is None and not node.signals",
+        "is_bare = node.quarantine is None and not node.signals",
+        "the condition AcceleratorHealthy stays False for ever",
+    ),
+    (
+        "way: a node with a signal",
+        "is_bare = node.quarantine is None and node.told is None and not node.signals",
+        "is_bare = node.quarantine is None and node.told is None",
+        "what people have mapped to a finding is not acted on",
+    ),
+    (
+        "way: the report of a node with a signal",
+        "    if health.status.findings or (node is not None and node.signals):\n",
+        "    if health.status.findings:\n",
+        "what people have mapped to a finding is not acted on",
+    ),
+    (
+        "way: a line of a known issue",
+        "    return not any(pod.known_lines for pod in health.status.pods)\n",
+        "    return True\n",
+        "nobody is told of a known issue",
+    ),
+    (
+        "way: a job with our mark",
+        "    if gang.mark is not None or world.active_recovery(gang.ref.uid) is not None:\n",
+        "    if world.active_recovery(gang.ref.uid) is not None:\n",
+        "a job that a lost recovery has stopped stays stopped",
+    ),
+    (
+        "way: a job under recovery",
+        "    if gang.mark is not None or world.active_recovery(gang.ref.uid) is not None:\n",
+        "    if gang.mark is not None:\n",
+        "a second cause does not join the recovery",
+    ),
+)
+
+WAYS: tuple[Mutant, ...] = (*_OBSERVER, *_FEW, *_ORDINARY)
