@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from chaos.simulated import lines
 from chaos.simulated.crashing import CrashPoints
 from chaos.simulated.jobs import Job
 from detectors.client.credentials import Credentials
-from detectors.client.kubeapi import WatchEvent
 from detectors.service.settings import SettingsError
 from detectors.wire.resource import Resource
 from recover.api import Phase
@@ -42,6 +41,7 @@ from recover.k8s.kinds import (
     RECOVERIES,
 )
 from recover.kube.auth import load_credentials
+from recover.kube.cluster import ListPage
 from recover.model.modes import Mode
 from tests.facts import missing
 
@@ -247,21 +247,19 @@ ODD: dict[Resource, list[object]] = {
 
 
 class _OddLists(CrashPoints):
-    """Every watch with all objects begins with some that nobody can read."""
+    """Each list of all objects of a kind begins with some that nobody can read."""
 
     def __init__(self, client: Client, kill: Callable[[], None]) -> None:
         super().__init__(client, kill)
         self.served: set[Resource] = set()
 
-    async def watch(
-        self, resource: Resource, *, initial: bool = False, **asked: Any
-    ) -> AsyncIterator[WatchEvent]:
-        if initial:
-            for body in ODD.get(resource, []):
-                self.served.add(resource)
-                yield WatchEvent("ADDED", msgspec.Raw(msgspec.json.encode(body)))
-        async for event in super().watch(resource, initial=initial, **asked):
-            yield event
+    async def list(self, resource: Resource, *, labels: str = "", page: str = "", **asked: Any) -> ListPage:
+        answer = await super().list(resource, labels=labels, page=page, **asked)
+        if page or labels or resource not in ODD:
+            return answer
+        self.served.add(resource)
+        odd = [msgspec.Raw(msgspec.json.encode(body)) for body in ODD[resource]]
+        return msgspec.structs.replace(answer, items=[*odd, *answer.items])
 
 
 def test_objects_that_cannot_be_read_keep_no_other_from_being_recovered() -> None:

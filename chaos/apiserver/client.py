@@ -5,7 +5,7 @@ the kill tests' seam and that user's own network troubles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,7 +18,7 @@ from chaos.apiserver.selectors import Matcher, matcher
 from chaos.apiserver.store import Audit, MemoryCluster
 from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
 from detectors.wire.resource import MergePatch, PatchType, Resource
-from recover.kube.cluster import INITIAL_EVENTS_END, ListPage
+from recover.kube.cluster import ListPage
 
 __all__ = ["BOOKMARK_S", "Client"]
 
@@ -62,7 +62,6 @@ class Client:
         labels: str = "",
         resource_version: str,
         timeout_s: float,
-        initial: bool = False,
         fields: str = "",
     ) -> AsyncIterator[WatchEvent]:
         """As the protocol says. Version "" or "0" begins with all present objects, as an API server does."""
@@ -75,8 +74,6 @@ class Client:
             for body in self._store.objects(resource, namespace):
                 if selects(body):
                     yield WatchEvent("ADDED", msgspec.Raw(msgspec.json.encode(body)))
-            if initial:
-                yield _bookmark(resource, position, {INITIAL_EVENTS_END: "true"})
         async for event in self._follow(resource, selects, position, timeout_s):
             yield event
 
@@ -234,10 +231,8 @@ def _within(namespace: str, matches: Matcher) -> Matcher:
     return lambda body: body["metadata"].get("namespace") == namespace and matches(body)
 
 
-def _bookmark(resource: Resource, version: int, annotations: Mapping[str, str] | None = None) -> WatchEvent:
-    metadata: dict[str, Any] = {"resourceVersion": str(version)}
-    if annotations:
-        metadata["annotations"] = annotations
+def _bookmark(resource: Resource, version: int) -> WatchEvent:
+    metadata = {"resourceVersion": str(version)}
     body = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
     return WatchEvent("BOOKMARK", msgspec.Raw(msgspec.json.encode(body)))
 

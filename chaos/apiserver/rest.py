@@ -150,10 +150,6 @@ async def _stream_watch(
 ) -> web.StreamResponse:
     """One JSON line for each event. What goes wrong after the first byte is an ERROR event."""
     bookmarks = flag(request.query, "allowWatchBookmarks")
-    initial = flag(request.query, "sendInitialEvents")
-    if initial != (request.query.get("resourceVersionMatch") == "NotOlderThan"):
-        message = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting it to NotOlderThan"
-        raise ApiError(422, "Invalid", message)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     events = client.watch(
@@ -163,7 +159,6 @@ async def _stream_watch(
         fields=request.query.get("fieldSelector", ""),
         resource_version=request.query.get("resourceVersion", ""),
         timeout_s=number(request.query, "timeoutSeconds", WATCH_S),
-        initial=initial,
     )
     try:
         async for event in events:

@@ -21,6 +21,7 @@ from detectors.client.failures import why_no_answer
 from detectors.wire.resource import JsonPatch, MergePatch, PatchType, Resource
 
 __all__ = [
+    "AnswerTooLarge",
     "ApiError",
     "Credentials",
     "JsonPatch",
@@ -78,6 +79,10 @@ class ApiError(Exception):
 
 class ReplyLost(Exception):
     """No answer came. For a write this means unknown, not failed: re-read before deciding anything."""
+
+
+class AnswerTooLarge(Exception):
+    """The answer has more bytes than the caller takes. Only reads limit them."""
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -144,8 +149,10 @@ class KubeApi:
         params: dict[str, str] | None = None,
         body: Any = None,
         content_type: str = "application/json",
+        bytes_max: int | None = None,
     ) -> bytes:
-        """One call; the body is encoded with msgspec. Returns the answer's bytes."""
+        """One call; the body is encoded with msgspec. Returns the answer's bytes. Raises `AnswerTooLarge` if
+        there are more than `bytes_max`, without reading the rest."""
         assert self._session is not None, "use `async with KubeApi(...)`"
         data = None
         asked_s, began_s = time.time(), time.monotonic()
@@ -163,7 +170,7 @@ class KubeApi:
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 server_hostname=self._credentials.server_name or None,
             ) as response:
-                payload = await response.read()
+                payload = await _read(response, bytes_max)
                 self.date = response.headers.get("Date", "")
                 self.asked_s, self.answered_s = asked_s, time.time()
                 self.took_s = time.monotonic() - began_s
@@ -230,6 +237,17 @@ class _Body(aiohttp.BytesPayload):
         if self._may_send is not None:
             self._may_send()
         await super().write_with_length(writer, content_length)
+
+
+async def _read(response: aiohttp.ClientResponse, bytes_max: int | None) -> bytes:
+    if bytes_max is None:
+        return await response.read()
+    found = bytearray()
+    async for chunk in response.content.iter_any():
+        found += chunk
+        if len(found) > bytes_max:
+            raise AnswerTooLarge(f"{response.url.path}: more than {bytes_max} bytes")
+    return bytes(found)
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:

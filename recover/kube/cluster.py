@@ -16,9 +16,7 @@ import msgspec
 from detectors.client.kubeapi import WatchEvent
 from detectors.wire.resource import MergePatch, PatchType, Resource
 
-__all__ = ["INITIAL_EVENTS_END", "Cluster", "ListPage", "every"]
-
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+__all__ = ["Cluster", "ListPage", "every"]
 
 
 class ListPage(msgspec.Struct, frozen=True):
@@ -43,7 +41,7 @@ class Cluster(Protocol):
         page: str = "",
     ) -> ListPage:
         """Consistent (no resourceVersion asked). An empty namespace means all namespaces. `labels` and
-        `fields` are selectors."""
+        `fields` are selectors. A page has at most `limit` objects; fewer where they are large."""
         ...
 
     def watch(
@@ -55,13 +53,8 @@ class Cluster(Protocol):
         fields: str = "",
         resource_version: str,
         timeout_s: float,
-        initial: bool = False,
     ) -> AsyncIterator[WatchEvent]:
-        """Events after `resource_version`: ADDED, MODIFIED, DELETED, BOOKMARK. `ApiError` 410: list again.
-
-        With `initial`, and an empty version, all present objects come first, as of now or later. A bookmark
-        annotated INITIAL_EVENTS_END ends them and gives their version. `ApiError` 400 or 422: not supported.
-        """
+        """Events after `resource_version`: ADDED, MODIFIED, DELETED, BOOKMARK. `ApiError` 410: list again."""
         ...
 
     async def create(

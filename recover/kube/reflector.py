@@ -3,14 +3,16 @@
 Written by hand on purpose: the libraries' watches have no timeouts, hot-loop on empty answers, never list
 again after 410, and parse each event three times (measured; docs/decisions/0004).
 
-In step first: one watch tells all present objects and then goes on (a streamed list); where the API server
-cannot do that, pages are read. Objects reach the sink as they come, so no second copy of the kind is held.
+In step first, by a list in pages: 100,000 pods cost a third of the CPU time of a streamed list, of which each
+object is an event. Objects reach the sink page by page, so no second copy of the kind is held.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -21,9 +23,9 @@ from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
 from detectors.wire.contract import GROUP
 from detectors.wire.resource import Resource
 from recover.k8s.identities import Version, Versioned
-from recover.kube.cluster import INITIAL_EVENTS_END, Cluster
+from recover.kube.cluster import Cluster
 
-__all__ = ["INITIAL_S_MAX", "MISSING_REQUEUE_S", "Reflector", "Sink"]
+__all__ = ["MISSING_REQUEUE_S", "PAGE_BYTES", "PAGE_MAX", "PAGE_MIN", "Reflector", "Sink"]
 
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
@@ -35,14 +37,12 @@ RETRY_AFTER_S_MAX = 120.0
 """A longer wait that a server or a proxy asks for would leave the controller blind."""
 MISSING_REQUEUE_S = 30.0
 """A framework that is not installed may be installed later."""
-INITIAL_S_MAX = 60.0
-"""A streamed list that has not ended by then never will: the server did not understand the wish for one."""
-INITIAL_BYTES_PER_S = 5e6
-"""A list may take a second longer for so much: somebody may have filled the API server with large objects."""
-PAGE = 100
-"""Objects of one answer, which is held in memory as a whole: an object may have 1.5 MB."""
-YIELD_EVERY = 200
-"""Objects between two looks at the rest of the loop."""
+PAGE_MIN, PAGE_MAX = 100, 1000
+"""Objects of the first answer of a list, and of any answer."""
+PAGE_BYTES = 4 * 1024 * 1024
+"""About so much of a list is asked for at once. It is held in memory as a whole."""
+TURN_S = 0.005
+"""Of reading, before the rest of the event loop has its turn."""
 
 log = structlog.get_logger(__name__)
 
@@ -96,7 +96,6 @@ class Reflector:
         self._resource = resource
         self._sink = sink
         self._optional = optional
-        self._streams = True
         self._version = ""
         self._highest = 0
         self.synced = asyncio.Event()
@@ -113,15 +112,11 @@ class Reflector:
                     await self._follow()
 
     async def _follow(self) -> None:
-        """One watch, from its beginning to its end; before it a list where the server does not stream it."""
+        """One watch, from its beginning to its end; before it a list, where one is needed."""
         try:
-            if self._version:
-                await self._watch()
-            elif self._streams:
-                await self._stream()
-            else:
+            if not self._version:
                 await self._list()
-                await self._watch()
+            await self._watch()
             if self._sink.owes_list():
                 self._version = ""
         except ApiError as error:
@@ -136,27 +131,17 @@ class Reflector:
 
     # --- getting in step ----------------------------------------------------------------------------------
 
-    async def _stream(self) -> None:
-        """A watch that begins with all present objects. Returns where the server refuses such a one."""
-        try:
-            await self._watch(initial=True)
-        except ApiError as error:
-            if error.status not in (400, 422):
-                raise
-            self._streams = False
-            log.info("the API server streams no lists, reading pages", kind=self._resource.kind)
-
     async def _list(self) -> None:
         self._sink.begin()
-        page = ""
+        page, limit = "", PAGE_MIN
         while True:
-            answer = await self._cluster.list(self._resource, page=page, limit=PAGE, **self._of)
+            answer = await self._cluster.list(self._resource, page=page, limit=limit, **self._of)
             self._refuse_older(answer.resource_version)
-            for number, item in enumerate(answer.items, start=1):
+            turn = _Turn()
+            for item in answer.items:
                 self._sink.listed(item)
-                if number % YIELD_EVERY == 0:
-                    await asyncio.sleep(0)
-            page = answer.next_page
+                await turn.may_end()
+            page, limit = answer.next_page, _next_limit(answer.items)
             if not page:
                 break
         self._in_step(answer.resource_version)
@@ -176,44 +161,24 @@ class Reflector:
 
     # --- watching -----------------------------------------------------------------------------------------
 
-    async def _watch(self, *, initial: bool = False) -> None:
+    async def _watch(self) -> None:
         """Returns after a good watch: one that brought news or was held open, whatever ended it."""
-        loop = asyncio.get_running_loop()
-        began_at, started = self._version, loop.time()
-        if initial:
-            self._sink.begin()
+        began_at, started = self._version, asyncio.get_running_loop().time()
+        turn = _Turn()
         try:
-            async with asyncio.timeout(INITIAL_S_MAX if initial else None) as limit:
-                number = 0
-                async for event in self._cluster.watch(
-                    self._resource,
-                    **self._of,
-                    resource_version=self._version,
-                    initial=initial,
-                    timeout_s=random.uniform(*WATCH_S),
-                ):
-                    if not initial:
-                        self._take(event)
-                    elif self._ends_initial(event):
-                        initial, began_at, started = False, self._version, loop.time()
-                        limit.reschedule(None)
-                    elif (deadline := limit.when()) is not None:
-                        limit.reschedule(deadline + len(bytes(event.object)) / INITIAL_BYTES_PER_S)
-                    number += 1
-                    if number % YIELD_EVERY == 0:
-                        await asyncio.sleep(0)
-        except TimeoutError:
-            self._streams = False
-            raise _Unusable(
-                f"streamed list of {self._resource.plural} without an end in {INITIAL_S_MAX:g} s"
-            ) from None
+            async for event in self._cluster.watch(
+                self._resource,
+                **self._of,
+                resource_version=self._version,
+                timeout_s=random.uniform(*WATCH_S),
+            ):
+                self._take(event)
+                await turn.may_end()
         except ReplyLost as error:
-            if initial or not self._was_good(began_at, started):
+            if not self._was_good(began_at, started):
                 raise
             log.info("watch broke off, going on", kind=self._resource.kind, error=str(error))
             return
-        if initial:
-            raise _Unusable(f"streamed list of {self._resource.plural} broke off before its end")
         if not self._was_good(began_at, started):
             raise _Unusable(f"watch of {self._resource.plural} ended at once without news")
 
@@ -226,19 +191,6 @@ class Reflector:
         self._version = str(self._highest)
         if event.type != "BOOKMARK":
             self._sink.apply(event)
-
-    def _ends_initial(self, event: WatchEvent) -> bool:
-        """Takes an event of a streamed list. Present objects come in no order of versions."""
-        if event.type == "BOOKMARK":
-            meta = self._meta(event)
-            if INITIAL_EVENTS_END in (meta.annotations or {}):
-                self._in_step(meta.resource_version)
-                return True
-        elif event.type == "DELETED":
-            self._sink.apply(event)
-        else:
-            self._sink.listed(event.object)
-        return False
 
     def _meta(self, event: WatchEvent) -> Version:
         try:
@@ -264,6 +216,24 @@ class Reflector:
             error=str(error),
             retry_in_s=round(state.upcoming_sleep, 2),
         )
+
+
+class _Turn:
+    """Of the event loop, while many objects are read."""
+
+    def __init__(self) -> None:
+        self._ends_s = time.perf_counter() + TURN_S
+
+    async def may_end(self) -> None:
+        if time.perf_counter() > self._ends_s:
+            await asyncio.sleep(0)
+            self._ends_s = time.perf_counter() + TURN_S
+
+
+def _next_limit(items: Sequence[msgspec.Raw]) -> int:
+    """How many objects to ask for next, where these came."""
+    size = sum(memoryview(item).nbytes for item in items)
+    return min(max(1, PAGE_BYTES * len(items) // size), PAGE_MAX) if size else PAGE_MIN
 
 
 def _number(version: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from detectors.client.kubeapi import KubeApi, ReplyLost, WatchEvent
+from detectors.client.kubeapi import AnswerTooLarge, KubeApi, ReplyLost, WatchEvent
 from detectors.wire.resource import MergePatch, PatchType, Resource
 from recover.kube.cluster import ListPage
 
@@ -15,6 +15,10 @@ __all__ = ["RestCluster"]
 
 WATCH_SILENCE_S = 70.0
 """Bookmarks arrive each minute, so a longer silence means that the connection is dead."""
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+"""Of a list, which is held in memory as a whole: one object may have 1.5 MB."""
+_FEWER = 8
+"""Of a list that is too large, the next try asks for this fraction."""
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -46,19 +50,30 @@ class RestCluster:
         limit: int = 500,
         page: str = "",
     ) -> ListPage:
-        params = {"limit": str(limit)}
+        params = {}
         if labels:
             params["labelSelector"] = labels
         if fields:
             params["fieldSelector"] = fields
         if page:
             params["continue"] = page
-        payload = await self._api.request("GET", resource.path("", namespace), params=params)
+        payload = await self._page(resource.path("", namespace), params, limit)
         try:
             answer = msgspec.json.decode(payload, type=_List)
         except msgspec.MsgspecError as error:
             raise ReplyLost(f"LIST {resource.path('', namespace)}: not a list: {error}") from error
         return ListPage(answer.items, answer.metadata.resource_version, answer.metadata.continue_)
+
+    async def _page(self, path: str, params: dict[str, str], limit: int) -> bytes:
+        """Of at most `limit` objects; of fewer where they are large."""
+        while True:
+            bytes_max = ANSWER_BYTES_MAX if limit > 1 else None
+            try:
+                return await self._api.request(
+                    "GET", path, params={"limit": str(limit), **params}, bytes_max=bytes_max
+                )
+            except AnswerTooLarge:
+                limit = max(1, limit // _FEWER)
 
     def watch(
         self,
@@ -69,11 +84,8 @@ class RestCluster:
         fields: str = "",
         resource_version: str,
         timeout_s: float,
-        initial: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         params = {"resourceVersion": resource_version, "allowWatchBookmarks": "true"}
-        if initial:
-            params |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         if labels:
             params["labelSelector"] = labels
         if fields:

@@ -50,7 +50,6 @@ class WritesThrough(ABC):
         fields: str = "",
         resource_version: str,
         timeout_s: float,
-        initial: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         return self._cluster.watch(
             resource,
@@ -59,7 +58,6 @@ class WritesThrough(ABC):
             fields=fields,
             resource_version=resource_version,
             timeout_s=timeout_s,
-            initial=initial,
         )
 
     async def create(

@@ -11,7 +11,7 @@ import msgspec
 from detectors.client.kubeapi import ApiError, WatchEvent
 from detectors.wire.resource import MergePatch, PatchType, Resource
 from recover.k8s.kinds import NODES
-from recover.kube.cluster import INITIAL_EVENTS_END, ListPage
+from recover.kube.cluster import ListPage
 from recover.model.actions import Patch
 
 __all__ = [
@@ -20,10 +20,8 @@ __all__ = [
     "GONE",
     "INVALID",
     "MISSING",
-    "NO_STREAMS",
     "Scripted",
     "WatchedEnough",
-    "end_of_initial",
     "event",
     "quarantine",
     "raw",
@@ -41,23 +39,14 @@ def raw(name: str, version: int, *, namespace: str = "ml", uid: str = "", **part
     return msgspec.json.encode({"metadata": {**metadata, "resourceVersion": str(version)}, **parts})
 
 
-def end_of_initial(version: int) -> WatchEvent:
-    metadata = {"resourceVersion": str(version), "annotations": {INITIAL_EVENTS_END: "true"}}
-    return WatchEvent("BOOKMARK", msgspec.Raw(msgspec.json.encode({"metadata": metadata})))
-
-
 def event(type_: str, name: str, version: int, **parts: Any) -> WatchEvent:
     return WatchEvent(type_, msgspec.Raw(raw(name, version, **parts)))
-
-
-NO_STREAMS = ApiError(422, "Invalid", "sendInitialEvents: Forbidden")
 
 
 class Scripted:
     """Each call takes its method's next answer: bytes (or a page, or events), or an error to raise.
 
     A method without further answers gives its default: an empty object, list, or a watch that never ends.
-    `stream` holds the answers to watches that begin with all objects; without it the server has none such.
     A number among the events is a silence of as many seconds.
     """
 
@@ -101,13 +90,8 @@ class Scripted:
         fields: str = "",
         resource_version: str,
         timeout_s: float,
-        initial: bool = False,
     ) -> AsyncIterator[WatchEvent]:
-        if initial:
-            events = self._next("stream", resource_version, NO_STREAMS)
-        else:
-            events = self._next("watch", resource_version, [None])
-        for found in events:
+        for found in self._next("watch", resource_version, [None]):
             if found is None:
                 raise WatchedEnough
             if isinstance(found, Exception):

@@ -43,7 +43,12 @@ class _Object(msgspec.Struct):
     spec: dict[str, Any] = {}
 
 
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
 class _List(msgspec.Struct):
+    metadata: _ListMeta
     items: list[_Object]
 
 
@@ -139,8 +144,11 @@ class Ground:
         return str(msgspec.json.decode(raw, type=_Object).spec.get("holderIdentity") or "")
 
     async def watch_out(self, out: dict[str, float]) -> None:
-        """For ever: notes when each node was seen cordoned and tainted, by this machine's wall clock."""
-        async for event in self.api.watch(NODES.path(), params={}, timeout_s=WATCH_S, silence_s=WATCH_S):
+        """For ever: notes when each node was seen cordoned and tainted, by this machine's wall clock. The
+        nodes that are there are not told: to read thousands would take as long as the cordons."""
+        raw = await self.api.request("GET", NODES.path(), params={"limit": "1"})
+        since = {"resourceVersion": msgspec.json.decode(raw, type=_List).metadata.resource_version}
+        async for event in self.api.watch(NODES.path(), params=since, timeout_s=WATCH_S, silence_s=WATCH_S):
             node = msgspec.json.decode(event.object, type=_Object)
             if _is_out(node):
                 out.setdefault(node.metadata.name, time.time())

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.client.kubeapi import ApiError, KubeApi, WatchEvent
+from detectors.client.kubeapi import ApiError, WatchEvent
 from recover.k8s.kinds import CONFIGMAPS, NODEHEALTHS
-from recover.kube.cluster import INITIAL_EVENTS_END, Cluster, ListPage
+from recover.kube.cluster import Cluster, ListPage
 
 NS = "default"
 WATCHED_S = 60.0
@@ -165,70 +165,6 @@ async def test_a_watch_with_a_selector_that_cannot_be_read_is_a_bad_request(clus
     with pytest.raises(ApiError) as refused:
         await anext(cluster.watch(CONFIGMAPS, labels="a in b", resource_version="1", timeout_s=1))
     assert refused.value.status == 400
-
-
-# --- streamed lists ---------------------------------------------------------------------------------------
-
-
-async def streamed(watch: AsyncIterator[WatchEvent]) -> tuple[list[str], int]:
-    """The names of all present objects, and the version that the end of the list tells."""
-    names: list[str] = []
-    async for event in watch:
-        meta = read(event.object)["metadata"]
-        if event.type == "BOOKMARK" and INITIAL_EVENTS_END in meta.get("annotations", {}):
-            return names, int(meta["resourceVersion"])
-        assert event.type == "ADDED"
-        names.append(meta["name"])
-    raise AssertionError("the list has no end")
-
-
-async def test_a_streamed_list_tells_all_present_objects_their_version_and_then_what_happens(
-    cluster: Cluster,
-) -> None:
-    for name in "bca":
-        await cluster.create(CONFIGMAPS, config(name), NS)
-    await cluster.delete(CONFIGMAPS, "c", namespace=NS)
-    last = read(await cluster.patch(CONFIGMAPS, "b", {"data": {"x": "1"}}, namespace=NS))
-
-    watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version="", initial=True, timeout_s=WATCHED_S)
-    names, version = await streamed(watch)
-    await cluster.create(CONFIGMAPS, config("d"), NS)
-
-    assert names == ["a", "b"]
-    assert version >= int(last["metadata"]["resourceVersion"])
-    assert await events_until(watch, 1) == [("ADDED", "d")]
-
-
-async def test_a_streamed_list_takes_selectors_and_may_be_empty(cluster: Cluster) -> None:
-    for name, label in {"a": "llm", "b": "other"}.items():
-        await cluster.create(CONFIGMAPS, config(name, {"app": label}), NS)
-    for selector, expected in {"app=llm": ["a"], "app=none": []}.items():
-        watch = cluster.watch(
-            CONFIGMAPS,
-            namespace=NS,
-            labels=selector,
-            resource_version="",
-            initial=True,
-            timeout_s=WATCHED_S,
-        )
-        names, _ = await streamed(watch)
-        await watch.aclose()  # type: ignore[attr-defined]
-        assert names == expected
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"sendInitialEvents": "true"},
-        {"sendInitialEvents": "true", "resourceVersionMatch": "Exact"},
-        {"resourceVersionMatch": "NotOlderThan"},
-    ],
-    ids=["no match", "another match", "no wish"],
-)
-async def test_half_a_wish_for_a_streamed_list_is_refused(rest: KubeApi, asked: dict[str, str]) -> None:
-    with pytest.raises(ApiError) as refused:
-        await anext(rest.watch(CONFIGMAPS.path(), params=asked, timeout_s=1, silence_s=5))
-    assert (refused.value.status, refused.value.reason) == (422, "Invalid")
 
 
 # --- history that has ended -------------------------------------------------------------------------------

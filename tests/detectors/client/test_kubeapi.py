@@ -10,7 +10,7 @@ from aiohttp import web
 
 from detectors.client import kubeapi
 from detectors.client.credentials import Credentials
-from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from detectors.client.kubeapi import AnswerTooLarge, ApiError, KubeApi, ReplyLost
 
 EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}'
 JSON = "application/json"
@@ -151,3 +151,10 @@ async def test_what_is_nested_deeper_than_a_stack_is_as_good_as_no_answer() -> N
     async with answering(deep, status=500) as api:
         with pytest.raises(ApiError, match="500"):
             await api.request("GET", "/x")
+
+
+async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
+    async with answering(b'{"a":"', b"x" * 1000, b'"}') as api:
+        assert len(await api.request("GET", "/o", bytes_max=1008)) == 1008
+        with pytest.raises(AnswerTooLarge):
+            await api.request("GET", "/o", bytes_max=1007)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,10 +13,11 @@ import pytest
 
 from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
+from detectors.wire.resource import Resource
 from recover.k8s.kinds import NODES
 from recover.kube.cluster import ListPage
-from recover.kube.reflector import INITIAL_S_MAX, MISSING_REQUEUE_S, Reflector
-from tests.recover.scripted import GONE, Scripted, WatchedEnough, end_of_initial, event, raw
+from recover.kube.reflector import MISSING_REQUEUE_S, PAGE_BYTES, PAGE_MAX, PAGE_MIN, Reflector
+from tests.recover.scripted import GONE, Scripted, WatchedEnough, event, raw
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -52,13 +54,12 @@ def page(version: str, *names: str, next_page: str = "") -> ListPage:
 def follow(
     lists: list[Any],
     watches: list[Any],
-    streams: list[Any] | None = None,
     *,
     optional: bool = False,
     owes_list: bool = False,
 ) -> tuple[Scripted, Sink, float]:
     """Runs a reflector to the end of the script; returns the seconds that it took, too."""
-    cluster = Scripted(list=lists, watch=watches, **({"stream": streams} if streams else {}))
+    cluster = Scripted(list=lists, watch=watches)
     sink = Sink(owes_list)
 
     async def main(_: Clock) -> float:
@@ -190,66 +191,68 @@ def test_a_wait_of_an_hour_is_not_kept() -> None:
     assert took_s == 120
 
 
-# --- streamed lists ---------------------------------------------------------------------------------------
+# --- pages ------------------------------------------------------------------------------------------------
 
 
-def test_one_watch_lists_all_and_goes_on() -> None:
-    present = [event("ADDED", "a", 3), event("ADDED", "b", 2), end_of_initial(7), event("ADDED", "c", 9)]
+class Pages(Scripted):
+    """Each page is filled to the limit that is asked for, with objects of so many bytes."""
 
-    cluster, sink, _ = follow([], [], [present])
+    def __init__(self, size: int, count: int) -> None:
+        super().__init__()
+        self.limits: list[int] = []
+        self._size = size
+        self._left = count
 
-    assert (sink.lists, sink.events) == ([(2, "7")], ["ADDED"])
-    assert cluster.calls == [("stream", ""), ("watch", "9")]
-
-
-def test_what_goes_while_the_list_is_streamed_is_told_as_gone() -> None:
-    present = [event("ADDED", "a", 3), event("DELETED", "a", 6), event("BOOKMARK", "", 6), end_of_initial(7)]
-
-    _, sink, _ = follow([], [], [present])
-
-    assert (sink.lists, sink.events) == ([(1, "7")], ["DELETED"])
-
-
-def test_a_server_that_streams_no_lists_is_asked_once_and_then_for_pages() -> None:
-    cluster, sink, took_s = follow([page("5", "a"), page("9", "a")], [[GONE]])
-
-    assert sink.lists == [(1, "5"), (1, "9")]
-    assert asked(cluster) == ["stream", "list", "watch", "list", "watch"]
-    assert took_s == 0
+    async def list(self, resource: Resource, *, limit: int = 500, page: str = "", **of: Any) -> ListPage:
+        self.limits.append(limit)
+        number = min(limit, self._left)
+        self._left -= number
+        item = msgspec.Raw(raw("a", 1, data="x" * self._size))
+        return ListPage([item] * number, "5", "more" if self._left else "")
 
 
-def test_a_server_that_does_not_understand_the_wish_is_asked_for_pages_after_a_minute() -> None:
-    """It tells the present objects as any watch without a version does, and then goes on without an end."""
-    cluster, sink, took_s = follow([page("5", "a")], [], [[event("ADDED", "a", 3), 40, 40]])
+@pytest.mark.parametrize(
+    ("size", "at_most"), [(1000, PAGE_MAX), (50_000, 100), (1_500_000, 3)], ids=["small", "large", "largest"]
+)
+def test_pages_are_as_long_as_the_objects_allow(size: int, at_most: int) -> None:
+    cluster, sink = Pages(size, count=5000), Sink()
 
-    assert sink.lists == [(1, "5")]
-    assert asked(cluster) == ["stream", "list", "watch"]
-    assert INITIAL_S_MAX <= took_s < INITIAL_S_MAX + 5
+    async def main(_: Clock) -> None:
+        with contextlib.suppress(WatchedEnough):
+            await Reflector(cluster, NODES, sink).run()
 
+    run(main, start=START)
 
-def test_a_streamed_list_has_a_minute_and_the_watch_after_it_has_not() -> None:
-    _, sink, _ = follow([], [], [[end_of_initial(7), 300, event("ADDED", "a", 9)]])
-
-    assert sink.events == ["ADDED"]
-
-
-@pytest.mark.parametrize("end", [[], [ReplyLost("connection reset")]], ids=["ends", "breaks"])
-def test_a_streamed_list_that_ends_half_way_begins_afresh(end: list[Any]) -> None:
-    half = [event("ADDED", "a", 3), *end]
-    whole = [event("ADDED", "a", 3), event("ADDED", "b", 4), end_of_initial(7)]
-
-    _, sink, took_s = follow([], [], [half, whole])
-
-    assert sink.lists == [(2, "7")]
-    assert took_s > 0
+    assert sink.lists == [(5000, "5")]
+    assert cluster.limits[0] == PAGE_MIN
+    assert max(cluster.limits[1:]) <= at_most
+    assert all(limit * size <= PAGE_BYTES for limit in cluster.limits[1:])
 
 
-def test_a_streamed_list_older_than_what_was_seen_is_not_believed() -> None:
-    lags, fresh = [event("ADDED", "a", 3), end_of_initial(7)], [end_of_initial(20)]
+def test_others_have_their_turn_while_a_long_list_is_read() -> None:
+    class Slow(Sink):
+        def listed(self, item: msgspec.Raw) -> None:
+            ends_s = time.perf_counter() + 0.001
+            while time.perf_counter() < ends_s:
+                pass
 
-    _, sink, _ = follow([], [], [[end_of_initial(7), event("DELETED", "a", 19), GONE], lags, fresh])
+    cluster, turns = Pages(10, count=60), 0
 
-    assert sink.lists == [(0, "7"), (0, "20")]
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def main() -> None:
+        beside = asyncio.create_task(others())
+        with contextlib.suppress(WatchedEnough):
+            await Reflector(cluster, NODES, Slow()).run()
+        beside.cancel()
+
+    asyncio.run(main())
+
+    assert turns >= 8
 
 
 # --- frameworks that are not installed --------------------------------------------------------------------
@@ -281,11 +284,11 @@ def test_the_controller_is_in_step_though_a_framework_is_not_installed() -> None
 def test_a_framework_that_is_taken_off_and_installed_anew_is_listed_anew() -> None:
     """The versions of its objects have moved on, and a watch of the old ones would be refused for ever."""
     cluster, sink, _ = follow(
-        [], [[NOT_INSTALLED]], [[end_of_initial(5)], NOT_INSTALLED, [end_of_initial(90)]], optional=True
+        [page("5", "a"), NOT_INSTALLED, page("90", "a")], [[NOT_INSTALLED]], optional=True
     )
 
-    assert sink.lists == [(0, "5"), (0, "90")]
-    assert asked(cluster) == ["stream", "watch", "stream", "stream", "watch"]
+    assert sink.lists == [(1, "5"), (1, "90")]
+    assert asked(cluster) == ["list", "watch", "list", "list", "watch"]
 
 
 def test_a_sink_that_left_something_out_is_given_a_list_at_the_end_of_a_watch() -> None:

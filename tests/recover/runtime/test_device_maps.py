@@ -201,7 +201,7 @@ async def test_a_reflector_asks_for_one_namespace_and_its_labels() -> None:
         async with asyncio.timeout(5):
             await reflector.run()
 
-    assert asked == [("kube-system", "a=b")] * 3, "a streamed list, a list, and the watch"
+    assert asked == [("kube-system", "a=b")] * 2, "a list, and the watch"
 
 
 def test_iluvatars_list_of_free_devices_contradicts_a_kubelet_that_lags() -> None:

@@ -1,0 +1,68 @@
+"""Lists of large objects over REST: no answer fills the memory, and every object comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from detectors.client.credentials import Credentials
+from detectors.client.kubeapi import KubeApi
+from recover.k8s.kinds import JOBS
+from recover.kube import rest
+from recover.kube.cluster import every
+
+COUNT = 20
+
+
+class Server:
+    """Serves jobs of so many bytes, as many in an answer as are asked for."""
+
+    def __init__(self, size: int) -> None:
+        self.limits: list[int] = []
+        self._size = size
+
+    async def answer(self, request: web.Request) -> web.Response:
+        limit, begin = int(request.query["limit"]), int(request.query.get("continue", "0"))
+        self.limits.append(limit)
+        end = min(COUNT, begin + limit)
+        jobs = [{"metadata": {"name": f"j{n}", "x": "x" * self._size}} for n in range(begin, end)]
+        metadata = {"resourceVersion": "5", "continue": str(end) if end < COUNT else ""}
+        body = msgspec.json.encode({"metadata": metadata, "items": jobs})
+        return web.Response(body=body, content_type="application/json")
+
+
+@asynccontextmanager
+async def serving(server: Server) -> AsyncIterator[KubeApi]:
+    app = web.Application()
+    app.router.add_get("/{path:.*}", server.answer)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        async with KubeApi(Credentials(f"http://{host}:{port}"), timeout_s=5.0) as api:
+            yield api
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("size", "limits"),
+    [(10, [500]), (3_000, [500, 62, 7, 500, 62, 7, 500]), (40_000, [500, 62, 7, 1] * COUNT)],
+    ids=["small", "large", "one too large"],
+)
+async def test_a_list_of_large_objects_comes_in_smaller_pages(
+    size: int, limits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest, "ANSWER_BYTES_MAX", 30_000)
+    server = Server(size)
+
+    async with serving(server) as api:
+        found = await every(rest.RestCluster(api), JOBS)
+
+    assert len(found) == COUNT
+    assert server.limits == limits
