@@ -27,12 +27,12 @@ from recover.workloads import resource_if_known
 
 __all__ = ["expire"]
 
-AT_ONCE_MAX = 100
+AT_ONCE_MAX = 250
 """Deletions of one kind in one look, so that a large backlog never delays other writes."""
 
 REST_AGAIN_S = 5.0
-"""Pause until the next look while more is to be deleted: 20 deletions a second, which no API server
-notices."""
+"""Pause until the next look while more is to be deleted: 50 deletions a second (3,000 a minute), which no
+API server notices."""
 
 
 def expire(world: World, limits: Retention, now: datetime) -> Plan:

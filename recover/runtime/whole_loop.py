@@ -89,7 +89,7 @@ class WholeWorld:
                     await self._queue.take()
                     self._queue.done(_LOOK)
                     await self._reconcile(group)
-                    rest_s = rest_after(self._took_s)
+                    rest_s = rest_after(self._took_s, is_unhurried=self._waits_for_writes)
                     ends_s = loop.time() + rest_s
                     await self._writing.settled(None if self._waits_for_writes else max(PAUSE_S, rest_s))
                     if ends_s > loop.time():
