@@ -196,7 +196,7 @@ class Course:
         """All other free nodes at once."""
         async with self._seen_out() as out:
             await asyncio.sleep(0.5)
-            struck = self._storm_nodes(but=out)
+            struck = self._storm_nodes(but=await self._ground.cordoned())
             before_s, began_s = controller.cpu_s(), time.time()
             await self._ground.strike(struck)
             await _until(lambda: {*struck} <= out.keys(), f"cordon of {len(struck)} nodes")
