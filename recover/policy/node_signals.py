@@ -169,9 +169,7 @@ class SignalCatalogue:
 def _merged(
     packaged: Iterable[PackagedRow], own: Mapping[str, SignalRow], values: tuple[str, ...] = ()
 ) -> dict[str, _Row]:
-    rows = {
-        one.name: _Row(one.by, one.values, Severity.SUSPECT, one.fault, one.ahead_s) for one in packaged
-    }
+    rows = {one.name: _Row(one.by, one.values, Severity.SUSPECT, one.fault, one.ahead_s) for one in packaged}
     for name, one in own.items():
         before = rows.get(name, _Row("a row of the settings", values, Severity.SUSPECT, Fault.HOST_HARDWARE))
         ahead_s = 0.0 if one.values else before.ahead_s

@@ -55,4 +55,5 @@ def _rows(rows: tuple[PackagedRow, ...]) -> Iterator[str]:
 def _left_out() -> Iterator[str]:
     for one in left_out():
         for name in one.names:
-            yield f"| `{name}` | {one.kind} | {one_line(one.by)} | {one_line(one.why)} | {one_line(one.source)} |"
+            cells = (f"`{name}`", one.kind, *map(one_line, (one.by, one.why, one.source)))
+            yield f"| {' | '.join(cells)} |"

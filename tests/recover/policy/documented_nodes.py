@@ -1,9 +1,9 @@
-"""Whole Nodes of each project, once as they stand while all is well (also while the node boots, is upgraded or
-is checked) and once in trouble: facts (names, values, reasons) from the source beside each. For
+"""Whole Nodes of each project, once as they stand while all is well (also while the node boots, is upgraded
+or is checked) and once in trouble: facts (names, values, reasons) from the source beside each. For
 test_documented_nodes.py.
 
-A condition stands as (type, status, reason), a taint as (key, value, effect), a label as (key, value), what is
-expected as (kind, name).
+A condition stands as (type, status, reason), a taint as (key, value, effect), a label as (key, value), what
+is expected as (kind, name).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _WEEKS_AHEAD, _HOURS_AHEAD = "1797242400", "1795348800"
 
 _NVSENTINEL = "https://docs.nvidia.com/nvsentinel/getting-started/integrations (Node Status Examples)"
 _OPERATOR = "https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-driver-upgrades.html"
-_HYPERPOD = "https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-hyperpod-eks-resiliency-node-labels.html"
+_HYPERPOD = (
+    "https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-hyperpod-eks-resiliency-node-labels.html"
+)
 _GKE = "https://docs.cloud.google.com/ai-hypercomputer/docs/manage/manage-gke-clusters"
 _AKS = "https://learn.microsoft.com/en-us/azure/aks/node-problem-detector (kubectl describe node)"
 _ACK = "https://www.alibabacloud.com/help/en/ack/ack-managed-and-ack-dedicated/user-guide/auto-repair"
