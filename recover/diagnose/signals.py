@@ -87,6 +87,8 @@ def doubts(node: Node, now: datetime) -> list[NodeSignal]:
 
 
 def _has_settled(signal: NodeSignal, now: datetime) -> bool:
+    if signal.is_announced:
+        return signal.since is not None and now >= signal.since
     settles = timedelta(seconds=signal.settles_s)
     return not settles or signal.since is None or now - signal.since >= settles
 

@@ -4,6 +4,7 @@
     mindx-dl-nodeinfo-<node>     mindx-dl      NodeD: the server's other parts; only while something is wrong
     cluster-info-device-<n>, cluster-info-switch-<n>, cluster-info-node-<n>
                                  mindx-dl      ClusterD: the same of up to 1,000 nodes each
+                                               (switches: 2,000)
 
 What is not as documented raises ValueError, naming the key of `data`, and the ConfigMap counts as not read.
 Source: MindCluster, docs/en/scheduling/api (ascend_device_plugin.md, noded.md,

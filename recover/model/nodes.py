@@ -76,6 +76,8 @@ class NodeSignal(msgspec.Struct, frozen=True):
     """The one accelerator that it is about, as told_devices.py names those that a pod holds."""
     settles_s: float = 0.0
     """For so long it may be part of a healthy life, and makes its node suspect only afterwards."""
+    is_announced: bool = False
+    """It tells of what is still to come, and counts from `since` on."""
 
     @property
     def code(self) -> str:

@@ -7,6 +7,7 @@ recover/diagnose/what_counts.py sets aside what the driver says meanwhile.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from importlib import resources
@@ -30,6 +31,12 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ended: Words
     origins: Annotated[tuple[Origin, ...], Meta(min_length=1)]
     source: str
+    beside: dict[str, str] = {}
+
+    def is_under_way(self, labels: Mapping[str, str]) -> bool:
+        state = labels.get(self.label, "")
+        other = self.beside.get(state)
+        return state in self.under_way or (other is not None and other in labels)
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +78,7 @@ def driver_work(node: Node, now: datetime) -> tuple[DriverWork, ...]:
     for row in table.work:
         state = node.labels.get(row.label, "")
         written_at = node.labelled_at.get(row.label)
-        if state in row.under_way:
+        if row.is_under_way(node.labels):
             lasts_s = table.lasts_max_s
         elif state in row.ended and written_at is not None and written_at <= now:
             lasts_s = table.settle_s

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import resources
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from detectors.service.settings import SettingsError
 from detectors.wire.contract import GROUP, Fault, Severity
@@ -23,21 +25,52 @@ from recover.k8s.pod_specs import ConditionView, OwnedMeta
 from recover.model import NodeSignal, SignalKind, Taint
 from recover.policy.settings import SignalRow, Signals
 
-__all__ = ["PackagedRow", "SignalCatalogue", "packaged_signals"]
+__all__ = ["LeftOut", "PackagedRow", "SignalCatalogue", "left_out", "packaged_signals"]
+
+Names = Annotated[tuple[str, ...], Meta(min_length=1)]
+AheadS = Annotated[float, Meta(ge=0)]
+_TIME_CHARS_MAX = 12
 
 
-class PackagedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
+class _Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows that differ in their names alone."""
+
+    names: Names
     by: str
     source: str
     values: tuple[str, ...] = ()
     fault: Fault = Fault.HOST_HARDWARE
 
 
+class _Labels(_Rows, frozen=True, forbid_unknown_fields=True):
+    ahead_s: AheadS = 0.0
+
+
+class PackagedRow(msgspec.Struct, frozen=True):
+    name: str
+    by: str
+    source: str
+    values: tuple[str, ...]
+    fault: Fault
+    ahead_s: float = 0.0
+    """Zero where the value is no time."""
+
+
+class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Signals of the same projects that are not read, and why."""
+
+    kind: SignalKind
+    names: Names
+    by: str
+    why: str
+    source: str
+
+
 class _Packaged(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    condition: tuple[PackagedRow, ...]
-    taint: tuple[PackagedRow, ...]
-    label: tuple[PackagedRow, ...]
+    condition: tuple[_Rows, ...]
+    taint: tuple[_Rows, ...]
+    label: tuple[_Labels, ...]
+    left_out: tuple[LeftOut, ...]
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -45,18 +78,45 @@ class _Row(msgspec.Struct, frozen=True):
     values: tuple[str, ...]
     severity: Severity
     fault: Fault
+    ahead_s: float = 0.0
+
+
+@cache
+def _table() -> _Packaged:
+    """Raises msgspec.ValidationError naming the row and field."""
+    text = resources.files("recover.policy").joinpath("node_signals.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), _Packaged)
 
 
 @cache
 def packaged_signals() -> Mapping[SignalKind, tuple[PackagedRow, ...]]:
     """Raises msgspec.ValidationError naming the row and field."""
-    text = resources.files("recover.policy").joinpath("node_signals.toml").read_text(encoding="utf-8")
-    found = msgspec.convert(tomllib.loads(text), _Packaged)
+    found = _table()
     return {
-        SignalKind.CONDITION: found.condition,
-        SignalKind.TAINT: found.taint,
-        SignalKind.LABEL: found.label,
+        SignalKind.CONDITION: _each(found.condition),
+        SignalKind.TAINT: _each(found.taint),
+        SignalKind.LABEL: _each(found.label),
     }
+
+
+def left_out() -> tuple[LeftOut, ...]:
+    """Raises msgspec.ValidationError naming the row and field."""
+    return _table().left_out
+
+
+def _each(rows: Iterable[_Rows]) -> tuple[PackagedRow, ...]:
+    return tuple(
+        PackagedRow(
+            name=name,
+            by=one.by,
+            source=one.source,
+            values=one.values,
+            fault=one.fault,
+            ahead_s=one.ahead_s if isinstance(one, _Labels) else 0.0,
+        )
+        for one in rows
+        for name in one.names
+    )
 
 
 class SignalCatalogue:
@@ -96,17 +156,26 @@ class SignalCatalogue:
     def _of_labels(self, meta: OwnedMeta) -> Iterator[NodeSignal]:
         for name, row in self._labels.items():
             value = meta.labels.get(name)
-            if value is not None and (not row.values or value in row.values):
+            if value is None or (row.values and value not in row.values):
+                continue
+            if not row.ahead_s:
                 yield _signal(SignalKind.LABEL, name, value, row, meta.labelled_at(name))
+            elif (at := _unix_time(value)) is not None:
+                begins = at - timedelta(seconds=row.ahead_s)
+                told = _signal(SignalKind.LABEL, name, value, row, begins)
+                yield msgspec.structs.replace(told, is_announced=True)
 
 
 def _merged(
     packaged: Iterable[PackagedRow], own: Mapping[str, SignalRow], values: tuple[str, ...] = ()
 ) -> dict[str, _Row]:
-    rows = {one.name: _Row(one.by, one.values, Severity.SUSPECT, one.fault) for one in packaged}
+    rows = {one.name: _Row(one.by, one.values, Severity.SUSPECT, one.fault, one.ahead_s) for one in packaged}
     for name, one in own.items():
         before = rows.get(name, _Row("a row of the settings", values, Severity.SUSPECT, Fault.HOST_HARDWARE))
-        rows[name] = _Row(before.by, one.values or before.values, one.severity, one.fault or before.fault)
+        ahead_s = 0.0 if one.values else before.ahead_s
+        rows[name] = _Row(
+            before.by, one.values or before.values, one.severity, one.fault or before.fault, ahead_s
+        )
     return rows
 
 
@@ -132,4 +201,13 @@ def _time(text: str) -> datetime | None:
     try:
         return sane(datetime.fromisoformat(text)) if text else None
     except ValueError:
+        return None
+
+
+def _unix_time(text: str) -> datetime | None:
+    if not text.isascii() or not text.isdigit() or len(text) > _TIME_CHARS_MAX:
+        return None
+    try:
+        return sane(datetime.fromtimestamp(int(text), UTC))
+    except (OverflowError, ValueError):
         return None

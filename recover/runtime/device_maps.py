@@ -56,7 +56,7 @@ def places(settings: DeviceReports) -> Iterator[tuple[str, str]]:
 
 
 def bytes_max(settings: DeviceReports, namespace: str) -> int:
-    """Of one ConfigMap there. ClusterD's are about 1,000 nodes each."""
+    """Of one ConfigMap there. ClusterD's are about 1,000 or 2,000 nodes each."""
     has_many = settings.ascend and namespace == settings.cluster_namespace
     return MAP_BYTES_MAX if has_many else READ_BYTES_MAX
 

@@ -43,10 +43,15 @@ def device_signals(pods: Iterable[Pod], now: datetime) -> tuple[Line, ...]:
 
 
 def _line(signal: NodeSignal, now: datetime) -> Line:
-    since = f", {ago(signal.since, now)}" if signal.since is not None else ""
+    since = f", {_when(signal, signal.since, now)}" if signal.since is not None else ""
     value = f"={signal.value}" if signal.value else ""
     reason = f" ({signal.reason})" if signal.reason else ""
     meaning, tone = _MEANT[signal.severity]
     if tone is Tone.BAD:
         meaning += f" of class {signal.fault} ({FAULTS[signal.fault]})"
     return Line(one_line(f"{signal.by}: {signal.kind} {signal.name}{value}{reason}{since}; {meaning}"), tone)
+
+
+def _when(signal: NodeSignal, since: datetime, now: datetime) -> str:
+    is_ahead = signal.is_announced and since > now
+    return f"which counts from {since:%Y-%m-%d %H:%M} UTC on" if is_ahead else ago(since, now)

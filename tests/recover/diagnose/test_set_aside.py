@@ -22,6 +22,10 @@ UPGRADE = "nvidia.com/gpu-driver-upgrade-state"
 ADAPTERS = "nvidia.com/ofed-driver-upgrade-state"
 MIG = "nvidia.com/mig.config.state"
 PLUGIN = "nvidia.com/gpu.deploy.device-plugin"
+CLAIMS = "nvidia.com/gpu.deploy.dra-driver"
+CLAIMS_DCGM = "nvidia.com/gpu.deploy.dcgm-dra"
+LOADS = "network.nvidia.com/operator.mofed.wait"
+BY_NVSENTINEL = "dgxc.nvidia.com/nvsentinel-state"
 UNDER_WAY = [
     (UPGRADE, "pod-restart-required"),
     (UPGRADE, "validation-required"),
@@ -30,6 +34,10 @@ UNDER_WAY = [
     (MIG, "rebooting"),
     (PLUGIN, "paused-for-driver-upgrade"),
     (PLUGIN, "paused-for-mig-change"),
+    (PLUGIN, "paused-for-mig-change_paused-for-driver-upgrade"),
+    (CLAIMS, "paused-for-driver-upgrade"),
+    (CLAIMS_DCGM, "paused-for-driver-upgrade"),
+    (LOADS, "true"),
 ]
 NOT_UNDER_WAY = [
     (label, state)
@@ -46,7 +54,17 @@ NOT_UNDER_WAY = [
         "upgrade-failed",
         "a-state-of-tomorrow",
     )
-] + [(MIG, "success"), (MIG, "failed"), (MIG, ""), (PLUGIN, "true"), (PLUGIN, "false")]
+] + [
+    (MIG, "success"),
+    (MIG, "failed"),
+    (MIG, ""),
+    (PLUGIN, "true"),
+    (PLUGIN, "false"),
+    (CLAIMS, "true"),
+    (CLAIMS, "false"),
+    (CLAIMS_DCGM, "false"),
+    (LOADS, "false"),
+]
 
 
 def labelled(world: Worlds, label: str, state: str, *, ago_s: float | None = None) -> Worlds:
@@ -92,6 +110,18 @@ def test_a_suspicion_of_the_driver_does_not_count_meanwhile_either() -> None:
     labelled(world, *UNDER_WAY[0])
 
     assert not suspected(world.world(), world.now, 3600)
+
+
+@pytest.mark.parametrize("label", [PLUGIN, CLAIMS_DCGM])
+def test_a_device_plugin_that_nvsentinel_stops_for_a_reset_of_a_gpu_hides_what_the_driver_says(
+    label: str,
+) -> None:
+    """Others stop the plugin, and leave it stopped; then it hides nothing (NOT_UNDER_WAY)."""
+    world = cluster().running(gang())
+    world.change_node("n1", labels={label: "false", BY_NVSENTINEL: "remediation-succeeded"})
+
+    assert lost_by_driver(world).decide().cordons == []
+    assert world.change_node("n1", labels={label: "false"}).decide().cordons == ["n1"]
 
 
 def test_a_lost_link_does_not_count_while_the_driver_of_the_adapters_is_upgraded() -> None:

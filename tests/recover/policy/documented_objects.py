@@ -15,6 +15,7 @@ __all__ = ["DOCUMENTED", "Documented"]
 
 _NPD = "https://github.com/kubernetes/node-problem-detector/tree/master/config"
 _NVSENTINEL = "https://docs.nvidia.com/nvsentinel/getting-started/integrations"
+_NVSENTINEL_CODE = "https://github.com/NVIDIA/NVSentinel"
 _AKS = "https://learn.microsoft.com/en-us/azure/aks/node-problem-detector"
 _ACK = "https://www.alibabacloud.com/help/en/ack/ack-managed-and-ack-dedicated/user-guide"
 
@@ -46,7 +47,7 @@ def _nvsentinel(check: str) -> tuple[str, str, str, str, str]:
 DOCUMENTED = (
     Documented(
         "node-problem-detector",
-        _NPD,  # kernel-monitor.json, health-checker-*.json, systemd-monitor.json, custom-plugin-monitor.json
+        _NPD,  # each file with conditions
         conditions=(
             _npd("KernelDeadlock", "DockerHung", "KernelHasNoDeadlock"),
             _npd("ReadonlyFilesystem", "FilesystemIsReadOnly", "FilesystemIsNotReadOnly"),
@@ -58,14 +59,17 @@ DOCUMENTED = (
             _npd("KubeletUnhealthy", "KubeletUnhealthy", "KubeletIsHealthy"),
             _npd("ContainerRuntimeUnhealthy", "ContainerdUnhealthy", "ContainerRuntimeIsHealthy"),
             _npd("NTPProblem", "NTPIsDown", "NTPIsUp"),
+            _npd("CorruptDockerOverlay2", "CorruptDockerOverlay2", "NoCorruptDockerOverlay2"),
+            _npd("FrequentUnregisterNetDevice", "UnregisterNetDevice", "NoFrequentUnregisterNetDevice"),
+            _npd("DiskBadBlock", "DiskBadBlock", "DiskBadBlock"),  # its reason is the same when all is well
         ),
     ),
     Documented(
-        "node-problem-detector of Google's bare-metal clusters",
-        "https://cloud.google.com/anthos/clusters/docs/bare-metal/latest/how-to/node-problem-detector",
-        conditions=(
-            _npd("CorruptDockerOverlay2", "CorruptDockerOverlay2", "NoCorruptDockerOverlay2"),
-            _npd("FrequentUnregisterNetDevice", "UnregisterNetDevice", "NoFrequentUnregisterNetDevice"),
+        "Kubernetes",
+        "https://kubernetes.io/docs/reference/labels-annotations-taints/",
+        taints=(
+            ("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute"),
+            ("node.cloudprovider.kubernetes.io/shutdown", "", "NoSchedule"),
         ),
     ),
     Documented(
@@ -98,11 +102,68 @@ DOCUMENTED = (
             ("nvidia.com/gpu-nvlink-error", "true", "NoSchedule"),
             ("nvidia.com/syslog-xid-error", "true", "NoSchedule"),
             ("nvidia.com/gpu-error", "fatal", "NoSchedule"),
+            ("nvidia.com/gpu-thermal", "true", "PreferNoSchedule"),
+        ),
+    ),
+    Documented(
+        "NVSentinel's GPU health monitor",
+        f"{_NVSENTINEL_CODE}/tree/main/health-monitors/gpu-health-monitor",
+        conditions=tuple(
+            _nvsentinel(check)
+            for check in (
+                "GpuNvswitchFatalWatch",
+                "GpuPowerBrakeWatch",
+                "GpuThermalMarginWatch",
+                "GpuDcgmUnresponsive",
+            )
+        ),
+    ),
+    Documented(
+        "NVSentinel's NIC health monitor",
+        "https://docs.nvidia.com/nvsentinel/configuration/nic-health-monitor",
+        conditions=tuple(
+            _nvsentinel(check)
+            for check in (
+                "InfiniBandStateCheck",
+                "InfiniBandDegradationCheck",
+                "InfiniBandCharDeviceCheck",
+                "EthernetStateCheck",
+                "EthernetDegradationCheck",
+                "EFAStateCheck",
+                "EFADegradationCheck",
+                "SysLogsNICDriverError",
+            )
+        ),
+    ),
+    Documented(
+        "NVSentinel's health events analyzer",
+        "https://docs.nvidia.com/nvsentinel/configuration/health-events-analyzer",
+        conditions=tuple(
+            _nvsentinel(check)
+            for check in (
+                "MultipleRemediations",
+                "RepeatedXIDErrorOnSameGPU",
+                "RepeatedNICDriverError",
+                "RepeatedNICDegradation",
+                "XID74Reg0SoloNVLinkError",
+                "XID74Reg0ECCParityError",
+                "RepeatedXID74Reg0HardwareIssue",
+                "XID74Reg0SignalIntegrityError",
+                "XID74Reg0Bit27Or29Set",
+                "RepeatedXID74Reg2HardwareIssue",
+                "XID74Reg2Bit13Set",
+                "RepeatedXID74Reg2Bit16Or19Set",
+                "RepeatedXID74Reg2Bit17Or18Set",
+                "XID74Reg3UnexpectedError",
+                "XID74Reg3Bit18Set",
+                "XID74Reg4HardwareIssue",
+                "XID74Reg4ECCError",
+            )
         ),
     ),
     Documented(
         "NVSentinel's state of a node",
-        "https://github.com/NVIDIA/NVSentinel/tree/main/docs/runbooks",
+        f"{_NVSENTINEL_CODE}/tree/main/commons/pkg/statemanager",
         labels=tuple(
             ("dgxc.nvidia.com/nvsentinel-state", state)
             for state in (
@@ -126,6 +187,15 @@ DOCUMENTED = (
         ),
     ),
     Documented(
+        "Network Operator",
+        "https://github.com/NVIDIA/k8s-operator-libs/blob/main/pkg/upgrade/consts.go",
+        labels=(("nvidia.com/ofed-driver-upgrade-state", "upgrade-failed"),),
+        well=tuple(
+            ("nvidia.com/ofed-driver-upgrade-state", state)
+            for state in ("upgrade-done", "drain-required", "node-maintenance-required")
+        ),
+    ),
+    Documented(
         "MIG manager of the GPU Operator",
         "https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-operator-mig.html",
         labels=(("nvidia.com/mig.config.state", "failed"),),
@@ -133,22 +203,17 @@ DOCUMENTED = (
     ),
     Documented(
         "Autopilot",
-        "https://github.com/IBM/autopilot#readme",
-        labels=(("autopilot.ibm.com/gpuhealth", "ERR"), ("autopilot.ibm.com/gpuhealth", "EVICT")),
-        well=(("autopilot.ibm.com/gpuhealth", "PASS"), ("autopilot.ibm.com/gpuhealth", "TESTING")),
-    ),
-    Documented(
-        "Autopilot, as AppWrapper reads it",
-        "https://github.com/project-codeflare/appwrapper/blob/main/pkg/config/config.go",
-        labels=(("autopilot.ibm.com/gpuhealth", "WARN"),),
+        "https://github.com/IBM/autopilot/blob/main/HEALTH_CHECKS.md",
+        labels=tuple(("autopilot.ibm.com/gpuhealth", value) for value in ("WARN", "EVICT", "ERR")),
+        well=tuple(("autopilot.ibm.com/gpuhealth", value) for value in ("PASS", "TESTING", "")),
     ),
     Documented(
         "EKS node monitoring agent",
-        "https://docs.aws.amazon.com/eks/latest/userguide/node-health-nma.html",
+        "https://github.com/aws/eks-node-monitoring-agent/blob/main/docs/node-health-issues.adoc",
         conditions=(
-            _eks("AcceleratedHardwareReady", "NvidiaXID79Error", "NvidiaAcceleratedHardwareIsReady"),
+            _eks("AcceleratedHardwareReady", "NvidiaXID79Error", "NvidiaGPUIsReady"),
             _eks("NetworkingReady", "InterfaceNotUp", "NetworkingIsReady"),
-            _eks("StorageReady", "XFSSmallAverageClusterSize", "DiskIsReady"),
+            _eks("StorageReady", "", "DiskIsReady"),  # no issue of storage is so serious yet
             _eks("KernelReady", "ForkFailedOutOfPIDs", "KernelIsReady"),
             _eks("ContainerRuntimeReady", "PodStuckTerminating", "ContainerRuntimeIsReady"),
         ),
@@ -164,6 +229,21 @@ DOCUMENTED = (
         ),
     ),
     Documented(
+        "SageMaker HyperPod",
+        "https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-hyperpod-eks-resiliency-node-labels.html",
+        labels=(
+            ("sagemaker.amazonaws.com/node-health-status", "UnschedulablePendingReplacement"),
+            ("sagemaker.amazonaws.com/node-health-status", "UnschedulablePendingReboot"),
+            ("sagemaker.amazonaws.com/deep-health-check-status", "Failed"),
+        ),
+        well=(
+            ("sagemaker.amazonaws.com/node-health-status", "Schedulable"),
+            ("sagemaker.amazonaws.com/node-health-status", "Unschedulable"),
+            ("sagemaker.amazonaws.com/deep-health-check-status", "InProgress"),
+            ("sagemaker.amazonaws.com/deep-health-check-status", "Passed"),
+        ),
+    ),
+    Documented(
         "Karpenter",
         "https://karpenter.sh/docs/concepts/disruption/",
         taints=(("karpenter.sh/disrupted", "", "NoSchedule"),),
@@ -175,8 +255,19 @@ DOCUMENTED = (
     ),
     Documented(
         "Cluster Autoscaler",
-        "https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md",
+        "https://github.com/kubernetes/autoscaler/blob/cluster-autoscaler-release-1.34/cluster-autoscaler/utils/taints/taints.go",
         taints=(("ToBeDeletedByClusterAutoscaler", "1733083200", "NoSchedule"),),
+    ),
+    Documented(
+        "Cluster Autoscaler on Oracle Cloud",
+        "https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/oci/nodepools/consts/annotations.go",
+        taints=(
+            (
+                "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination",
+                "",
+                "NoSchedule",
+            ),
+        ),
     ),
     Documented(
         "GKE",
@@ -189,34 +280,68 @@ DOCUMENTED = (
         ),
         well=(
             ("cloud.google.com/active-node-maintenance", "PENDING"),
+            ("cloud.google.com/scheduled-maintenance-time", "soon"),
+            ("cloud.google.com/scheduled-maintenance-time", ""),
+            ("cloud.google.com/scheduled-maintenance-time", "9" * 30),
             ("cloud.google.com/gke-nodepool", "h100"),
+        ),
+    ),
+    Documented(
+        "GKE, as Slonk reads it",
+        "https://github.com/character-ai/slonk/tree/main/user/slonk/operators/slonklet",
+        taints=(("cloud.google.com/maintenance-window-started", "", "NoSchedule"),),
+    ),
+    Documented(
+        "GKE: faulty hosts",
+        "https://docs.cloud.google.com/ai-hypercomputer/docs/manage/manage-gke-clusters",
+        labels=(
+            ("cloud.google.com/fault-behavior", "SDC"),
+            ("cloud.google.com/report-and-replace-status", "PodsEvicted"),
+            ("cloud.google.com/report-and-replace-status", "OperationRUNNING"),
+        ),
+        well=(
+            ("cloud.google.com/report-and-replace-status", "OperationDone"),
+            ("cloud.google.com/report-and-replace-status", "ERROR"),
         ),
     ),
     Documented(
         "AKS",
         _AKS,
         conditions=(
-            _npd("FilesystemCorruptionProblem", "FilesystemCorruptionDetected", ""),
-            _npd("KubeletProblem", "KubeletIsDown", ""),
-            _npd("ContainerRuntimeProblem", "ContainerRuntimeIsDown", ""),
+            _npd("FilesystemCorruptionProblem", "FilesystemCorruptionDetected", "FilesystemIsOK"),
+            _npd("KubeletProblem", "KubeletIsDown", "KubeletIsUp"),
+            _npd("ContainerRuntimeProblem", "ContainerRuntimeIsDown", "ContainerRuntimeIsUp"),
             _npd("VMEventScheduled", "VMEventScheduled", "NoVMEventScheduled"),
-            _npd("GPUMissing", "", ""),
+            _npd("GPUMissing", "GPUMissing", "NoGPUMissing"),
             _npd("NVLinkStatusInactive", "NVLinkStatusInactive", ""),
             _npd("XIDErrors", "", ""),
-            _npd("IBLinkFlapping", "", ""),
+            _npd("IBLinkFlapping", "IBLinkFlapping", "NoIBLinkFlapping"),
             _npd("GPUClockThrottling", "", ""),
-            _npd("UnhealthyNvidiaDevicePlugin", "", ""),
+            _npd("UnhealthyNvidiaDevicePlugin", "UnhealthyNvidiaDevicePlugin", "HealthyNvidiaDevicePlugin"),
         ),
     ),
     Documented(
-        "Node auto-repair and auto-drain of AKS",
-        "https://learn.microsoft.com/en-us/azure/aks/node-auto-repair",
+        "AKS: GPU health",
+        "https://learn.microsoft.com/en-us/azure/aks/gpu-health-monitoring",
+        conditions=(_npd("GPUXIDErrors", "", ""),),
+    ),
+    Documented(
+        "Node auto-drain of AKS",
+        "https://learn.microsoft.com/en-us/azure/aks/node-auto-drain",
+        taints=(("remediator.kubernetes.azure.com/unschedulable", "", "NoSchedule"),),
+    ),
+    Documented(
+        "Node auto-repair of AKS, before it was renamed",
+        "https://github.com/Azure/AKS/blob/master/CHANGELOG.md",
         taints=(("remediator.aks.microsoft.com/unschedulable", "", "NoSchedule"),),
     ),
     Documented(
-        "Node auto-repair of AKS, renamed",
-        "https://github.com/Azure/AKS/blob/master/CHANGELOG.md",
-        taints=(("remediator.kubernetes.azure.com/unschedulable", "", "NoSchedule"),),
+        "AKS, as Karpenter's repair reads it",
+        "https://github.com/Azure/karpenter-provider-azure/blob/main/pkg/cloudprovider/cloudprovider.go",
+        conditions=(
+            _npd("PreemptionScheduled", "", ""),
+            ("kubernetes.azure.com/NodeHealthy", "False", "", "True", ""),
+        ),
     ),
     Documented(
         "ACK: GPUs",
@@ -225,6 +350,8 @@ DOCUMENTED = (
             _npd(type_, "", "")
             for type_ in (
                 "NvidiaXID48Error",
+                "NvidiaXID61Error",
+                "NvidiaXID62Error",
                 "NvidiaXID74Error",
                 "NvidiaXID79Error",
                 "NvidiaXID95Error",
@@ -237,6 +364,7 @@ DOCUMENTED = (
                 "NvidiaPendingRetiredPages",
                 "NvidiaInfoRomCorrupted",
                 "NvidiaPowerCableErr",
+                "SystemdOffline",
             )
         ),
         taints=(("alibabacloud.com/node-needrepair", "Unschedulable", "NoSchedule"),),
@@ -267,5 +395,20 @@ DOCUMENTED = (
             _npd("NebiusGPUError", "GPUHealthCheckFailedMK8S", ""),
             _npd("NebiusBootDiskIOError", "", ""),
         ),
+    ),
+    Documented(
+        "Nebius: maintenance",
+        "https://docs.nebius.com/kubernetes/maintenance/manage",
+        conditions=(_npd("NebiusMaintenanceScheduled", "MaintenanceScheduled", ""),),
+    ),
+    Documented(
+        "Nebius: repair of node groups",
+        "https://github.com/nebius/nebius-solutions-library (soperator)",
+        conditions=(_npd("NebiusContainerRuntimeError", "ContainerRuntimeUnhealthy", ""),),
+    ),
+    Documented(
+        "Soperator",
+        "https://github.com/nebius/soperator/blob/main/internal/consts/conditions.go",
+        conditions=(_npd("HardwareIssuesSuspected", "", ""),),
     ),
 )
