@@ -145,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         "--incident",
         default=os.environ.get("REKINDLE_INCIDENT", ""),
         metavar="NAME",
-        help="The Incident of the repair: only a reset for this Incident counts (default: "
+        help="The Incident of the repair: the check accepts only a reset for this Incident (default: "
         "$REKINDLE_INCIDENT).",
     )
     parser.add_argument(

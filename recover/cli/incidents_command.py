@@ -72,7 +72,7 @@ def _incidents(
     async def looked(cluster: Cluster, _: Credentials) -> tuple[Snapshot, IncidentsAnswer]:
         snapshot = await read(cluster, jobs=WhichJobs.NONE)
         if INCIDENTS.plural in snapshot.hidden:
-            raise CannotTell("you may not list Incidents in this cluster")
+            raise CannotTell("you have no permission to list Incidents in this cluster")
         return snapshot, _answer(snapshot.incidents, node, datetime.now(UTC), only_open=open_)
 
     async def watched(cluster: Cluster, credentials: Credentials) -> None:

@@ -151,16 +151,16 @@ def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
     again with each epoch tells that it trains, and not from where."""
     assert progress.first_step is not None
     choice, last, first = ctx.status.checkpoint, _last_step(ctx), progress.first_step
-    seen = f"{ctx.gang.ref} trains again: first new step {first}"
+    seen = f"{ctx.gang.ref} trains again: its first new step is {first}"
     if progress.step_of_epoch:
-        return "Resumed", f"{seen} of an epoch; the log does not show the step of the whole run"
+        return "Resumed", f"{seen}, counted within an epoch; the log does not show the step of the whole run"
     if choice is not None and choice.step is not None:
         if first >= choice.step:  # a framework that counts from 0 tells the checkpoint's own number first
             return "Resumed", seen
         if first <= 1 < choice.step:
             return (
                 Reason.RESUMED_FROM_SCRATCH,
-                f"{seen}; the job did not load {choice.path} and began from scratch",
+                f"{seen}; the job did not load the checkpoint {choice.path} and began from scratch",
             )
         return (
             Reason.RESUMED_OLDER,
@@ -173,7 +173,8 @@ def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
         return Reason.RESUMED_FROM_SCRATCH, f"{lost}: the job loaded no checkpoint and began from scratch"
     return (
         Reason.RESUMED_OLDER,
-        f"{lost}. No checkpoint was verified, so Rekindle does not know whether a newer one existed",
+        f"{lost}. No checkpoint was verified, so Rekindle does not know whether a newer checkpoint existed "
+        "than the checkpoint that the job loaded",
     )
 
 
@@ -205,7 +206,7 @@ def _no_steps(ctx: Context) -> Step:
         return Step(
             status=next_attempt(ctx, [cause], f"{waited}; Rekindle stops all ranks once more", counts=True)
         )
-    message = f"{waited}, {tries} times: a person must look at {ctx.gang.ref}"
+    message = f"{waited}, in {tries} attempts: a person must look at {ctx.gang.ref}"
     status = refitted(
         ctx.status,
         conditions=condition(ctx, "ProgressVerified", good=False, reason=Reason.NO_STEPS, message=message),

@@ -161,7 +161,7 @@ KEYS = (
         usable=lambda text: text.strip().lower() in ("true", "false"),
         pattern=r"(?i)\s*(true|false)\s*",
         expected="true or false",
-        instead="the job counts as one that saves no checkpoint when it is stopped",
+        instead="Rekindle assumes that the job saves no checkpoint when it is stopped",
     ),
     Key(
         name=ON_TERMINAL,

@@ -198,9 +198,11 @@ class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
     namespace: Annotated[
         str, Meta(description="the namespace of the listed recoveries; empty: all namespaces")
     ]
-    hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
+    hidden: Annotated[
+        list[str], Meta(description="plural names of the kinds that you have no permission to read")
+    ]
     installation: InstallationRecord | None
-    accelerator_nodes: Annotated[int | None, Meta(description="null: you may not read nodes")]
+    accelerator_nodes: Annotated[int | None, Meta(description="null: you have no permission to read nodes")]
     quarantined_nodes: int | None
     nodes: Annotated[list[NodeRecord], Meta(description="nodes that are not in their normal state")]
     recoveries: Annotated[
@@ -231,15 +233,21 @@ class WhyJobAnswer(Answer, frozen=True, kw_only=True, tag="WhyJob"):
     """Of `rekindle why JOB`."""
 
     at: Time
-    hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
+    hidden: Annotated[
+        list[str], Meta(description="plural names of the kinds that you have no permission to read")
+    ]
     job: JobRecord
     absence: Annotated[Absence | None, Meta(description="why the job is not shown; null: the job is shown")]
     consent: Annotated[
         OptIn | None,
-        Meta(description="null: only the namespace may set the consent, and you may not read the namespace"),
+        Meta(
+            description="null: only the namespace may set the consent, and you have no permission to "
+            "read the namespace"
+        ),
     ]
     pause: Annotated[
-        PauseRecord | None, Meta(description="null: Rekindle is not paused, or you may not read the pause")
+        PauseRecord | None,
+        Meta(description="null: Rekindle is not paused, or you have no permission to read the pause"),
     ]
     holds: Annotated[list[HoldRecord], Meta(description="holds of people that are in force")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
@@ -261,10 +269,13 @@ class WhyNodeAnswer(Answer, frozen=True, kw_only=True, tag="WhyNode"):
     """Of `rekindle why node/NODE`."""
 
     at: Time
-    hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
+    hidden: Annotated[
+        list[str], Meta(description="plural names of the kinds that you have no permission to read")
+    ]
     node: NodeRecord
     pause: Annotated[
-        PauseRecord | None, Meta(description="null: Rekindle is not paused, or you may not read the pause")
+        PauseRecord | None,
+        Meta(description="null: Rekindle is not paused, or you have no permission to read the pause"),
     ]
     holds: Annotated[list[HoldRecord], Meta(description="holds of people that are in force")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]

@@ -99,7 +99,7 @@ FAULTS: dict[Fault, str] = {
     Fault.DRIVER: "the GPU driver failed",
     Fault.RESOURCES: "memory, a disk or a quota of the job is used up",
     Fault.APPLICATION: "the program failed",
-    Fault.HANG: "the steps stopped",
+    Fault.HANG: "the job hung",
     Fault.STRAGGLER: "a rank is slow",
     Fault.CORRUPTION: "data was corrupted",
     Fault.UNKNOWN: "the cause is unknown",

@@ -280,8 +280,8 @@ avoid no node.
 - If the node has a place for pstore (UEFI, ERST, ramoops), pstore keeps the kernel's last messages over a
   crash. systemd moves them to `/var/lib/systemd/pstore` (`agent.hostPaths.crashRecords`). The chart mounts
   both folders read-only, and coverage names a folder that the agent does not see. If a record contains no
-  time, the time of its file counts. If nobody removes such a record, the agent may report it again after
-  the next boot.
+  time, the agent uses the modification time of the record's file. If nobody removes such a record, the
+  agent may report it again after the next boot.
 - The agent recognises a reset by the watchdog only if the watchdog's driver keeps `bootstatus` over a
   reset.
 - If firmware recorded a fatal error of the previous boot (BERT), the kernel log shows that error:
@@ -296,9 +296,9 @@ avoid no node.
   of pressure ends when the measure is half of its limit or less.
 - `pids-short` compares the threads of the whole node with `threads-max` or `pid_max`, whichever is lower.
   The state ends when the share is nine tenths of its limit or less. Since Linux 6.14 a container may see a
-  different `pid_max` than the node; then only `threads-max` counts.
-- The agent does not report processes that hang in state D while they use a GPU. The agent's pod does not
-  share process ids with the node (`hostPID`), so the agent sees no process of other pods. If a driver
+  different `pid_max` than the node; then the agent uses only `threads-max`.
+- The agent does not report processes that hang in state D while they use a GPU. The agent's pod has a PID
+  namespace of its own (`hostPID: false`), so the agent sees no process of other pods. If a driver
   hangs, NVML does not answer ([GPU health](gpu-health.md)), and the kernel log shows hung tasks
   ([host](host.md)).
 

@@ -54,7 +54,10 @@ class Facts(Record, frozen=True, kw_only=True):
     controllers_ready: int | None
     leader: Annotated[
         str | None,
-        Meta(description="holder of the Lease; null: no controller leads, or you may not read the Lease"),
+        Meta(
+            description="holder of the Lease; null: no controller leads, or you have no permission to "
+            "read the Lease"
+        ),
     ]
     leader_renewed_at: Time | None
     accelerator_nodes: int | None
