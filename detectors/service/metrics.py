@@ -36,7 +36,7 @@ TABLE = (
     Metric(
         "rekindle_agent_log_bytes_skipped_total",
         "counter",
-        "Bytes of pod logs that the agent has skipped because it was too far behind.",
+        "Bytes of pod logs that the agent has skipped because more than logs.backlog_bytes_max were unread.",
     ),
     Metric(
         "rekindle_log_signature_total",

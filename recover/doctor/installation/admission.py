@@ -42,7 +42,7 @@ def rights(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="rights-missing",
             severity=Severity.FAILS,
-            what=f"{account} lacks rights that it needs: {told}",
+            what=f"{account} lacks permissions that it needs: {told}",
             where=Place(f"ServiceAccount {seen.namespace}/{account}", "roles and bindings"),
             means="agents cannot report what they see"
             if account == AGENT
