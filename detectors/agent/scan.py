@@ -286,7 +286,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=Path,
         default=None,
-        help="The agent's settings as TOML (docs/reference/settings.md).",
+        help="A TOML file with the agent's settings (docs/reference/settings.md).",
     )
     parser.add_argument(
         "--set",

@@ -149,7 +149,10 @@ def _parser() -> argparse.ArgumentParser:
         "$REKINDLE_INCIDENT).",
     )
     parser.add_argument(
-        "--catalogue", default="", metavar="FILE", help="Further rows of the agent's catalogue, as TOML."
+        "--catalogue",
+        default="",
+        metavar="FILE",
+        help="A TOML file with further rows of the agent's catalogue.",
     )
     parser.add_argument(
         "--termination-log",

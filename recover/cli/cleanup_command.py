@@ -90,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."
     )
-    parser.add_argument("--settings", metavar="FILE", type=Path, help="The controller's settings as TOML.")
+    parser.add_argument(
+        "--settings", metavar="FILE", type=Path, help="A TOML file with the controller's settings."
+    )
     parser.add_argument(
         "--set",
         metavar="GROUP.FIELD=VALUE",

@@ -91,7 +91,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on quarantines and restarts. If a limit has a number and a percentage, the smaller of the two
+    """Limits on quarantines and restarts. Beyond a limit Rekindle takes no further action of this kind, and
+    records the reason `BudgetExhausted`. If a limit has a number and a percentage, the smaller of the two
     applies, and at least one node is always allowed."""
 
     quarantined_percent_max: Percent = 5.0
@@ -118,12 +119,12 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Minimum number of nodes with the fault class for which the brake engages, so that one node of a small
     cluster does not engage the brake."""
     brake_window_s: Seconds = 300.0
-    """Length of the window in which nodes with the fault are counted, and of the pause after the brake
-    engages."""
+    """Length of the window in which the brake counts nodes with the same fault class. The brake ends when
+    this time has passed without a further node."""
     attempts_per_cause_max: Count = 3
     """Maximum number of restarts of one gang for one cause without new steps. A cause is the fault class and
     the node of a hardware fault, or the first error of the gang's own failure. The limit includes only
-    restarts after which all ranks ran."""
+    restarts after which all ranks ran. Beyond the limit the job stays stopped (`CrashLoop`)."""
     recoveries_per_gang_max: Count = 48
     """Maximum number of recoveries of one gang within `timing.recovery_window_s`. Llama 3 405B had 8.6
     interruptions a day."""
@@ -267,8 +268,8 @@ class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Path of a file with the token that the controller sends in the header `Authorization: Bearer`. The
     controller reads the file again for each request."""
     timeout_s: PositiveSeconds = 10.0
-    """Time limit of one request. The controller sends the request again every 10 s until the service
-    accepts it, or the deadline of the reboot has passed."""
+    """Time limit of one request to the service. The controller sends the request again every 10 s until the
+    service accepts it, or the deadline of the reboot has passed."""
 
 
 class Maintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

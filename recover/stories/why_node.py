@@ -368,7 +368,7 @@ def _coverage(
             if health.status.observed_at
             else ""
         )
-        return (Line(f"nothing: {silent.kind}{last}", Tone.BAD), *unused)
+        return (Line(f"Rekindle uses no source: {silent.kind}{last}", Tone.BAD), *unused)
     return (*(_covered(c, now) for c in health.status.coverage), *unused)
 
 
