@@ -238,7 +238,7 @@ def _by_checkpoint(ctx: Context) -> Step:
         found = choice_of(ctx, scan, place.at.path)
         if found.step is not None and found.step > before.step:
             return _proven(ctx, f"{found.path} (step {found.step}) is newer than step {before.step}")
-        seen = f"the newest checkpoint is of step {found.step}" if found.step is not None else found.reason
+        seen = f"the newest checkpoint has step {found.step}" if found.step is not None else found.reason
         return _unproven(ctx, f"no checkpoint is newer than step {before.step}: {seen}")
     if _scan_left_s(ctx) <= 0:
         return _unproven(ctx, "the scan for a newer checkpoint did not end in time")

@@ -395,7 +395,7 @@ def _progress(pod: PodProgress, now: datetime) -> Line:
     state = _STATES[pod.edge].format(ago(pod.at, now))
     printed = f", printed {ago(pod.last_step_at, now)}" if pod.last_step_at is not None else ""
     step = f"; last reported step: {pod.last_step}{printed}" if pod.last_step is not None else ""
-    pace = f"; usual time of a step: {_pace(pod.median_step_s)}" if pod.median_step_s else ""
+    pace = f"; usual time of a step: {duration(pod.median_step_s)}" if pod.median_step_s else ""
     error = f"; first error {pod.first_error.code}" if pod.first_error is not None else ""
     return Line(f"{pod.namespace}/{pod.name}: {state}{step}{pace}{error}")
 
@@ -408,10 +408,6 @@ _STATES: dict[Edge, str] = {
     Edge.ENDED: "ended {}",
 }
 """What the agent's last report says, and when that state began."""
-
-
-def _pace(seconds: float) -> str:
-    return duration(seconds) if seconds >= 0.05 else "less than 0.1 s"
 
 
 def _node_commands(

@@ -209,9 +209,11 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two digits of meaning: 0.4 s, 12 s, 3 min, 5 h, 2 days."""
+    """Two digits of meaning: 0.4 s, 12 s, 3 min, 5 h, 2 days. `0.0 s` would read as no time at all."""
+    if seconds < 0.05:
+        return "less than 0.1 s"
     if seconds < 9.95:
-        return f"{max(seconds, 0.0):.1f} s"
+        return f"{seconds:.1f} s"
     for size, unit, limit in ((1, "s", 120), (60, "min", 7200), (3600, "h", 172800)):
         if seconds < limit:
             return f"{seconds / size:.0f} {unit}"

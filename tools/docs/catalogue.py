@@ -318,9 +318,9 @@ _HOW = {
         "",
         "Every `nvml.every_s` the agent takes a sample by NVML, in a new session with the driver. The agent",
         "reports a state after as many samples in succession as the column *samples* says. The state has",
-        "ended after two samples that do not show the state. If a GPU does not support a value, the agent has",
-        "no data for that value. While the MIG mode of a GPU changes, the agent does not judge that GPU. Each of your rows",
-        "has one of these codes.",
+        "ended after two samples that do not show the state. If a GPU does not support a value, the agent",
+        "has no data for that value. While the MIG mode of a GPU changes, the agent does not judge that GPU.",
+        "Each of your rows has one of these codes.",
     ],
     "sxid": [
         "",
