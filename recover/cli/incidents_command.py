@@ -39,8 +39,11 @@ class IncidentsAnswer(Answer, frozen=True, kw_only=True, tag="Incidents"):
     """Of `rekindle incidents`."""
 
     at: Time
-    incidents: Annotated[list[IncidentRecord], Meta(description="open ones first, then newest first")]
-    decisions: Annotated[list[DecisionRecord], Meta(description="all actions of these Incidents")]
+    incidents: Annotated[
+        list[IncidentRecord],
+        Meta(description="open Incidents first, then closed Incidents, each newest first"),
+    ]
+    decisions: Annotated[list[DecisionRecord], Meta(description="all actions of the listed Incidents")]
 
     def names(self) -> tuple[str, ...]:
         return tuple(f"incident.{GROUP}/{one.name}" for one in self.incidents)

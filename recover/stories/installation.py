@@ -82,7 +82,7 @@ class PauseRecord(Record, frozen=True, kw_only=True):
     """A pause that is in force."""
 
     since: Time
-    until: Annotated[Time | None, Meta(description="null: until somebody resumes")]
+    until: Annotated[Time | None, Meta(description="null: until somebody ends the pause")]
     by: Annotated[str, Meta(description="who paused Rekindle, as the ConfigMap says")]
     reason: str
 

@@ -84,7 +84,7 @@ class JobRecord(Record, frozen=True, kw_only=True):
 
 class SignalRecord(Record, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="label, condition or taint")]
-    by: Annotated[str, Meta(description="the controller that writes it")]
+    by: Annotated[str, Meta(description="the controller that writes the signal")]
 
 
 class NodeRecord(Record, frozen=True, kw_only=True):
@@ -94,7 +94,9 @@ class NodeRecord(Record, frozen=True, kw_only=True):
     quarantined_at: Time | None
     not_ready_since: Time | None
     incident: Annotated[str, Meta(description="the Incident for which the node is in quarantine, or empty")]
-    incident_missing: Annotated[bool, Meta(description="somebody has deleted that Incident")]
+    incident_missing: Annotated[
+        bool, Meta(description="true if somebody has deleted the Incident of the quarantine")
+    ]
     findings: Annotated[list[str], Meta(description="codes of the open findings, each code once")]
     signals: Annotated[
         list[SignalRecord], Meta(description="signals by which other controllers suspect the node")
@@ -186,7 +188,7 @@ class SpareRecord(Record, frozen=True, kw_only=True):
 class BlindRecord(Record, frozen=True, kw_only=True):
     """What Rekindle cannot see, of all nodes with the same reason."""
 
-    source: Annotated[Source | None, Meta(description="null: all sources of these nodes")]
+    source: Annotated[Source | None, Meta(description="null: Rekindle reads no source of the nodes")]
     nodes: list[str]
     why: str
 
@@ -219,7 +221,7 @@ class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
     ]
     spares: list[SpareRecord]
     blind: list[BlindRecord]
-    commands: Annotated[list[Command], Meta(description="useful next")]
+    commands: Annotated[list[Command], Meta(description="commands that are useful next")]
 
     def names(self) -> tuple[str, ...]:
         return (
@@ -255,7 +257,7 @@ class WhyJobAnswer(Answer, frozen=True, kw_only=True, tag="WhyJob"):
     decisions: list[DecisionRecord]
     recoveries: Annotated[list[RecoveryDetail], Meta(description="newest first")]
     next_steps: Annotated[list[str], Meta(description="steps for a person, in sentences")]
-    commands: Annotated[list[Command], Meta(description="useful next")]
+    commands: Annotated[list[Command], Meta(description="commands that are useful next")]
 
     def names(self) -> tuple[str, ...]:
         return (
@@ -287,7 +289,7 @@ class WhyNodeAnswer(Answer, frozen=True, kw_only=True, tag="WhyNode"):
     incidents: Annotated[list[IncidentRecord], Meta(description="newest first")]
     decisions: list[DecisionRecord]
     next_steps: Annotated[list[str], Meta(description="steps for a person, in sentences")]
-    commands: Annotated[list[Command], Meta(description="useful next")]
+    commands: Annotated[list[Command], Meta(description="commands that are useful next")]
 
     def names(self) -> tuple[str, ...]:
         return (f"node/{self.node.name}", *(f"incident.{GROUP}/{one.name}" for one in self.incidents))

@@ -61,7 +61,9 @@ class Facts(Record, frozen=True, kw_only=True):
     ]
     leader_renewed_at: Time | None
     accelerator_nodes: int | None
-    agents_ready: Annotated[int | None, Meta(description="number of these nodes whose agent is ready")]
+    agents_ready: Annotated[
+        int | None, Meta(description="number of nodes with accelerators whose agent is ready")
+    ]
     frameworks: Annotated[
         list[str], Meta(description="kinds that Rekindle restarts, and other controllers of jobs")
     ]
