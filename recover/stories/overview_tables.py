@@ -74,9 +74,9 @@ def verdict(answer: StatusAnswer) -> Line:
     active = sum(1 for one in answer.recoveries if one.active)
     accelerated = counted(answer.accelerator_nodes or 0, "accelerator node")
     told = {
-        NODES.plural: f"{accelerated}, {answer.quarantined_nodes} quarantined",
+        NODES.plural: f"{accelerated} ({answer.quarantined_nodes} quarantined)",
         RECOVERIES.plural: counted(active, "active recovery", "active recoveries")
-        + (f" in namespace {answer.namespace} (-A: all)" if answer.namespace else ""),
+        + (f" in namespace {answer.namespace} (all namespaces: -A)" if answer.namespace else ""),
         INCIDENTS.plural: counted(len(answer.incidents), "open incident"),
     }
     parts = [f"{kind} unknown" if kind in answer.hidden else words for kind, words in told.items()]

@@ -254,15 +254,16 @@ def generic_step(reason: str) -> tuple[str, ...]:
 
 def record(action: ActionRecord, now: datetime) -> tuple[Line, ...]:
     """One entry of an incident's actions, with the reason explained where it was refused."""
-    past, verb = _ACTIONS.get(action.action, (f"{action.action} done:", action.action))
+    past, verb = _ACTIONS.get(action.action, (f"did {action.action} for", action.action))
     when, said = ago(action.at, now), one_line(action.message)
     match action.outcome:
         case Outcome.DONE:
-            return (Line(f"{past} {action.target} {when}" + (f": {said}" if said else ""), Tone.GOOD),)
+            done = f"Rekindle {past} {action.target} {when}"
+            return (Line(done + (f": {said}" if said else ""), Tone.GOOD),)
         case Outcome.WOULD:
-            head = Line(f"would {verb} {action.target} ({action.reason}, {when})", Tone.WAITING)
+            head = Line(f"Rekindle would {verb} {action.target} ({action.reason}, {when})", Tone.WAITING)
         case Outcome.REFUSED:
-            head = Line(f"did not {verb} {action.target} ({action.reason}, {when})", Tone.BAD)
+            head = Line(f"Rekindle did not {verb} {action.target} ({action.reason}, {when})", Tone.BAD)
     details = causes(action.reason, said.removeprefix(f"would {verb} {action.target}").lstrip())
     return (head, *(Line(text, Tone.DETAIL) for text in details))
 

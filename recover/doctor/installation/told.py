@@ -181,7 +181,7 @@ _LOWERED_BY = {
 def _controllers(facts: Facts, now: datetime) -> str:
     ready = f"{facts.controllers_ready} of {facts.controllers} ready"
     if facts.leader is None or facts.leader_renewed_at is None:
-        return f"{ready}; none leads"
+        return f"{ready}; no controller leads"
     return f"{ready}; {facts.leader} leads, renewed {ago(facts.leader_renewed_at, now)}"
 
 
