@@ -120,7 +120,7 @@ KEYS = (
         usable=_is_opt_in,
         pattern=r"(?i)\s*(enabled|observe|disabled)\s*",
         expected="enabled, observe or disabled",
-        instead="the job counts as set to observe",
+        instead="Rekindle treats the job as set to observe",
     ),
     Key(
         name=ANNOTATION,
