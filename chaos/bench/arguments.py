@@ -22,7 +22,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GROUP.FIELD=VALUE",
-        help="One setting of the controller; may be repeated.",
+        help="One setting of the controller; you can repeat this option.",
     )
     add_output(parser)
 

@@ -74,15 +74,24 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "bench checkpoints",
-        f"{ABOUT} The files that are touched are counted, where the newest is complete, and where some newer "
-        "ones are not.",
+        f"{ABOUT} The command also counts the files that the scan opens: once if the newest checkpoint is "
+        "complete, and once if some of the newest checkpoints are incomplete.",
         row="bench",
     )
-    add_count(parser, "--checkpoints", "How many checkpoints", least=2, most=20_000, default=1000)
-    add_count(parser, "--shards", "How many shards in each", least=1, most=10_000, default=512)
-    add_count(parser, "--broken", "How many of the newest are not complete", least=1, most=500, default=3)
-    add_count(parser, "--rounds", "How often it is measured", least=1, most=1000, default=5)
-    parser.add_argument("--dir", metavar="DIR", help="Where to make them (default: the temporary directory).")
+    add_count(parser, "--checkpoints", "Number of checkpoints", least=2, most=20_000, default=1000)
+    add_count(parser, "--shards", "Number of shards of each checkpoint", least=1, most=10_000, default=512)
+    add_count(
+        parser,
+        "--broken",
+        "Number of the newest checkpoints that are incomplete",
+        least=1,
+        most=500,
+        default=3,
+    )
+    add_count(parser, "--rounds", "Number of measurements", least=1, most=1000, default=5)
+    parser.add_argument(
+        "--dir", metavar="DIR", help="Folder for the checkpoints (default: the temporary directory)."
+    )
     add_output(parser)
     return parser
 

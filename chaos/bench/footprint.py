@@ -143,7 +143,7 @@ async def measure(folder: Path, window_s: float) -> Footprint:
         steps = _steps(stage) - first
         if steps < 1 or stage.objects(INCIDENTS):
             raise StageError(
-                f"{steps} steps and {len(stage.objects(INCIDENTS))} incidents: that was not idle"
+                f"{steps} steps and {len(stage.objects(INCIDENTS))} incidents, so the gang was not idle"
             )
         window = audit[written:]
         return Footprint(

@@ -73,18 +73,22 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "bench gang",
-        f"{ABOUT} It needs KWOK: ranks of one GPU each fill their nodes, {GPUS_PER_NODE} on each; one node "
-        "is spare, and one fails. A cluster with any other node or job is refused.",
+        f"{ABOUT} The control plane needs KWOK. Ranks with one GPU each fill the nodes, {GPUS_PER_NODE} on "
+        "each node; one more node is a spare, and one node fails. If the cluster has any other node or "
+        "job, the "
+        "command refuses to start.",
         row="bench",
     )
     add_cluster(parser)
-    add_count(parser, "--ranks", "How large the gang is", least=GPUS_PER_NODE, most=20_000, default=2000)
+    add_count(
+        parser, "--ranks", "Number of ranks of the gang", least=GPUS_PER_NODE, most=20_000, default=2000
+    )
     parser.add_argument(
         "--framework",
         choices=FRAMEWORKS,
         default="job",
         metavar="NAME",
-        help=f"What runs it, one of {', '.join(FRAMEWORKS)} (default: %(default)s).",
+        help=f"Kind of the job, one of {', '.join(FRAMEWORKS)} (default: %(default)s).",
     )
     return parser
 

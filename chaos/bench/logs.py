@@ -30,7 +30,10 @@ from recover.cli.output import add_output
 
 __all__ = ["ABOUT", "KINDS", "STORMS", "Cost", "Found", "measure", "run", "tell"]
 
-ABOUT = "Measure what the agent spends on a line of a log, by kind of line, and on logs that never pause."
+ABOUT = (
+    "Measure the CPU time that the agent needs for a line of a log, by kind of line, and for logs "
+    "that never pause."
+)
 
 _FIRST_AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 _POD = PodRef("team-a", "llm-0", "6d3c7b1e-0000-4000-8000-000000000000", "train")
@@ -75,10 +78,13 @@ def run(args: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    about = f"{ABOUT} Counted is the CPU time of one process, from the runtime's bytes to the agent's state."
+    about = (
+        f"{ABOUT} The command measures the CPU time of one process that turns log files into the "
+        "agent's state."
+    )
     parser = Parser("bench logs", about, row="bench")
-    add_count(parser, "--lines", "How many lines of each kind", least=10, most=1_000_000, default=1000)
-    text = "How often each is measured; the fastest round counts"
+    add_count(parser, "--lines", "Number of lines of each kind", least=10, most=1_000_000, default=1000)
+    text = "Number of measurements of each kind; the command reports the fastest"
     add_count(parser, "--rounds", text, least=1, most=1000, default=9)
     add_output(parser)
     return parser

@@ -30,7 +30,7 @@ from recover.k8s.kinds import NAMESPACES, PYTORCHJOBS
 
 __all__ = ["ABOUT", "Hop", "Loop", "measure", "run", "tell"]
 
-ABOUT = "Measure the times of the loop on a throwaway control plane, from fault to running again."
+ABOUT = "Measure the times on a throwaway control plane from a fault until the gang runs again."
 
 POKES = 50
 LOGGED_S = 0.2
@@ -73,20 +73,22 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "bench loop",
-        f"{ABOUT} It needs KWOK: kernel line to finding and to cordon, a rank's failure to the stop of its "
-        "gang and to its running again. A cluster with any other node or job is refused.",
+        f"{ABOUT} The control plane needs KWOK. The command measures the times from a kernel line to "
+        "the finding "
+        "and to the cordon, and from the failure of a rank until its gang is stopped and runs again. If the "
+        "cluster has any other node or job, the command refuses to start.",
         row="bench",
     )
     add_cluster(parser)
-    add_count(parser, "--nodes", "How many nodes", least=RANKS + 1, most=10_000, default=250)
-    add_count(parser, "--rounds", "How many rounds of each kind", least=1, most=10_000, default=50)
+    add_count(parser, "--nodes", "Number of nodes", least=RANKS + 1, most=10_000, default=250)
+    add_count(parser, "--rounds", "Number of rounds of each kind", least=1, most=10_000, default=50)
     parser.add_argument(
         "--only",
         action="append",
         choices=ROUNDS,
         default=[],
         metavar="KIND",
-        help=f"Only this kind of rounds, one of {', '.join(ROUNDS)}; may be repeated.",
+        help=f"Play only rounds of this kind, one of {', '.join(ROUNDS)}; you can repeat this option.",
     )
     return parser
 

@@ -36,9 +36,9 @@ class ApplicationsAreBlamedIfSeen(Check):
         first: Object = next(iter(status.get("evidence", [])), {})
         node = first.get("node", "")
         if node and not self.facts.has_agent_written(node):
-            yield f"the application is blamed, and no agent watches {node}"
+            yield f"the application was named as the culprit, although no agent watches {node}"
         if _DEVICES_CODE in first.get("text", ""):
-            yield f"the application is blamed, although its log says: {DEVICES_ISSUE}"
+            yield f"the application was named as the culprit, although its log says: {DEVICES_ISSUE}"
 
 
 class CausesAreItsOwn(Check):
@@ -58,7 +58,7 @@ class CausesAreItsOwn(Check):
             hosts = set().union(*(self._hosts.get(uid, set()) for uid in uids))
             before = _blamed(write.old) if write.old is not None else set()
             for node in sorted(_blamed(write.new) - before - hosts):
-                yield f"a recovery names {node} as its cause, where no rank of its gang has been"
+                yield f"a recovery names {node} as its cause, although no rank of its gang ran there"
 
 
 def _blamed(recovery: Object) -> set[str]:

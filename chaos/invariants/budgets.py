@@ -62,7 +62,10 @@ class BrakeOfOneClass(Check):
             and datetime.fromisoformat(found) > begins
         } | {node["metadata"]["name"]}
         if len(struck) >= limits.brake_nodes_min and 100 * len(struck) > limits.brake_percent * len(nodes):
-            yield f"{len(struck)} of {len(nodes)} nodes were taken out for {fault}, and no brake stopped it"
+            yield (
+                f"{len(struck)} of {len(nodes)} nodes were quarantined for {fault}, and no brake "
+                "prevented this"
+            )
 
 
 class SoftTaintsAreNotLimited(Check):
@@ -79,7 +82,7 @@ class SoftTaintsAreNotLimited(Check):
             faults = self.facts.truth.faults.get(record["target"], [])
             is_refused = did == (Act.QUARANTINE_NODE, "refused", Reason.BUDGET_EXHAUSTED)
             if is_refused and not any(fault.cordons for fault in faults):
-                yield f"a limit kept a soft taint off {record['target']}"
+                yield f"a limit prevented the taint PreferNoSchedule on {record['target']}"
 
 
 def over_limit(node: Object, nodes: list[Object], out: list[Object], limits: Budgets) -> Iterator[str]:
@@ -87,7 +90,7 @@ def over_limit(node: Object, nodes: list[Object], out: list[Object], limits: Bud
     and the rack of `node`."""
     limit = min(limits.quarantined_nodes_max, _share(len(nodes), limits.quarantined_percent_max))
     if len(out) > limit:
-        yield f"{len(out)} of {len(nodes)} nodes are quarantined, the limit is {limit}"
+        yield f"{len(out)} of {len(nodes)} nodes are quarantined; the limit is {limit}"
     for label, what in ((limits.pool_label, "pool"), (limits.domain_label, "domain")):
         value = node["metadata"].get("labels", {}).get(label)
         if value is None:
@@ -96,7 +99,7 @@ def over_limit(node: Object, nodes: list[Object], out: list[Object], limits: Bud
         away = sum(1 for n in out if n["metadata"].get("labels", {}).get(label) == value)
         most = limits.domain_nodes_max if what == "domain" else _share(len(peers), limits.pool_percent_max)
         if away > most:
-            yield f"{away} of {len(peers)} nodes of {what} {value} are quarantined, the limit is {most}"
+            yield f"{away} of {len(peers)} nodes of {what} {value} are quarantined; the limit is {most}"
 
 
 def _share(total: int, percent: float) -> int:

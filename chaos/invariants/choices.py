@@ -39,17 +39,23 @@ class NewestCheckpointThatLoads(Check):
             return
         checkpoints, chosen = life.gang.training.checkpoints, choice["step"]
         if not checkpoints.complete.get(chosen):
-            yield f"started from step {chosen}, whose checkpoint is not complete"
+            yield f"a gang was started from step {chosen}, although this checkpoint is not complete"
         elif self._in_vain(write.body["metadata"]["uid"], chosen, life.gang) >= _ATTEMPTS_MIN:
-            yield f"started from step {chosen} again and again, whose checkpoint does not load"
+            yield f"a gang was started repeatedly from step {chosen}, although this checkpoint does not load"
         newer = [step for step, is_complete in checkpoints.complete.items() if is_complete and step > chosen]
         untried = [step for step in newer if not checkpoints.tried[step]]
         once = [step for step in newer if checkpoints.tried[step] < _ATTEMPTS_MIN * life.gang.job.ranks]
         good = [step for step in once if checkpoints.loads(step)]
         if untried:
-            yield f"started from step {chosen}, though that of step {max(untried)} is complete and untried"
+            yield (
+                f"a gang was started from step {chosen}, although the checkpoint of step "
+                f"{max(untried)} is complete and untried"
+            )
         elif good:
-            yield f"started from step {chosen}, though that of step {max(good)} loads and was tried only once"
+            yield (
+                f"a gang was started from step {chosen}, although the checkpoint of step {max(good)} "
+                "loads and was tried only once"
+            )
 
     def _in_vain(self, uid: str, step: int, gang: Gang) -> int:
         """How many starts before this one were from that step in vain, each with all ranks."""

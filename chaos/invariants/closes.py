@@ -30,7 +30,9 @@ class ClosesWhenOver(Check):
         if node is None or repair_phase(write.new) in REPAIR_OVER:
             return
         if note(node).get("incident") == name and our_taint(node) is not None:
-            yield f"it was closed while {node['metadata']['name']} is quarantined for it"
+            yield (
+                f"the Incident was closed while {node['metadata']['name']} was quarantined for this Incident"
+            )
         incidents = self.facts.incidents()
         goes_on = any(
             other["spec"].get("node") == write.new["spec"]["node"]
@@ -40,4 +42,4 @@ class ClosesWhenOver(Check):
         shown = {evidence["code"] for evidence in status.get("evidence", [])}
         for code in () if goes_on else self.facts.reports.known(node, incidents, write.at):
             if code in shown:
-                yield f"it was closed while {node['metadata']['name']} still shows {code}"
+                yield f"the Incident was closed while {node['metadata']['name']} still showed {code}"

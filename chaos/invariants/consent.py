@@ -38,7 +38,7 @@ class HeldJobsAreLeft(Check):
         elif write.begins_recovery:
             since = self._held.get(gang_uid(write.body))
             if since is not None and write.at - since > VIEW_MAX:
-                yield f"a recovery was begun of a job that people hold since {since:%H:%M:%S}"
+                yield f"a recovery was begun for a job on which a person had put a hold at {since:%H:%M:%S}"
 
 
 class UndoneIsNotRepeated(Check):
@@ -68,4 +68,4 @@ class UndoneIsNotRepeated(Check):
         last = max(earlier, key=lambda recovery: int(recovery["spec"]["number"]), default=None)
         ended_at = self._undone.get(last["metadata"]["uid"]) if last is not None else None
         if last is not None and ended_at is not None and write.at - ended_at > VIEW_MAX:
-            yield f"a recovery was begun, although somebody has undone {last['metadata']['name']}"
+            yield f"a recovery was begun although somebody had undone {last['metadata']['name']}"

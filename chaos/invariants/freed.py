@@ -42,7 +42,7 @@ class FreedPodsAreDead(Check):
             return
         recoveries = self.facts.store.objects(RECOVERIES)
         if not any(is_active(recovery) and gang_uid(recovery) == owner(pod) for recovery in recoveries):
-            yield "a pod was written whose gang is not being recovered"
+            yield "the controller changed a pod although no recovery of its gang is under way"
         if self._clears_what_is_left(write.new) or _had_ended(pod):
             return
         if pod["metadata"]["uid"] in self.facts.truth.running(owner(pod)):
@@ -51,9 +51,9 @@ class FreedPodsAreDead(Check):
         if node is None or is_fenced(node, pod):
             return
         if has_own_volume(pod):
-            yield "a pod with a volume of its own was freed without a proof that its node is off"
+            yield "a pod with its own volume was freed without a proof that its node is off"
         elif (silent_s := _silent_s(node, write.at)) < wait_s:
-            yield f"a pod was freed {silent_s:.0f} s after its node fell silent, of {wait_s:g} s"
+            yield f"a pod was freed {silent_s:.0f} s after its node fell silent; the limit is {wait_s:g} s"
 
     def _clears_what_is_left(self, pod: Object | None) -> bool:
         """A job that has failed for good cannot be suspended. The controller deletes its pods before it

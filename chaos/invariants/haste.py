@@ -34,7 +34,10 @@ class AllRanksRunBeforeProof(Check):
         since = truth.resumed_at.get(uid, _LONG_AGO)
         have_run = sum(1 for at in life.started.values() if at >= since)
         if have_run < life.gang.job.ranks:
-            yield f"its start was called good after {have_run} of {life.gang.job.ranks} ranks had run"
+            yield (
+                f"the start of the job was called good after {have_run} of {life.gang.job.ranks} "
+                "ranks had run"
+            )
 
 
 class GraceInPlace(Check):

@@ -47,22 +47,22 @@ class OnlyTheFieldsOfAStart(Check):
             yield from self._part_of_set(old, new, of_set)
             return
         if not has_consented(new):
-            yield "a job that did not opt in was touched"
+            yield "the controller changed a job without consent"
         if write.audit.subresource == "status":
             yield from _only_restarts_changed(old, new)
             return
         if without_ours(old) != without_ours(new):
-            yield "more than suspend, affinity and envFrom of the job was changed"
+            yield "the controller changed more of a job than suspend, affinity and envFrom"
         if is_suspended(old) == is_suspended(new) and not self._is_taken_back(old, new):
-            yield "a job was written without being stopped or started"
+            yield "the controller changed a job without a stop or start of the job"
 
     def _part_of_set(self, old: Object, new: Object, of_set: str) -> Iterator[str]:
         """A Job of a JobSet takes the node affinity of the next start, and nothing else."""
         sets = [s for s in self.facts.store.objects(JOBSETS) if s["metadata"]["uid"] == of_set]
         if not all(has_consented(jobset) and is_suspended(jobset) for jobset in sets):
-            yield "a Job of a JobSet was touched that is not stopped, or did not opt in"
+            yield "the controller changed a Job of a JobSet that is not stopped, or has no consent"
         if without_ours(old) != without_ours(new) or is_suspended(old) != is_suspended(new):
-            yield "more than the affinity of a Job of a JobSet was changed"
+            yield "the controller changed more of a Job of a JobSet than its affinity"
 
     def _is_taken_back(self, old: Object, new: Object) -> bool:
         """What a recovery has put into the job is taken out again, once that recovery is over or gone. A job

@@ -40,7 +40,10 @@ class GivenUpAtTheLimit(Check):
         )
         is_of_program = not causes[-1].get("node") and causes[-1].get("error") not in _NOT_OF_THE_PROGRAM
         if is_of_program and failures <= limit:
-            yield f"given up after {failures} failures of the program, the limit is {limit} restarts"
+            yield (
+                f"the recovery was given up after {failures} failures of the program; the limit is "
+                f"{limit} restarts"
+            )
         yield from self._of_nodes(causes, limit)
 
     def _of_nodes(self, causes: list[Object], limit: int) -> Iterator[str]:
@@ -81,4 +84,4 @@ class CrashLoopsEnd(Check):
         before = {number: step for number, step in known.items() if step == furthest and number < crashed}
         self._in_vain[uid] = {**before, crashed: furthest}
         if len(before) > self.facts.settings.budgets.attempts_per_cause_max + _UNCOUNTED:
-            yield f"started once more, although {len(before)} starts in a row were in vain"
+            yield f"the gang was started once more, although {len(before)} starts in a row had failed"

@@ -26,8 +26,8 @@ class NodesOfOthers(Check):
             return
         yield from write.foreign_changes()
         if others_taints(old) != others_taints(new):
-            yield f"foreign taints changed: {others_taints(old)} -> {others_taints(new)}"
+            yield f"the controller changed taints of others: {others_taints(old)} -> {others_taints(new)}"
         if is_cordoned(old) and not is_cordoned(new) and not note(old).get("cordoned"):
-            yield "a cordon that is not ours was undone"
+            yield "the controller removed a cordon of others"
         if is_cordoned(new) and not is_cordoned(old) and our_taint(new) is None:
-            yield "a cordon without our taint"
+            yield "the controller cordoned a node without the taint of Rekindle"

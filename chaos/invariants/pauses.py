@@ -51,7 +51,7 @@ class NothingBeginsWhilePaused(Check):
             yield f"{name} was cordoned in a pause"
         is_let_in = SPARE_FOR in new["metadata"].get("annotations", {})
         if spare_taint(old) != spare_taint(new) and not (is_let_in and self._has_stopped_gang()):
-            yield f"the spare {name} was touched in a pause"
+            yield f"the controller changed the spare {name} in a pause"
 
     def _has_stopped_gang(self) -> bool:
         recoveries = self.facts.store.objects(RECOVERIES)

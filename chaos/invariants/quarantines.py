@@ -35,20 +35,20 @@ class QuarantinedForACause(Check):
         is_closed_for_repair = self.facts.settings.mode is Mode.REPAIR and our_taint(old) is not None
         grounds = self._grounds(new, any_harm=not keeps_pods_off or is_closed_for_repair)
         if not grounds:
-            yield f"{name} was taken out without hardware evidence of this boot"
+            yield f"{name} was quarantined without hardware evidence of this boot"
         elif all(fault.told_at < self.facts.truth.acting_since for fault in grounds):
-            yield f"{name} was taken out for what was seen before the mode began"
+            yield f"{name} was quarantined for a fault that was seen before the mode was enabled"
         elif (
             keeps_pods_off
             and not is_closed_for_repair
             and all(fault.settles and write.at < fault.at + self._settling() for fault in grounds)
         ):
-            yield f"{name} was taken out before the next lines could soften the verdict"
+            yield f"{name} was quarantined before the next lines could lower the severity"
         if old["metadata"].get("annotations", {}).get(HOLD):
-            yield f"{name} was taken out although people hold it"
+            yield f"{name} was quarantined although a person had put a hold on the node"
         released = released_at(new)
         if released is not None and all(fault.at <= released for fault in grounds):
-            yield f"{name} was taken out again for what a person had released it from"
+            yield f"{name} was quarantined again for a fault for which a person had ended a quarantine"
 
     def _grounds(self, node: Object, *, any_harm: bool) -> list[HardwareFault]:
         faults = self.facts.truth.harms(node["metadata"]["name"], node["status"]["nodeInfo"]["bootID"])

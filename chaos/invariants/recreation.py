@@ -36,17 +36,17 @@ class RecreatedAsItWas(Check):
     def _recreated(self, write: Write) -> Iterator[str]:
         job, meta = write.body, write.body["metadata"]
         if not has_consented(job) or meta.get("annotations", {}).get(RECREATES) != "recreate":
-            yield "a job was deleted or created that nobody may create again"
+            yield "the controller deleted or created a job that nobody may create again"
         recovery = self._recovery_that_keeps(meta)
         if recovery is None:
             if write.old is not None or meta["name"] not in self._orphans:
-                yield "a job was deleted or created whose definition no Recovery holds"
+                yield "the controller deleted or created a job, and no Recovery has the job's definition"
             return
         kept = msgspec.json.decode(recovery["status"]["recreation"]["definition"])
         if not_ours(job, "annotations") != not_ours(kept, "annotations"):
-            yield "a job was created again without what people had written"
+            yield "the job that was created again lacks something that people had written"
         if self.facts.truth.running(gang_uid(recovery)):
-            yield "a job was created again over pods that run"
+            yield "a job was created again while its old pods still ran"
 
     def _recovery_that_keeps(self, meta: Object) -> Object | None:
         """The Recovery that is about to start this job, and has its definition."""

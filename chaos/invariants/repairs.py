@@ -88,7 +88,7 @@ class StepsHarmNobody(Check):
             return
         is_taken_out = is_closed(node) and note(node).get("incident") == incident["metadata"]["name"]
         if not is_taken_out and not _lately_released(node, write.at):
-            yield f"{name} was made for a node that was not taken out"
+            yield f"{name} was made for a node that was not quarantined"
         there = [
             pod["metadata"]["name"]
             for pod in self.facts.store.objects(PODS)
@@ -108,7 +108,7 @@ class FewAtOnce(Check):
         working = [i for i in self.facts.incidents() if repair_phase(i) in _WORKING]
         limit = min(rules.nodes_at_once_max, max(1, int(nodes * rules.percent_at_once_max / 100)))
         if len(working) > limit:
-            yield f"{len(working)} nodes are under repair, the limit is {limit}"
+            yield f"{len(working)} nodes are under repair; the limit is {limit}"
 
 
 class GivenBackValidated(Check):
@@ -128,7 +128,7 @@ class GivenBackValidated(Check):
         left = [t["key"] for t in new["spec"].get("taints", []) if t["key"] == TAINT]
         left += [key for key in new["metadata"].get("labels", {}) if key == OURS + "health"]
         if left or (note(old)["cordoned"] and is_cordoned(new)):
-            yield f"{new['metadata']['name']} was not given back as it was"
+            yield f"{new['metadata']['name']} was returned to service, but not as it was before"
         by_person = our_taint(old) is None or (note(old)["cordoned"] and not is_cordoned(old))
         if by_person:
             return
@@ -136,7 +136,9 @@ class GivenBackValidated(Check):
         repair = (incident or {}).get("status", {}).get("repair", {})
         done = [(step["kind"], step.get("outcome")) for step in repair.get("steps", [])]
         if repair.get("phase") != "Returned" or done[-1:] != [("validate", "done")]:
-            yield f"{new['metadata']['name']} was given back without a validation, and by no person"
+            yield (
+                f"{new['metadata']['name']} was returned to service without a validation, and not by a person"
+            )
 
 
 def _makes_step(write: Write) -> bool:

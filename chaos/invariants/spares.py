@@ -58,13 +58,13 @@ class SparesStandIn(Check):
             return
         name, instead_of = new["metadata"]["name"], _instead_of(new)
         if not _is_spare(new) or spare_taint(old) is None or spare_taint(new) is not None:
-            yield f"{name} was let in without having been a spare in reserve"
+            yield f"the spare {name} was used although it was not kept free"
         if is_closed(new):
-            yield f"{name} was let in although it is quarantined"
+            yield f"the spare {name} was used although it is quarantined"
         for code in self.facts.reports.known(new, self.facts.incidents(), at):
-            yield f"{name} was let in although it has shown {code}"
+            yield f"the spare {name} was used although it has shown {code}"
         if not self._may_seem_out(instead_of, at):
-            yield f"{name} was let in for {instead_of}, which is not out"
+            yield f"the spare {name} was used in place of {instead_of}, which is in service"
         for other in self.facts.nodes():
             its_name = other["metadata"]["name"]
             serves = SPARE_FOR in _notes(other) and spare_taint(other) is None and _is_spare(other)
@@ -74,7 +74,7 @@ class SparesStandIn(Check):
                 and its_name != name
                 and not self._may_seem_out(its_name, at)
             ):
-                yield f"{name} and {its_name} both stand in for {instead_of}"
+                yield f"the spares {name} and {its_name} both replace {instead_of}"
 
     def _may_seem_out(self, node: str, at: datetime) -> bool:
         never = datetime.min.replace(tzinfo=at.tzinfo)

@@ -39,10 +39,10 @@ class NoOldPods(Check):
             return
         uid = write.body["metadata"]["uid"]
         if running := self.facts.truth.running(uid):
-            yield f"resumed while {len(running)} old pod(s) still run"
+            yield f"a gang was resumed while {len(running)} old pod(s) still ran"
         pods = [pod for pod in self.facts.store.objects(PODS) if owner(pod) == uid and lives(pod)]
         if left := [pod["metadata"]["name"] for pod in pods]:
-            yield f"resumed while {', '.join(left)} had not ended"
+            yield f"a gang was resumed while {', '.join(left)} had not ended"
 
 
 class OffBrokenNodes(Check):
@@ -62,7 +62,7 @@ class OffBrokenNodes(Check):
             if is_closed or name in avoided or _is_let_go(node):
                 continue
             for code in self.facts.reports.known(node, incidents, write.at):
-                yield f"started where {name} takes its pods, which has shown {code}"
+                yield f"a gang was started although node {name}, which takes its pods, has shown {code}"
 
 
 class OffSuspects(Check):
@@ -89,7 +89,7 @@ class OffSuspects(Check):
             # By a clock that is ahead the steps before the loss come after it.
             truth = self.facts.truth
             if not truth.is_ahead(node) and not truth.has_trained(node, told_at):
-                yield f"started without a word of {node}, which its cause suspects"
+                yield f"a gang was started without avoiding {node}, the suspect of its cause"
 
 
 class RoomForAllRanks(Check):

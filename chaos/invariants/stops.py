@@ -48,12 +48,15 @@ class StopsForACause(Check):
         if not harms:
             yield f"{name} was training on sound nodes when it was stopped"
         elif not any(_is_due(fault, since, life, now, facts.settings.timing) for _, fault, since in harms):
-            yield f"{name} was stopped for a degraded node, before a checkpoint and before the grace was over"
+            yield (
+                f"{name} was stopped for a degraded node, before a checkpoint and before the end of "
+                "the grace period"
+            )
         elif all(
             fault.harm is Harm.DEGRADED and facts.places.count(job, now, without={node}) < life.gang.job.ranks
             for node, fault, _ in harms
         ):
-            yield f"{name} was stopped for a degraded node, and there is no better place"
+            yield f"{name} was stopped for a degraded node, although no better place was free"
 
     def _may_be_lost(self, life: Life, resumed_at: datetime | None, now: datetime) -> bool:
         """The gang has lost a rank since the controller last started it, and the controller may not know that
@@ -98,7 +101,10 @@ class StoppedAgainForItsOwn(Check):
         elsewhere = [cause["node"] for cause in causes if cause.get("blame") == "node"]
         if causes and len(elsewhere) == len(causes) and not used & set(elsewhere):
             nodes = ", ".join(sorted(set(elsewhere)))
-            yield f"{job['metadata']['name']} was stopped again for {nodes}, where none of its ranks runs"
+            yield (
+                f"{job['metadata']['name']} was stopped again for {nodes}, although none of its ranks "
+                "runs there"
+            )
 
 
 def _brakes(incident: Object, limits: Budgets, now: datetime) -> bool:

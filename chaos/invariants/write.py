@@ -53,7 +53,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("labels", "annotations"):
             before, after = not_ours(self.old, field), not_ours(self.new, field)
             if before != after:
-                yield f"foreign {field} changed: {before} -> {after}"
+                yield f"the controller changed {field} of others: {before} -> {after}"
 
     # --- what the controller does by this write; all are False for a write of anybody else ----------------
 

@@ -60,7 +60,7 @@ class NamesTheVersion(Check):
         is_shared = audit.resource in (NODES, RECOVERIES, INCIDENTS, *GANGS)
         is_tested = audit.resource in GANGS and _WISHES.issubset(audit.tested)
         if is_shared and not is_first_status and not audit.versioned and not is_tested:
-            yield "the write names no version of what it changes"
+            yield "the write names no version of the object that it changes"
 
 
 class ObserveModeOnlyObserves(Check):
@@ -69,4 +69,4 @@ class ObserveModeOnlyObserves(Check):
     def violations(self, write: Write) -> Iterator[str]:
         is_observing = self.facts.settings.mode is Mode.OBSERVE
         if write.by_controller and is_observing and write.resource not in OWN_KINDS:
-            yield "a write on something that is not ours, in observe mode"
+            yield "a write to an object of others, in mode observe"

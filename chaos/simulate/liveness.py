@@ -84,7 +84,7 @@ def _stands_rightly(sim: Simulation, key: str, job: Object) -> str:
     if reason in (Reason.CRASH_LOOP, Reason.NO_STEPS) and (gang.silent or gang.crashes_at_start):
         return "its program cannot train"
     if reason == Reason.KNOWN_ISSUE and gang.blames_program:
-        return "only its owner can mend it"
+        return "only its owner can correct it"
     if _unfenced(sim, gang):
         return "what runs on a dead node may still write"
     life = sim.truth.lives.get(job["metadata"]["uid"])

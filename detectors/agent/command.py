@@ -95,7 +95,10 @@ def _parser() -> argparse.ArgumentParser:
         help="The folder with the node's proc, sys, dev and var/log (default: /).",
     )
     parser.add_argument(
-        "--server", metavar="URL", default="", help="An API server (default: that of the pod's cluster)."
+        "--server",
+        metavar="URL",
+        default="",
+        help="An API server (default: the API server of the pod's cluster).",
     )
     parser.add_argument(
         "--token-file",
@@ -114,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=Path,
         default=None,
-        help="Settings as TOML (docs/reference/settings.md).",
+        help="A TOML file with settings (docs/reference/settings.md).",
     )
     parser.add_argument(
         "--set",

@@ -257,8 +257,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "agent scan",
         "Print the findings of this node's kernel log, or of a saved log, once. The command needs "
-        "no cluster, and writes nothing. A bad row of catalogue.extra is reported and not used, and does not "
-        "change the exit status.",
+        "no cluster, and writes nothing. The command reports a bad row of catalogue.extra, does not use "
+        "the row, "
+        "and keeps its exit status.",
         example="rekindle agent scan --replay dmesg.txt --json",
     )
     parser.add_argument(
@@ -285,7 +286,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         type=Path,
         default=None,
-        help="The agent's settings as TOML (docs/reference/settings.md).",
+        help="A TOML file with the agent's settings (docs/reference/settings.md).",
     )
     parser.add_argument(
         "--set",

@@ -69,7 +69,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "version": {Exit.GOOD: "the version was printed, even if no controller answers"},
     "completion": {Exit.GOOD: "printed"},
     "enable": {Exit.GOOD: "printed", Exit.NO_ANSWER: "the manifest has no job (printed unchanged)"},
-    "checkpoints scan": {Exit.GOOD: "a checkpoint was chosen", Exit.NO_ANSWER: "none is complete"},
+    "checkpoints scan": {Exit.GOOD: "a checkpoint was chosen", Exit.NO_ANSWER: "no checkpoint is complete"},
     "read-log": {Exit.GOOD: "read"},
     "recipes list": {Exit.GOOD: "listed"},
     "recipes show": {Exit.GOOD: "shown"},

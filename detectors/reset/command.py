@@ -113,7 +113,12 @@ def _note(log: Path, line: str) -> None:
         with log.open("wb", buffering=0) as kernel:
             kernel.write(line.encode())
     except OSError as error:
-        print(f"rekindle reset-devices: {log}: {error.strerror}: {line!r} is not written", file=sys.stderr)
+        print(
+            f"rekindle reset-devices: the command could not write the line {line!r} to {log}: "
+            f"{error.strerror}. "
+            "The check kernel-log of the validation therefore reads all lines of this boot",
+            file=sys.stderr,
+        )
 
 
 def _report(outcome: Outcome, message: str) -> ValidationReport:

@@ -99,7 +99,10 @@ def _compiled(rows: tuple[SignatureRow, ...]) -> Signatures:
             try:
                 one = sought.get(written) or _Sought(written, parse(written), row.name, ())
             except BadTemplateError as error:
-                problems.append(f"recipe {row.name}: template {written!r}: {error}; it is not looked for")
+                problems.append(
+                    f"recipe {row.name}: template {written!r}: {error}; the agent does not "
+                    "look for this template"
+                )
                 continue
             sought[written] = msgspec.structs.replace(one, issues=(*one.issues, *issues))
     return Signatures(

@@ -69,8 +69,8 @@ GPU_TABLE = (
     Metric(
         _LEFT_OUT,
         "gauge",
-        "Series of GPUs and their pods that the scrape leaves out, because there are more than "
-        "gpu_metrics.series_max.",
+        "Number of series about GPUs and their pods that the agent leaves out of /metrics, because the "
+        "number of these series is above gpu_metrics.series_max.",
     ),
 )
 

@@ -36,21 +36,22 @@ TABLE = (
     Metric(
         "rekindle_agent_log_bytes_skipped_total",
         "counter",
-        "Bytes of pod logs that the agent has skipped because it was too far behind.",
+        "Bytes of pod logs that the agent has skipped because more than logs.backlog_bytes_max were unread.",
     ),
     Metric(
         "rekindle_log_signature_total",
         "counter",
         "Lines of pod logs since the start of the agent that match a template of this recipe: a "
-        "sign of the known issue, and no proof. Lines whose figures contradict the issue (memory "
-        "that is really full) do not count.",
+        "sign of the known issue, and no proof. The number leaves out lines whose figures contradict "
+        "the issue "
+        "(memory that is really full).",
         ("signature",),
     ),
     Metric("rekindle_agent_containers_followed", "gauge", "Containers whose log the agent reads."),
     Metric(
         "rekindle_agent_containers_left_out",
         "gauge",
-        "Running containers whose log the agent does not read, because there are too many.",
+        "Running containers whose log the agent does not read, because more than logs.containers_max run.",
     ),
     Metric(
         "rekindle_agent_source_covered",

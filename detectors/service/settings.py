@@ -56,11 +56,11 @@ class Chain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How kernel lines fold into findings."""
 
     repeat_s: PositiveSeconds = 60.0
-    """Time within which the same code on the same subject adds to the count of the finding. After this time
-    the code begins a new finding."""
+    """If the same code occurs again on the same subject within this time, the agent raises the `count` of the
+    finding. After this time, the agent begins a new finding."""
     consequence_s: PositiveSeconds = 10.0
-    """Time within which further codes on the same device count as consequences of the first code (the Xids
-    48, 171, 63 and 154 appear within seconds)."""
+    """Time within which the agent treats further codes on the same device as consequences of the first code
+    (the Xids 48, 171, 63 and 154 appear within seconds)."""
 
 
 class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,28 +78,31 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Minimum time after a line about a checkpoint or an evaluation before the pod counts as stalled. The
     hang-timeout of a job takes precedence over this time."""
     containers_max: Annotated[int, Meta(ge=1, le=4096)] = 256
-    """Maximum number of containers whose logs the agent reads at once. If there are more, the agent prefers
-    containers whose pods hold devices, or whose pods the controller has named. The NodeHealth's coverage
-    says which containers are left out."""
+    """Maximum number of containers whose logs the agent reads at once. If more containers run, the agent
+    prefers containers whose pods hold devices, or whose pods the controller has named. The NodeHealth's
+    coverage says which containers are left out."""
     read_bytes: Bytes = 64 * 1024
     """Maximum number of bytes that the agent reads of one file before it reads the next file, so that a pod
     that prints gigabytes does not delay the other pods."""
     read_pause_s: PositiveSeconds = 0.025
-    """Pause between two reads of one file. With `read_bytes` this limits the rate of one file."""
+    """Pause between two reads of one log file. This pause and `read_bytes` together limit how many bytes per
+    second the agent reads of one file."""
     node_bytes_per_s: Annotated[float, Meta(ge=1024, le=1e12)] = 4e6
     """Maximum number of bytes per second that the agent reads from all log files of the node together. The
-    agent reads the remaining bytes later, and skips bytes only beyond `backlog_bytes_max`. Reading takes at
-    most half the time of a core, even if the lines of a log need much time."""
+    agent reads the remaining bytes later, and skips bytes only beyond `backlog_bytes_max`. Reading uses at
+    most half of one core, even if the lines of a log need much time."""
     backlog_bytes_max: Bytes = 8 * 1024 * 1024
-    """Maximum number of bytes of a file that the agent has not read yet. If there are more, the agent
+    """Maximum number of unread bytes of a log file. If a file has more unread bytes, the agent
     continues near the end of the file, and counts the skipped bytes in a metric."""
     line_bytes_max: Bytes = 16 * 1024
-    """Maximum length of a line. The agent cuts longer lines: containerd also splits lines at 16 KiB."""
+    """Maximum length of a log line, in bytes. The agent cuts longer lines: containerd also splits lines at
+    16 KiB."""
     ended_poll_s: PositiveSeconds = 0.5
-    """Time between two checks that the cgroup of a pod still exists."""
+    """Time between two checks whether the cgroup of a pod still exists. By its cgroup the agent notices that
+    a pod has ended."""
     ended_keep_s: Seconds = 900.0
-    """Minimum time for which an ended container stays in the status, so that the controller can read its last
-    lines."""
+    """Minimum time for which the agent keeps an ended container in NodeHealth.status, so that the controller
+    can read the container's last lines."""
     excluded_namespaces: tuple[str, ...] = ("kube-*", "rekindle-system")
     """Namespaces whose logs the agent never opens. A trailing `*` matches any rest."""
 
@@ -112,20 +115,22 @@ class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """With `false`, the agent reads the inventory from /proc/driver/nvidia, and the health of the GPUs
     from the kernel log only."""
     deadline_s: PositiveSeconds = 60.0
-    """Time limit of a call of the driver, which can take 6 to 45 s in a GSP timeout. After that, the agent
-    no longer waits for the child process, and reports that NVML does not answer."""
+    """Time limit of a call of the driver, which can take 6 to 45 s in a GSP timeout. After the limit, the
+    agent no longer waits for the child process, and reports that NVML does not answer."""
     every_s: PositiveSeconds = 30.0
-    """Time between two reads of the GPUs."""
+    """Time between two reads of the health of the GPUs."""
     confirm_s: PositiveSeconds = 10.0
-    """Time between two reads, if several reads must give the same answer before the answer counts."""
+    """Time between two reads of the GPUs, if several reads must give the same answer before the agent reports
+    a state."""
     refresh_s: PositiveSeconds = 3600.0
     """Time between two reads of GPUs that no pod uses and that the driver does not keep ready: without
     persistence mode each read would start the GPU."""
     gpus_expected: Annotated[int, Meta(ge=0, le=64)] = 0
-    """Number of GPUs that the node should have. With fewer GPUs the node is a suspect. 0: as many GPUs as
-    PCI, this boot and the last boot have shown."""
+    """Number of GPUs that the node should have. If the node has fewer GPUs, the node is a suspect. 0: the
+    agent expects the largest number of GPUs that the PCI bus, this boot or the last boot has shown."""
     retry_s: PositiveSeconds = 60.0
-    """Wait after the first failure. Each further failure doubles the wait, up to `refresh_s`."""
+    """Wait after the first failure of NVML, before the agent uses NVML again. Each further failure doubles
+    the wait, up to `refresh_s`."""
     hands_off_max_s: PositiveSeconds = 3600.0
     """Maximum time for which the agent does not use NVML because a repair needs the devices. This time must
     be longer than any step of a repair."""
@@ -139,15 +144,17 @@ class Export(StrEnum):
 
 
 class GpuMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Readings of the GPUs in the agent's metrics, for dashboards (docs/monitoring.md#gpus)."""
+    """Readings of the GPUs (such as utilization) in the agent's metrics, for dashboards
+    (docs/monitoring.md#gpus)."""
 
     export: Export = Export.OFF
-    """`on`, `off` or `auto`. With `auto`, the agent exports these values unless the node has a pod of
-    NVIDIA's dcgm-exporter, which exports the same values and more. The agent reads these values together
-    with the health of the GPUs (`nvml.every_s`)."""
+    """`on`, `off` or `auto`. With `auto`, the agent exports the readings of the GPUs unless the node has a
+    pod of NVIDIA's dcgm-exporter, which exports the same readings and more. The agent takes these readings
+    together with the health of the GPUs (`nvml.every_s`)."""
     series_max: Annotated[int, Meta(ge=1, le=20_000)] = 1000
-    """Maximum number of series in one scrape. The agent leaves out further series, those of pods first, and
-    counts them. A GPU has 10 series, a MIG GPU instance 2, a pod up to 3 for each GPU or instance."""
+    """Maximum number of series about GPUs and their pods in one scrape. The agent leaves out further series,
+    series of pods first, and reports their number in a metric. A GPU has 10 series, a MIG GPU instance 2, a
+    pod up to 3 for each GPU or instance."""
 
 
 class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -156,18 +163,18 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
     """With `false`, the agent learns of faults of ports only from the kernel log."""
     every_s: PositiveSeconds = 15.0
-    """Time between two reads, by the clock: the agents of all nodes read at the same moments."""
+    """Time between two reads of the ports, by the clock: the agents of all nodes read at the same moments."""
     deadline_s: PositiveSeconds = 10.0
-    """Time limit of a read, because the firmware of an adapter may hang. After that, the agent stops waiting
-    for the read, and reports this."""
+    """Time limit of a read of the ports, because the firmware of an adapter may hang. After the limit, the
+    agent stops waiting for the read, and reports that the source is blind."""
     dead_s: Seconds = 60.0
-    """Time without a link after which a port counts as dead, if a rank uses the port. An adapter that has
-    been missing on the bus for this time counts as gone."""
+    """If a rank uses a port and the port has had no link for this time, the agent reports the port as dead.
+    If an adapter has been missing on the bus for this time, the agent reports the adapter as gone."""
     settle_s: Seconds = 300.0
-    """Time after a boot, and after the load of the driver, in which the agent does not judge a port. A port
-    that was down counts as healthy when it has been active for this time."""
+    """Time after a boot, and after the load of the driver, in which the agent does not judge a port. When a
+    port that was down has been active for this time, the agent treats the port as healthy."""
     flap_window_s: PositiveSeconds = 300.0
-    """Length of the window in which a link counts as flapping if it goes down twice."""
+    """If a link goes down twice within this time, the agent reports the link as flapping."""
     errors_per_hour: Annotated[int, Meta(ge=0, le=10**9)] = 120
     """Maximum number of errors of a link within an hour. If the link has more errors, the agent reports a
     note. A link may have one wrong bit in 10^12 (InfiniBand), and a healthy link has none after its error
@@ -182,19 +189,19 @@ class Volumes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """With `false`, the agent learns of full, silent and broken volumes only from the kernel log and from
     the logs of pods."""
     every_s: PositiveSeconds = 60.0
-    """Time between two reads. After the end of a rank the agent reads earlier. For a network volume,
-    each read is one request to the file server."""
+    """Time between two reads of the volumes. After the end of a rank the agent reads earlier. For a network
+    volume, each read is one request to the file server."""
     pause_s: PositiveSeconds = 5.0
-    """Minimum time between two reads."""
+    """Minimum time between two reads of the volumes, also after the end of a rank."""
     deadline_s: PositiveSeconds = 60.0
-    """Time limit of a call. A volume that does not answer within this time counts as silent. The failover
-    of a file server may take most of this time."""
+    """Time limit of a call to a file system. If a volume does not answer within this time, the agent reports
+    the volume as silent. The failover of a file server may take most of this time."""
     full_bytes: Annotated[int, Meta(ge=0, le=2**60)] = 2**30
-    """Limit of the free space. A volume counts as full if it has at most this number of free bytes for its
-    users, and at most `full_percent` of its size."""
+    """Limit of the free space in bytes. The agent reports a volume as full if at most this number of bytes,
+    and at most `full_percent` of the size of the volume, are free for its users."""
     full_percent: Annotated[float, Meta(ge=0, le=100)] = 1.0
-    """Limit of the free space, and of the free inodes (files). A volume counts as full if at most this
-    percentage is free."""
+    """Limit of the free space, and of the free inodes (files), as a percentage. The agent also reports a
+    volume as full if at most this percentage of its inodes is free."""
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -208,14 +215,14 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum difference between the node's clock and the API server's clock. If the difference is greater,
     the agent reports a note, because the log times of different nodes can then hardly be compared."""
     memory_percent: Annotated[float, Meta(gt=0, le=100)] = 10.0
-    """Maximum percentage of five minutes in which all work of the node waited for memory. If the percentage
-    is greater, the agent reports a note."""
+    """Maximum percentage of the last five minutes in which all work of the node waited for memory. If the
+    percentage is greater, the agent reports a note."""
     io_percent: Annotated[float, Meta(gt=0, le=100)] = 60.0
-    """Maximum percentage of five minutes in which all work of the node waited for disks or file servers. If
-    the percentage is greater, the agent reports a note. Checkpoints cause some of these waits."""
+    """Maximum percentage of the last five minutes in which all work of the node waited for disks or file
+    servers. If the percentage is greater, the agent reports a note. Checkpoints cause some of these waits."""
     cpu_percent: Annotated[float, Meta(gt=0, le=100)] = 90.0
-    """Maximum percentage of five minutes in which some work of the node waited for a processor, for example
-    because of too many data loaders. If the percentage is greater, the agent reports a note."""
+    """Maximum percentage of the last five minutes in which some work of the node waited for a processor, for
+    example because of too many data loaders. If the percentage is greater, the agent reports a note."""
     pids_percent: Annotated[float, Meta(gt=0, le=100)] = 85.0
     """Maximum percentage of the node's process ids that are in use. If the percentage is greater, the agent
     reports a note. The kubelet evicts pods when few process ids are free."""
@@ -226,18 +233,19 @@ class PodResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     never return."""
 
     enabled: bool = True
-    """With `false`, every GPU pod of the node counts as a holder of a broken device."""
+    """With `false`, the agent does not ask the kubelet, and Rekindle assumes that every GPU pod of the node
+    holds the broken device."""
     deadline_s: PositiveSeconds = 5.0
-    """Time limit of a call. At its start, the agent waits for the first answer before it reads the kernel
-    log."""
+    """Time limit of a call to the kubelet. When the agent starts, it waits for the first answer before it
+    reads the kernel log."""
     pause_s: PositiveSeconds = 1.0
-    """Pause between two calls, so that pods that start together need one call."""
+    """Pause between two calls to the kubelet, so that pods that start together need one call."""
     retry_s: PositiveSeconds = 5.0
-    """Wait after the first failure. Each further failure doubles the wait, up to `retry_max_s`. For a new pod
-    or finding the agent calls at once."""
+    """Wait after the first failed call to the kubelet. Each further failure doubles the wait, up to
+    `retry_max_s`. For a new pod or finding the agent calls at once."""
     retry_max_s: PositiveSeconds = 300.0
-    """Maximum wait after a failure: on a node where nothing happens, the agent finds a kubelet again within
-    this time."""
+    """Maximum wait after a failed call to the kubelet: even on a node without new pods or findings, the agent
+    asks the kubelet again within this time."""
 
 
 class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -246,33 +254,34 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     refresh_s: PositiveSeconds = 600.0
     """Maximum time that minor changes, such as counts, wait before the agent writes them."""
     idle_refresh_s: Seconds = 600.0
-    """Maximum time between two writes of the status, even if nothing changes, so that the age of the status
-    shows whether the agent runs. 0 means no limit: if agents are pods, their readiness shows whether they run
-    (the chart sets 0)."""
+    """Maximum time between two writes of NodeHealth.status, even if nothing changes, so that the age of the
+    status shows whether the agent runs. 0 means no limit: if agents are pods, their readiness shows whether
+    they run (the chart sets 0)."""
     ask_s: PositiveSeconds = 300.0
-    """Time between two reads of the spec. The agent does not have the right to get its object. The
-    agent reads the object from the answer to an empty patch, which changes nothing."""
+    """Time between two reads of NodeHealth.spec. The agent has no permission to get its NodeHealth. The agent
+    reads the spec from the answer to an empty patch, which changes nothing."""
     ask_busy_s: PositiveSeconds = 5.0
-    """Time between two reads of the spec while a pod is stalled, a finding is open, or a repair needs the
-    devices."""
+    """Time between two reads of NodeHealth.spec while a pod is stalled, a finding is open, or a repair needs
+    the devices."""
     ask_busy_for_s: Seconds = 3600.0
-    """Maximum time for which a finding counts as open for `ask_busy_s`: after this time the controller has
-    decided about the finding."""
+    """Maximum time for which the agent reads the spec every `ask_busy_s` because of one open finding: after
+    this time the controller has decided about the finding."""
     ask_broken_s: PositiveSeconds = 30.0
-    """Time between two reads of the spec after `ask_busy_for_s`, as long as a device of the node is
+    """Time between two reads of NodeHealth.spec after `ask_busy_for_s`, as long as a device of the node is
     broken: a repair that waited for pods to end may then need the device."""
     burst_writes: Annotated[int, Meta(ge=1, le=10_000)] = 20
     """Maximum number of important changes that the agent writes at once within `burst_window_s`. Further
-    changes wait, and go out together."""
+    changes wait, and the agent writes them together."""
     burst_window_s: PositiveSeconds = 10.0
     """Length of the window for `burst_writes`."""
     missing_retry_s: PositiveSeconds = 3.0
-    """Time between two tries while the controller has not created the NodeHealth of this node."""
+    """Time between two writes that the agent tries while the controller has not created the NodeHealth of
+    this node."""
     retry_max_s: PositiveSeconds = 5.0
-    """Maximum time between two tries of a write that failed."""
+    """Maximum time between two tries of the same write to the API server, if the write fails."""
     ready_within_s: PositiveSeconds = 660.0
-    """Maximum time without an answer of the API server before /readyz fails. The default is the time of two
-    reads and one minute."""
+    """Maximum time without an answer of the API server before /readyz fails. The default is twice `ask_s`,
+    and one minute."""
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -288,9 +297,9 @@ class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rights of its container that the agent gives up before it reads anything (SECURITY.md)."""
 
     enabled: bool = True
-    """The agent keeps only the capability CAP_SYSLOG. With Landlock (Linux 5.13) it uses in /dev only
-    NVIDIA's devices and the kernel log, and writes no file. If /dev lacks a device of NVIDIA, the agent
-    keeps access to all of /dev, CAP_MKNOD and CAP_CHOWN, with which NVML creates the device."""
+    """With `true`, the agent keeps only the capability CAP_SYSLOG. With Landlock (Linux 5.13) the agent uses
+    in /dev only NVIDIA's devices and the kernel log, and writes no file. If /dev lacks a device of NVIDIA,
+    the agent keeps access to all of /dev, CAP_MKNOD and CAP_CHOWN, with which NVML creates the device."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -145,11 +145,14 @@ def _parser() -> argparse.ArgumentParser:
         "--incident",
         default=os.environ.get("REKINDLE_INCIDENT", ""),
         metavar="NAME",
-        help="The Incident of the repair: only a reset for this Incident counts (default: "
+        help="The Incident of the repair: the check accepts only a reset for this Incident (default: "
         "$REKINDLE_INCIDENT).",
     )
     parser.add_argument(
-        "--catalogue", default="", metavar="FILE", help="Further rows of the agent's catalogue, as TOML."
+        "--catalogue",
+        default="",
+        metavar="FILE",
+        help="A TOML file with further rows of the agent's catalogue.",
     )
     parser.add_argument(
         "--termination-log",

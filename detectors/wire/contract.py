@@ -205,7 +205,7 @@ class Subject(Wire, frozen=True, kw_only=True):
     kind: SubjectKind
     """Kind of thing that the finding is about."""
     device: Annotated[
-        str, Meta(description="UUID of the GPU; empty if the source does not say it.", max_length=64)
+        str, Meta(description="UUID of the GPU; empty if the source does not show it.", max_length=64)
     ] = ""
     pci: Annotated[
         str,
@@ -367,7 +367,7 @@ class Coverage(Wire, frozen=True, kw_only=True):
     the logs of pods (logs), the ports of network adapters (fabric), the volumes of pods (volumes), or the
     node itself (host)."""
     state: CoverageState
-    """`covered` if the agent reads the source, `blind` if it cannot."""
+    """`covered` if the agent reads the source, `blind` if the agent cannot read it."""
     since: datetime
     """Time since which the state has been the same."""
     why: Annotated[
@@ -419,7 +419,7 @@ class NodeHealthStatus(Wire, frozen=True, kw_only=True):
     findings: Annotated[list[Finding], Meta(max_length=FINDINGS_MAX)] = []
     """Faults that the agent has found."""
     folded: Annotated[list[FoldedFindings], Meta(max_length=64)] = []
-    """Counts, by code, of the findings that no longer fit."""
+    """Numbers, by code, of the findings that no longer fit into `findings`."""
     pods: Annotated[list[PodProgress], Meta(max_length=PODS_MAX)] = []
     """Progress of the training containers on the node."""
     pods_left_out: Annotated[

@@ -74,7 +74,7 @@ class LastSave(Wire, frozen=True, kw_only=True):
     """The last checkpoint that the container's log has shown to be complete."""
 
     at: Annotated[datetime, Meta(description="Time of the line that shows that the checkpoint is complete.")]
-    step: Annotated[int | None, Meta(description="Step of the checkpoint, if the log says it.")] = None
+    step: Annotated[int | None, Meta(description="Step of the checkpoint, if the log shows the step.")] = None
     served: Annotated[
         str,
         Meta(
@@ -114,8 +114,8 @@ class PodProgress(Wire, frozen=True, kw_only=True):
     last_step: Annotated[
         int | None,
         Meta(
-            description="Last step that was known at this change. Without a first step it comes from a "
-            "single line."
+            description="Last step that was known at this change. If there is no first step, the last step "
+            "comes from a single line."
         ),
     ] = None
     last_step_at: datetime | None = None

@@ -53,10 +53,10 @@ class Act(StrEnum):
 
 
 class Evidence(Wire, frozen=True, kw_only=True):
-    """One observation. It never contains text from a tenant's log."""
+    """One observation. Evidence never contains text from a tenant's log."""
 
     at: datetime
-    """Time at which the agent or the controller saw it."""
+    """Time at which the agent or the controller made the observation."""
     origin: Origin
     """Origin of the evidence. Evidence whose origin is `tenant` never cordons a node."""
     code: Annotated[
@@ -93,8 +93,8 @@ class ActionRecord(Wire, frozen=True, kw_only=True):
     target: Annotated[str, Meta(max_length=384)]
     """The node or job that the action is about."""
     outcome: Outcome
-    """`done` if Rekindle did it, `would` if the mode allows only to report it, `refused` if a rule or limit
-    forbids it."""
+    """`done` if Rekindle took the action, `would` if the mode allows Rekindle only to report the action,
+    `refused` if a rule or limit forbids the action."""
     reason: Annotated[
         str,
         Meta(
@@ -124,7 +124,7 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     """Cause, evidence, decisions and repair, as they are known now. Only the controller writes the status."""
 
     phase: IncidentPhase = IncidentPhase.OPEN
-    """`Open` while the fault still counts, `Closed` afterwards."""
+    """`Open` while Rekindle treats the fault as present, `Closed` afterwards."""
     summary: Annotated[str, Meta(description="The fault and its cause in one sentence.", max_length=512)] = ""
     fault: Annotated[
         Fault | None,
@@ -134,8 +134,8 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
         ),
     ] = None
     blame: Blame = Blame.UNKNOWN
-    """Who caused the fault: the node, the application, or resources that the job has used up; unknown while
-    it is not settled."""
+    """Cause of the fault: the node, the application, or resources that the job has used up, such as memory or
+    disk space; `unknown` until Rekindle has determined the cause."""
     blamed_node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
     """Node that caused the fault, if the blame is `node`."""
     evidence: Annotated[list[Evidence], Meta(max_length=16)] = []
@@ -149,7 +149,8 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     cordoned_at: Annotated[
         datetime | None,
         Meta(
-            description="Time at which Rekindle put the node into quarantine. Hourly limits count this time."
+            description="Time at which Rekindle put the node into quarantine, for the limits on "
+            "quarantines within one hour."
         ),
     ] = None
     members: Annotated[
@@ -172,8 +173,8 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     unanswered: Annotated[
         bool,
         Meta(
-            description="True if the fault still counts although the Incident is closed: the Node object "
-            "was gone, another Incident is about the same fault, or no agent reported from "
+            description="True if Rekindle closed the Incident although the fault may still be present: the "
+            "Node object was gone, another Incident is about the same fault, or no agent reported from "
             "the node's boot."
         ),
     ] = False

@@ -161,8 +161,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "`false`.",
     ),
     Reason.RANKS_NOT_STARTED: Explanation(
-        "Rekindle started the gang, and some of its ranks do not run, for a reason other than "
-        "a lack of nodes: an image cannot be pulled, a volume cannot be mounted, or the API "
+        "Rekindle started the gang, and some of its ranks do not run, although there are enough "
+        "nodes: an image cannot be pulled, a volume cannot be mounted, or the API "
         "server refuses their pods.",
         "The message says why the ranks wait. Remove the cause. The recovery continues when all ranks run.",
     ),
@@ -181,7 +181,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.BLIND: Explanation(
         "Rekindle could not read a source that it needs to find the culprit. A node without "
         "this source may be healthy or broken.",
-        "The coverage in the NodeHealth of the node says why the agent cannot read the source. Correct this "
+        "The coverage in the NodeHealth of the node says why the agent cannot read the source. Remove this "
         "cause.",
     ),
     Reason.WRITE_REFUSED: Explanation(
@@ -189,7 +189,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "webhook or a quota. Rekindle sent all other writes that belong to this fault, and tries the "
         "refused write again every 10 seconds.",
         "The message contains the API server's answer. Change the policy, webhook or quota so "
-        "that the ServiceAccount rekindle-controller may make the write.",
+        "that the API server accepts this write of the ServiceAccount rekindle-controller.",
     ),
     Reason.FOREIGN_OWNER: Explanation(
         "Another controller or a person manages this object, and Rekindle does not override them.",
@@ -203,12 +203,13 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.STILL_TRAINING: Explanation(
         "The job still makes steps. Rekindle does not stop such a job for a mere suspicion.",
-        "Nothing to do. Rekindle stops the job only on proof of a hardware fault, or when its steps end.",
+        "Nothing to do. Rekindle stops the job only on proof of a hardware fault, or when the job's "
+        "steps stop.",
     ),
     Reason.CRASH_LOOP: Explanation(
         "The job failed several times from the same cause, and made no new step between the failures.",
-        "Read the failed rank's log in the Recovery and correct the job. Then set its suspend field "
-        "to false.",
+        "Read the failed rank's log in the Recovery and correct the job. Then set the job's suspend "
+        "field to false.",
     ),
     Reason.UNSUPPORTED: Explanation(
         "Rekindle cannot stop and resume this kind of workload safely.",
@@ -221,9 +222,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "repair is enabled for the node.",
     ),
     Reason.PODS_OF_OTHERS: Explanation(
-        "Pods still run on the node, and Rekindle evicts no pod for a repair. A reset waits "
-        "for pods that hold accelerators. A reboot waits for all pods except those of "
-        "DaemonSets and of Rekindle.",
+        "Pods still run on the node, and Rekindle evicts no pod for a repair. A reset begins after all pods "
+        "that hold accelerators of the node have ended. A reboot begins after all pods have ended, except "
+        "those of DaemonSets and of Rekindle.",
         "Wait until the pods end, or move them. After repair.wait_for_others_s Rekindle hands "
         "the node over to a person.",
     ),
@@ -231,7 +232,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "A label of the Node says that another controller is replacing the driver or changing "
         "the MIG layout of the node. A reset or reboot would interrupt this work.",
         "Nothing to do. The repair continues two minutes after that controller has ended its work. If the "
-        "controller does not end its work, look at its pods on the node.",
+        "work does not end, look at the pods of that controller on the node.",
     ),
     Reason.COOLING_DOWN: Explanation(
         "A repair has just returned the node to service.",
@@ -240,7 +241,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.KEEPS_FAILING: Explanation(
         "Rekindle repaired the node and returned it to service several times within days, and the node has "
         "failed again.",
-        "Have the hardware examined. The limit is repair.repairs_per_node_max.",
+        "Have the hardware examined. The limit on repairs of a node is repair.repairs_per_node_max.",
     ),
     Reason.NODE_SILENT: Explanation(
         "The node is NotReady, so no Job of a repair can run there.",
@@ -284,7 +285,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.SUCCEEDED_UNVERIFIED: Explanation(
         "The job runs again, but Rekindle cannot read its steps, and no newer checkpoint has "
         "proved progress.",
-        "Let the training print each step in its log. If it does so already, put an annotation with the form "
+        "Let the training print each step in its log. If the log already shows the steps, put an "
+        "annotation with the form "
         'of the line on the job: rekindle.dev/step-template: "step {step}".',
     ),
     Reason.NO_STEPS: Explanation(
@@ -332,8 +334,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "used up. The framework never creates their pods again, so the gang can never be complete. Rekindle "
         "does not stop the other "
         "ranks while they train.",
-        "If the job stays stopped, submit it again, with a training script that does not exit "
-        "with code 0 when it is stopped. To let Rekindle create such a job again, put the annotation "
+        "If the job stays stopped, submit the job again, with a training script that does not exit "
+        "with code 0 when the script is stopped. To let Rekindle create such a job again, put the annotation "
         "rekindle.dev/on-terminal: recreate on the job.",
     ),
     Reason.DELETION_HELD: Explanation(
@@ -343,7 +345,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.KNOWN_ISSUE: Explanation(
         "The job failed because of a known issue that only its owner can correct, so Rekindle "
         "does not start the job again.",
-        "Make the change that the message names in the job's template, then set its suspend field to false.",
+        "Make the change that the message names in the job's template, then set the job's suspend field to "
+        "false.",
     ),
     Reason.CAUSE_GONE: Explanation(
         "The fault was resolved before Rekindle stopped the job, for example because a person "
@@ -373,8 +376,8 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     "rekindle.dev/unhealthy): the node takes no new pods.",
     EventReason.NODE_RELEASED: "The quarantine has ended: the node takes pods again.",
     EventReason.SPARE_LIFTED: "The spare takes pods in place of a quarantined node.",
-    EventReason.SPARE_RETURNED: "The spare is kept free again: it takes no new pods. Pods that run there "
-    "continue to run.",
+    EventReason.SPARE_RETURNED: "Rekindle keeps the spare free again: the spare takes no new pods. Pods that "
+    "run there continue to run.",
     EventReason.NODE_REPAIR_STARTED: "Rekindle resets a device of the node, or reboots the node.",
     EventReason.NODE_HANDED_OVER: "A person must repair the node. The message says how.",
     EventReason.INCIDENT_REMADE: "The Incident of a quarantined node was missing. Rekindle has created "
@@ -444,7 +447,7 @@ def reference() -> str:
         "",
         "## In the Node condition `AcceleratorHealthy`",
         "",
-        "Rekindle writes the condition only where `node_condition` is set.",
+        "Rekindle writes the condition only if the setting `node_condition` is `true`.",
         "",
         "| reason | status | meaning |",
         "|---|---|---|",

@@ -26,11 +26,11 @@ class RecipeStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
         int, Meta(description="Generation of the spec that the conditions are about.")
     ] = 0
     conditions: Annotated[list[Condition], Meta(max_length=8)] = []
-    """The condition Accepted says whether the recipe is used, and why not."""
+    """The condition Accepted says whether Rekindle uses the recipe and, if not, why."""
 
 
 class RecipeObject(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):
-    """A known issue: how to recognise it, what to change, and how to see that the change helped."""
+    """A known issue: how to recognise the issue, what to change, and how to see that the change helped."""
 
     api_version: str = API_VERSION
     kind: str = KIND

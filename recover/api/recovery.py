@@ -154,7 +154,10 @@ class CheckpointChoice(Wire, frozen=True, kw_only=True):
     ] = None
     idle_gpu_s: Annotated[
         float | None,
-        Meta(description="GPU-seconds that were idle during the scan: scanS times the job's GPUs."),
+        Meta(
+            description="GPU-seconds that were idle during the scan: `scanS`, multiplied by the number "
+            "of the job's GPUs."
+        ),
     ] = None
     excluded: Annotated[
         list[int],
@@ -203,7 +206,7 @@ class Witness(Wire, frozen=True, kw_only=True):
 
 
 class FailedLog(Wire, frozen=True, kw_only=True):
-    """End of a failed rank's log. It is kept because the pod is deleted."""
+    """End of a failed rank's log, which the Recovery keeps because the pod is deleted."""
 
     pod: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
     """Name of the failed pod."""
@@ -250,17 +253,18 @@ class Requirement(Wire, frozen=True, kw_only=True):
 
 
 class RecipeUse(Wire, frozen=True, kw_only=True):
-    """A known issue that Rekindle recognised, and what it did about the issue."""
+    """A known issue that Rekindle recognised, and what Rekindle did about the issue."""
 
     name: Annotated[str, Meta(description="Name of the recipe.", max_length=63)]
     attempt: Annotated[int, Meta(description="The attempt that the recipe changed.", ge=1)]
     outcome: RecipeOutcome
-    """`applied` if Rekindle changed the next start, `held` if it stopped the crash loop, `advised` if only
-    the owner can change something, `gave-up` if the change did not help."""
+    """`applied` if Rekindle changed the next start, `held` if Rekindle does not start the job again,
+    `advised` if only the owner can change something, `gave-up` if the change did not help."""
     seen: Annotated[
         str,
         Meta(
-            description="The line of the log, or the fact, by which Rekindle recognised the issue.",
+            description="The log line, or the fact (such as a driver version of the node), by which "
+            "Rekindle recognised the issue.",
             max_length=512,
         ),
     ] = ""
@@ -384,7 +388,8 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     uncounted: Annotated[
         list[int],
         Meta(
-            description="Attempts in which not all ranks ran at the same time. They count for no limit.",
+            description="Attempts in which not all ranks ran at the same time. No limit includes these "
+            "attempts.",
             max_length=128,
             extra=NEWEST,
         ),

@@ -95,7 +95,7 @@ class RepairStep(_Wire, frozen=True, kw_only=True):
     ended_at: datetime | None = None
     """Time at which the step ended."""
     outcome: Annotated[
-        StepOutcome | None, Meta(description="How the step ended; absent while it is under way.")
+        StepOutcome | None, Meta(description="How the step ended; absent while the step is under way.")
     ] = None
     message: Annotated[str, Meta(max_length=512)] = ""
     """Explanation in plain words."""

@@ -67,11 +67,14 @@ def _needed(folder: Folder) -> set[str]:
         ):
             pass
         case _:
-            raise DamagedError(f"{first!a} does not say how many ranks there were")
+            raise DamagedError(f"the file {first!a} does not say how many ranks wrote the checkpoint")
     stages = [int(match[1]) for name in folder.files if (match := _MODEL.fullmatch(name))]
     model_ranks = max(model_ranks, *(rank + 1 for rank in stages), 1)  # each stage of a pipeline has its own
     if data_ranks * model_ranks > RANKS_MAX:
-        raise DamagedError(f"{first!a} says that there were more than {RANKS_MAX} ranks")
+        raise DamagedError(
+            f"the file {first!a} says that more than {RANKS_MAX} ranks wrote the "
+            "checkpoint; a scan accepts no more"
+        )
 
     partitions = [match for name in folder.files if (match := _OPTIMIZER_PARTITION.fullmatch(name))]
     ranks = [

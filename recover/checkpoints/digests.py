@@ -74,7 +74,7 @@ def check_digests(folder: Folder, total_bytes: int) -> str:
         return f"no digests to compare with; all {_size(done.bytes)} could be read"
     without = done.bytes - done.compared_bytes
     rest = f"; {_size(without)} have none" if without else ""
-    return f"digests of {_size(done.compared_bytes)} are right{rest}"
+    return f"digests of {_size(done.compared_bytes)} are correct{rest}"
 
 
 def not_checked(read_bytes: int, total_bytes: int) -> str:

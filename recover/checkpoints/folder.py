@@ -226,7 +226,7 @@ def _open(spot: Spot, name: str) -> Iterator[OpenFile]:
 
 def _read(file: OpenFile, limit_bytes: int) -> bytes:
     if file.size_bytes > limit_bytes:
-        raise DamagedError(f"{file.name} has {file.size_bytes} bytes; at most {limit_bytes} are read")
+        raise DamagedError(f"{file.name} has {file.size_bytes} bytes; a scan reads at most {limit_bytes}")
     return file.read_at(0, file.size_bytes)
 
 

@@ -161,5 +161,5 @@ def _check_sizes(name: str, index: _Index, files: Mapping[str, SafetensorsFile])
         return
     size_bytes = sum(files[file].size_bytes for file in shards)
     if size_bytes < needed_bytes:
-        told = f"the shards have {size_bytes} bytes, {name!a:.80} says {needed_bytes!s:.40}"
+        told = f"the shards have {size_bytes} bytes, but {name!a:.80} says {needed_bytes!s:.40} bytes"
         raise DamagedError(f"{unread!a:.80} {UNREADABLE}, and {told}")

@@ -53,7 +53,9 @@ class HfTrainer:
             raise DamagedError(f"no {STATE}, so the save never finished")
         state = read_json(folder, STATE, _State, limit_bytes=STATE_BYTES_MAX)
         if state.global_step != step:
-            raise DamagedError(f"{STATE} says step {state.global_step}, the directory step {step}")
+            raise DamagedError(
+                f"{STATE} says step {state.global_step}, but the name of the directory says step {step}"
+            )
 
         parts = check_parts(folder, step)
         if not parts.weights:

@@ -62,7 +62,7 @@ def _file_bytes(folder: Folder, name: str, step: int) -> int:
     said = state.get("global_step", step)
     if said != step:
         told = f"step {said}" if isinstance(said, int) else "no step"
-        raise DamagedError(f"{name!a:.80} says {told}, its name step {step}")
+        raise DamagedError(f"the content of {name!a:.80} says {told}, but its name says step {step}")
     if "pytorch-lightning_version" in state and "optimizer_states" not in state:
         raise DamagedError(f"{name!a:.80} contains only weights, and a resume needs the optimizer")
     return size_bytes

@@ -25,6 +25,6 @@ def check_tracker(folder: Folder, step: int) -> None:
         raise DamagedError(f"no {TRACKER} in the folder of the checkpoints, so the save never finished")
     match = re.fullmatch(rb"\s*(\d{1,15})\s*", text)
     if match is None:
-        raise DamagedError(f"{TRACKER} says {text[:40]!r}, not an iteration")
+        raise DamagedError(f"{TRACKER} contains {text[:40]!r}, which is not an iteration")
     if int(match[1]) < step:
         raise DamagedError(f"{TRACKER} says {int(match[1])}: {step} was never finished")

@@ -158,11 +158,11 @@ def _array_bytes(array: Folder, zarr3: bool) -> int:
         return array.size_bytes("zarr.json")
     header = read_json(array, ZARR, _Zarr, limit_bytes=METADATA_BYTES_MAX)
     if len(header.shape) != len(header.chunks):
-        raise DamagedError(f"{array.path.name!a:.80}: {ZARR} has no whole shape")
+        raise DamagedError(f"{array.path.name!a:.80}: {ZARR} does not contain the whole shape")
     chunks = sorted(name for name in array.files if _CHUNK.fullmatch(name))
     needed = math.prod(-(-length // chunk) for length, chunk in zip(header.shape, header.chunks, strict=True))
     if len(chunks) < needed:
-        raise DamagedError(f"{array.path.name!a:.80} has {len(chunks)} chunks of {needed}")
+        raise DamagedError(f"the array {array.path.name!a:.80} has only {len(chunks)} of {needed} chunks")
     for name in chunks:
         if array.size_bytes(name) == 0:
             raise DamagedError(f"{array.path.name!a:.80}: {name!a:.80} is empty")

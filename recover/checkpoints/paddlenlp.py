@@ -94,7 +94,9 @@ def _check_state(folder: Folder, step: int) -> None:
         raise DamagedError(f"no {STATE}, so the save never finished ({len(folder.files)} files)")
     state = read_json(folder, STATE, _State, limit_bytes=STATE_BYTES_MAX)
     if state.global_step != step:
-        raise DamagedError(f"{STATE} says step {state.global_step}, the directory step {step}")
+        raise DamagedError(
+            f"{STATE} says step {state.global_step}, but the name of the directory says step {step}"
+        )
 
 
 def _indexed(folder: Folder) -> frozenset[str]:
@@ -178,7 +180,10 @@ def _degrees(folder: Folder) -> dict[str, int]:
         found[axis] = degree if isinstance(degree, int) and 1 < degree <= DEGREE_MAX else 0
     ranks = _ranks(folder) // math.prod(degree or 1 for degree in found.values())
     if ranks > RANKS_MAX:
-        raise DamagedError(f"{ARGUMENTS!a} says that there were more than {RANKS_MAX} ranks")
+        raise DamagedError(
+            f"the file {ARGUMENTS!a} says that more than {RANKS_MAX} ranks wrote the "
+            "checkpoint; a scan accepts no more"
+        )
     return {**found, "moe": ranks if arguments.get("use_expert_parallel") is True else 0}
 
 

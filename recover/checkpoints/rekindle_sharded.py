@@ -55,7 +55,9 @@ class RekindleSharded:
             )
         manifest = _manifest(folder)
         if manifest.step != step:
-            raise DamagedError(f"{MARKER} says step {manifest.step}, the directory step {step}")
+            raise DamagedError(
+                f"{MARKER} says step {manifest.step}, but the name of the directory says step {step}"
+            )
         if not manifest.files:
             raise DamagedError(f"{MARKER} names no files")
 

@@ -44,14 +44,14 @@ NESTED_MAX = 32
 
 NO_KNOWN_FORMAT = "no file of a known format"
 """Why a directory is no checkpoint, where no reader recognises its files."""
-_OUT_OF_TIME = "the time was over before its names were read"
+_OUT_OF_TIME = "the time limit passed before the scan had read the names in this folder"
 _OTHER_USER = (
-    "No older one is chosen in its place, since the training's own user may read it. The scan never runs as "
-    "root: name the training's user by runAsUser, or a group of the files by fsGroup, in the job's "
-    "securityContext"
+    "The scan chooses no older checkpoint, because the training's own user may be able to read the newest "
+    "one. The scan never runs as root: name the training's user by runAsUser, or a group of the files by "
+    "fsGroup, in the job's securityContext"
 )
 
-_BY_NAME = "was judged by its name and size, since only its owner may read it"
+_BY_NAME = "was judged by its name and size, because only its owner has the permission to read the file"
 
 
 class ScanError(Exception):
@@ -94,9 +94,9 @@ def scan(
     for count, entry in enumerate(entries):
         step, name = entry.step, entry.name
         if count >= EXAMINED_MAX:
-            stopped = stopped or f"not examined: only the newest {EXAMINED_MAX} are"
+            stopped = stopped or f"not examined: the scan examines only the newest {EXAMINED_MAX} checkpoints"
         if until_chosen and chosen is not None:
-            stopped = stopped or "not examined: a newer one is complete"
+            stopped = stopped or "not examined: a newer checkpoint is complete"
         if stopped:
             found.append(Checkpoint(step, name, "", complete=False, reason=stopped, bytes=0))
             continue
@@ -104,7 +104,7 @@ def scan(
             older = next((e for e in entries[count + 1 :] if not e.files and e.step < step), None)
             format_found, verdict = _examine(folder, entry, older, readers)
         except OutOfTimeError:
-            stopped = f"not examined: the scan's {time_s:g} s were over"
+            stopped = f"not examined: the time limit of the scan ({time_s:g} s) had passed"
             format_found, verdict = "", Verdict(complete=False, reason=stopped)
         if verdict.unread and not other_user:  # then the training may not read it, either
             reason = f"{verdict.unread!a:.80} {FORBIDDEN}"
@@ -114,11 +114,13 @@ def scan(
             verdict, compared = _compared(folder, entry, verdict)
         reason = verdict.reason
         if other_user and FORBIDDEN in reason and may_be_chosen:
-            raise ScanError(f"{root}: user {os.geteuid()} may not read step {step} ({reason}). {_OTHER_USER}")
+            raise ScanError(
+                f"{root}: user {os.geteuid()} has no permission to read step {step} ({reason}). {_OTHER_USER}"
+            )
         if (TOO_LARGE in reason or OUTSIDE in reason) and may_be_chosen:
             stopped = f"not examined: step {step} is newer, and nobody knows whether it is complete"
         if verdict.complete and step in exclude:
-            reason = "excluded: it failed to load before"
+            reason = "excluded: this checkpoint failed to load before"
         elif verdict.complete and verdict.unread:
             reason = f"{verdict.unread!a:.80} {_BY_NAME}"
         size_bytes = min(verdict.bytes, BYTES_MAX)
@@ -146,7 +148,8 @@ def _entries(folder: Folder, readers: Sequence[Reader], template: Template | Non
         raise ScanError(f"{folder.path}: {_OUT_OF_TIME}") from error
     if not entries and template is None and any(reader.recognises(folder) for reader in readers):
         raise ScanError(
-            f"{folder.path}: it is itself a checkpoint; expected the directory that holds step-40/ and so on"
+            f"{folder.path}: this directory is itself a checkpoint; expected the directory that "
+            "contains step-40/ and so on"
         )
     return entries
 
@@ -157,14 +160,20 @@ def _root(
     try:
         return Folder(root.absolute(), check_time, volume)
     except PermissionError as error:
-        advice = f"user {os.geteuid()} may not read it. {_OTHER_USER}" if other_user else why(error)
+        advice = (
+            f"user {os.geteuid()} has no permission to read this folder. {_OTHER_USER}"
+            if other_user
+            else why(error)
+        )
         raise ScanError(f"{root}: {advice}") from error
     except OSError as error:
         raise ScanError(
             f"{root}: {why(error)}; expected a directory of checkpoints, e.g. step-40/"
         ) from error
     except DamagedError as error:
-        raise ScanError(f"{root}: {error}; the newest cannot be told, so none is chosen") from error
+        raise ScanError(
+            f"{root}: {error}; the scan cannot tell which checkpoint is the newest, and chooses none"
+        ) from error
     except OutOfTimeError as error:
         raise ScanError(f"{root}: {_OUT_OF_TIME}") from error
 

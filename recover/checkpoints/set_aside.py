@@ -58,7 +58,7 @@ class Tracker(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> str:
-        return f"{self.name} says {self.says[:60]!a}, so the framework by itself loads that one"
+        return f"{self.name} names {self.says[:60]!a}, so the framework loads that checkpoint by itself"
 
 
 def tracker_of(root: Path, chosen: Checkpoint | None, volume: MountedVolume | None = None) -> Tracker | None:
@@ -89,7 +89,7 @@ def would_repair(
     """What `repaired` would do, for a person who has not decided yet."""
     lines = []
     if tracker is not None and Repair.TRACKER in allowed:
-        lines.append(f"{tracker.name} would say {tracker.should_say!a} instead of {tracker.says[:60]!a}")
+        lines.append(f"{tracker.name} would name {tracker.should_say!a} instead of {tracker.says[:60]!a}")
     damaged = _damaged(result) if Repair.SET_ASIDE in allowed else []
     if not damaged:
         return lines
@@ -151,8 +151,13 @@ def _rewritten(folder: int, tracker: Tracker, mark: str) -> str:
         kept = _kept(folder, f"{tracker.name}.rekindle-before-{mark}", tracker.name, mode)
         _replace(folder, tracker.name, tracker.should_say.encode(), mode)
     except OSError as error:
-        return f"{tracker.name} could not be rewritten: {why(error)}; it still says {tracker.says[:60]!a}"
-    return f"{tracker.name} says {tracker.should_say!a} now; it said {tracker.says[:60]!a}, kept in {kept}"
+        return (
+            f"{tracker.name} could not be rewritten: {why(error)}; the file still names {tracker.says[:60]!a}"
+        )
+    return (
+        f"{tracker.name} names {tracker.should_say!a} now; before, the file named {tracker.says[:60]!a}, and "
+        f"{kept} keeps that version"
+    )
 
 
 def _kept(folder: int, name: str, tracker: str, mode: int) -> str:
@@ -201,7 +206,7 @@ def _moved(folder: int, name: str, aside: str) -> str:
             os.mkdir(aside, dir_fd=folder)
         with _inside(folder, aside) as inside:
             if _is_there(inside, name):
-                return f"{aside} has one of that name already"
+                return f"{aside} already has an entry of that name"
             os.rename(name, name, src_dir_fd=folder, dst_dir_fd=inside)
     except OSError as error:
         return why(error)

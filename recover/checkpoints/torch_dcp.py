@@ -105,7 +105,9 @@ def pieces_in(data: bytes) -> Iterator[Piece]:
 def _index(folder: Folder) -> bytes:
     size_bytes = folder.size_bytes(INDEX)
     if size_bytes > INDEX_BYTES_MAX:
-        raise DamagedError(f"{INDEX} is {TOO_LARGE}: {size_bytes} bytes, {INDEX_BYTES_MAX} are read at most")
+        raise DamagedError(
+            f"{INDEX} is {TOO_LARGE}: {size_bytes} bytes; a scan reads at most {INDEX_BYTES_MAX}"
+        )
     return folder.read(INDEX, limit_bytes=INDEX_BYTES_MAX)
 
 

@@ -51,7 +51,7 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
     if elsewhere:
         raise CannotCleanUpError(
             f"namespace {namespace} has no controller; this cluster's controller is in {some(elsewhere)}: "
-            f"run this with --set namespace={elsewhere[0]}"
+            f"run this command with --set namespace={elsewhere[0]}"
         )
     spaces = {one.name: one async for one in requests.every(NAMESPACES, metadata_of)}
     nodes = [node async for node in _nodes(requests)]
@@ -67,14 +67,14 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
         raise CannotCleanUpError(
             f"there is no namespace {namespace}, so the controllers' lease cannot be taken; these nodes "
             f"still carry what Rekindle wrote: {some(marked)}",
-            "if Rekindle was installed in another namespace, run this with --set namespace=NAME; if its "
-            f"namespace was deleted: kubectl create namespace {namespace}, and run this again",
+            "if Rekindle was installed in another namespace, run this command with --set namespace=NAME; if "
+            f"that namespace was deleted: kubectl create namespace {namespace}, and run this command again",
         )
     has_lease = await requests.get(LEASES, LEASE, namespace) is not None
     if space.deletion_timestamp is not None and not has_lease:
         raise CannotCleanUpError(
             f"namespace {namespace} is being deleted, so the controllers' lease cannot be taken there",
-            f"once it is gone: kubectl create namespace {namespace}, and run this again",
+            f"once the namespace is gone: kubectl create namespace {namespace}, and run this command again",
         )
     remembers = await requests.get(CONFIGMAPS, STATE, namespace) is not None
     if not (has_lease or remembers or marked or await _has_controller(requests, namespace)):
@@ -84,7 +84,7 @@ async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
         )
     denied = [what async for what in _denied(cluster, namespace, has_lease=has_lease, told=bool(told))]
     if denied:
-        raise CannotCleanUpError(f"nothing was changed: this account may not {some(denied)}")
+        raise CannotCleanUpError(f"nothing was changed: this account has no permission to {some(denied)}")
 
 
 async def _nodes(requests: Requests) -> AsyncIterator[Any]:

@@ -90,7 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."
     )
-    parser.add_argument("--settings", metavar="FILE", type=Path, help="The controller's settings as TOML.")
+    parser.add_argument(
+        "--settings", metavar="FILE", type=Path, help="A TOML file with the controller's settings."
+    )
     parser.add_argument(
         "--set",
         metavar="GROUP.FIELD=VALUE",
@@ -141,7 +143,7 @@ async def _rehearse(requests: Requests, settings: Settings) -> list[str]:
     await _end_controllers(requests, settings)
     holder = await _holder(requests, settings)
     if holder:
-        requests.say(f"waits until {holder} gives away the lease {settings.namespace}/{LEASE}")
+        requests.say(f"waits until {holder} releases the lease {settings.namespace}/{LEASE}")
     await _take_back(requests, settings)
     blocking = [one for one in found if one.blocks]
     if blocking:
@@ -159,7 +161,7 @@ async def _waited(cluster: Cluster, elector: Elector, settings: Settings) -> str
     if elector.leading.is_set():
         return "; it may be run again"
     if not elector.looked.is_set():
-        return ": the API server gave no usable answer; run this again once it does"
+        return ": the API server gave no usable answer; run this command again when the API server answers"
     lease = f"{settings.namespace}/{LEASE}"
     try:
         raw = await cluster.get(LEASES, LEASE, settings.namespace)
@@ -168,7 +170,7 @@ async def _waited(cluster: Cluster, elector: Elector, settings: Settings) -> str
         return f": the lease {lease} cannot be read ({error})"
     return (
         f": {holder} still holds the lease {lease}, a controller that was started by hand or in a pod that "
-        "does not end; end it and run this again"
+        "does not end; end that controller and run this command again"
     )
 
 
@@ -226,7 +228,7 @@ async def _alone(elector: Elector, work: Callable[[], Awaitable[T]]) -> T:
             await electing
         return await working
     except LeaseLostError as lost:
-        hint = "end every other controller and run this again"
+        hint = "end every other controller and run this command again"
         raise CannotCleanUpError(f"this command lost the lease: {lost}; {hint}") from lost
     finally:
         for task in (electing, working):
@@ -241,7 +243,7 @@ async def _after_the_controllers(requests: Requests, settings: Settings) -> list
     blocking = [one for one in begun if one.blocks]
     if blocking:
         hint = "the controllers ended before they could finish this: start them again (helm upgrade), wait, "
-        raise CannotCleanUpError(*_told(blocking), f"{hint}and run this again")
+        raise CannotCleanUpError(*_told(blocking), f"{hint}and run this command again")
     await _take_back(requests, settings)
     return list(_told(begun))
 

@@ -135,14 +135,14 @@ def _unfinished(recovery: Recovery, gang: Gang | None) -> Unfinished:
     if gang is None and status.recreation is not None and status.recreation.definition:
         return Unfinished(
             f"{ref} was deleted to be created again, and only Recovery {name} has its definition",
-            f"kubectl get recovery -n {space} {name} -o jsonpath={{.status.recreation.definition}} | "
-            "kubectl create -f - creates it",
+            f"to create the job: kubectl get recovery -n {space} {name} -o "
+            "jsonpath={.status.recreation.definition} | kubectl create -f -",
             blocks=True,
         )
     if gang is not None and _was_stopped_by(gang, name):
         return Unfinished(
             f"{ref} was stopped for a restart and is not started yet" + _said(status),
-            f"{started_by(ref)} starts it without Rekindle",
+            f"to start the job without Rekindle: {started_by(ref)}",
             blocks=True,
         )
     words = f"{ref} is being recovered, in phase {status.phase}" + _said(status)

@@ -58,7 +58,10 @@ def _parser() -> argparse.ArgumentParser:
         example="rekindle controller --kubeconfig FILE --set mode=observe",
     )
     parser.add_argument(
-        "--settings", metavar="FILE", type=Path, help="Settings as TOML (docs/reference/settings.md)."
+        "--settings",
+        metavar="FILE",
+        type=Path,
+        help="A TOML file with settings (docs/reference/settings.md).",
     )
     parser.add_argument(
         "--set",

@@ -108,8 +108,8 @@ def _doctor(
 ) -> None:
     """Find problems before a fault, and name the fix of each: in the installation, in a JOB, or in a manifest
     (-f). For a manifest the command reads no cluster, and makes only the checks that need no cluster. The
-    command changes nothing. If you may not read an object, the command names the object and makes the other
-    checks."""
+    command changes nothing. If you have no permission to read an object, the command names the object and
+    makes the other checks."""
     output = Output.JSON if json else output
     if job and file:
         raise _failed("expected JOB or -f FILE, not both", Exit.UNUSABLE)

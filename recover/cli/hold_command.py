@@ -112,7 +112,11 @@ async def _found(writer: Writer, subject: str, namespace: str, command: str) -> 
     node = snapshot.nodes.get(found)
     if node is None:
         gone = NODES.plural in snapshot.hidden
-        said = "you may not read Nodes" if gone else "there is no Node of that name, only records of it"
+        said = (
+            "you have no permission to read Nodes"
+            if gone
+            else "there is no Node of that name, only records of it"
+        )
         raise CannotTell(f"node/{found} cannot be changed: {said}")
     return snapshot, node
 

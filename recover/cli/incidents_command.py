@@ -39,8 +39,11 @@ class IncidentsAnswer(Answer, frozen=True, kw_only=True, tag="Incidents"):
     """Of `rekindle incidents`."""
 
     at: Time
-    incidents: Annotated[list[IncidentRecord], Meta(description="open ones first, then newest first")]
-    decisions: Annotated[list[DecisionRecord], Meta(description="all actions of these Incidents")]
+    incidents: Annotated[
+        list[IncidentRecord],
+        Meta(description="open Incidents first, then closed Incidents, each newest first"),
+    ]
+    decisions: Annotated[list[DecisionRecord], Meta(description="all actions of the listed Incidents")]
 
     def names(self) -> tuple[str, ...]:
         return tuple(f"incident.{GROUP}/{one.name}" for one in self.incidents)
@@ -72,7 +75,7 @@ def _incidents(
     async def looked(cluster: Cluster, _: Credentials) -> tuple[Snapshot, IncidentsAnswer]:
         snapshot = await read(cluster, jobs=WhichJobs.NONE)
         if INCIDENTS.plural in snapshot.hidden:
-            raise CannotTell("you may not list Incidents in this cluster")
+            raise CannotTell("you have no permission to list Incidents in this cluster")
         return snapshot, _answer(snapshot.incidents, node, datetime.now(UTC), only_open=open_)
 
     async def watched(cluster: Cluster, credentials: Credentials) -> None:

@@ -163,7 +163,7 @@ async def _there(cluster: Cluster, namespace: str) -> tuple[Pause | None, dict[s
     except ApiError as error:
         if error.not_found:
             return None, {}, ""
-        raise RefusedError(f"ConfigMap {namespace}/{PAUSE} may not be read: {error}") from error
+        raise RefusedError(f"ConfigMap {namespace}/{PAUSE} cannot be read: {error}") from error
     found = msgspec.json.decode(raw)
     return read_pause(raw), found.get("data") or {}, found["metadata"]["resourceVersion"]
 
@@ -177,7 +177,10 @@ async def _under_way(cluster: Cluster) -> list[str]:
     try:
         found = [msgspec.json.decode(raw, type=Recovery) for raw in await every(cluster, RECOVERIES)]
     except (ApiError, msgspec.MsgspecError):
-        return ["You may not read Recoveries. A Recovery that has stopped its job starts the job again."]
+        return [
+            "You have no permission to read Recoveries. A Recovery that has stopped its job starts "
+            "the job again."
+        ]
     active = [one for one in found if one.active]
     return [
         f"Recovery {one.metadata.namespace}/{one.metadata.name} of {one.spec.gang} is under way "

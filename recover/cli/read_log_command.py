@@ -55,7 +55,7 @@ def _parser() -> Parser:
         positional="FILE",
         example="kubectl logs --timestamps llm-worker-0 | rekindle read-log -",
     )
-    parser.add_argument("file", metavar="FILE", help="The log; - is standard input.")
+    parser.add_argument("file", metavar="FILE", help="The file with the log; - is standard input.")
     parser.add_argument(
         "--step-template",
         default="",

@@ -114,7 +114,7 @@ def _saves(reading: Reading) -> Iterator[str]:
         yield "Checkpoints: Rekindle has found no line about a checkpoint."
         return
     numbers = [f"step {save.step}" if save.step is not None else f"line {save.line}" for save in saves]
-    yield f"Checkpoints: {counted(len(saves), 'line')} of the log, for {some(numbers, 4)}."
+    yield f"Checkpoints: {counted(len(saves), 'line')} about checkpoints, for {some(numbers, 4)}."
     if not reading.saved:
         yield (
             "  No line shows when a checkpoint is complete. If a node of the job becomes degraded, Rekindle "

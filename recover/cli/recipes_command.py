@@ -163,7 +163,9 @@ def _show(
 )
 def _test(
     name: Name,
-    log: Annotated[Texts | None, typer.Option(metavar="FILE", help="A log; - is standard input.")] = None,
+    log: Annotated[
+        Texts | None, typer.Option(metavar="FILE", help="A file with a log; - is standard input.")
+    ] = None,
     exit_code: Annotated[
         list[int] | None, typer.Option(metavar="CODE", min=0, max=255, help="Exit code of the container.")
     ] = None,

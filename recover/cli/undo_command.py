@@ -60,7 +60,9 @@ def _undo(
         snapshot = await read(writer.cluster, jobs=WhichJobs.NONE)
         for resource in _NEEDED:
             if resource.plural in snapshot.hidden:
-                raise CannotTell(f"you may not list {resource.plural} of the cluster, so nothing is changed")
+                raise CannotTell(
+                    f"you have no permission to list {resource.plural} of the cluster, so nothing is changed"
+                )
         found = _found(name, snapshot)
         plan = taken_back(
             found,

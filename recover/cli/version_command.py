@@ -34,11 +34,17 @@ _WAIT_S = 5.0
 class VersionAnswer(Answer, frozen=True, kw_only=True, tag="Version"):
     """Of `rekindle version`."""
 
-    client: str
+    client: Annotated[str, Meta(description="version of this command")]
     controller: Annotated[
-        str | None, Meta(description="null: no controller is installed, or the cluster does not answer")
+        str | None,
+        Meta(
+            description="version of the controller; null: no controller is installed, or the cluster "
+            "does not answer"
+        ),
     ]
-    namespace: Annotated[str | None, Meta(description="version of the controller")]
+    namespace: Annotated[
+        str | None, Meta(description="namespace of the controller; null: no controller is known")
+    ]
 
 
 class _Found(msgspec.Struct):

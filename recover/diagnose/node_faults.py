@@ -228,7 +228,7 @@ def _summary(node: Node, first: Finding, findings: list[Finding], after: datetim
         where += f", GPU instance {first.subject.gpu_instance}"
     more = f", and {len(findings) - 1} more findings" if len(findings) > 1 else ""
     again = (
-        f"; the fault continued after {after:%H:%M:%S}, when its last Incident ended"
+        f". The previous Incident of this fault was closed at {after:%H:%M:%S}, but the fault continues"
         if after is not None
         else ""
     )

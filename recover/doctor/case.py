@@ -38,7 +38,7 @@ __all__ = [
 
 C = TypeVar("C")
 
-NOT_ALLOWED = "you may not"
+NOT_ALLOWED = "you have no permission to"
 NO_CLUSTER = "this command read a file, not a cluster"
 """Why a check of a manifest was not made."""
 NOT_ANSWERED = "the API server failed to answer"

@@ -58,7 +58,9 @@ CHECKS: tuple[Check[Case], ...] = (
     Check(
         "tolerations", "the pods do not tolerate the taint of a quarantined node", pod_templates.tolerations
     ),
-    Check("grace", "the pods end in time", pod_templates.grace),
+    Check(
+        "grace", "the grace period of the pods is shorter than the time limit of a stop", pod_templates.grace
+    ),
     Check("gates", "the pods have no scheduling gate", pod_templates.gates),
     Check("restart-policy", "Kubernetes knows the restartPolicy of the pods", pod_templates.restart_policy),
     Check("resources", "the pods request no misspelt GPU resource", pod_templates.resources),

@@ -200,8 +200,9 @@ async def _recipes(cluster: Cluster, notes: list[str]) -> Mapping[str, Recipe]:
         return settle(built_in(), [seen(bytes(raw)) for raw in answer.items]).recipes
     except ApiError as error:
         notes.append(
-            f"your own recipes were left out: {_unread(error, 'recipes.rekindle.dev', 'CRD missing')}"
+            "this command used only the packaged recipes: "
+            f"{_unread(error, 'recipes.rekindle.dev', 'CRD missing')}"
         )
     except msgspec.MsgspecError as error:
-        notes.append(f"your own recipes were left out: {error}")
+        notes.append(f"this command used only the packaged recipes: {error}")
     return built_in()

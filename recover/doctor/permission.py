@@ -55,7 +55,7 @@ def opted_in(case: Case) -> Iterator[Finding]:
         cannot = (
             "this command reads no namespace, and the namespace of the job"
             if case.is_file
-            else "you may not read its namespace, which"
+            else "you have no permission to read its namespace, which"
         )
         yield Finding(
             name=NOT_OPTED_IN,
@@ -112,7 +112,8 @@ def mode(case: Case) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what=paused.words(),
             where=Place(f"ConfigMap {case.mode_kept_in.partition('/')[0]}/{PAUSE}", "data", paused.reason),
-            means="nothing is restarted before the resume; a job that is down then is restarted",
+            means="Rekindle restarts no job before the end of the pause. Then Rekindle restarts the job "
+            "if the job is down",
             fix="rekindle resume",
         )
     if case.mode is Mode.OBSERVE:

@@ -190,7 +190,8 @@ def _repair(case: Case, place: ScanPlace) -> Iterator[Finding]:
         severity=Severity.RISKS,
         what="the containers run as root or as the user of their image, and a scan never runs as root",
         where=case.at(f"metadata.annotations[{REPAIR}]", allowed),
-        means="the scan may not change the files of that user, so Rekindle does not repair the checkpoints",
+        means="the scan has no permission to change the files of that user, so Rekindle does not repair "
+        "the checkpoints",
         fix="securityContext: {runAsUser: ID} in the pod template, or an fsGroup that may write there",
     )
 

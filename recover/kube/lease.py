@@ -278,7 +278,7 @@ class Elector:
         if record.version == MISSING:
             raise self._lost("the Lease was deleted")
         if (record.holder, record.transitions) != (self._identity, self._transitions):
-            raise self._lost(f"{record.holder or 'nobody'} holds it, transition {record.transitions}")
+            raise self._lost(f"{record.holder or 'nobody'} holds the lease (transition {record.transitions})")
         return record
 
     async def release(self) -> None:

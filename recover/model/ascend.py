@@ -163,7 +163,7 @@ def _check(told: msgspec.Raw, check_code: str) -> None:
     """As MindCluster's own readers do: the SHA-256 of the object as it stands there."""
     if check_code and hashlib.sha256(bytes(told)).hexdigest() != check_code.lower():
         raise ValueError(
-            "CheckCode: it is not the SHA-256 of what stands beside it; the text was changed or cut"
+            "CheckCode: expected the SHA-256 of the other fields of the report; the text was changed or cut"
         )
 
 

@@ -66,7 +66,10 @@ def read_pause(raw: bytes) -> Pause:
     ]
     until, since = _time(data, "until", "the pause has no end", problems), created
     if "since" in data:
-        since = _time(data, "since", "the object's own time counts", problems) or created
+        since = (
+            _time(data, "since", "Rekindle uses the time at which the ConfigMap was created", problems)
+            or created
+        )
     return Pause(
         since=since,
         until=until,

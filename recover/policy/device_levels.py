@@ -163,7 +163,7 @@ def _lacks(one: ReportedFault, *, is_known: bool, is_short: bool) -> list[str]:
     is_chip = one.part is Part.CHIP
     needs = (
         (one.since is not None, "the report contains no time"),
-        (not one.is_public, "another program than the driver reported it"),
+        (not one.is_public, "not the driver but another program reported the fault"),
         (is_known or not is_chip, "none of its fault codes is known"),
         (one.is_listed or not is_chip, "the plugin does not list the chip as unhealthy"),
         (is_short or not is_chip, "the kubelet offers all chips"),

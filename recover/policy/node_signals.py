@@ -126,7 +126,8 @@ class SignalCatalogue:
         for name in (*own.conditions, *own.taints, *own.labels):
             if name == OWN_CONDITION or name.partition("/")[0].endswith(GROUP):
                 raise SettingsError(
-                    f"settings signals: {name}: expected what others write; Rekindle's own is never read back"
+                    f"settings signals: {name}: expected a signal that others write; Rekindle never "
+                    "reads what it writes itself"
                 )
         packaged = packaged_signals()
         self._conditions = _merged(packaged[SignalKind.CONDITION], own.conditions, ("True",))

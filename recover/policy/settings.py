@@ -47,13 +47,14 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long the controller waits. Every wait has an end."""
 
     settle_s: Seconds = 2.0
-    """Time that a diagnosis which is not final waits for further lines, counted from the last kernel line of
-    the fault: the Xids 48, 171, 63 and 154, one after the other, are one fault."""
+    """Time for which the controller waits for further kernel lines of a fault before it decides, counted from
+    the last line, if a further line could change the diagnosis: the Xids 48, 171, 63 and 154, one after the
+    other, are one fault."""
     settle_max_s: Seconds = 10.0
-    """Maximum wait of a diagnosis that is not final, counted from the first kernel line of the fault."""
+    """Maximum time of the wait for further kernel lines (`settle_s`), counted from the fault's first line."""
     blame_window_s: Seconds = 120.0
-    """If a gang fails within this time of a hardware finding on one of its nodes, the finding counts as
-    the cause."""
+    """If a gang fails within this time of a hardware finding on one of its nodes, the controller treats the
+    finding as the cause."""
     deleted_settle_s: Seconds = 1.0
     """Time that the controller waits after the deletion of a pod before it decides: the job may have ended,
     and the API server sends changes of jobs and of pods by different watches."""
@@ -61,24 +62,27 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time that the controller waits for new steps after a single container has restarted in its pod: the
     training may be elastic."""
     stop_deadline_s: Seconds = 180.0
-    """Time limit for the end of the old pods on Ready nodes, or 60 s after the end of their own
-    `terminationGracePeriodSeconds` if that is later. After that, the recovery is Blocked until the pods have
+    """Time limit for the end of the old pods on Ready nodes. If the pods' `terminationGracePeriodSeconds`
+    plus 60 s is longer, that time is the limit. After the limit, the recovery is Blocked until the pods have
     ended."""
     fence_wait_s: Seconds = 300.0
     """Time after which the controller treats the pods of a node that does not answer as ended, without proof
-    that the node is off. This applies only if their volumes are shared (such as NFS) or local to the node.
-    The default is Kubernetes' default toleration of an unreachable node."""
+    that the node is off. The controller does so only for pods whose volumes are shared (such as NFS) or local
+    to the node; for pods with other volumes it waits for proof. The default is Kubernetes' default toleration
+    of an unreachable node."""
     scan_deadline_s: Seconds = 30.0
-    """Time limit of the checkpoint scan. After that the framework chooses the checkpoint."""
+    """Time limit of the checkpoint scan. After the limit, the framework chooses the checkpoint."""
     resume_deadline_s: Seconds = 600.0
-    """Time limit until all pods run. After that, the recovery is Blocked, with the scheduler's reason."""
+    """Time limit until all new pods run. After the limit, the recovery is Blocked, and its message has the
+    scheduler's reason."""
     per_rank_s: Annotated[float, Meta(ge=0, le=3600)] = 0.3
     """Time that each rank has to stop and to start. For a large gang, the sum over all ranks replaces
     `stop_deadline_s` and `resume_deadline_s` if the sum is longer: Kubernetes' controllers send 20 requests a
     second, and a pod needs several requests (in 180 s, 2,000 pods had not ended)."""
     verify_deadline_s: Seconds = 2700.0
-    """Time limit until the first new step. Loading a large checkpoint from NFS takes 33 min on average
-    (Lablup, 504 B200)."""
+    """Time limit until the first new step. After the limit, the controller restarts the job, or ends the
+    recovery as unverified if the job's steps cannot be read. Loading a large checkpoint from NFS takes 33 min
+    on average (Lablup, 504 B200)."""
     checkpoint_grace_s: Seconds = 1800.0
     """Maximum time that the controller waits for the next checkpoint of a gang before it moves the gang off a
     degraded node: the log may not show when a checkpoint is complete."""
@@ -87,7 +91,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on quarantines and restarts. If a limit has a number and a percentage, the smaller of the two
+    """Limits on quarantines and restarts. Beyond a limit Rekindle takes no further action of this kind, and
+    records the reason `BudgetExhausted`. If a limit has a number and a percentage, the smaller of the two
     applies, and at least one node is always allowed."""
 
     quarantined_percent_max: Percent = 5.0
@@ -111,15 +116,15 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     of the nodes, and on at least `brake_nodes_min` nodes. Rekindle takes no disruptive action until the
     window has passed."""
     brake_nodes_min: Count = 5
-    """Minimum number of nodes for which the brake engages, so that it does not engage for one node of a small
-    cluster."""
+    """Minimum number of nodes with the fault class for which the brake engages, so that one node of a small
+    cluster does not engage the brake."""
     brake_window_s: Seconds = 300.0
-    """Length of the window in which nodes with the fault are counted, and of the pause after the brake
-    engages."""
+    """Length of the window in which the brake counts nodes with the same fault class. The brake ends when
+    this time has passed without a further node."""
     attempts_per_cause_max: Count = 3
     """Maximum number of restarts of one gang for one cause without new steps. A cause is the fault class and
-    the node of a hardware fault, or the first error of the gang's own failure. A restart counts only if all
-    ranks ran."""
+    the node of a hardware fault, or the first error of the gang's own failure. The limit includes only
+    restarts after which all ranks ran. Beyond the limit the job stays stopped (`CrashLoop`)."""
     recoveries_per_gang_max: Count = 48
     """Maximum number of recoveries of one gang within `timing.recovery_window_s`. Llama 3 405B had 8.6
     interruptions a day."""
@@ -131,20 +136,21 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hold_without_room: bool = True
     """The controller starts a stopped gang only when the present nodes have enough accelerators for all of
     its ranks. If the labels or taints of a node show Karpenter or Cluster Autoscaler, the controller
-    starts the gang at once, because an autoscaler adds nodes only for pending pods. Set this to `false`
-    with any other autoscaler."""
+    starts the gang at once, because an autoscaler adds nodes only for pending pods. If the cluster has any
+    other autoscaler, set `hold_without_room` to `false`."""
     suspicion_s: PositiveSeconds = 86_400.0
     """Maximum time for which gangs prefer other nodes to a suspected node. The suspicion ends earlier when a
     training makes steps on the node, after a reboot or a repair, and after a person has ended the node's
     quarantine."""
     again_s: PositiveSeconds = 10.0
     """Minimum time between two starts of one gang that the controller stopped and started again on better
-    nodes, because not all of its ranks ran. Each further start doubles the time. These starts do not count as
-    attempts."""
+    nodes, because not all of its ranks ran. Each further start doubles the time. These starts are no
+    attempts: `budgets.attempts_per_cause_max` does not limit them."""
     again_max_s: PositiveSeconds = 900.0
-    """Maximum time between two such starts: `again_s` doubles up to this time."""
+    """Maximum to which the time between two starts, `again_s`, doubles."""
     again_starts_max: Annotated[int, Meta(ge=1, le=128)] = 100
-    """Maximum number of such starts in one recovery. After that the ranks wait on their present nodes."""
+    """Maximum number of starts on better nodes (see `again_s`) in one recovery. After this number, the ranks
+    wait on their present nodes."""
 
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -156,30 +162,33 @@ class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long closed Incidents and ended Recoveries stay."""
+    """How long the controller keeps closed Incidents and ended Recoveries before it deletes them."""
 
     days: Annotated[float, Meta(gt=0, le=10_000)] = 30.0
-    """Number of days that an object stays after its end. An object that is open, or still needed, stays
-    longer."""
+    """Number of days for which the controller keeps an Incident after it was closed, and a Recovery after it
+    ended. The controller keeps an object that it still needs for longer."""
     objects_max: Count = 5000
-    """Maximum number of Incidents, and maximum number of Recoveries. The controller deletes the oldest
-    first."""
+    """Maximum number of Incidents in the cluster, and maximum number of Recoveries. If there are more, the
+    controller deletes the oldest closed Incidents and ended Recoveries of the namespaces and nodes that have
+    the most."""
     interval_s: PositiveSeconds = 3600.0
     """Time between two searches for objects that have become too old."""
 
 
 class Rooms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Maximum size of the objects of one namespace in the controller's cache, in MiB of JSON, so that one
-    namespace cannot use up the controller's memory. A MiB of jobs takes up to 9 MiB of memory, and a MiB of
-    pods up to 2.5 MiB."""
+    """Limits of the controller's cache for each namespace, in MiB of the objects' JSON, so that no namespace
+    can use up the controller's memory. Beyond a limit the controller skips further objects of that namespace
+    until others are deleted. 1 MiB of jobs takes up to 9 MiB of memory, and 1 MiB of pods up to 2.5 MiB."""
 
     jobs_mib: Count = 40
-    """Maximum size of the jobs of all frameworks together. The default is enough for about 8,000 ordinary
-    jobs."""
+    """Maximum size in MiB of all jobs that the controller caches of one namespace, all frameworks together.
+    The default is enough for about 8,000 ordinary jobs."""
     pods_mib: Count = 96
-    """Maximum size of the pods. The default is enough for about 160,000 ranks."""
+    """Maximum size in MiB of all pods that the controller caches of one namespace. The default is enough for
+    about 160,000 ranks."""
     recoveries_mib: Count = 48
-    """Maximum size of the Recoveries. The default is more than `retention.objects_max` Recoveries need."""
+    """Maximum size in MiB of all Recoveries that the controller caches of one namespace. The default is more
+    than `retention.objects_max` Recoveries need."""
 
 
 class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -191,7 +200,8 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time without a renewal of the Lease after which another controller takes over. The Lease allows only
     whole seconds."""
     renew_deadline_s: PositiveSeconds = 10.0
-    """Time without an answer to its renewals after which the leader sends no further write, and ends."""
+    """If the API server answers no renewal of the Lease for this time, the leader sends no further write, and
+    ends."""
     retry_s: PositiveSeconds = 2.0
     """Time between two renewals by the leader, and between two reads of the Lease by a controller that
     stands by."""
@@ -243,30 +253,31 @@ class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     required: tuple[str, ...] = ("devices", "kernel-log")
     """Checks that must run. If one of these checks fails or cannot run, the node stays in quarantine.
-    Other checks that cannot run are only named in the Incident."""
+    If another check cannot run, the Incident names the check, and the validation can still pass."""
 
 
 class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A service outside the cluster that reboots nodes instead of a Job, for example of a cloud or of a
-    management board."""
+    """A service outside the cluster that reboots nodes, for example the service of a cloud or of a management
+    board. The controller then creates no Job for reboots."""
 
     url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
     """The controller sends a POST with `action`, `id`, `node`, `bootId` and more as JSON to this URL. The
     service answers 2xx if it will reboot the node. The same `id` may arrive again, and must then cause no
     second reboot. Empty: reboots are Jobs."""
     token_file: str = ""
-    """A file whose text the controller sends as `Authorization: Bearer`. The controller reads the file
-    again for each request."""
+    """Path of a file with the token that the controller sends in the header `Authorization: Bearer`. The
+    controller reads the file again for each request."""
     timeout_s: PositiveSeconds = 10.0
-    """Time limit of one request. The controller sends the request again every 10 s until the service
-    accepts it, or the deadline of the reboot has passed."""
+    """Time limit of one request to the service. The controller sends the request again every 10 s until the
+    service accepts it, or the deadline of the reboot has passed."""
 
 
 class Maintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An object by which another controller of the cluster reboots nodes, instead of a Job."""
+    """An object by which another controller of the cluster reboots nodes. The controller of Rekindle then
+    creates no Job for reboots."""
 
     plural: str = ""
-    """Plural name of the object's kind, for example `rebootnodes`. The controller needs the right to
+    """Plural name of the object's kind, for example `rebootnodes`. The controller needs the permission to
     create and delete objects of this kind."""
     manifest: str = ""
     """The object in YAML. The controller replaces `{node}`, `{id}`, `{incident}` and `{fault}`. The name
@@ -282,40 +293,41 @@ class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum number of nodes under repair at a time. The smaller of this limit and `percent_at_once_max`
     applies."""
     percent_at_once_max: Percent = 2.0
-    """Maximum share of nodes under repair at a time, as a percentage of the cluster's accelerator nodes, and
-    at least 1."""
+    """Maximum share of nodes under repair at a time, as a percentage of the cluster's accelerator nodes. One
+    node is always allowed."""
     resets_per_hour_max: Count = 10
     """Maximum number of resets in the cluster within one hour, so that a harmful template does little
     harm."""
     reboots_per_hour_max: Count = 5
     """Maximum number of reboots in the cluster within one hour."""
     repairs_per_node_max: Count = 2
-    """Maximum number of repairs of one node within `repairs_window_s` after which the controller returned the
-    node to service. If the node fails again after that, a person decides."""
+    """Maximum number of successful repairs of one node within `repairs_window_s`. If the node fails again
+    after this number, the controller hands the node over to a person."""
     repairs_window_s: PositiveSeconds = 604_800.0
     """Length of the window for `repairs_per_node_max`. The default is a week."""
     cool_down_s: Seconds = 600.0
     """Minimum time between the return of a node to service after a repair and the next repair of the node."""
     wait_for_others_s: PositiveSeconds = 86_400.0
-    """Maximum time that a repair waits for running pods, which the controller never evicts. After that, the
-    controller hands the node over to a person."""
+    """Maximum time for which a repair waits until the running pods of the node have ended: the controller
+    never evicts them. After this time, the controller hands the node over to a person."""
     not_ready_s: PositiveSeconds = 600.0
     """Time that the controller waits for a NotReady node to become Ready again before it repairs the node."""
     hands_off_s: Seconds = 60.0
-    """Maximum time that the controller waits before a reset until the node's agent has closed the devices.
-    After that, the reset begins without an answer. While a device is broken, the agent asks every 30 s."""
+    """Maximum time for which the controller waits, before a reset, until the node's agent reports that it has
+    closed the devices. After this time, the reset begins without the report. While a device is broken, the
+    agent reads the controller's request every 30 s."""
     reset_deadline_s: PositiveSeconds = 600.0
-    """Time limit of a reset, from the begin of its Job to the end. After that, the controller reboots the
-    node."""
+    """Time limit of a reset, from the begin of its Job to the end. After the limit, the controller reboots
+    the node."""
     reboot_deadline_s: PositiveSeconds = 1200.0
     """Time limit of a reboot, until the node is Ready in a new boot; large servers take 15 min. After
-    that, the controller hands the node over to a person."""
+    the limit, the controller hands the node over to a person."""
     validate_deadline_s: PositiveSeconds = 1800.0
     """Time limit of a validation, until the checks have reported, and the node's agent has reported from
-    the present boot. After that, the checks count as failed."""
+    the present boot. After the limit, the validation has failed."""
     job_keep_s: Seconds = 86_400.0
-    """Time for which an ended Job of a repair stays, so that people can read its log. The time is at least 10
-    min, so that the controller sees the end of the Job."""
+    """Time for which an ended Job of a repair stays in the cluster, so that people can read its log. A value
+    below 10 min has the effect of 10 min, so that the controller sees the end of the Job."""
     templates: Templates = Templates()
     validation: Validation = Validation()
     webhook: Webhook = Webhook()
@@ -340,16 +352,16 @@ class LevelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class DeviceReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ConfigMaps in which device plugins of vendors other than NVIDIA report their devices
-    (docs/other-detectors.md). With `ascend` or `iluvatar` the controller needs the right to list and watch
-    ConfigMaps in these namespaces; the chart gives this right. docs/reference/device-levels.md lists the
-    levels; `severity` means the same as in the rows of `signals`."""
+    (docs/other-detectors.md). With `ascend` or `iluvatar` the controller needs the permission to list and
+    watch ConfigMaps in these namespaces; the chart gives this permission. docs/reference/device-levels.md
+    lists the levels; `severity` means the same as in the rows of `signals`."""
 
     ascend: bool = False
-    """With `true`, the controller reads the reports of MindCluster: `mindx-dl-deviceinfo-*`,
+    """With `true`, the controller reads the reports of MindCluster: the ConfigMaps `mindx-dl-deviceinfo-*`,
     `mindx-dl-nodeinfo-*` and `cluster-info-*`."""
     iluvatar: bool = False
-    """With `true`, the controller reads `ix-device-info-cm-*`, and compares the number of devices that the
-    kubelet offers with the number that it has."""
+    """With `true`, the controller reads the ConfigMaps `ix-device-info-cm-*`, and compares the number of
+    devices that the kubelet offers with the number of devices that the kubelet has."""
     plugin_namespace: DnsLabel = "kube-system"
     """Namespace in which the device plugins write."""
     cluster_namespace: DnsLabel = "mindx-dl"
@@ -370,27 +382,27 @@ class DeviceReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Signals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Your own rows about signals that other controllers write on Nodes. A row replaces the packaged row
     of the same name (docs/reference/node-signals.md). A row sets at least one of three fields. `values`:
-    the values that mean a fault. `severity`: `info` is only reported, `suspect` makes restarts prefer
-    other nodes, `pending` and `fatal` act like findings of an agent. `fault`: the fault class, which
-    decides the action."""
+    the values that mean a fault. `severity`: with `info`, Rekindle only reports the signal; with `suspect`,
+    restarts prefer other nodes; with `pending` or `fatal`, Rekindle acts as on a finding of an agent of this
+    severity. `fault`: the fault class, which decides the action."""
 
     conditions: dict[str, SignalRow] = {}
-    """Rows by the type of the condition, for example `GpuMemWatch`. A new row without values means status
-    `True`."""
+    """Rows by the type of the condition, for example `GpuMemWatch`. In a new row without values, the status
+    `True` means a fault."""
     taints: dict[str, SignalRow] = {}
-    """Rows by the key of the taint. A new row without values means any value. A taint without `timeAdded`
-    makes its node a suspect at most."""
+    """Rows by the key of the taint. In a new row without values, every value means a fault. A taint without
+    `timeAdded` makes its node a suspect at most."""
     labels: dict[str, SignalRow] = {}
-    """Rows by the key of the label, for example `autopilot.ibm.com/gpuhealth`. A new row without values
-    means any value."""
+    """Rows by the key of the label, for example `autopilot.ibm.com/gpuhealth`. In a new row without values,
+    every value means a fault."""
     reports: DeviceReports = DeviceReports()
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: Mode = Mode.OBSERVE
-    """`observe`: Rekindle only reports what it would do. `recover`: it quarantines nodes and restarts
-    gangs with consent. `repair`: it also resets, reboots and validates quarantined nodes, and returns them
-    to service."""
+    """`observe`: Rekindle only reports what it would do. `recover`: Rekindle quarantines nodes and restarts
+    gangs with consent. `repair`: Rekindle also resets, reboots and validates quarantined nodes, and returns
+    them to service."""
     modes: LowerModes = LowerModes()
     namespace: DnsLabel = "rekindle-system"
     """Namespace of the controller's ConfigMap and Lease: the namespace of the Helm release."""
@@ -399,14 +411,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     controller creates the scan pod only when the old pods have ended, and each recovery waits for the start
     of the scan."""
     agents_are_pods: bool = False
-    """`true` if agents are pods of the chart's DaemonSet, in `namespace`; the chart sets this. Then a node
-    counts as not watched if its agent's pod is missing or not ready. With `false`, the age of the agent's
-    last write decides."""
+    """`true` if agents are pods of the chart's DaemonSet, in `namespace`; the chart sets this. With `true`,
+    the controller treats a node as not watched if its agent's pod is missing or not ready. With `false`, the
+    controller does so if the agent's last write is too old."""
     node_condition: bool = False
     """With `true`, the controller writes the condition `AcceleratorHealthy` on each accelerator node, for
     tools that read the condition. Some tools can be configured to delete a node with this condition, for
-    example Karpenter and the auto-repair of clouds: they do not respect Rekindle's budgets, brake, holds or
-    modes. With `false`, Rekindle writes no such condition, and removes the conditions that it has
+    example Karpenter and the auto-repair of clouds: these tools do not respect Rekindle's budgets, brake,
+    holds or modes. With `false`, Rekindle writes no such condition, and removes the conditions that it has
     written."""
     accelerators: tuple[str, ...] = (
         "nvidia.com/gpu",
@@ -434,13 +446,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     """Names of resources. A node that offers one of them is an accelerator node, and a pod that requests one
     of them is a rank. `nvidia.com/mig-*`, virtual NPUs such as `huawei.com/Ascend910-8c`,
-    `huawei.com/Ascend310P-V`, `-VPro` and `-IPro`, and `iluvatar.ai/*-vgpu` always count as such resources.
-    The names with a chip, such as `huawei.com/Ascend910B2`, are the names that HAMi uses."""
+    `huawei.com/Ascend310P-V`, `-VPro` and `-IPro`, and `iluvatar.ai/*-vgpu` are always such resources,
+    without an entry in this list. The names with a chip, such as `huawei.com/Ascend910B2`, are the names that
+    HAMi uses."""
     accelerator_maps: bool = False
     """With `true`, the controller reads further names of such resources at its start, from the ConfigMaps
     `cf-crl-*` in `kube-public` (label `features.alauda.io/type: CustomResourceLimitation`). The controller
-    leaves out keys that end in memory, cores or percentage, because they count no devices. The chart gives
-    the right to list these ConfigMaps."""
+    leaves out keys that end in memory, cores or percentage, because the values of these keys are not numbers
+    of devices. The chart gives the permission to list these ConfigMaps."""
     timing: Timing = Timing()
     budgets: Budgets = Budgets()
     placement: Placement = Placement()

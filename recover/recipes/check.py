@@ -67,10 +67,10 @@ def _of_change(change: Change, certain: dict[str, Kind]) -> Iterator[Problem]:
         yield from _of_placement(change.placement, certain)
     if change.hold is Hold.ALWAYS and acts:
         yield Problem(
-            "change.hold", "'always'", "expected no env and no placement beside it: nothing would run"
+            "change.hold", "'always'", "expected no env and no placement together with it: nothing would run"
         )
     if change.hold is Hold.UNLESS_PLACED and change.placement is None:
-        yield Problem("change.hold", "'unless-placed'", "expected a placement beside it")
+        yield Problem("change.hold", "'unless-placed'", "expected a placement in the same change")
     if change.hold is not Hold.NEVER and not change.advise:
         yield Problem("change.advise", "''", "expected what the owner must change, since the job is held")
     try:
@@ -121,7 +121,7 @@ def _of_verify(recipe: Recipe) -> Iterator[Problem]:
     if not verify.log and not verify.steps:
         yield Problem("verify", "(none)", "expected log or steps")
     if verify.absent and not verify.log:
-        yield Problem("verify.absent", repr(verify.absent), "expected only beside log")
+        yield Problem("verify.absent", repr(verify.absent), "expected only together with log")
     for index, written in enumerate(verify.log):
         try:
             parse(written)

@@ -74,7 +74,7 @@ def _of_test(test: Test, at: str) -> Iterator[Problem]:
             yield Problem(f"{at}.log", repr(test.log), str(error))
             return  # its comparisons would only seem to name unknown placeholders
     elif test.where:
-        yield Problem(f"{at}.where", f"{len(test.where)} comparisons", "expected only beside log")
+        yield Problem(f"{at}.where", f"{len(test.where)} comparisons", "expected only together with log")
     for index, comparison in enumerate(test.where):
         yield from _of_comparison(comparison, f"{at}.where[{index}]", template)
     if test.compare is not None:
@@ -139,7 +139,7 @@ def _measure(text: str, template: Template | None) -> Measure | str:
         kinds = template.kinds if template is not None else {}
         kind = kinds.get(text.strip("{}"))
         if kind is None:
-            return f"expected a placeholder of the log beside it ({listed(kinds) or 'it has none'})"
+            return f"expected a placeholder of the log in the same test ({listed(kinds) or 'it has none'})"
         return _CAPTURED.get(kind, "expected a placeholder that is an integer, a number or a size")
     if text in FACTS:
         return FACTS[text].measure
@@ -158,7 +158,7 @@ def of_label(rule: LabelRule, at: str, certain: dict[str, Kind]) -> Iterator[Pro
             expected = "expected a label's value: letters, digits, -, _ and ., a letter or digit at both ends"
             yield Problem(f"{at}.values[{index}]", repr(value), expected)
     if rule.values and rule.at_least:
-        yield Problem(at, "values and atLeast", "expected one of the two")
+        yield Problem(at, "values and atLeast", "expected either values or atLeast")
     if rule.at_least and not rule.at_least.isdecimal():
         name = rule.at_least.removeprefix("{").removesuffix("}")
         if certain.get(name) is not Kind.INTEGER or rule.at_least != f"{{{name}}}":

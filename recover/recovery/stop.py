@@ -183,8 +183,9 @@ def _waited(ctx: Context) -> Step:
     if all(ctx.is_lost(pod) for pod in living):
         nodes = ", ".join(sorted({pod.node for pod in living}))
         message = (
-            f"{len(living)} old pod{_s(living)} on {nodes}, from which Kubernetes does not hear, "
-            "must be fenced"
+            f"Rekindle waits for proof that {len(living)} old pod{_s(living)} can no longer write: "
+            "Kubernetes "
+            f"does not hear from {nodes}"
         )
         return Step(status=moved(ctx, Phase.FENCING, message, within_s=ctx.timing.fence_wait_s))
     is_told = ctx.status.phase is Phase.BLOCKED

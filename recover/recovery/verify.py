@@ -151,16 +151,16 @@ def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
     again with each epoch tells that it trains, and not from where."""
     assert progress.first_step is not None
     choice, last, first = ctx.status.checkpoint, _last_step(ctx), progress.first_step
-    seen = f"{ctx.gang.ref} trains again: first new step {first}"
+    seen = f"{ctx.gang.ref} trains again: its first new step is {first}"
     if progress.step_of_epoch:
-        return "Resumed", f"{seen} of an epoch; the log does not show the step of the whole run"
+        return "Resumed", f"{seen}, counted within an epoch; the log does not show the step of the whole run"
     if choice is not None and choice.step is not None:
         if first >= choice.step:  # a framework that counts from 0 tells the checkpoint's own number first
             return "Resumed", seen
         if first <= 1 < choice.step:
             return (
                 Reason.RESUMED_FROM_SCRATCH,
-                f"{seen}; the job did not load {choice.path} and began from scratch",
+                f"{seen}; the job did not load the checkpoint {choice.path} and began from scratch",
             )
         return (
             Reason.RESUMED_OLDER,
@@ -173,7 +173,8 @@ def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
         return Reason.RESUMED_FROM_SCRATCH, f"{lost}: the job loaded no checkpoint and began from scratch"
     return (
         Reason.RESUMED_OLDER,
-        f"{lost}. No checkpoint was verified, so Rekindle does not know whether a newer one existed",
+        f"{lost}. No checkpoint was verified, so Rekindle does not know whether a newer checkpoint existed "
+        "than the checkpoint that the job loaded",
     )
 
 
@@ -205,7 +206,7 @@ def _no_steps(ctx: Context) -> Step:
         return Step(
             status=next_attempt(ctx, [cause], f"{waited}; Rekindle stops all ranks once more", counts=True)
         )
-    message = f"{waited}, {tries} times: a person must look at {ctx.gang.ref}"
+    message = f"{waited}, in {tries} attempts: a person must look at {ctx.gang.ref}"
     status = refitted(
         ctx.status,
         conditions=condition(ctx, "ProgressVerified", good=False, reason=Reason.NO_STEPS, message=message),
@@ -237,7 +238,7 @@ def _by_checkpoint(ctx: Context) -> Step:
         found = choice_of(ctx, scan, place.at.path)
         if found.step is not None and found.step > before.step:
             return _proven(ctx, f"{found.path} (step {found.step}) is newer than step {before.step}")
-        seen = f"the newest checkpoint is of step {found.step}" if found.step is not None else found.reason
+        seen = f"the newest checkpoint has step {found.step}" if found.step is not None else found.reason
         return _unproven(ctx, f"no checkpoint is newer than step {before.step}: {seen}")
     if _scan_left_s(ctx) <= 0:
         return _unproven(ctx, "the scan for a newer checkpoint did not end in time")

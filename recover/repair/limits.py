@@ -55,7 +55,7 @@ class Limits(msgspec.Struct, frozen=True):
         limit = self.rules.resets_per_hour_max if kind is StepKind.RESET else self.rules.reboots_per_hour_max
         recent = self.recent.get(kind, 0)
         if recent + 1 > limit:
-            return Denied(Reason.BUDGET_EXHAUSTED, f"{recent} {kind}s in the last hour, the limit is {limit}")
+            return Denied(Reason.BUDGET_EXHAUSTED, f"{recent} {kind}s in the last hour; the limit is {limit}")
         return Allowed()
 
     def after(self, kind: StepKind) -> Limits:

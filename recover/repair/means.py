@@ -60,8 +60,8 @@ def load_means(settings: Repairs) -> Means:
     maintenance = _maintenance(settings.maintenance)
     if maintenance is not None and settings.webhook.url:
         raise SettingsError(
-            f"settings repair.webhook.url: value {settings.webhook.url!r}: expected none beside "
-            "repair.maintenance: one of the two reboots a node"
+            f"settings repair.webhook.url: value {settings.webhook.url!r}: expected none, because "
+            "repair.maintenance is set: only one of the two can reboot a node"
         )
     return Means(_templates(settings.templates), maintenance)
 

@@ -197,6 +197,6 @@ def _pause(ctx: Context) -> datetime | None:
 def _words(ctx: Context, rung: StepKind) -> str:
     name, devices = ctx.node.name, ctx.repair.devices
     if rung is StepKind.REBOOT:
-        return f"{name} is being rebooted; a new boot id will prove it"
+        return f"{name} is being rebooted; a new boot id will prove the reboot"
     which = f"device {named(devices)}" if devices else "all devices"
     return f"{which} of {name} {'are' if len(devices) != 1 else 'is'} being reset"

@@ -35,7 +35,7 @@ class Metrics:
         )
         self.writes_throttled = Counter(
             "rekindle_writes_throttled",
-            "API writes that the API server refused because it was overloaded.",
+            "API writes that the API server refused because the API server was overloaded.",
             registry=self.registry,
         )
         self.leader = Gauge(

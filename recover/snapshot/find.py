@@ -169,6 +169,6 @@ def _several(asked: str, jobs: list[Job], node: str, command: str) -> str:
     ways = [f"-n {j.ref.namespace} {j.ref.kind.lower()}/{j.ref.name}" for j in jobs]
     if node:
         ways.append(f"node/{node}")
-    return f"{asked!r} means several things; say which: " + "; ".join(
+    return f"{asked!r} names several objects; choose one: " + "; ".join(
         f"rekindle {command} {way}" for way in ways
     )

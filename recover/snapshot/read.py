@@ -337,7 +337,10 @@ def _refused(refused: list[tuple[str, str]]) -> str:
     (_, first), *others = refused
     more = f", and {len(others)} more of this kind" if others else ""
     names = ", ".join(name for name, _ in refused)
-    return f"you may not list {names}, so this answer leaves out what these objects show ({first}{more})"
+    return (
+        f"you have no permission to list {names}, so this answer leaves out what these objects show "
+        f"({first}{more})"
+    )
 
 
 def _no_rights(refused: list[tuple[str, str]], namespace: str) -> str:
@@ -346,8 +349,8 @@ def _no_rights(refused: list[tuple[str, str]], namespace: str) -> str:
     # Whoever may view a namespace has the right there, and only there.
     or_there = "" if namespace else ", or use -n with a namespace where you have it"
     return (
-        f"you may not list any object of Rekindle, such as {first}; the ClusterRole rekindle-viewer "
-        f"of the chart gives this right{or_there}"
+        f"you have no permission to list any object of Rekindle, such as {first}; the ClusterRole "
+        f"rekindle-viewer of the chart gives this permission{or_there}"
     )
 
 

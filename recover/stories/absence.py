@@ -30,8 +30,8 @@ class Absence(StrEnum):
                 return "The job no longer exists."
             case Absence.FORBIDDEN:
                 return (
-                    f"The job is not shown because you may not list jobs of kind {ref.kind} there. "
-                    "The job may exist."
+                    "The job is not shown because you have no permission to list jobs of kind "
+                    f"{ref.kind} there. The job may exist."
                 )
             case Absence.NOT_SERVED:
                 return (

@@ -82,8 +82,8 @@ class PauseRecord(Record, frozen=True, kw_only=True):
     """A pause that is in force."""
 
     since: Time
-    until: Annotated[Time | None, Meta(description="null: until somebody resumes")]
-    by: Annotated[str, Meta(description="who paused it, as the object says")]
+    until: Annotated[Time | None, Meta(description="null: until somebody ends the pause")]
+    by: Annotated[str, Meta(description="who paused Rekindle, as the ConfigMap says")]
     reason: str
 
 
@@ -92,15 +92,16 @@ class InstallationRecord(Record, frozen=True, kw_only=True):
 
     namespace: str
     mode: Annotated[
-        Mode | None, Meta(description="null: you may not read the mode, or no controller has led yet")
+        Mode | None,
+        Meta(description="null: you have no permission to read the mode, or no controller has led yet"),
     ]
     mode_since: Time | None
     pause: Annotated[
         PauseRecord | None,
-        Meta(description="null: Rekindle is not paused, or you may not read the pause"),
+        Meta(description="null: Rekindle is not paused, or you have no permission to read the pause"),
     ]
     leader: Annotated[
-        str | None, Meta(description="null: no controller leads, or you may not read the Lease")
+        str | None, Meta(description="null: no controller leads, or you have no permission to read the Lease")
     ]
     leader_renewed_at: Time | None
     agents_reporting: Annotated[
@@ -174,7 +175,8 @@ def _problems(
     if "lease" in installed.hidden:
         yield Problem(
             code=ProblemCode.NOT_READABLE,
-            message=f"You may not read the Lease in {space}, so this command cannot tell whether a "
+            message=f"You have no permission to read the Lease in {space}, so this command cannot tell "
+            "whether a "
             "controller leads.",
             fix="",
         )
@@ -191,7 +193,8 @@ def _problems(
     if "mode" in installed.hidden:
         yield Problem(
             code=ProblemCode.NOT_READABLE,
-            message=f"You may not read ConfigMaps in {space}, so this command cannot tell the mode.",
+            message=f"You have no permission to read ConfigMaps in {space}, so this command cannot tell "
+            "the mode.",
             fix="",
         )
     elif installed.mode is None:

@@ -46,6 +46,6 @@ def consent(job: Job) -> str:
         case None:
             return (
                 "This command cannot tell whether Rekindle restarts the job after a fault: the job "
-                f"does not set {AUTO_RECOVERY}, and you may not read the namespace "
+                f"does not set {AUTO_RECOVERY}, and you have no permission to read the namespace "
                 f"{job.ref.namespace}, which may set it."
             )

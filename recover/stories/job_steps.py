@@ -171,7 +171,8 @@ def _foreign(case: _Case) -> Iterator[str]:
 def _refused(case: _Case) -> Iterator[str]:
     yield (
         f"The API server refused the write: {case.said}. Change the policy, webhook or quota so "
-        "that the ServiceAccount rekindle-controller may make the write. Rekindle tries the write "
+        "that the API server accepts this write of the ServiceAccount rekindle-controller. Rekindle "
+        "tries the write "
         "again."
     )
 

@@ -120,7 +120,7 @@ KEYS = (
         usable=_is_opt_in,
         pattern=r"(?i)\s*(enabled|observe|disabled)\s*",
         expected="enabled, observe or disabled",
-        instead="the job counts as set to observe",
+        instead="Rekindle treats the job as set to observe",
     ),
     Key(
         name=ANNOTATION,
@@ -161,7 +161,7 @@ KEYS = (
         usable=lambda text: text.strip().lower() in ("true", "false"),
         pattern=r"(?i)\s*(true|false)\s*",
         expected="true or false",
-        instead="the job counts as one that saves no checkpoint when it is stopped",
+        instead="Rekindle assumes that the job saves no checkpoint when it is stopped",
     ),
     Key(
         name=ON_TERMINAL,

@@ -14,6 +14,7 @@ from recover.api.recipe_spec import (
     Verify,
 )
 from recover.recipes.match import Hit, Matched, NotMatched
+from recover.recipes.values import FACTS
 from recover.recipes.wording import changed, one_of, rule_words
 from recover.stories.words import Line, Section, Story, Tone, counted
 
@@ -26,6 +27,7 @@ def story(recipe: Recipe) -> Story:
     """Everything that a recipe says."""
     sections = [
         Section("When all of these are true", when(recipe)),
+        *([Section("Facts in these conditions", facts)] if (facts := _facts(recipe)) else []),
         Section("The change", tuple(Line(text) for text in changed(recipe.change, {}))),
         Section("How the change is verified", tuple(Line(text) for text in verified(recipe))),
         Section("Known from", (Line(recipe.source),)),
@@ -178,8 +180,8 @@ _RELATIONS = {
     Relation.AT_MOST: "is at most",
     Relation.NEWER_THAN: "is newer than",
     Relation.OLDER_THAN: "is older than",
-    Relation.SAME_MAJOR: "is of the same major version as",
-    Relation.OTHER_MAJOR: "is of another major version than",
+    Relation.SAME_MAJOR: "has the same major version as",
+    Relation.OTHER_MAJOR: "has a different major version than",
     Relation.MAJORS_BELOW: "is {by} below",
     Relation.NOT_MAJORS_BELOW: "is not {by} below",
     Relation.MORE_MAJORS_BELOW: "is more than {by} below",
@@ -189,3 +191,11 @@ _RELATIONS = {
 def _comparison(comparison: Comparison) -> str:
     by = counted(comparison.by, "major version")
     return f"{comparison.left} {_RELATIONS[comparison.is_].format(by=by)} {comparison.right}"
+
+
+def _facts(recipe: Recipe) -> tuple[Line, ...]:
+    """What the facts mean that the recipe compares: their names are ours, and say little to an owner."""
+    tests = [test for clause in recipe.match.all_of for test in (clause.any_of or (clause,))]
+    found = [one for test in tests for one in (*test.where, *([test.compare] if test.compare else []))]
+    named = {side for one in found for side in (one.left, one.right)}
+    return tuple(Line(f"{name}: {fact.meaning}") for name, fact in FACTS.items() if name in named)

@@ -169,7 +169,8 @@ def _blind(case: _Case) -> Iterator[str]:
 def _refused(case: _Case) -> Iterator[str]:
     yield (
         f"The API server refused to change {case.name}: {case.said}. Change the policy, webhook or "
-        "quota so that the ServiceAccount rekindle-controller may make the write. Rekindle tries "
+        "quota so that the API server accepts this write of the ServiceAccount rekindle-controller. "
+        "Rekindle tries "
         "the write again."
     )
     yield from take_out(case.name, case.around)

@@ -74,9 +74,9 @@ def verdict(answer: StatusAnswer) -> Line:
     active = sum(1 for one in answer.recoveries if one.active)
     accelerated = counted(answer.accelerator_nodes or 0, "accelerator node")
     told = {
-        NODES.plural: f"{accelerated}, {answer.quarantined_nodes} quarantined",
+        NODES.plural: f"{accelerated} ({answer.quarantined_nodes} quarantined)",
         RECOVERIES.plural: counted(active, "active recovery", "active recoveries")
-        + (f" in namespace {answer.namespace} (-A: all)" if answer.namespace else ""),
+        + (f" in namespace {answer.namespace} (all namespaces: -A)" if answer.namespace else ""),
         INCIDENTS.plural: counted(len(answer.incidents), "open incident"),
     }
     parts = [f"{kind} unknown" if kind in answer.hidden else words for kind, words in told.items()]
@@ -119,9 +119,9 @@ def _recoveries(recoveries: Iterable[RecoveryRecord], now: datetime, wide: bool)
     for one in recoveries:
         phase = f"{one.phase}" + (f" (attempt {one.attempt})" if one.attempt > 1 else "")
         after = cause_words(one.fault, one.error, one.nodes)
-        steps = f"from {one.resumed_step}" if one.resumed_step is not None else ""
+        steps = f"from step {one.resumed_step}" if one.resumed_step is not None else ""
         if one.lost_steps is not None:
-            steps = f"{steps}, {one.lost_steps} lost".removeprefix(", ")
+            steps = f"{steps}, {counted(one.lost_steps, 'step')} lost".removeprefix(", ")
         said = "the job has completed" if one.job_completed else one.message or PHASE_WORDS[one.phase][0]
         row = (f"{one.job.namespace}/{one.job.name}", phase, ago(one.since, now), after, steps, said)
         yield (*row, one.name, one.reason) if wide else row

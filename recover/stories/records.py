@@ -84,7 +84,7 @@ class JobRecord(Record, frozen=True, kw_only=True):
 
 class SignalRecord(Record, frozen=True, kw_only=True):
     name: Annotated[str, Meta(description="label, condition or taint")]
-    by: Annotated[str, Meta(description="the controller that writes it")]
+    by: Annotated[str, Meta(description="the controller that writes the signal")]
 
 
 class NodeRecord(Record, frozen=True, kw_only=True):
@@ -94,7 +94,9 @@ class NodeRecord(Record, frozen=True, kw_only=True):
     quarantined_at: Time | None
     not_ready_since: Time | None
     incident: Annotated[str, Meta(description="the Incident for which the node is in quarantine, or empty")]
-    incident_missing: Annotated[bool, Meta(description="somebody has deleted that Incident")]
+    incident_missing: Annotated[
+        bool, Meta(description="true if somebody has deleted the Incident of the quarantine")
+    ]
     findings: Annotated[list[str], Meta(description="codes of the open findings, each code once")]
     signals: Annotated[
         list[SignalRecord], Meta(description="signals by which other controllers suspect the node")
@@ -186,7 +188,7 @@ class SpareRecord(Record, frozen=True, kw_only=True):
 class BlindRecord(Record, frozen=True, kw_only=True):
     """What Rekindle cannot see, of all nodes with the same reason."""
 
-    source: Annotated[Source | None, Meta(description="null: all sources of these nodes")]
+    source: Annotated[Source | None, Meta(description="null: Rekindle reads no source of the nodes")]
     nodes: list[str]
     why: str
 
@@ -198,9 +200,11 @@ class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
     namespace: Annotated[
         str, Meta(description="the namespace of the listed recoveries; empty: all namespaces")
     ]
-    hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
+    hidden: Annotated[
+        list[str], Meta(description="plural names of the kinds that you have no permission to read")
+    ]
     installation: InstallationRecord | None
-    accelerator_nodes: Annotated[int | None, Meta(description="null: you may not read nodes")]
+    accelerator_nodes: Annotated[int | None, Meta(description="null: you have no permission to read nodes")]
     quarantined_nodes: int | None
     nodes: Annotated[list[NodeRecord], Meta(description="nodes that are not in their normal state")]
     recoveries: Annotated[
@@ -217,7 +221,7 @@ class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
     ]
     spares: list[SpareRecord]
     blind: list[BlindRecord]
-    commands: Annotated[list[Command], Meta(description="useful next")]
+    commands: Annotated[list[Command], Meta(description="commands that are useful next")]
 
     def names(self) -> tuple[str, ...]:
         return (
@@ -231,15 +235,21 @@ class WhyJobAnswer(Answer, frozen=True, kw_only=True, tag="WhyJob"):
     """Of `rekindle why JOB`."""
 
     at: Time
-    hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
+    hidden: Annotated[
+        list[str], Meta(description="plural names of the kinds that you have no permission to read")
+    ]
     job: JobRecord
     absence: Annotated[Absence | None, Meta(description="why the job is not shown; null: the job is shown")]
     consent: Annotated[
         OptIn | None,
-        Meta(description="null: only the namespace may set the consent, and you may not read the namespace"),
+        Meta(
+            description="null: only the namespace may set the consent, and you have no permission to "
+            "read the namespace"
+        ),
     ]
     pause: Annotated[
-        PauseRecord | None, Meta(description="null: Rekindle is not paused, or you may not read the pause")
+        PauseRecord | None,
+        Meta(description="null: Rekindle is not paused, or you have no permission to read the pause"),
     ]
     holds: Annotated[list[HoldRecord], Meta(description="holds of people that are in force")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
@@ -247,7 +257,7 @@ class WhyJobAnswer(Answer, frozen=True, kw_only=True, tag="WhyJob"):
     decisions: list[DecisionRecord]
     recoveries: Annotated[list[RecoveryDetail], Meta(description="newest first")]
     next_steps: Annotated[list[str], Meta(description="steps for a person, in sentences")]
-    commands: Annotated[list[Command], Meta(description="useful next")]
+    commands: Annotated[list[Command], Meta(description="commands that are useful next")]
 
     def names(self) -> tuple[str, ...]:
         return (
@@ -261,10 +271,13 @@ class WhyNodeAnswer(Answer, frozen=True, kw_only=True, tag="WhyNode"):
     """Of `rekindle why node/NODE`."""
 
     at: Time
-    hidden: Annotated[list[str], Meta(description="plural names of the kinds that you may not read")]
+    hidden: Annotated[
+        list[str], Meta(description="plural names of the kinds that you have no permission to read")
+    ]
     node: NodeRecord
     pause: Annotated[
-        PauseRecord | None, Meta(description="null: Rekindle is not paused, or you may not read the pause")
+        PauseRecord | None,
+        Meta(description="null: Rekindle is not paused, or you have no permission to read the pause"),
     ]
     holds: Annotated[list[HoldRecord], Meta(description="holds of people that are in force")]
     headline: Annotated[str, Meta(description="the state in one sentence, for people")]
@@ -276,7 +289,7 @@ class WhyNodeAnswer(Answer, frozen=True, kw_only=True, tag="WhyNode"):
     incidents: Annotated[list[IncidentRecord], Meta(description="newest first")]
     decisions: list[DecisionRecord]
     next_steps: Annotated[list[str], Meta(description="steps for a person, in sentences")]
-    commands: Annotated[list[Command], Meta(description="useful next")]
+    commands: Annotated[list[Command], Meta(description="commands that are useful next")]
 
     def names(self) -> tuple[str, ...]:
         return (f"node/{self.node.name}", *(f"incident.{GROUP}/{one.name}" for one in self.incidents))

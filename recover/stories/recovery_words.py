@@ -34,7 +34,10 @@ PHASE_WORDS: dict[Phase, tuple[str, Tone]] = {
     Phase.FENCING: ("the recovery waits for proof that a dead node is off", Tone.WAITING),
     Phase.CHOOSING: ("the newest complete checkpoint is being chosen", Tone.WAITING),
     Phase.RESUMING: ("the job is being started again", Tone.WAITING),
-    Phase.VERIFYING: ("the job runs again, and its first new step must prove the recovery", Tone.WAITING),
+    Phase.VERIFYING: (
+        "the job runs again, and Rekindle waits for its first new step, which proves the recovery",
+        Tone.WAITING,
+    ),
     Phase.SUCCEEDED: ("the job was recovered", Tone.GOOD),
     Phase.ESCALATED: ("the recovery of the job needs a person", Tone.BAD),
     Phase.FAILED: ("the recovery of the job ended without a restart", Tone.BAD),
@@ -62,7 +65,7 @@ def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
     where = [cause.node for cause in status.causes if cause.node]
     after = f"After {cause_words(recovery.spec.fault, error_of(recovery), where)}, "
     if recovery.active:
-        for_now = f"for {duration((now - since).total_seconds())}, attempt {status.attempt}"
+        for_now = f"attempt {status.attempt}, this phase began {ago(since, now)}"
         return _standing(status, ranks, after, for_now)
     if status.phase is Phase.SUCCEEDED and began_lower(status):
         why = f" ({status.reason})" if status.reason else ""
@@ -186,7 +189,7 @@ def _known_issues(status: RecoveryStatus) -> Iterable[Line]:
         tone = Tone.BAD if use.outcome in (RecipeOutcome.HELD, RecipeOutcome.GAVE_UP) else Tone.WAITING
         attempt = f" (attempt {use.attempt})" if use.attempt > 1 else ""
         yield Line(f"known issue {use.name}{attempt}: {one_line(use.message)}", tone)
-        yield Line(f"seen: {one_line(use.seen)}", Tone.DETAIL)
+        yield Line(f"recognised by: {one_line(use.seen)}", Tone.DETAIL)
         if use.advice:
             yield Line(f"advice to the owner of the job: {one_line(use.advice)}", Tone.DETAIL)
 

@@ -49,7 +49,7 @@ def _told(repair: Repair, name: str, now: datetime) -> Iterator[Line]:
     words, tone = PHASE_WORDS[repair.phase]
     since = f" {ago(repair.phases[-1].at, now)}" if repair.phases else ""
     why = f" ({repair.reason})" if repair.reason else ""
-    yield Line(f"{repair.phase}{since}: {words}{why}; {name}", tone)
+    yield Line(f"{repair.phase}{since}: {words}{why}; Incident {name}", tone)
     for text in (one_line(repair.message), explained(repair.reason)):
         if text:
             yield Line(text, Tone.DETAIL)

@@ -15,7 +15,7 @@ from recover.stories.words import FAULTS, Line, Tone, ago, some
 __all__ = ["device_signals", "signals"]
 
 _MEANT: dict[Severity, tuple[str, Tone]] = {
-    Severity.INFO: ("a note: Rekindle does not act on it", Tone.PLAIN),
+    Severity.INFO: ("a note, on which Rekindle does not act", Tone.PLAIN),
     Severity.SUSPECT: ("a suspicion: restarts prefer other nodes while the signal is there", Tone.WAITING),
     Severity.PENDING: ("your settings make this a degraded device", Tone.BAD),
     Severity.FATAL: ("your settings make this a fault", Tone.BAD),

@@ -23,7 +23,10 @@ def as_a_spare(node: Node | None, now: datetime) -> tuple[Line, ...]:
     if spare.lent:
         since = f" {ago(spare.kept.at, now)}" if spare.kept is not None else ""
         out = spare.instead_of or "a node"
-        text = f"replaces {out}{since} ({spare.incident}); Rekindle keeps it free again when {out} is back"
+        text = (
+            f"replaces {out}{since} ({spare.incident}); Rekindle keeps the spare free again when "
+            f"{out} is back"
+        )
         return (Line(one_line(text), Tone.WAITING),)
     if spare.in_reserve:
         return (Line(f"kept free by the taint {SPARE} until a node of the pool is quarantined", Tone.GOOD),)
@@ -32,7 +35,7 @@ def as_a_spare(node: Node | None, now: datetime) -> tuple[Line, ...]:
         text = f"in service, because somebody removed the taint {SPARE}; to keep the node free again: {again}"
         return (Line(one_line(text), Tone.WAITING),)
     if spare.labelled:
-        return (Line("a spare by its label; Rekindle does not keep it free yet", Tone.WAITING),)
+        return (Line("a spare by its label; Rekindle does not keep the node free yet", Tone.WAITING),)
     return (Line("no spare any more; Rekindle removes its annotations in mode recover", Tone.WAITING),)
 
 

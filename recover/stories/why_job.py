@@ -159,7 +159,7 @@ def _verdict(
             if job.gang.terminal.succeeded
             else "was marked as failed by its framework, and this is final"
         )
-        return Line(f"The job {ended}. Rekindle did not act on the job.")
+        return Line(f"The job {ended}. Rekindle did not stop or restart the job.")
     untouched = [a for a in decisions if a.action == Act.RESTART_GANG and a.outcome is not Outcome.DONE]
     if untouched:
         last = max(untouched, key=lambda a: a.at)
@@ -171,7 +171,9 @@ def _verdict(
             f"A fault affects the job, and Rekindle has not acted on the job so far.{gone}", Tone.WAITING
         )
     if INCIDENTS.plural in hidden or RECOVERIES.plural in hidden:
-        return Line(f"You may not read the Incidents and Recoveries of this job. {consent(job)}")
+        return Line(
+            f"You have no permission to read the Incidents and Recoveries of this job. {consent(job)}"
+        )
     return Line(
         f"Rekindle has seen no fault that affects this job, and has not acted on the job. {consent(job)}"
     )

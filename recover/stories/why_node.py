@@ -232,7 +232,10 @@ def _node_verdict(
         said = f"Rekindle put the node into quarantine {ago(q.at, now)} for {q.fault} ({how}; {q.incident})."
         return Line(said + missing, Tone.BAD)
     if node is None and NODES.plural in hidden:
-        return Line("You may not read nodes. The rest of this answer comes from other objects.", Tone.WAITING)
+        return Line(
+            "You have no permission to read nodes. The rest of this answer comes from other objects.",
+            Tone.WAITING,
+        )
     if node is None:
         return Line(
             "The Node no longer exists. The rest of this answer comes from other objects.", Tone.WAITING
@@ -270,7 +273,9 @@ def _node_verdict(
             Tone.WAITING,
         )
     if health is None and NODEHEALTHS.plural in hidden:
-        return Line("You may not read NodeHealths, so faults of this node are not shown.", Tone.WAITING)
+        return Line(
+            "You have no permission to read NodeHealths, so faults of this node are not shown.", Tone.WAITING
+        )
     if health is None:
         return Line("No agent reports from the node, so Rekindle is blind there.", Tone.WAITING)
     blind = [SOURCES[c.source] for c in health.status.coverage if c.state is CoverageState.BLIND]
@@ -288,7 +293,7 @@ def _findings(
     node: Node | None, health: NodeHealth | None, now: datetime, hidden: Collection[str]
 ) -> tuple[Line, ...]:
     if health is None and NODEHEALTHS.plural in hidden:
-        return (Line("not shown: you may not read NodeHealths", Tone.WAITING),)
+        return (Line("not shown: you have no permission to read NodeHealths", Tone.WAITING),)
     if health is None:
         return (Line("no NodeHealth: no agent has reported for this node", Tone.WAITING),)
     lines: list[Line] = []
@@ -309,11 +314,11 @@ def _finding(finding: Finding, health: NodeHealth, work: DriverWork | None, now:
     if finding.cleared_at is not None:
         state, tone = f"; cleared {ago(finding.cleared_at, now)} by {finding.cleared_by}", Tone.PLAIN
     elif finding.boot_id != health.status.boot_id:
-        state, tone = "; from an earlier boot, so Rekindle does not act on it", Tone.PLAIN
+        state, tone = "; from an earlier boot, so Rekindle does not act on this finding", Tone.PLAIN
     elif work is not None:
-        state, tone = f"; Rekindle does not act on it: {work_words(work)}", Tone.WAITING
+        state, tone = f"; Rekindle does not act on this finding: {work_words(work)}", Tone.WAITING
     elif finding.severity is Severity.INFO:
-        state, tone = "; a note: Rekindle does not act on it", Tone.PLAIN
+        state, tone = "; a note, on which Rekindle does not act", Tone.PLAIN
     elif finding.severity is Severity.SUSPECT:
         state, tone = "; a suspicion: restarts prefer other nodes for a while", Tone.WAITING
     yield Line(
@@ -363,7 +368,7 @@ def _coverage(
             if health.status.observed_at
             else ""
         )
-        return (Line(f"nothing: {silent.kind}{last}", Tone.BAD), *unused)
+        return (Line(f"Rekindle uses no source: {silent.kind}{last}", Tone.BAD), *unused)
     return (*(_covered(c, now) for c in health.status.coverage), *unused)
 
 
@@ -390,7 +395,7 @@ def _progress(pod: PodProgress, now: datetime) -> Line:
     state = _STATES[pod.edge].format(ago(pod.at, now))
     printed = f", printed {ago(pod.last_step_at, now)}" if pod.last_step_at is not None else ""
     step = f"; last reported step: {pod.last_step}{printed}" if pod.last_step is not None else ""
-    pace = f"; usual time of a step: {_pace(pod.median_step_s)}" if pod.median_step_s else ""
+    pace = f"; usual time of a step: {duration(pod.median_step_s)}" if pod.median_step_s else ""
     error = f"; first error {pod.first_error.code}" if pod.first_error is not None else ""
     return Line(f"{pod.namespace}/{pod.name}: {state}{step}{pace}{error}")
 
@@ -403,10 +408,6 @@ _STATES: dict[Edge, str] = {
     Edge.ENDED: "ended {}",
 }
 """What the agent's last report says, and when that state began."""
-
-
-def _pace(seconds: float) -> str:
-    return duration(seconds) if seconds >= 0.05 else "less than 0.1 s"
 
 
 def _node_commands(

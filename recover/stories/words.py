@@ -99,7 +99,7 @@ FAULTS: dict[Fault, str] = {
     Fault.DRIVER: "the GPU driver failed",
     Fault.RESOURCES: "memory, a disk or a quota of the job is used up",
     Fault.APPLICATION: "the program failed",
-    Fault.HANG: "the steps stopped",
+    Fault.HANG: "the job hung",
     Fault.STRAGGLER: "a rank is slow",
     Fault.CORRUPTION: "data was corrupted",
     Fault.UNKNOWN: "the cause is unknown",
@@ -209,9 +209,11 @@ def ago(moment: datetime, now: datetime) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two digits of meaning: 0.4 s, 12 s, 3 min, 5 h, 2 days."""
+    """Two digits of meaning: 0.4 s, 12 s, 3 min, 5 h, 2 days. `0.0 s` would read as no time at all."""
+    if seconds < 0.05:
+        return "less than 0.1 s"
     if seconds < 9.95:
-        return f"{max(seconds, 0.0):.1f} s"
+        return f"{seconds:.1f} s"
     for size, unit, limit in ((1, "s", 120), (60, "min", 7200), (3600, "h", 172800)):
         if seconds < limit:
             return f"{seconds / size:.0f} {unit}"
@@ -252,15 +254,16 @@ def generic_step(reason: str) -> tuple[str, ...]:
 
 def record(action: ActionRecord, now: datetime) -> tuple[Line, ...]:
     """One entry of an incident's actions, with the reason explained where it was refused."""
-    past, verb = _ACTIONS.get(action.action, (f"{action.action} done:", action.action))
+    past, verb = _ACTIONS.get(action.action, (f"did {action.action} for", action.action))
     when, said = ago(action.at, now), one_line(action.message)
     match action.outcome:
         case Outcome.DONE:
-            return (Line(f"{past} {action.target} {when}" + (f": {said}" if said else ""), Tone.GOOD),)
+            done = f"Rekindle {past} {action.target} {when}"
+            return (Line(done + (f": {said}" if said else ""), Tone.GOOD),)
         case Outcome.WOULD:
-            head = Line(f"would {verb} {action.target} ({action.reason}, {when})", Tone.WAITING)
+            head = Line(f"Rekindle would {verb} {action.target} ({action.reason}, {when})", Tone.WAITING)
         case Outcome.REFUSED:
-            head = Line(f"did not {verb} {action.target} ({action.reason}, {when})", Tone.BAD)
+            head = Line(f"Rekindle did not {verb} {action.target} ({action.reason}, {when})", Tone.BAD)
     details = causes(action.reason, said.removeprefix(f"would {verb} {action.target}").lstrip())
     return (head, *(Line(text, Tone.DETAIL) for text in details))
 

@@ -72,7 +72,9 @@ class Room(msgspec.Struct, frozen=True):
         named = "; ".join(f"{name}: {why}" for name, why in self.out[:_NAMED_MAX])
         more = len(self.out) - _NAMED_MAX
         named += f"; and {more} more" if more > 0 else ""
-        return f"{ranks} {verb} no place ({self.request} each)" + (f". Out: {named}" if named else "")
+        return (f"{ranks} {verb} no place ({self.request} each)") + (
+            f". Nodes that the job cannot use: {named}" if named else ""
+        )
 
 
 def room(

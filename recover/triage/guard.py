@@ -128,7 +128,7 @@ class Guard(msgspec.Struct, frozen=True):
         limits, total, others = self.limits, self.world.accelerated(), self.out - {node.name}
         cluster = min(limits.quarantined_nodes_max, _share(total, limits.quarantined_percent_max))
         if len(others) + 1 > cluster:
-            return f"{len(others)} of {total} nodes are quarantined, the limit is {cluster}"
+            return f"{len(others)} of {total} nodes are quarantined; the limit is {cluster}"
         for what, label, percent in (
             ("pool", limits.pool_label, limits.pool_percent_max),
             ("domain", limits.domain_label, None),
@@ -140,10 +140,10 @@ class Guard(msgspec.Struct, frozen=True):
             limit = limits.domain_nodes_max if percent is None else _share(peers, percent)
             out = self.out_of.get((label, value), 0) - (node.is_accelerated and node.name in self.out)
             if out + 1 > limit:
-                return f"{out} of {peers} nodes of {what} {value} are quarantined, the limit is {limit}"
+                return f"{out} of {peers} nodes of {what} {value} are quarantined; the limit is {limit}"
         recent = len(self.recent - {(incident, node.name)})
         if recent + 1 > limits.quarantines_per_hour_max:
-            return f"{recent} quarantines in the last hour, the limit is {limits.quarantines_per_hour_max}"
+            return f"{recent} quarantines in the last hour; the limit is {limits.quarantines_per_hour_max}"
         return ""
 
     # --- gangs ---------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ async def test_an_installation_that_is_all_right_and_what_is_said_of_each_thing_
             assert await asyncio.to_thread(run, ["--kubeconfig", nobody]) == 6
             printed = capsys.readouterr()
             assert printed.err == ""
-            (line,) = (line for line in printed.out.splitlines() if "you may not read" in line)
+            (line,) = (line for line in printed.out.splitlines() if "you have no permission to read" in line)
             assert all(name in line for name in ("rights", "coverage", "clocks", "nodehealths"))
 
 

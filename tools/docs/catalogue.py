@@ -69,7 +69,7 @@ def catalogue_page() -> str:
         "",
         "A single exception is a fault of the program. If programs of several namespaces had exceptions in",
         "the same place of a GPU and in no other place, and each program was alone on the GPU, then the GPU",
-        "is a suspect. Rekindle does not count",
+        "is a suspect. Rekindle ignores",
         "",
         "- an exception that shows several places at once;",
         "- an exception in a place where a GPU puts the first blocks of a grid;",
@@ -203,17 +203,18 @@ one of the codes below.
 
 The agent and the controller judge ports by these rules:
 
-- A finding is about an adapter (the PCI function), and its evidence names the port. The agent writes the
-  finding when it begins and when it ends. A finding that lasts causes no further writes.
+- A finding is about an adapter (the PCI function), and the evidence of the finding names the port. The
+  agent writes a finding at its begin and at its end. A finding that lasts causes no further writes.
 - The agent compares a port with itself in this boot. For `settle_s` after a boot, and after the driver was
-  loaded, the agent does not judge the port. A link that was up for less than a minute counts as still in
-  training.
+  loaded, the agent does not judge the port. If a link was up for less than a minute, the
+  agent assumes that the link is still in training.
 - Rekindle does not stop a gang that goes on without a port. The port is `port-dead` only if a pod that held
   accelerators when the link was lost has ended within an hour, or if the agent read the steps of such a pod
   and the steps have stopped. A pod that has shown a step later than `dead_s` after the loss does not need the
   port, so its end proves nothing. The kubelet reports which pods hold accelerators (`pod_resources`).
-- `port-down` needs two samples, and begins at the time of the first. Ranks that died before that time count
-  as lost by the fault of this node once the port is `port-dead`, even if the gang runs again by then.
+- `port-down` needs two samples, and begins at the time of the first sample. If ranks died before that time
+  and the port then becomes `port-dead`, Rekindle treats these ranks as lost by the fault of this node, even
+  if the gang runs again by then.
 - If a switch fails, ports of many nodes go down. The agents of these nodes take samples at the same
   moments, so the controller gets the findings together, and its brake (`budgets.brake_percent`,
   `budgets.brake_nodes_min`) keeps the nodes in service. If fewer nodes are affected than the brake needs,
@@ -222,9 +223,9 @@ The agent and the controller judge ports by these rules:
   [works on a driver of the node](../other-detectors.md#work-on-the-driver).
 - The agent does not cover a port that was never active in this boot, a virtual function, an Ethernet port
   while its network device is switched off or in a pod's network namespace, and an InfiniBand adapter that a
-  pod has moved into its network namespace (the kernel does not show it to the node). Of an EFA adapter the
-  agent sees only its presence and its counters, and no link. A link that goes down within a minute of a
-  pod's start or end does not count as a flap.
+  pod has moved into its network namespace (the kernel does not show this adapter to the node). Of an EFA
+  adapter the agent sees only its presence and its counters, and no link. If a link goes down within a minute
+  of a pod's start or end, the agent does not treat this as a flap.
 
 """
 _VOLUMES = """\
@@ -249,14 +250,14 @@ node.
 - If a file server does not answer, each node that mounts its volumes shows the fault. If a volume is silent
   or broken on two nodes or more, the Incident says so, and none of these nodes is a suspect.
 - A child process makes the calls, because a call may never return. If a volume does not answer within
-  `deadline_s`, the volume is silent, and the agent kills the child. The agent counts children that it
-  cannot end. It does not ask a file system again before the child of that file system has ended, and with
-  three such children the source is blind.
+  `deadline_s`, the volume is silent, and the agent kills the child. The agent does not ask a file system
+  again before the child of that file system has ended. If three children cannot be ended, the source is
+  blind.
 - The chart mounts the kubelet's folder of pods read-only, with `mountPropagation: HostToContainer`, so that
   the agent sees volumes that are mounted later. The agent opens no file there, and uses Landlock to make
   such an access impossible (`confinement`).
-- A file system in user space (FUSE) can report any size, because its program decides. Such a file system
-  counts as full only if the agent has seen free space in it before.
+- A file system in user space (FUSE) can report any size, because its program decides. The agent
+  reports such a file system as full only if the agent has seen free space in the file system before.
 - The agent does not cover folders of the node that a pod mounts (hostPath), an emptyDir on the node's disk
   (the kubelet enforces its limit), raw block volumes, and a quota that the file system does not report as
   its size.
@@ -280,8 +281,8 @@ avoid no node.
 - If the node has a place for pstore (UEFI, ERST, ramoops), pstore keeps the kernel's last messages over a
   crash. systemd moves them to `/var/lib/systemd/pstore` (`agent.hostPaths.crashRecords`). The chart mounts
   both folders read-only, and coverage names a folder that the agent does not see. If a record contains no
-  time, the time of its file counts. If nobody removes such a record, the agent may report it again after
-  the next boot.
+  time, the agent uses the modification time of the record's file. If nobody removes such a record, the
+  agent may report it again after the next boot.
 - The agent recognises a reset by the watchdog only if the watchdog's driver keeps `bootstatus` over a
   reset.
 - If firmware recorded a fatal error of the previous boot (BERT), the kernel log shows that error:
@@ -296,9 +297,9 @@ avoid no node.
   of pressure ends when the measure is half of its limit or less.
 - `pids-short` compares the threads of the whole node with `threads-max` or `pid_max`, whichever is lower.
   The state ends when the share is nine tenths of its limit or less. Since Linux 6.14 a container may see a
-  different `pid_max` than the node; then only `threads-max` counts.
-- The agent does not report processes that hang in state D while they use a GPU. The agent's pod does not
-  share process ids with the node (`hostPID`), so the agent sees no process of other pods. If a driver
+  different `pid_max` than the node; then the agent uses only `threads-max`.
+- The agent does not report processes that hang in state D while they use a GPU. The agent's pod has a PID
+  namespace of its own (`hostPID: false`), so the agent sees no process of other pods. If a driver
   hangs, NVML does not answer ([GPU health](gpu-health.md)), and the kernel log shows hung tasks
   ([host](host.md)).
 
@@ -315,17 +316,17 @@ _SENTENCES = [
 _HOW = {
     "gpu_health": [
         "",
-        "Every `nvml.every_s` the agent takes a sample by NVML, in a new session with the driver. A state",
-        "counts after as many samples in succession as the column *samples* says. The state has ended after",
-        "two samples that do not show it. If a GPU does not support a value, the agent has no data for that",
-        "value. While the MIG mode of a GPU changes, the agent does not judge that GPU. Each of your rows",
-        "has one of these codes.",
+        "Every `nvml.every_s` the agent takes a sample by NVML, in a new session with the driver. The agent",
+        "reports a state after as many samples in succession as the column *samples* says. The state has",
+        "ended after two samples that do not show the state. If a GPU does not support a value, the agent",
+        "has no data for that value. While the MIG mode of a GPU changes, the agent does not judge that GPU.",
+        "Each of your rows has one of these codes.",
     ],
     "sxid": [
         "",
         "The driver writes Fatal or Non-fatal into most lines. Then the column for this word has the",
-        "severity of the line; otherwise the column `severity` has it. A code without a row is `fatal` if",
-        "the line says Fatal, `info` if the line says Non-fatal, and otherwise `suspect`.",
+        "severity of the line; otherwise the column `severity` has the severity. A code without a row is",
+        "`fatal` if the line says Fatal, `info` if the line says Non-fatal, and otherwise `suspect`.",
         "",
         "The columns `driver`, `guide` and `nvsentinel` quote the sources: the word that NVIDIA's open",
         "driver prints for the code, the class of the code in NVIDIA's Fabric Manager guide, and the action",

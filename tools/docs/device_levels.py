@@ -31,7 +31,7 @@ def device_levels_page() -> str:
     for part in Part:
         lines += [f"## {_TITLES[part]}", "", *_TABLE, *_levels(part), ""]
     lines += [
-        "## Devices that the kubelet may not offer (Iluvatar)",
+        "## Devices that the kubelet does not offer (Iluvatar)",
         "",
         "| resource | severity | after | class | meaning | source |",
         _TABLE[1],
@@ -39,8 +39,9 @@ def device_levels_page() -> str:
         "",
         "## Fault codes of Ascend chips",
         "",
-        "A level above `suspect` acts only for one of these codes. Source: MindCluster, `kg-config.json` of",
-        "ascend-faultdiag (meaning) and `faultCode.json` of ascend-device-plugin (level as shipped).",
+        "Rekindle acts on a level above `suspect` only for these codes. Source: MindCluster,",
+        "`kg-config.json` of ascend-faultdiag (meaning) and `faultCode.json` of ascend-device-plugin",
+        "(level as shipped).",
         "",
         "| code | class | meaning |",
         "|---|---|---|",

@@ -19,24 +19,23 @@ shows which line of a log Rekindle takes for the first error.
 When one rank of a gang fails, the other ranks fail, too, and each prints its own error. So for each line of
 an error Rekindle decides what the line implies about the process that printed it:
 
-| implies | meaning |
-|---|---|
-| `own-fault` | the process failed by itself, and the line names the cause |
-| `own-end` | the process seems to have failed by itself, and the line does not name the cause |
-| `maybe-own` | such a line often means nothing: it counts as an error only if the log has no other error |
+| implies | meaning | |---|---| | `own-fault` | the process failed by itself, and the line names the cause | |
+`own-end` | the process seems to have failed by itself, and the line does not name the cause | | `maybe-own` |
+such a line often means nothing: Rekindle treats it as an error only if the log has no other error |
 | `peer-lost` | another process ended first |
 | `timed-out-waiting` | another process did not answer in time: it died, hangs, or was never started |
 | `told-to-end` | a launcher, a scheduler or a person asked the process to end |
 | `said-elsewhere` | a launcher repeats that a process failed, and another line says why |
 | `nothing` | the program goes on after the line |
 
-- In the log of one container the first `own-fault` counts, even if the log has a line of `peer-lost` or
-  `timed-out-waiting` before it. After a line of `timed-out-waiting`, an exception without a row counts as a
-  consequence.
-- The eight lines after an exception may belong to its message. If one of them has a more exact row, this row
-  counts. If exceptions are chained, the first exception counts, unless a later exception names what broke.
-- An error no longer counts if the training continues: if the training makes a step more than 60 seconds
-  after the error, or prints 100 lines without an error after these 60 seconds.
+- In the log of one container Rekindle uses the first `own-fault`, even if the log has a line of `peer-lost`
+or `timed-out-waiting` before it. After a line of `timed-out-waiting`, Rekindle treats an exception without a
+  row as a consequence.
+- The eight lines after an exception may belong to its message. If one of these lines has a more exact row,
+  Rekindle uses this row. If exceptions are chained, Rekindle uses the first exception, unless a later
+  exception names what broke.
+- Rekindle drops an error if the training continues: if the training makes a step more than 60 seconds after
+  the error, or prints 100 lines without an error after these 60 seconds.
 - If the first error of a rank is `peer-lost`, `timed-out-waiting`, `told-to-end` or `said-elsewhere`, the
   error is a consequence of the failure of another rank (`propagated`). Among all other ranks of the gang,
   the rank with the earliest error is the cause.

@@ -22,8 +22,8 @@ hang of the job, and no step can prove that a recovery succeeded.
 - Rekindle compares counts *of the run* with the step of the checkpoint, and so knows how many steps were
   lost.
 - Counts *within an epoch* begin again with each epoch. From such counts Rekindle notices a hang and sees
-  that the job trains again, but it does not know from which step the job resumed. Let the job also print
-  the step of the run, and set the annotation `rekindle.dev/step-template` for that line.
+  that the job trains again, but Rekindle does not know from which step the job resumed. Let the job also
+  print the step of the run, and set the annotation `rekindle.dev/step-template` for that line.
 - If this page does not list a framework, Rekindle reads lines with words such as `step 12/100`, alone or
   with a value of the training, such as the loss, in the same line. If such a line contains other words,
   Rekindle takes the number for a step only after it has risen three times by the same amount.
@@ -41,11 +41,11 @@ hang of the job, and no step can prove that a recovery succeeded.
 """
 
 _CHECKPOINTS = """\
-After such a line, a pod does not count as stalled for `logs.pause_s` (30 minutes), or until its next
-step. After that step the usual limits apply again. The last column says when Rekindle knows that the whole
-checkpoint is written: when it reads this line, or when it reads the next step. *Unknown* means that the
-log does not show it: some jobs write the checkpoint in the background while the training makes steps,
-others do not, and both print the same line."""
+After a line about a checkpoint, a pod does not count as stalled for `logs.pause_s` (30 minutes), or until
+its next step. After that step the usual limits apply again. The last column says when Rekindle knows that
+the whole checkpoint is written: when Rekindle reads this line, or when Rekindle reads the next step.
+*Unknown* means that the log does not show when the checkpoint is written: some jobs write the checkpoint in
+the background while the training makes steps, others do not, and both print the same line."""
 _NO_BAR = "With `disable_tqdm=True` Rekindle reads no step"
 _COMPLETE: dict[Complete, str] = {
     "at-once": "with this line",
@@ -75,9 +75,9 @@ def frameworks_page() -> str:
         "",
         "## Evaluations",
         "",
-        "After such a line, a pod does not count as stalled for `logs.pause_s` (30 minutes), or until its",
-        "next step. If another progress bar moves, or if the log shows new values of the training without a",
-        "step, the pod does not count as stalled either.",
+        "After a line about an evaluation, a pod does not count as stalled for `logs.pause_s` (30 minutes),",
+        "or until its next step. If another progress bar moves, or if the log shows new values of the",
+        "training without a step, the pod does not count as stalled either.",
         "",
         "| framework | read from |",
         "|---|---|",

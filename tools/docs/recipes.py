@@ -90,13 +90,14 @@ edit a recipe so that Rekindle cannot use it any more, Rekindle does not use the
 - kubectl refuses fields that do not exist. With other clients (and `--validate=ignore`) the API server
   drops such fields silently, and the controller does not see them: check with
   `kubectl get recipe NAME -o yaml`.
-- A person with the right to write Recipes can set variables in the containers of every job that Rekindle
-  restarts. The chart gives this right to nobody. Give it only to people who may change all these jobs.
+- A person with the permission to write Recipes can set variables in the containers of every job that
+  Rekindle restarts. The chart gives this permission to nobody. Give it only to people who may change all
+  these jobs.
 
 ## Templates
 
 `log` and `verify.log` are templates: literal text that a line of the log must contain, with placeholders.
-They are not regular expressions. A template ignores upper and lower case and the colour codes of terminals,
+A template is no regular expression: it ignores upper and lower case and the colour codes of terminals,
 and matches only whole words: `float16 is` does not match `bfloat16 is`. Each placeholder needs text before
 it, and each name may occur only once.
 

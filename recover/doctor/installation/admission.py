@@ -42,7 +42,7 @@ def rights(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="rights-missing",
             severity=Severity.FAILS,
-            what=f"{account} lacks rights that it needs: {told}",
+            what=f"{account} lacks permissions that it needs: {told}",
             where=Place(f"ServiceAccount {seen.namespace}/{account}", "roles and bindings"),
             means="agents cannot report what they see"
             if account == AGENT
@@ -63,7 +63,9 @@ def policies(seen: Installation) -> Iterator[Finding]:
             yield Finding(
                 name="policy-missing" if theirs is None else "policy-changed",
                 severity=Severity.RISKS,
-                what=f"there is no {kind} {name}" if theirs is None else f"{kind} {name} is not the chart's",
+                what=f"there is no {kind} {name}"
+                if theirs is None
+                else (f"{kind} {name} differs from the chart's"),
                 where=Place(f"{kind} {name}", place or "metadata.name"),
                 means=_MEANS.get(name, "the API server allows the writes that the policy forbids"),
                 fix=seen.upgrade("policies.enabled=true"),

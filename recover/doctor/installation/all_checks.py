@@ -28,7 +28,9 @@ CHECKS: tuple[Check[Installation], ...] = (
         release.lowered,
         (Part.SETTINGS,),
     ),
-    Check("rights", "the ServiceAccounts have all rights that they need", admission.rights, (Part.RIGHTS,)),
+    Check(
+        "rights", "the ServiceAccounts have all permissions that they need", admission.rights, (Part.RIGHTS,)
+    ),
     Check(
         "policies",
         "the policies that protect Rekindle's objects are in force",

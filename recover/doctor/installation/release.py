@@ -23,7 +23,8 @@ def same_version(seen: Installation) -> Iterator[Finding]:
             what=f"this command has version {seen.version}, and the release has version "
             f"{seen.release_version}",
             where=Place(f"Deployment {seen.namespace}/{CONTROLLER}", "metadata.labels", seen.release_version),
-            means="this command compares CRDs, rights, policies and settings with those of another version",
+            means="this command compares CRDs, permissions, policies and settings with those of another "
+            "version",
             fix=f"kubectl -n {seen.namespace} exec deployment/{CONTROLLER} -- rekindle doctor",
         )
 

@@ -159,7 +159,7 @@ def frameworks(seen: Installation) -> Iterator[Finding]:
                 what=f"the API server serves {kind.kind}s as {some(served.versions)}, and this version "
                 f"of Rekindle reads {kind.version}",
                 where=Place("API server", f"/apis/{kind.group}", some(served.versions)),
-                means=f"Rekindle sees no {kind.kind}, so it restarts none",
+                means=f"Rekindle sees no {kind.kind}, and restarts no job of this kind",
                 fix=f"install a release of the framework's controller that serves {kind.api_version}",
             )
     queued: dict[str, list[str]] = {}

@@ -54,11 +54,16 @@ class Facts(Record, frozen=True, kw_only=True):
     controllers_ready: int | None
     leader: Annotated[
         str | None,
-        Meta(description="holder of the Lease; null: no controller leads, or you may not read the Lease"),
+        Meta(
+            description="holder of the Lease; null: no controller leads, or you have no permission to "
+            "read the Lease"
+        ),
     ]
     leader_renewed_at: Time | None
     accelerator_nodes: int | None
-    agents_ready: Annotated[int | None, Meta(description="number of these nodes whose agent is ready")]
+    agents_ready: Annotated[
+        int | None, Meta(description="number of nodes with accelerators whose agent is ready")
+    ]
     frameworks: Annotated[
         list[str], Meta(description="kinds that Rekindle restarts, and other controllers of jobs")
     ]
@@ -176,7 +181,7 @@ _LOWERED_BY = {
 def _controllers(facts: Facts, now: datetime) -> str:
     ready = f"{facts.controllers_ready} of {facts.controllers} ready"
     if facts.leader is None or facts.leader_renewed_at is None:
-        return f"{ready}; none leads"
+        return f"{ready}; no controller leads"
     return f"{ready}; {facts.leader} leads, renewed {ago(facts.leader_renewed_at, now)}"
 
 

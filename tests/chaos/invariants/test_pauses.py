@@ -28,7 +28,7 @@ async def paused(sim: Simulation) -> None:
     [
         ("tainted", {"taints": [TAINT]}),
         ("cordoned", {"unschedulable": True}),
-        ("touched", {"taints": [SPARE]}),
+        ("changed", {"taints": [SPARE]}),
     ],
 )
 def test_a_node_that_is_changed_in_a_pause_is_caught(what: str, spec: Object) -> None:

@@ -84,7 +84,7 @@ def test_all_missing_rights_are_one_line(
     assert why(["team/llm", "--kubeconfig", kubeconfig]) == 0
 
     (line,) = capsys.readouterr().err.splitlines()
-    assert not missing(line, "you may not list", "nodes", "jobs", "jobsets", "pytorchjobs")
+    assert not missing(line, "you have no permission to list", "nodes", "jobs", "jobsets", "pytorchjobs")
     assert line.count("is forbidden") == 1
 
 
@@ -101,7 +101,7 @@ def test_what_the_doctor_may_not_read_is_one_line_and_an_exit_status(
     printed = capsys.readouterr().out
     assert ended in (1, 6)
     verdict = printed.splitlines()[1]
-    (line,) = (line for line in printed.splitlines() if "you may not read" in line and "  - " in line)
+    (line,) = (line for line in printed.splitlines() if "no permission to read" in line and "  - " in line)
     assert not missing(line, "nodes", "pods", "nodehealths")
     assert not missing(verdict, "could not be made")
 

@@ -11,6 +11,7 @@ import pytest
 from detectors.commands.exit_status import closing
 from recover.cli.recipes_command import run
 from recover.recipes.load import built_in, built_in_text, read
+from recover.recipes.values import FACTS
 from recover.recipes.wording import changed
 from recover.stories.known_issue import verified
 from tests.facts import missing
@@ -150,6 +151,15 @@ def test_all_built_in_recipes_are_listed_and_shown(capsys: Captured) -> None:
         shown = capsys.readouterr().out
         assert built_in()[name].title in shown
         assert built_in()[name].source in shown
+
+
+def test_the_meaning_of_each_fact_that_a_recipe_compares_is_shown(capsys: Captured) -> None:
+    assert run(["show", "cuda-vgpu-majors"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+
+    for name in ("cuda.driver", "cuda.runtime", "vgpu.baseline"):
+        assert f"{name}: {FACTS[name].meaning}" in shown
+    assert f"gpu.compute: {FACTS['gpu.compute'].meaning}" not in shown
 
 
 def test_a_built_in_recipe_is_printed_to_start_ones_own_from(tmp_path: Path, capsys: Captured) -> None:

@@ -264,7 +264,7 @@ def test_every_check_has_a_name_of_its_own() -> None:
 
 
 def test_what_was_not_read_leaves_its_checks_unmade_and_says_why() -> None:
-    why = "you may not"
+    why = "you have no permission to"
 
     report = examined(in_cluster("pytorchjob", unread={Part.CLAIM: why}, access_modes=()))
 

@@ -397,7 +397,7 @@ def test_printable_text_has_no_control_codes(text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0.04, "0.0 s"),
+        (0.04, "less than 0.1 s"),
         (9.94, "9.9 s"),
         (12, "12 s"),
         (119, "119 s"),

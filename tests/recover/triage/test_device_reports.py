@@ -118,7 +118,7 @@ def test_a_level_that_people_have_raised_takes_the_node_out_and_moves_the_gang(l
         ({"codes": ("A8028801",)}, "none of its fault codes is known"),
         ({"listed": False}, "the plugin does not list the chip as unhealthy"),
         ({"short": False}, "the kubelet offers all chips"),
-        ({"kind": "PublicFault"}, "another program than the driver reported it"),
+        ({"kind": "PublicFault"}, "not the driver but another program reported the fault"),
     ],
 )
 def test_a_raised_level_is_a_suspicion_where_one_of_its_witnesses_is_missing(

@@ -32,7 +32,7 @@ def test_nothing_is_said_of_an_installation_that_is_all_right() -> None:
 
 
 def test_who_may_not_read_everything_is_not_told_that_all_is_well() -> None:
-    report = reported(changed(unread={Part.CONTROLLER: "you may not"}, controller=None))
+    report = reported(changed(unread={Part.CONTROLLER: "you have no permission to"}, controller=None))
 
     verdict = story(report, healthy().now).verdict
 
@@ -57,7 +57,7 @@ def test_what_may_not_be_read_leaves_checks_unmade_and_finds_nothing(part: Part)
         Part.HEALTH: {"health": {}},
         Part.NAMESPACES: {"namespaces": {}},
     }
-    seen = changed(unread={part: "you may not"}, **empty.get(part, {}))
+    seen = changed(unread={part: "you have no permission to"}, **empty.get(part, {}))
     if part is Part.POLICIES:
         seen = msgspec.structs.replace(
             seen, policies={key: b for key, b in healthy().policies.items() if key.startswith("Mutating")}
