@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -219,15 +218,17 @@ class Reflector:
 
 
 class _Turn:
-    """Of the event loop, while many objects are read."""
+    """Of the event loop, while many objects are read. By the loop's own clock: a simulation is the same on
+    each machine."""
 
     def __init__(self) -> None:
-        self._ends_s = time.perf_counter() + TURN_S
+        self._now_s = asyncio.get_running_loop().time
+        self._ends_s = self._now_s() + TURN_S
 
     async def may_end(self) -> None:
-        if time.perf_counter() > self._ends_s:
+        if self._now_s() > self._ends_s:
             await asyncio.sleep(0)
-            self._ends_s = time.perf_counter() + TURN_S
+            self._ends_s = self._now_s() + TURN_S
 
 
 def _next_limit(items: Sequence[msgspec.Raw]) -> int:

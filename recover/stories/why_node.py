@@ -241,8 +241,8 @@ def _node_verdict(
             "The Node no longer exists. The rest of this answer comes from other objects.", Tone.WAITING
         )
     if not node.ready:
-        age = f" for {duration((now - node.ready_since).total_seconds())}" if node.ready_since else ""
-        return Line(f"The node is NotReady{age}: its kubelet does not report to Kubernetes.", Tone.BAD)
+        silent = f"became NotReady {ago(node.ready_since, now)}" if node.ready_since else "is NotReady"
+        return Line(f"The node {silent}: its kubelet does not report to Kubernetes.", Tone.BAD)
     current = [f for f in health.status.findings if is_current(f, health)] if health is not None else []
     aside = list(set_aside(node, health, now))
     left_out = {finding.id for finding, _ in aside}
