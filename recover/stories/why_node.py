@@ -392,7 +392,8 @@ def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
 
 def _progress(pod: PodProgress, now: datetime) -> Line:
     """The agent reports steps only with a change, so the last known step may be old."""
-    state = _STATES[pod.edge].format(ago(pod.at, now))
+    is_single = pod.edge is Edge.STARTED and pod.last_step is not None
+    state = (_SINGLE_STEP if is_single else _STATES[pod.edge]).format(ago(pod.at, now))
     printed = f", printed {ago(pod.last_step_at, now)}" if pod.last_step_at is not None else ""
     step = f"; last reported step: {pod.last_step}{printed}" if pod.last_step is not None else ""
     pace = f"; usual time of a step: {duration(pod.median_step_s)}" if pod.median_step_s else ""
@@ -408,6 +409,7 @@ _STATES: dict[Edge, str] = {
     Edge.ENDED: "ended {}",
 }
 """What the agent's last report says, and when that state began."""
+_SINGLE_STEP = "first seen {}; a single step does not prove yet that the pod trains"
 
 
 def _node_commands(
