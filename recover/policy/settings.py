@@ -172,7 +172,8 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     controller deletes the oldest closed Incidents and ended Recoveries of the namespaces and nodes that have
     the most."""
     interval_s: PositiveSeconds = 3600.0
-    """Time between two searches for objects that have become too old."""
+    """Time between two searches for objects that have become too old. While there are more than half of
+    `objects_max`, the controller searches every 30 s."""
 
 
 class Rooms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -34,10 +34,14 @@ REST_AGAIN_S = 5.0
 """Pause until the next look while more is to be deleted: 50 deletions a second (3,000 a minute), which no
 API server notices."""
 
+NEAR_AGAIN_S = 30.0
+"""Pause until the next look while there are more than half as many as the cap: a storm of findings makes
+thousands a minute."""
+
 
 def expire(world: World, limits: Retention, now: datetime) -> Plan:
-    """Returns what to delete now, and when to look again: soon while more is to be deleted, otherwise after
-    `requeue_after_s`, since age comes without any change."""
+    """Returns what to delete now, and when to look again: soon while more is to be deleted or the cap is
+    near, otherwise after `interval_s`, since age comes without any change."""
     standing = {
         node.quarantine.incident for node in world.subjects.nodes.values() if node.quarantine is not None
     }
@@ -72,10 +76,12 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
         ),
     ]
     is_more = any(len(deletions) > AT_ONCE_MAX for deletions in to_go)
+    is_near = max(len(world.incidents), len(world.recoveries)) > limits.objects_max / 2
+    again_s = min(NEAR_AGAIN_S, limits.interval_s) if is_near else limits.interval_s
     now_going = (deletion for deletions in to_go for deletion in deletions[:AT_ONCE_MAX])
     return Plan(
         chains=tuple((*_job_gone(needed_by_absent.get(d.uid)), d) for d in now_going),
-        requeue_after_s=REST_AGAIN_S if is_more else limits.interval_s,
+        requeue_after_s=REST_AGAIN_S if is_more else again_s,
     )
 
 

@@ -24,7 +24,7 @@ from recover.k8s.kinds import PYTORCHJOBS
 from recover.model import Quarantine
 from recover.model.actions import ConfirmGone, Delete
 from recover.policy.settings import Retention
-from recover.recovery.expiry import AT_ONCE_MAX, expire
+from recover.recovery.expiry import AT_ONCE_MAX, NEAR_AGAIN_S, expire
 from tests.builders import NOW, Worlds, cluster, gang
 
 LIMITS = Retention(days=30, objects_max=1000)
@@ -161,6 +161,16 @@ def test_beyond_the_cap_the_oldest_go_first_and_a_backlog_goes_in_portions() -> 
     assert len(many) == AT_ONCE_MAX
 
 
+def test_a_storm_does_not_pass_the_cap_for_an_hour() -> None:
+    waits = []
+    for count in (LIMITS.objects_max // 2, LIMITS.objects_max // 2 + 1):
+        world = cluster()
+        for number in range(count):
+            _incident(world, f"i{number}", days_old=1, phase=IncidentPhase.CLOSED)
+        waits.append(expire(world.world(), LIMITS, NOW).requeue_after_s)
+    assert waits == [LIMITS.interval_s, NEAR_AGAIN_S]
+
+
 def test_a_large_backlog_comes_down_to_the_cap_within_minutes() -> None:
     """10,000 nodes that were cut off for a moment leave 10,000 Incidents."""
     world = cluster(nodes=2)
@@ -175,7 +185,7 @@ def test_a_large_backlog_comes_down_to_the_cap_within_minutes() -> None:
         assert found.requeue_after_s is not None
         took_s += found.requeue_after_s if len(world.incidents) > Retention().objects_max else 0
     assert took_s < 1800
-    assert expire(world.world(), Retention(), NOW).requeue_after_s == Retention().interval_s
+    assert expire(world.world(), Retention(), NOW).requeue_after_s == NEAR_AGAIN_S
 
 
 def test_objects_that_a_finalizer_holds_and_those_of_another_kind_hold_up_no_deletion() -> None:
