@@ -60,7 +60,7 @@ class StepsAreWrittenFirst(Check):
             return
         steps = incident["status"].get("repair", {}).get("steps", [])
         if not any(step["job"] == name and "outcome" not in step for step in steps):
-            yield f"{name} was made before its step was written, or after its end"
+            yield f"{name} was created before its step was written, or after the end of the step"
         others = [
             other["metadata"]["name"]
             for other in self.facts.store.objects(JOBS, self.facts.settings.namespace)
@@ -68,7 +68,7 @@ class StepsAreWrittenFirst(Check):
             if _runs(other) and "deletionTimestamp" not in other["metadata"]
         ]
         if others and not _validates(name):
-            yield f"{name} was made while {', '.join(others)} runs on the node"
+            yield f"{name} was created while {', '.join(others)} was running on the node"
 
 
 class StepsHarmNobody(Check):
@@ -88,14 +88,14 @@ class StepsHarmNobody(Check):
             return
         is_taken_out = is_closed(node) and note(node).get("incident") == incident["metadata"]["name"]
         if not is_taken_out and not _lately_released(node, write.at):
-            yield f"{name} was made for a node that was not quarantined"
+            yield f"{name} was created for a node that was not quarantined"
         there = [
             pod["metadata"]["name"]
             for pod in self.facts.store.objects(PODS)
             if node_of(pod) == node["metadata"]["name"] and _is_in_the_way(pod, _kind(name), write.at)
         ]
         if there:
-            yield f"{name} was made while {', '.join(there)} ran on its node"
+            yield f"{name} was created while {', '.join(there)} was running on its node"
 
 
 class FewAtOnce(Check):

@@ -57,7 +57,8 @@ class KnownLine(Wire, frozen=True, kw_only=True):
     """A log line that a recipe looks for. Its origin is always tenant."""
 
     signature: Annotated[
-        str, Meta(description="Name of the recipe whose template found the line.", max_length=63)
+        str,
+        Meta(description="Name of the recipe whose pattern for log lines matches the line.", max_length=63),
     ]
     at: datetime
     """Time of the line."""

@@ -129,8 +129,8 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     fault: Annotated[
         Fault | None,
         Meta(
-            description="Worst fault class that the evidence has shown; absent while it is the class in "
-            "the spec."
+            description="Most severe fault class that the evidence has shown. The field is absent while "
+            "this class equals the fault class in the spec."
         ),
     ] = None
     blame: Blame = Blame.UNKNOWN

@@ -304,8 +304,8 @@ class RecoverySpec(Wire, frozen=True, kw_only=True):
     nodes_without_devices: Annotated[
         list[str],
         Meta(
-            description="Those of `nodes` on which no rank is known to have held an accelerator. No spare "
-            "takes their place.",
+            description="The entries of `nodes` on which, as far as Rekindle knows, no rank used an "
+            "accelerator. No spare takes the place of these nodes.",
             max_length=4096,
         ),
     ] = []
@@ -370,7 +370,8 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     nodes_without_devices: Annotated[
         list[str],
         Meta(
-            description="Those of `nodes` on which no rank is known to have held an accelerator.",
+            description="The entries of `nodes` on which, as far as Rekindle knows, no rank used an "
+            "accelerator.",
             max_length=4096,
         ),
     ] = []

@@ -80,8 +80,9 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
             for container in spec["containers"]:
                 convert(container, _Container, file=file, where=where)
             repaired += [
-                f"{file}: {where}: container {c.get('name', '')}: configMapRef {name} has optional: true "
-                "now; without that, the pods of the job would not start before its first recovery"
+                f"{file}: {where}: container {c.get('name', '')}: Rekindle set `optional: true` for the "
+                f"configMapRef {name}: this ConfigMap does not exist before the job's first recovery, and "
+                "without `optional: true` the pods of the job would not start"
                 for c in spec["containers"]
                 for name in requires_environment(c, gang.ref)
             ]

@@ -102,7 +102,8 @@ class NodeRecord(Record, frozen=True, kw_only=True):
         list[SignalRecord], Meta(description="signals by which other controllers suspect the node")
     ]
     driver_work: Annotated[
-        str, Meta(description="work on the node's driver that another controller does now, or empty")
+        str,
+        Meta(description="the work of another controller on the node's driver; empty if there is none"),
     ]
 
 

@@ -288,8 +288,8 @@ avoid no node.
 - If firmware recorded a fatal error of the previous boot (BERT), the kernel log shows that error:
   [`firmware-fatal-before`](host-memory.md).
 - The agent does not report whether a shutdown was clean, a loss of power, or a reset by the node's
-  management controller, because a node cannot read these causes reliably. The first boot that the agent
-  sees on a node without any record is no finding.
+  management controller, because a node cannot read these causes reliably. If a node has
+  no record of an earlier boot, the agent reports no finding for the first boot that it sees.
 - For `clock-drift` the agent uses the answers of the API server (header `Date`, in whole seconds). The
   difference between the clocks is known up to the time that a request takes. The agent reports the state only
   if three answers or more agree that the clocks differ by more than `clock_s`; the evidence has the interval.

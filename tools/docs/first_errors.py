@@ -36,7 +36,7 @@ or `timed-out-waiting` before it. After a line of `timed-out-waiting`, Rekindle 
   exception names what broke.
 - Rekindle drops an error if the training continues: if the training makes a step more than 60 seconds after
   the error, or prints 100 lines without an error after these 60 seconds.
-- If the first error of a rank is `peer-lost`, `timed-out-waiting`, `told-to-end` or `said-elsewhere`, the
+- If the earliest error of a rank is `peer-lost`, `timed-out-waiting`, `told-to-end` or `said-elsewhere`, the
   error is a consequence of the failure of another rank (`propagated`). Among all other ranks of the gang,
   the rank with the earliest error is the cause.
 - If the first error of a rank has one of your rows, the controller treats the error as `own-fault`: only the

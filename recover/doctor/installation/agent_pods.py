@@ -230,7 +230,7 @@ def catalogue(seen: Installation) -> Iterator[Finding]:
             what=f"{counted(len(group.names), 'agent does', 'agents do')} not use a row of your "
             f"catalogue: {group.why}",
             where=Place(f"NodeHealth {group.names[0]}", "status.catalogueProblems", group.why),
-            means="the agents use Rekindle's own rows instead, and all other rows of your catalogue",
+            means="for such a row the agents use Rekindle's own row; they still use all your other rows",
             fix=f"{seen.upgrade()} -f VALUES  # with the row corrected in settings.catalogue",
         )
 
