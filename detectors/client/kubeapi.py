@@ -21,6 +21,7 @@ from detectors.client.failures import why_no_answer
 from detectors.wire.resource import JsonPatch, MergePatch, PatchType, Resource
 
 __all__ = [
+    "CONNECTIONS_MAX",
     "AnswerTooLarge",
     "ApiError",
     "Credentials",
@@ -34,6 +35,9 @@ __all__ = [
     "WatchEvent",
 ]
 
+CONNECTIONS_MAX = 128
+"""More than the controller's watches, writes and reads need together, slow writes among them: who waits for a
+connection waits in no order of urgency."""
 WATCH_LINE_BYTES_MAX = 8 * 1024 * 1024
 SHOWN_BYTES_MAX = 200
 """Of an answer that is not the API server's, in the error."""
@@ -129,7 +133,7 @@ class KubeApi:
 
     async def __aenter__(self) -> KubeApi:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=32),
+            connector=aiohttp.TCPConnector(ssl=self._credentials.ssl_context(), limit=CONNECTIONS_MAX),
             proxy=self._credentials.proxy or None,
             read_bufsize=1024 * 1024,
             headers={"User-Agent": self._user_agent},

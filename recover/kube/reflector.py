@@ -10,8 +10,8 @@ object is an event. Objects reach the sink page by page, so no second copy of th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -23,8 +23,9 @@ from detectors.wire.contract import GROUP
 from detectors.wire.resource import Resource
 from recover.k8s.identities import Version, Versioned
 from recover.kube.cluster import Cluster
+from recover.kube.pages import Pages
 
-__all__ = ["MISSING_REQUEUE_S", "PAGE_BYTES", "PAGE_MAX", "PAGE_MIN", "Reflector", "Sink"]
+__all__ = ["MISSING_REQUEUE_S", "Reflector", "Sink"]
 
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
@@ -36,10 +37,6 @@ RETRY_AFTER_S_MAX = 120.0
 """A longer wait that a server or a proxy asks for would leave the controller blind."""
 MISSING_REQUEUE_S = 30.0
 """A framework that is not installed may be installed later."""
-PAGE_MIN, PAGE_MAX = 100, 1000
-"""Objects of the first answer of a list, and of any answer."""
-PAGE_BYTES = 4 * 1024 * 1024
-"""About so much of a list is asked for at once. It is held in memory as a whole."""
 TURN_S = 0.005
 """Of reading, before the rest of the event loop has its turn."""
 
@@ -91,6 +88,7 @@ class Reflector:
         self._of = {"namespace": namespace, "labels": labels}
         if fields:
             self._of["fields"] = fields
+        self._pages = Pages(cluster, resource, **self._of)
         self._cluster = cluster
         self._resource = resource
         self._sink = sink
@@ -132,18 +130,16 @@ class Reflector:
 
     async def _list(self) -> None:
         self._sink.begin()
-        page, limit = "", PAGE_MIN
-        while True:
-            answer = await self._cluster.list(self._resource, page=page, limit=limit, **self._of)
-            self._refuse_older(answer.resource_version)
-            turn = _Turn()
-            for item in answer.items:
-                self._sink.listed(item)
-                await turn.may_end()
-            page, limit = answer.next_page, _next_limit(answer.items)
-            if not page:
-                break
-        self._in_step(answer.resource_version)
+        version = ""
+        async with contextlib.aclosing(self._pages.read()) as pages:
+            async for answer in pages:
+                version = answer.resource_version
+                self._refuse_older(version)
+                turn = _Turn()
+                for item in answer.items:
+                    self._sink.listed(item)
+                    await turn.may_end()
+        self._in_step(version)
 
     def _in_step(self, version: str) -> None:
         self._refuse_older(version)
@@ -229,12 +225,6 @@ class _Turn:
         if self._now_s() > self._ends_s:
             await asyncio.sleep(0)
             self._ends_s = self._now_s() + TURN_S
-
-
-def _next_limit(items: Sequence[msgspec.Raw]) -> int:
-    """How many objects to ask for next, where these came."""
-    size = sum(memoryview(item).nbytes for item in items)
-    return min(max(1, PAGE_BYTES * len(items) // size), PAGE_MAX) if size else PAGE_MIN
 
 
 def _number(version: str) -> int:

@@ -65,14 +65,15 @@ class RestCluster:
         return ListPage(answer.items, answer.metadata.resource_version, answer.metadata.continue_)
 
     async def _page(self, path: str, params: dict[str, str], limit: int) -> bytes:
-        """Of at most `limit` objects; of fewer where they are large."""
+        """Of at most `limit` objects; of fewer where they are large. Raises ReplyLost if one object alone is
+        too large, as the answer of a server is that heeds no limit."""
         while True:
-            bytes_max = ANSWER_BYTES_MAX if limit > 1 else None
+            asked = {"limit": str(limit), **params}
             try:
-                return await self._api.request(
-                    "GET", path, params={"limit": str(limit), **params}, bytes_max=bytes_max
-                )
-            except AnswerTooLarge:
+                return await self._api.request("GET", path, params=asked, bytes_max=ANSWER_BYTES_MAX)
+            except AnswerTooLarge as error:
+                if limit == 1:
+                    raise ReplyLost(f"LIST {path} with limit 1: {error}") from error
                 limit = max(1, limit // _FEWER)
 
     def watch(

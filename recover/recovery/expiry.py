@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from detectors.wire.contract import ObjectMeta
 from detectors.wire.resource import Resource
@@ -20,17 +21,23 @@ from recover.api import Incident, IncidentPhase, RecipeOutcome, Recovery
 from recover.api.marks import SCAN_OF
 from recover.k8s.kinds import INCIDENTS, RECOVERIES
 from recover.model import World
-from recover.model.actions import ConfirmGone, Delete, Plan
+from recover.model.actions import Action, ConfirmGone, Delete, Plan
 from recover.policy.settings import Retention
 from recover.recovery.scan_pod import remove, scan_label
 from recover.workloads import resource_if_known
 
-__all__ = ["expire"]
+__all__ = ["expire", "is_near_the_cap"]
 
-AT_ONCE_MAX = 250
+T = TypeVar("T")
+
+AT_ONCE_MAX = 100
 """Deletions of one kind in one look, so that a large backlog never delays other writes."""
 
-REST_AGAIN_S = 5.0
+CONFIRMED_MAX = 20
+"""Of these the deletions that need a live read. The reads of a namespace wait for each other, and a gang of
+the same namespace may need one."""
+
+REST_AGAIN_S = 2.0
 """Pause until the next look while more is to be deleted: 50 deletions a second (3,000 a minute), which no
 API server notices."""
 
@@ -75,14 +82,32 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
             )
         ),
     ]
-    is_more = any(len(deletions) > AT_ONCE_MAX for deletions in to_go)
-    is_near = max(len(world.incidents), len(world.recoveries)) > limits.objects_max / 2
+    chains: list[tuple[Action, ...]] = [
+        (*_job_gone(needed_by_absent.get(d.uid)), d)
+        for deletions in to_go
+        for d in _some(deletions, AT_ONCE_MAX, now)
+    ]
+    read = [chain for chain in chains if len(chain) > 1]
+    is_more = len(read) > CONFIRMED_MAX or any(len(deletions) > AT_ONCE_MAX for deletions in to_go)
+    is_near = is_near_the_cap(len(world.incidents), len(world.recoveries), limits)
     again_s = min(NEAR_AGAIN_S, limits.interval_s) if is_near else limits.interval_s
-    now_going = (deletion for deletions in to_go for deletion in deletions[:AT_ONCE_MAX])
     return Plan(
-        chains=tuple((*_job_gone(needed_by_absent.get(d.uid)), d) for d in now_going),
+        chains=(*(chain for chain in chains if len(chain) == 1), *_some(read, CONFIRMED_MAX, now)),
         requeue_after_s=REST_AGAIN_S if is_more else again_s,
     )
+
+
+def _some(things: list[T], count: int, now: datetime) -> list[T]:
+    """At most so many, and others at another time: those that cannot be deleted must not hold up the rest."""
+    if len(things) <= count:
+        return things
+    start = int(now.timestamp() / REST_AGAIN_S) * count % len(things)
+    return [*things[start:], *things[:start]][:count]
+
+
+def is_near_the_cap(incidents: int, recoveries: int, limits: Retention) -> bool:
+    """Whether there are so many that the search for old ones cannot wait for its time."""
+    return max(incidents, recoveries) > limits.objects_max / 2
 
 
 def _job_gone(recovery: Recovery | None) -> Iterator[ConfirmGone]:

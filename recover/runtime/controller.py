@@ -6,9 +6,11 @@ One that stands by keeps its caches warm and does nothing else: no loop runs unt
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 
 import structlog
 import tenacity
@@ -19,11 +21,12 @@ from recover.k8s.kinds import INCIDENTS, NODES, RECOVERIES
 from recover.kube.clock import Clock
 from recover.kube.cluster import Cluster
 from recover.kube.errors import Transient
+from recover.kube.pages import Pages
 from recover.model import World
 from recover.model.actions import Plan
 from recover.policy.settings import Settings
 from recover.recipes.status import tell
-from recover.recovery.expiry import expire
+from recover.recovery.expiry import expire, is_near_the_cap
 from recover.repair.means import load_means
 from recover.repair.mend import repair
 from recover.runtime.execute import Executor
@@ -104,17 +107,20 @@ class Controller:
         def expiry(world: World, now: datetime) -> Plan:
             return expire(world, settings.retention, now)
 
+        node_conditions = NodeConditions(is_on=settings.node_condition)
         shared = (self.observer, executor, self._modes, metrics, clock)
         self._woken = (
             WholeWorld("triage", triage, *shared, waits_for_writes=False, decided=decided),
             WholeWorld("upkeep", keep_up, *shared, decided=decided),
             WholeWorld("spares", keep_spares, *shared, decided=decided),
-            WholeWorld("recipes", tell, *shared, decided=decided),
-            WholeWorld("repair", mend, *shared, decided=decided),
+            WholeWorld("recipes", tell, *shared, decided=decided, is_unhurried=True),
+            WholeWorld("repair", mend, *shared, decided=decided, is_unhurried=True),
             WholeWorld("pause", PauseNews(settings.namespace).decide, *shared),
-            WholeWorld("conditions", NodeConditions(is_on=settings.node_condition).decide, *shared),
+            WholeWorld("conditions", node_conditions.decide, *shared, is_unhurried=True),
         )
-        self._by_time = WholeWorld("expiry", expiry, *shared)
+        self._by_time = WholeWorld("expiry", expiry, *shared, is_unhurried=True)
+        self._retention = settings.retention
+        self._was_near_the_cap = False
         self._recoveries = Recoveries(self.observer, executor, self._modes, settings, metrics, clock)
 
     def _wake(self) -> None:
@@ -122,6 +128,15 @@ class Controller:
             for loop in self._woken:
                 loop.wake()
             self._recoveries.wake()
+            self._wake_near_the_cap()
+
+    def _wake_near_the_cap(self) -> None:
+        """Once: from then on the search for old objects comes again by itself."""
+        seen = self.observer
+        is_near = is_near_the_cap(len(seen.incidents.rows), len(seen.recoveries.rows), self._retention)
+        if is_near and not self._was_near_the_cap:
+            self._by_time.wake()
+        self._was_near_the_cap = is_near
 
     def _wake_gang(self, uid: str) -> None:
         """The loops look at once, and so does that gang's recovery. All other recoveries look soon: none of
@@ -153,7 +168,7 @@ class Controller:
             group.create_task(self._sweep())
             await self.leading.wait()
             if follows_another:
-                await _until_answered(self._catch_up)
+                await self._catch_up()
             await _until_answered(self._modes.load)
             self._begun = True
             for loop in (*self._woken, self._by_time):
@@ -198,21 +213,17 @@ class Controller:
         """Sees all that the last leader wrote. A leader's own writes are in its caches at once, those of
         another one come by watches, which may lag or be silent for a while."""
         for resource in (*LAST_LEADERS_WORK, *FRAMEWORKS):
-            try:
-                await self._list(resource)
-            except ApiError as error:
-                if resource not in FRAMEWORKS or not error.not_found:
-                    raise
+            await _until_answered(partial(self._list, resource, Pages(self._cluster, resource)))
 
-    async def _list(self, resource: Resource) -> None:
-        page = ""
-        while True:
-            answer = await self._cluster.list(resource, page=page)
-            for item in answer.items:
-                self.observer.absorb(resource, bytes(item))
-            page = answer.next_page
-            if not page:
-                return
+    async def _list(self, resource: Resource, pages: Pages) -> None:
+        try:
+            async with contextlib.aclosing(pages.read()) as answers:
+                async for answer in answers:
+                    for item in answer.items:
+                        self.observer.absorb(resource, bytes(item))
+        except ApiError as error:
+            if resource not in FRAMEWORKS or not error.not_found:
+                raise
 
     def _sizes(self) -> dict[str, int]:
         world = self.observer.world(self._modes.now())

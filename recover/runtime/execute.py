@@ -276,13 +276,13 @@ def _urgency(action: Action) -> Urgency:
     if isinstance(action, Ask):
         return Urgency.ACT
     if isinstance(action, Emit):
-        return Urgency.EVENT
+        return Urgency.REPORT
+    if isinstance(action, Delete) and action.resource in (INCIDENTS, RECOVERIES):
+        return Urgency.UPKEEP
     if action.resource == INCIDENTS:
         return Urgency.ALARM if action.what in ALARMS else Urgency.REPORT
     if action.resource in (NODEHEALTHS, RECIPES) or _is_of_a_status(action):
         return Urgency.UPKEEP
-    if isinstance(action, Delete) and action.resource == RECOVERIES:
-        return Urgency.REPORT
     return Urgency.ACT
 
 

@@ -1,14 +1,14 @@
 """How many writes are under way at once, and whose turn it is. execute.py asks here before each write.
 
 Acts on nodes, jobs and pods go before reports, so a storm of findings does not hold a stop up behind its own
-paperwork. Of the reports the one about many nodes comes first, and Events, for which nothing waits, last.
-What all agents are told comes after them. When the API server says that it has too much to do (429, 503), the
-number of slots is halved and what it asks for with Retry-After is waited; with success they come back one at
-a time. A write that is slow gives its slot back before it is answered: it waits for a webhook or
-for the network, and others need not. Live reads take no slot of a write: they have a few places of their own,
-of which the namespaces have their turns, so that reads that hang hold up no act but their own. There is no
-limit on the rate: API servers, too, bound what is in flight, and 8 slots are about 430 writes a second
-(measured).
+paperwork. Of the reports the one about many nodes comes first; Events have their place among the others,
+since a chain holds its object until its Event is told. What all agents are told, and deletions of old
+objects, come last. When the API server says that it has too much to do (429, 503), the number of slots is
+halved and what it asks for with Retry-After is waited; with success they come back one at a time. A write
+that is slow gives its slot back before it is answered: it waits for a webhook or for the network, and others
+need not. Live reads take no slot of a write: they have a few places of their own, of which the namespaces
+have their turns, so that reads that hang hold up no act but their own. There is no limit on the rate: API
+servers, too, bound what is in flight, and 8 slots are about 430 writes a second (measured).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SLOW_S = 1.0
 SLOW_MAX = 56
 """Slow writes at once; further ones keep their slots."""
 READS_MAX = 8
-"""Live reads at once. With writes and watches they stay below the client's 32 connections."""
+"""Live reads at once. With all writes and watches they stay below the client's connections (kubeapi.py)."""
 READS_OF_ONE_MAX = 4
 """Of one namespace, or of objects without one."""
 RETRY_AFTER_S_MAX = 30.0
@@ -51,8 +51,7 @@ class Urgency(IntEnum):
     ALARM = 1
     """About many nodes at once: people must know of it soon."""
     REPORT = 2
-    EVENT = 3
-    UPKEEP = 4
+    UPKEEP = 3
     """May be a write for each node at once, and no decision waits for it."""
 
 

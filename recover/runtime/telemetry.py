@@ -29,7 +29,7 @@ class Metrics:
         )
         self.writes_waiting = Gauge(
             "rekindle_writes_waiting",
-            "API writes that wait for their turn, by urgency (act, alarm, report, event, upkeep).",
+            "API writes that wait for their turn, by urgency (act, alarm, report, upkeep).",
             ["urgency"],
             registry=self.registry,
         )

@@ -56,6 +56,7 @@ class WholeWorld:
         clock: Clock,
         *,
         waits_for_writes: bool = True,
+        is_unhurried: bool = False,
         decided: Decided | None = None,
     ) -> None:
         self._name = name
@@ -64,6 +65,7 @@ class WholeWorld:
         self._executor = executor
         self._modes = modes
         self._waits_for_writes = waits_for_writes
+        self._is_unhurried = is_unhurried
         self._metrics = metrics
         self._clock = clock
         self._queue = KeyedQueue()
@@ -89,7 +91,7 @@ class WholeWorld:
                     await self._queue.take()
                     self._queue.done(_LOOK)
                     await self._reconcile(group)
-                    rest_s = rest_after(self._took_s, is_unhurried=self._waits_for_writes)
+                    rest_s = rest_after(self._took_s, is_unhurried=self._is_unhurried)
                     ends_s = loop.time() + rest_s
                     await self._writing.settled(None if self._waits_for_writes else max(PAUSE_S, rest_s))
                     if ends_s > loop.time():

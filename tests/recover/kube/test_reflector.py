@@ -13,10 +13,9 @@ import pytest
 
 from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
-from detectors.wire.resource import Resource
 from recover.k8s.kinds import NODES
 from recover.kube.cluster import ListPage
-from recover.kube.reflector import MISSING_REQUEUE_S, PAGE_BYTES, PAGE_MAX, PAGE_MIN, Reflector
+from recover.kube.reflector import MISSING_REQUEUE_S, Reflector
 from tests.recover.scripted import GONE, Scripted, WatchedEnough, event, raw
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -191,42 +190,7 @@ def test_a_wait_of_an_hour_is_not_kept() -> None:
     assert took_s == 120
 
 
-# --- pages ------------------------------------------------------------------------------------------------
-
-
-class Pages(Scripted):
-    """Each page is filled to the limit that is asked for, with objects of so many bytes."""
-
-    def __init__(self, size: int, count: int) -> None:
-        super().__init__()
-        self.limits: list[int] = []
-        self._size = size
-        self._left = count
-
-    async def list(self, resource: Resource, *, limit: int = 500, page: str = "", **of: Any) -> ListPage:
-        self.limits.append(limit)
-        number = min(limit, self._left)
-        self._left -= number
-        item = msgspec.Raw(raw("a", 1, data="x" * self._size))
-        return ListPage([item] * number, "5", "more" if self._left else "")
-
-
-@pytest.mark.parametrize(
-    ("size", "at_most"), [(1000, PAGE_MAX), (50_000, 100), (1_500_000, 3)], ids=["small", "large", "largest"]
-)
-def test_pages_are_as_long_as_the_objects_allow(size: int, at_most: int) -> None:
-    cluster, sink = Pages(size, count=5000), Sink()
-
-    async def main(_: Clock) -> None:
-        with contextlib.suppress(WatchedEnough):
-            await Reflector(cluster, NODES, sink).run()
-
-    run(main, start=START)
-
-    assert sink.lists == [(5000, "5")]
-    assert cluster.limits[0] == PAGE_MIN
-    assert max(cluster.limits[1:]) <= at_most
-    assert all(limit * size <= PAGE_BYTES for limit in cluster.limits[1:])
+# --- turns ------------------------------------------------------------------------------------------------
 
 
 def test_others_have_their_turn_while_a_long_list_is_read() -> None:
@@ -236,7 +200,7 @@ def test_others_have_their_turn_while_a_long_list_is_read() -> None:
             while time.perf_counter() < ends_s:
                 pass
 
-    cluster, turns = Pages(10, count=60), 0
+    cluster, turns = Scripted(list=[page("5", *map(str, range(60)))]), 0
 
     async def others() -> None:
         nonlocal turns

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from detectors.client.credentials import Credentials
-from detectors.client.kubeapi import KubeApi
+from detectors.client.kubeapi import KubeApi, ReplyLost
 from recover.k8s.kinds import JOBS
 from recover.kube import rest
 from recover.kube.cluster import every
@@ -52,8 +52,8 @@ async def serving(server: Server) -> AsyncIterator[KubeApi]:
 
 @pytest.mark.parametrize(
     ("size", "limits"),
-    [(10, [500]), (3_000, [500, 62, 7, 500, 62, 7, 500]), (40_000, [500, 62, 7, 1] * COUNT)],
-    ids=["small", "large", "one too large"],
+    [(10, [500]), (3_000, [500, 62, 7, 500, 62, 7, 500]), (25_000, [500, 62, 7, 1] * (COUNT - 1) + [500])],
+    ids=["small", "large", "largest"],
 )
 async def test_a_list_of_large_objects_comes_in_smaller_pages(
     size: int, limits: list[int], monkeypatch: pytest.MonkeyPatch
@@ -66,3 +66,10 @@ async def test_a_list_of_large_objects_comes_in_smaller_pages(
 
     assert len(found) == COUNT
     assert server.limits == limits
+
+
+async def test_a_server_that_heeds_no_limit_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "ANSWER_BYTES_MAX", 30_000)
+    async with serving(Server(40_000)) as api:
+        with pytest.raises(ReplyLost, match=r"with limit 1: .* more than 30000 bytes"):
+            await rest.RestCluster(api).list(JOBS)

@@ -24,7 +24,7 @@ from recover.k8s.kinds import PYTORCHJOBS
 from recover.model import Quarantine
 from recover.model.actions import ConfirmGone, Delete
 from recover.policy.settings import Retention
-from recover.recovery.expiry import AT_ONCE_MAX, NEAR_AGAIN_S, expire
+from recover.recovery.expiry import AT_ONCE_MAX, CONFIRMED_MAX, NEAR_AGAIN_S, REST_AGAIN_S, expire
 from tests.builders import NOW, Worlds, cluster, gang
 
 LIMITS = Retention(days=30, objects_max=1000)
@@ -169,6 +169,33 @@ def test_a_storm_does_not_pass_the_cap_for_an_hour() -> None:
             _incident(world, f"i{number}", days_old=1, phase=IncidentPhase.CLOSED)
         waits.append(expire(world.world(), LIMITS, NOW).requeue_after_s)
     assert waits == [LIMITS.interval_s, NEAR_AGAIN_S]
+
+
+def test_what_cannot_be_deleted_holds_up_no_other() -> None:
+    world = cluster()
+    names = {f"i{number:03}" for number in range(3 * AT_ONCE_MAX)}
+    for name in names:
+        _incident(world, name, days_old=31, phase=IncidentPhase.CLOSED)
+    tried = set()
+    for look in range(4):
+        actions = expire(world.world(), LIMITS, NOW + timedelta(seconds=look * REST_AGAIN_S)).actions
+        assert len(actions) == AT_ONCE_MAX
+        tried |= {action.name for action in actions if isinstance(action, Delete)}
+    assert tried == names
+
+
+def test_few_live_reads_at_once() -> None:
+    """They would keep a gang of their namespace waiting."""
+    world = cluster()
+    for number in range(3 * CONFIRMED_MAX):
+        _recovery(world, number, days_old=40)
+        old = world.recoveries[f"ml/recovery-{number}"]
+        ref = msgspec.structs.replace(old.spec.gang, uid=f"gone-{number}", name=f"gone-{number}")
+        spec = msgspec.structs.replace(old.spec, gang=ref)
+        world.recoveries[f"ml/recovery-{number}"] = msgspec.structs.replace(old, spec=spec)
+    plan = expire(world.world(), LIMITS, NOW)
+    assert sum(isinstance(action, ConfirmGone) for action in plan.actions) == CONFIRMED_MAX
+    assert plan.requeue_after_s == REST_AGAIN_S
 
 
 def test_a_large_backlog_comes_down_to_the_cap_within_minutes() -> None:

@@ -12,7 +12,7 @@ from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError
 from detectors.wire.resource import Resource
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, RECIPES
-from recover.model.actions import Create, Emit, Plan
+from recover.model.actions import Create, Plan
 from recover.policy.settings import Settings
 from recover.runtime.execute import Executor
 from recover.runtime.limiter import SLOTS_MAX
@@ -65,17 +65,6 @@ def test_people_learn_of_a_fault_of_many_nodes_before_they_learn_of_each(what: s
     execute(cluster, *[(report("i"),)] * 20, (alarm,))
 
     assert cluster.calls.index(("create", "many")) == SLOTS_MAX
-
-
-def test_events_wait_for_the_incidents_of_all() -> None:
-    cluster = Slow()
-    regarding = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "namespace": ""}
-    event = Emit(reason="FaultDetected", message="m", regarding=regarding, key="k")
-
-    execute(cluster, *[(report("i"), event)] * 20)
-
-    names = [name for _, name in cluster.calls]
-    assert names[:20] == ["i"] * 20
 
 
 def test_a_report_that_an_act_waits_for_is_as_urgent_as_the_act() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from chaos.cluster.virtual import Clock, run
-from detectors.client.kubeapi import ApiError
+from detectors.client.kubeapi import CONNECTIONS_MAX, ApiError
+from recover.policy.settings import DeviceReports, Settings
 from recover.runtime.limiter import (
     READS_MAX,
     READS_OF_ONE_MAX,
@@ -20,7 +21,9 @@ from recover.runtime.limiter import (
     Limiter,
     Urgency,
 )
+from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
+from tests.recover.scripted import Scripted
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WRITE_S = 0.01
@@ -308,3 +311,10 @@ def test_whoever_is_cancelled_while_waiting_to_read_or_reading_leaves_no_place_t
         assert desk.limiter.in_flight == 0
 
     played(story)
+
+
+def test_every_write_and_read_finds_a_connection_beside_all_watches() -> None:
+    """Whoever waits for a connection waits in no order of urgency, and the wait counts as the server's."""
+    observer = Observer(Scripted(), Settings(), lambda: None)
+    watches = len(observer.reflectors) + len(DeviceReports.__struct_fields__) * 4
+    assert watches + SLOTS_MAX + SLOW_MAX + READS_MAX < CONNECTIONS_MAX

@@ -13,9 +13,13 @@ import aiohttp
 from chaos.apiserver.client import Client
 from chaos.apiserver.store import MemoryCluster
 from chaos.cluster.virtual import Clock, real_clock, run
-from recover.k8s.kinds import CONFIGMAPS, JOBS, NAMESPACES, NODEHEALTHS, NODES
+from detectors.wire.contract import Fault
+from detectors.wire.fitting import fitted
+from recover.api import IncidentSpec
+from recover.k8s.bodies import body
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES
 from recover.model.modes import Mode, Modes, begun
-from recover.policy.settings import Settings
+from recover.policy.settings import Retention, Settings
 from recover.runtime.controller import Controller
 from recover.runtime.mode_keeper import STATE
 from recover.runtime.telemetry import Metrics
@@ -110,6 +114,31 @@ async def test_before_its_first_decision_it_reads_what_the_last_leader_wrote() -
         assert {"n1", "n2"} == {o["metadata"]["name"] for o in lab.store.objects(NODEHEALTHS)}
         world = lab.controller.observer.world(Modes(begun(Mode.OBSERVE, real_clock().now())))
         assert [gang.ref.name for gang in world.gangs.values()] == ["llm"]
+
+
+def test_a_storm_that_begins_after_a_quiet_hour_does_not_pass_the_cap() -> None:
+    """The search for old objects comes once an hour where there are few."""
+
+    async def main(clock: Clock) -> int:
+        store, leading = MemoryCluster(clock.now), asyncio.Event()
+        store.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        leading.set()
+        settings = Settings(retention=Retention(objects_max=4))
+        controller = Controller(Client(store, "controller"), settings, Metrics(), clock, leading)
+        working = asyncio.create_task(controller.run())
+        await asyncio.sleep(100)
+        at = clock.now().isoformat()
+        for number in range(12):
+            spec = fitted(IncidentSpec, fault=Fault.DEVICE_LOST, node=f"n{number}", detected_at=clock.now())
+            store.create(INCIDENTS, body(INCIDENTS, f"i{number}", spec=spec))
+            status = {"phase": "Closed", "closedAt": at}
+            store.patch(INCIDENTS, f"i{number}", {"status": status}, subresource="status")
+        await asyncio.sleep(60)
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        return len(store.objects(INCIDENTS))
+
+    assert run(main, start=datetime(2026, 11, 21, tzinfo=UTC)) <= 4
 
 
 def test_the_garbage_of_hours_without_an_api_server_is_collected() -> None:

@@ -1,0 +1,104 @@
+"""A long list, page by page. A page that is lost or too slow is asked for again, later of fewer objects: to
+begin the whole list anew would take for ever where one request in twenty is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+import tenacity
+
+from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.wire.resource import Resource
+from recover.kube.cluster import Cluster, ListPage
+
+__all__ = ["PAGE_BYTES", "PAGE_MAX", "PAGE_MIN", "PAGE_TRIES", "Pages"]
+
+PAGE_MIN, PAGE_MAX = 100, 1000
+"""Objects of the first answer of a list, and of any answer."""
+PAGE_BYTES = 4 * 1024 * 1024
+"""About so much of a list is asked for at once. It is held in memory as a whole."""
+PAGE_TRIES = 8
+RETRY_AFTER_S_MAX = 30.0
+"""The token of a page lives for some minutes."""
+
+_PASSING = frozenset({429, 500, 502, 503, 504})
+_SLOW = 504
+
+
+class Pages:
+    """Lists of one kind. How long a page may be is remembered from one list to the next."""
+
+    def __init__(
+        self, cluster: Cluster, resource: Resource, *, namespace: str = "", labels: str = "", fields: str = ""
+    ) -> None:
+        self._of = {"namespace": namespace, "labels": labels}
+        if fields:
+            self._of["fields"] = fields
+        self._cluster = cluster
+        self._resource = resource
+        self._limit = PAGE_MIN
+        self._most = PAGE_MAX
+        self._lost = 0
+        """Answers in a row."""
+
+    async def read(self) -> AsyncGenerator[ListPage]:
+        """Raises ApiError and ReplyLost: at once where the first page fails, else after several tries, and at
+        once where the API server has forgotten the list (410)."""
+        self._limit = min(PAGE_MIN, self._most)
+        answer = await self._ask("")
+        while True:
+            yield answer
+            if not answer.next_page:
+                return
+            answer = await self._until_answered(answer.next_page)
+
+    async def _until_answered(self, page: str) -> ListPage:
+        async for attempt in tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception(_may_pass),
+            wait=_wait,
+            stop=tenacity.stop_after_attempt(PAGE_TRIES),
+            reraise=True,
+        ):
+            with attempt:
+                return await self._ask(page)
+        raise AssertionError("the last try has returned or raised")
+
+    async def _ask(self, page: str) -> ListPage:
+        try:
+            answer = await self._cluster.list(self._resource, page=page, limit=self._limit, **self._of)
+        except (ApiError, ReplyLost) as error:
+            if isinstance(error, ReplyLost) or error.status == _SLOW:
+                self._shrink()
+            raise
+        self._lost = 0
+        self._most = min(PAGE_MAX, self._most + self._most // 8 + 1)
+        self._limit = min(_fitting(answer.items), self._most)
+        return answer
+
+    def _shrink(self) -> None:
+        """A connection may break at any time. Two losses in a row may mean that the page is too long."""
+        self._lost += 1
+        if self._lost > 1:
+            self._limit = self._most = max(1, self._limit // 2)
+
+
+def _fitting(items: Sequence[msgspec.Raw]) -> int:
+    """How many objects to ask for next, where these came."""
+    size = sum(memoryview(item).nbytes for item in items)
+    return max(1, PAGE_BYTES * len(items) // size) if size else PAGE_MIN
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, ReplyLost) or (isinstance(error, ApiError) and error.status in _PASSING)
+
+
+_exponential = tenacity.wait_random_exponential(multiplier=0.1, max=5.0)
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    if isinstance(error, ApiError) and error.retry_after_s is not None:
+        return min(error.retry_after_s, RETRY_AFTER_S_MAX)
+    return _exponential(state)
