@@ -226,7 +226,8 @@ def _summary(node: Node, first: Finding, findings: list[Finding], after: datetim
     where = f"{node.name}, device {device}" if device else node.name
     if first.confined:
         where += f", GPU instance {first.subject.gpu_instance}"
-    more = f", and {len(findings) - 1} more findings" if len(findings) > 1 else ""
+    others = len(findings) - 1
+    more = f", and {others} more {'finding' if others == 1 else 'findings'}" if others else ""
     again = (
         f". The previous Incident of this fault was closed at {after:%H:%M:%S}, but the fault continues"
         if after is not None
