@@ -58,7 +58,7 @@ class Silence(msgspec.Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        since = f" since {self.since:%H:%M:%S}" if self.since is not None else ""
+        since = f" since {self.since:%H:%M:%S} UTC" if self.since is not None else ""
         return f"no agent reports from {self.node}{since}: {self.kind}"
 
 
@@ -143,7 +143,7 @@ def _missing(health: NodeHealth, family: Family, node: str, at: datetime) -> str
     if row.state is not CoverageState.COVERED:
         return f"{row.source} of {node} is blind ({row.why})"
     if row.since - at > _CLOCKS:
-        return f"the agent has read {row.source} of {node} only since {row.since:%H:%M:%S}"
+        return f"the agent has read {row.source} of {node} only since {row.since:%H:%M:%S} UTC"
     return ""
 
 

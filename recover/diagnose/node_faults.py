@@ -229,7 +229,7 @@ def _summary(node: Node, first: Finding, findings: list[Finding], after: datetim
     others = len(findings) - 1
     more = f", and {others} more {'finding' if others == 1 else 'findings'}" if others else ""
     again = (
-        f". The previous Incident of this fault was closed at {after:%H:%M:%S}, but the fault continues"
+        f". The previous Incident of this fault was closed at {after:%H:%M:%S} UTC, but the fault continues"
         if after is not None
         else ""
     )

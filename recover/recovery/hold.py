@@ -135,5 +135,5 @@ def _words(ctx: Context, found: Room, wait_s: float) -> tuple[str, str]:
     head = f"Rekindle does not start {ctx.gang.ref} yet: at the last start some ranks found no place"
     return (
         head,
-        f", and the other ranks ended while they waited. Rekindle starts the job again at {at:%H:%M:%S}",
+        f", and the other ranks ended while they waited. Rekindle starts the job again at {at:%H:%M:%S} UTC",
     )

@@ -95,7 +95,7 @@ def _unfound(ctx: Context, chosen: int | None, root: str) -> str:
         return ""
     if step in _excluded(ctx) or (chosen is not None and step <= chosen + _NUMBERED_APART):
         return ""
-    saved, at = found[0], f"{found[1].at:%Y-%m-%d %H:%M:%S}"
+    saved, at = found[0], f"{found[1].at:%Y-%m-%d %H:%M:%S} UTC"
     return one_line(
         f"the log of {saved.name} says that step {step} was saved at {at}, but the scan found no "
         f"complete checkpoint of that step in {root}: it is in another place, or its upload was "

@@ -162,7 +162,7 @@ def _begin(ctx: Context) -> Reconciled:
         return Reconciled(records=(_refused(ctx, Reason.PAUSED, message, would=True),))
     if (last := _last_seen(ctx)) < since:
         message = (
-            f"Rekindle saw the fault at {last:%Y-%m-%d %H:%M:%S}, before mode repair was "
+            f"Rekindle saw the fault at {last:%Y-%m-%d %H:%M:%S} UTC, before mode repair was "
             f"enabled{ctx.mode.because}"
         )
         return Reconciled(records=(_refused(ctx, Reason.STALE_EVIDENCE, message),))

@@ -55,7 +55,9 @@ def before_quarantine(ctx: Context) -> Reconciled | None:
         message = f"{name} became Ready again before Rekindle acted on the node"
         return Reconciled(repair=moved(ctx, RepairPhase.RETURNED, message))
     until = _begin(ctx) + timedelta(seconds=ctx.rules.not_ready_s)
-    message = f"{name} is NotReady; Rekindle waits until {until:%H:%M:%S} for the node to become Ready again"
+    message = (
+        f"{name} is NotReady; Rekindle waits until {until:%H:%M:%S} UTC for the node to become Ready again"
+    )
     if ctx.now < until:
         return waiting(ctx, Reason.NODE_SILENT, message, (until - ctx.now).total_seconds())
     if not ctx.reboots_from_outside:

@@ -63,7 +63,7 @@ def wait(ctx: Context) -> Reconciled:
         left_s = (pause - ctx.now).total_seconds()
         message = (
             f"a repair has just returned {ctx.node.name} to service; the next repair begins at "
-            f"{pause:%H:%M:%S}"
+            f"{pause:%H:%M:%S} UTC"
         )
         return waiting(ctx, Reason.COOLING_DOWN, message, left_s)
     verdict = ctx.limits.may_begin(rung)

@@ -221,7 +221,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(moment: datetime) -> str:
-    return f"{moment:%H:%M:%S}"
+    return f"{moment:%H:%M:%S} UTC"
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

@@ -33,8 +33,8 @@ class Brake(msgspec.Struct, frozen=True):
     def words(self) -> str:
         seen = f"{self.nodes} nodes" if self.nodes else "many nodes"  # of one in force the count is not kept
         return (
-            f"{self.fault} on {seen} since {self.since:%H:%M:%S}: so many faults at once probably "
-            f"have one common cause. Rekindle takes no disruptive action until {self.until:%H:%M:%S}"
+            f"{self.fault} on {seen} since {self.since:%H:%M:%S} UTC: so many faults at once probably "
+            f"have one common cause. Rekindle takes no disruptive action until {self.until:%H:%M:%S} UTC"
         )
 
 

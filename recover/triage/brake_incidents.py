@@ -41,7 +41,7 @@ def brakes(
         elif brake.nodes:
             summary = (
                 f"{brake.fault} on {brake.nodes} nodes: Rekindle takes no disruptive action until "
-                f"{brake.until:%H:%M:%S}"
+                f"{brake.until:%H:%M:%S} UTC"
             )
             spec = fitted(IncidentSpec, fault=brake.fault, detected_at=brake.since)
             status = fitted(IncidentStatus, summary=summary, fault=brake.fault)

@@ -286,11 +286,11 @@ def _only_told(mode: InForce, would: str) -> Denied:
 def _stale(seen_at: datetime, mode: InForce) -> Denied:
     """Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it. Nor does
     the end of a pause."""
-    began = f"mode {min(mode.mode, Mode.RECOVER)} was enabled at {mode.acting_since:%Y-%m-%d %H:%M:%S}"
+    began = f"mode {min(mode.mode, Mode.RECOVER)} was enabled at {mode.acting_since:%Y-%m-%d %H:%M:%S} UTC"
     if mode.paused is None and mode.resumed is not None and mode.acting_since == mode.resumed:
-        began = f"the pause ended at {mode.resumed:%Y-%m-%d %H:%M:%S}"
+        began = f"the pause ended at {mode.resumed:%Y-%m-%d %H:%M:%S} UTC"
     return Denied(
-        Reason.STALE_EVIDENCE, f"Rekindle saw the fault at {seen_at:%Y-%m-%d %H:%M:%S}, before {began}"
+        Reason.STALE_EVIDENCE, f"Rekindle saw the fault at {seen_at:%Y-%m-%d %H:%M:%S} UTC, before {began}"
     )
 
 

@@ -208,13 +208,14 @@ def _due(grounds: Grounds, affected: AffectedGang, now: datetime) -> Denied | No
             f"{affected.gang.ref} continues to train, and Rekindle moves the job {_later(grounds, affected)}",
         )
     return Denied(
-        Reason.STILL_TRAINING, f"Rekindle decides at {affected.due:%H:%M:%S}, when all evidence has arrived"
+        Reason.STILL_TRAINING,
+        f"Rekindle decides at {affected.due:%H:%M:%S} UTC, when all evidence has arrived",
     )
 
 
 def _later(grounds: Grounds, affected: AffectedGang) -> str:
     """When a gang is moved that trains on a degraded node, and why not before."""
-    at = f"at {affected.due:%H:%M:%S} (checkpoint_grace_s)"
+    at = f"at {affected.due:%H:%M:%S} UTC (checkpoint_grace_s)"
     if affected.awaited is Awaited.NEXT:
         return f"at its next checkpoint, at the latest {at}"
     if affected.awaited is Awaited.MOVED_BEFORE:
