@@ -23,6 +23,9 @@ from recover.kube.cluster import ListPage
 __all__ = ["BOOKMARK_S", "Client"]
 
 BOOKMARK_S = 60.0
+EARLY_S = 1e-6
+"""An event loop may fire a timer too early by the resolution of its clock. In virtual time only a timer moves
+the clock, so a wait for the rest would never end."""
 
 
 class Client:
@@ -105,10 +108,11 @@ class Client:
                     position = max(position, upto)
                 if era != self.disturbance.watch_era:
                     raise ReplyLost("the watch was dropped")
-                if loop.time() >= min(ends_at, bookmark_at):
+                now_s = loop.time() + EARLY_S
+                if now_s >= min(ends_at, bookmark_at):
                     if self.disturbance.partitioned:
                         raise ReplyLost("the watch fell silent")
-                    if loop.time() >= ends_at:
+                    if now_s >= ends_at:
                         return
                     yield _bookmark(resource, position)
                     bookmark_at = loop.time() + BOOKMARK_S
