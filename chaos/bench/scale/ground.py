@@ -145,7 +145,7 @@ class Ground:
 
     async def watch_out(self, out: dict[str, float]) -> None:
         """For ever: notes when each node was seen cordoned and tainted, by this machine's wall clock. The
-        nodes that are there are not told: to read thousands would take as long as the cordons."""
+        watch begins after the present nodes: to read thousands would take as long as the cordons."""
         raw = await self.api.request("GET", NODES.path(), params={"limit": "1"})
         since = {"resourceVersion": msgspec.json.decode(raw, type=_List).metadata.resource_version}
         async for event in self.api.watch(NODES.path(), params=since, timeout_s=WATCH_S, silence_s=WATCH_S):
