@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from detectors.client import kubeapi
-from detectors.client.credentials import Credentials
 from detectors.client.kubeapi import AnswerTooLarge, ApiError, KubeApi, ReplyLost
+from tests.detectors.client.serving import client_of
 
 EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}'
 JSON = "application/json"
@@ -31,17 +31,8 @@ async def answering(
         await response.write_eof()
         return response
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        async with KubeApi(Credentials(f"http://{host}:{port}"), timeout_s=5.0) as api:
-            yield api
-    finally:
-        await runner.cleanup()
+    async with client_of(answer) as api:
+        yield api
 
 
 async def watched(api: KubeApi) -> list[str]:

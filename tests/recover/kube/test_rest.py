@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import msgspec
 import pytest
 from aiohttp import web
 
-from detectors.client.credentials import Credentials
-from detectors.client.kubeapi import KubeApi, ReplyLost
+from detectors.client.kubeapi import ReplyLost
 from recover.k8s.kinds import JOBS
 from recover.kube import rest
 from recover.kube.cluster import every
+from tests.detectors.client.serving import client_of
 
 COUNT = 20
 
@@ -35,21 +32,6 @@ class Server:
         return web.Response(body=body, content_type="application/json")
 
 
-@asynccontextmanager
-async def serving(server: Server) -> AsyncIterator[KubeApi]:
-    app = web.Application()
-    app.router.add_get("/{path:.*}", server.answer)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0][:2]
-        async with KubeApi(Credentials(f"http://{host}:{port}"), timeout_s=5.0) as api:
-            yield api
-    finally:
-        await runner.cleanup()
-
-
 @pytest.mark.parametrize(
     ("size", "limits"),
     [(10, [500]), (3_000, [500, 62, 7, 500, 62, 7, 500]), (25_000, [500, 62, 7, 1] * (COUNT - 1) + [500])],
@@ -61,7 +43,7 @@ async def test_a_list_of_large_objects_comes_in_smaller_pages(
     monkeypatch.setattr(rest, "ANSWER_BYTES_MAX", 30_000)
     server = Server(size)
 
-    async with serving(server) as api:
+    async with client_of(server.answer) as api:
         found = await every(rest.RestCluster(api), JOBS)
 
     assert len(found) == COUNT
@@ -70,6 +52,6 @@ async def test_a_list_of_large_objects_comes_in_smaller_pages(
 
 async def test_a_server_that_heeds_no_limit_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rest, "ANSWER_BYTES_MAX", 30_000)
-    async with serving(Server(40_000)) as api:
+    async with client_of(Server(40_000).answer) as api:
         with pytest.raises(ReplyLost, match=r"with limit 1: .* more than 30000 bytes"):
             await rest.RestCluster(api).list(JOBS)
