@@ -14,7 +14,11 @@ from recover.diagnose.awaited import Awaited
 from recover.k8s.bodies import shortened
 from recover.model import Gang
 
-__all__ = ["AffectedGang", "Diagnosis", "Loss", "fingerprint", "incident_name"]
+__all__ = ["JOB_FAILED", "AffectedGang", "Diagnosis", "Loss", "fingerprint", "incident_name"]
+
+
+JOB_FAILED = "job-failed"
+"""Code of the loss of a rank of which only its job tells."""
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -27,7 +31,8 @@ class Loss(msgspec.Struct, frozen=True):
     """Never later than now: nobody may have told it, or a clock that runs ahead."""
     told_at: datetime | None
     code: str
-    """`exit-1`, `oom-killed`, `deleted`, `node-gone`, `evicted`, `made-way`, `not-admitted`."""
+    """`exit-1`, `oom-killed`, `deleted`, `node-gone`, `evicted`, `made-way`, `not-admitted`,
+    `job-failed`."""
     restarts: int = 0
     in_place: bool = False
     """Its container was started again in the same pod: elastic training may go on."""

@@ -13,7 +13,8 @@ from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus
 from recover.diagnose.boots import boots_after
 from recover.diagnose.caught import about_gang, each
 from recover.diagnose.coverage import not_covered
-from recover.diagnose.diagnosis import AffectedGang, Diagnosis, Loss, incident_name
+from recover.diagnose.diagnosis import JOB_FAILED, AffectedGang, Diagnosis, Loss, incident_name
+from recover.diagnose.failed_unseen import failed_unseen, told_by_job
 from recover.diagnose.first_loss import exit_words, told_by_log
 from recover.diagnose.first_step import first_step_due, is_unknown, steps_are_readable
 from recover.diagnose.mended import trains_on, trains_without
@@ -81,6 +82,8 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     pods = new_pods(world, gang)
     there = [p for p in [*pods, *departed(world, gang, pods)] if not is_surplus(p, pods, gang)]
     lost = [loss for loss in losses(world, there, now) if not _is_its_end(gang, pods, loss)]
+    if not lost and (unseen := failed_unseen(gang, pods, now)) is not None:
+        lost = [unseen]
     is_whole = not lost
     if trains_on(world, gang, pods, lost, timing) or trains_without(world, gang, pods, lost, now):
         lost = []
@@ -128,6 +131,8 @@ def _of_gang(world: World, state: GangState, known: Incident | None, now: dateti
 
 
 def _own_trouble(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis | None:
+    if state.losses and state.losses[0].code == JOB_FAILED:
+        return told_by_job(world, state.gang, state.losses[0], now)
     if state.losses:
         return _lost_ranks(world, state, known, now)
     if state.stalled_at is not None:

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from detectors.wire.training import Edge, LogError, PodProgress
 from recover.api import Phase, Recovery
-from recover.diagnose.diagnosis import Loss
+from recover.diagnose.diagnosis import JOB_FAILED, Loss
 from recover.diagnose.first_loss import follows, in_order
 from recover.diagnose.goes_on import CLOCKS_APART
 from recover.diagnose.out_of_memory import OOM_KILLED, pod_ran_out
@@ -184,6 +184,8 @@ def lingers(world: World, pod: Pod) -> bool:
 def _unsettled(loss: Loss, timing: Timing, now: datetime, *, has_succeeded: bool) -> bool:
     """It may be the end of a training that succeeded: its framework deletes the other ranks, and those that
     lose a master which has ended well fail by themselves, a moment before the job's status tells."""
+    if loss.code == JOB_FAILED:  # pods may come that tell more: they have another watch than the job
+        return _is_fresh(loss, timing.in_place_grace_s, now)
     if loss.code == "deleted":
         return _is_fresh(loss, timing.deleted_settle_s, now)
     return has_succeeded and _is_fresh(loss, timing.in_place_grace_s, now)

@@ -58,6 +58,8 @@ class Terminal(msgspec.Struct, frozen=True):
     succeeded: bool
     reason: str = ""
     message: str = ""
+    at: datetime | None = None
+    """When, where its status tells."""
 
 
 class Gang(msgspec.Struct, frozen=True):

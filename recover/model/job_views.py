@@ -79,5 +79,6 @@ def terminal_of(
 ) -> Terminal | None:
     for condition in conditions:
         if condition.status == "True" and (condition.type in succeeded or condition.type in failed):
-            return Terminal(condition.type in succeeded, condition.reason, condition.message)
+            is_success = condition.type in succeeded
+            return Terminal(is_success, condition.reason, condition.message, condition.changed_at)
     return None
