@@ -130,9 +130,10 @@ def _is_behind(
     if fault.fault is Fault.HOST:  # it explains any failure, and is missed a while after it
         return _kills(fault, gang) and (ran_at is None or fault.detected_at <= ran_at)
     ran_on = recovery.spec.nodes if attempt == 1 else recovery.nodes
+    if fault.node not in ran_on:
+        return False
     since = started_at(world, recovery, attempt)
-    at = incident.spec.detected_at
-    return fault.node in ran_on and shown_around(fault, at, timing, since=since, until=ran_at)
+    return shown_around(fault, incident.spec.detected_at, timing, since=since, until=ran_at)
 
 
 def _kills(fault: Diagnosis, gang: GangRef) -> bool:
