@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.wire.contract import Coverage, CoverageState, Family, Fault, NodeHealth, Source
+from detectors.wire.open_findings import is_open
 from recover.model import AgentPod, Node, World
-from recover.policy.faults import policies
+from recover.policy.faults import QuarantineLevel, policies, quarantine_level
 
 __all__ = [
     "FAMILIES",
@@ -162,11 +163,18 @@ def looked_at(world: World, node: str) -> str:
     health = world.health.get(node)
     rows = health.status.coverage if health is not None else []
     read = {family for row in rows if row.state is CoverageState.COVERED for family in row.families}
+    fault = "new fault" if health is not None and _has_hardware_faults(health) else "fault"
     if not read:
         return (
-            "the kernel log shows no fault of the node; the agent has an older version, so "
+            f"the kernel log shows no {fault} of the node; the agent has an older version, so "
             "Rekindle does not know which kinds of faults it reads"
         )
     unread = [words for family, words in FAMILIES.items() if family not in read]
     without = f". The agent cannot see faults of {', '.join(unread)}" if unread else ""
-    return f"the agent has seen no fault of the node{without}"
+    return f"the agent has seen no {fault} of the node{without}"
+
+
+def _has_hardware_faults(health: NodeHealth) -> bool:
+    """Whether the node has an open fault, which did not explain the failure."""
+    levels = (quarantine_level(f.fault, f.severity) for f in health.status.findings if is_open(f))
+    return any(level is not QuarantineLevel.NONE for level in levels)

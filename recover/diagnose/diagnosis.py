@@ -13,6 +13,7 @@ from recover.api import Blame, Evidence, Suspect
 from recover.diagnose.awaited import Awaited
 from recover.k8s.bodies import shortened
 from recover.model import Gang
+from recover.policy.faults import QuarantineLevel, quarantine_level
 
 __all__ = ["JOB_FAILED", "AffectedGang", "Diagnosis", "Loss", "fingerprint", "incident_name"]
 
@@ -103,6 +104,11 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """The vendor's verdict: no new work there, the present work may go on."""
     blind: Mapping[str, str] = {}
     """Nodes that may be to blame, and what could not be read there: nobody knows, so none is taken out."""
+
+    @property
+    def level(self) -> QuarantineLevel:
+        """How far the node is taken out of service for this fault."""
+        return quarantine_level(self.fault, self.severity, drain=self.drain)
 
 
 def fingerprint(*parts: str) -> str:

@@ -3,6 +3,10 @@
 Agents may be slow, clocks differ, and Kubernetes misses a node only after a while: the evidence may come when
 the gang is stopped already, or trains again. What was shown close to the gang's failure, on a node where its
 ranks ran, and before all of them ran again, is what lay behind it, whenever it is told.
+
+A fault that only degrades its node, for example a contained memory error, ends only programs that run when it
+is shown. It explains no failure of a later start, unless it is shown again after that start. A fault of the
+level `cordon` ends whatever starts on its node.
 """
 
 from __future__ import annotations
@@ -16,10 +20,12 @@ import msgspec
 from detectors.wire.contract import Fault
 from recover.api import Blame, GangRef, Incident, IncidentPhase, Phase, Recovery
 from recover.diagnose.diagnosis import Diagnosis
+from recover.diagnose.ranks import started_at
 from recover.model import World
+from recover.policy.faults import QuarantineLevel
 from recover.policy.settings import Timing
 
-__all__ = ["corrections", "doubted", "shown_around"]
+__all__ = ["corrections", "doubted", "proved_before", "shown_around"]
 
 
 def corrections(world: World, found: Collection[Diagnosis], timing: Timing) -> dict[str, Diagnosis]:
@@ -34,7 +40,7 @@ def corrections(world: World, found: Collection[Diagnosis], timing: Timing) -> d
         if recovery is None:
             fault = next((d for d in faults if _kills(d, gang) and gang.uid not in unexplained), None)
         else:
-            fault = next((d for d in faults if _is_behind(d, incident, gang, recovery, timing)), None)
+            fault = next((d for d in faults if _is_behind(world, d, incident, gang, recovery, timing)), None)
         if fault is not None and name not in judged:
             proved[name] = fault
     return proved
@@ -48,10 +54,27 @@ def doubted(world: World, found: Collection[Diagnosis], timing: Timing) -> list[
     return [diagnosis if fault is None else _doubted(world, diagnosis, fault) for diagnosis, fault in behind]
 
 
-def shown_around(fault: Diagnosis, at: datetime, timing: Timing, *, until: datetime | None = None) -> bool:
-    """Some of its evidence is close to `at`. The fault itself may be much older, and have become worse."""
+def shown_around(
+    fault: Diagnosis,
+    at: datetime,
+    timing: Timing,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> bool:
+    """Some of its evidence is close to `at`. The fault itself may be much older, and have become worse. A
+    fault that only degrades its node must have been shown after `since`, the start of what failed."""
+    if since is not None and fault.level is QuarantineLevel.PREFER and fault.seen_at <= since:
+        return False
     window = timedelta(seconds=timing.blame_window_s)
     return any(abs(at - e.at) <= window and (until is None or e.at <= until) for e in fault.evidence)
+
+
+def proved_before(world: World, recovery: Recovery, fault: Diagnosis) -> bool:
+    """A cause of the recovery has proved to be this fault, which only degrades its node."""
+    causes = (world.incidents.get(name) for name in recovery.cause_names)
+    superseded = any(one is not None and one.status.superseded_by == fault.name for one in causes)
+    return superseded and fault.level is QuarantineLevel.PREFER
 
 
 def _in_question(world: World, faults: list[Diagnosis], timing: Timing) -> Iterator[tuple[Incident, GangRef]]:
@@ -82,7 +105,7 @@ def _behind_node(
         for recovery in (world.recoveries.values() if others else ())
         if incident.metadata.name in recovery.cause_names
         for fault in others
-        if _is_behind(fault, incident, recovery.spec.gang, recovery, timing)
+        if _is_behind(world, fault, incident, recovery.spec.gang, recovery, timing)
     )
     return min(behind, key=lambda fault: (fault.detected_at, fault.name), default=None)
 
@@ -99,7 +122,7 @@ def _doubted(world: World, diagnosis: Diagnosis, fault: Diagnosis) -> Diagnosis:
 
 
 def _is_behind(
-    fault: Diagnosis, incident: Incident, gang: GangRef, recovery: Recovery, timing: Timing
+    world: World, fault: Diagnosis, incident: Incident, gang: GangRef, recovery: Recovery, timing: Timing
 ) -> bool:
     attempt = _attempt(recovery, incident)
     phases = recovery.status.phases
@@ -107,7 +130,10 @@ def _is_behind(
     if fault.fault is Fault.HOST:  # it explains any failure, and is missed a while after it
         return _kills(fault, gang) and (ran_at is None or fault.detected_at <= ran_at)
     ran_on = recovery.spec.nodes if attempt == 1 else recovery.nodes
-    return fault.node in ran_on and shown_around(fault, incident.spec.detected_at, timing, until=ran_at)
+    if fault.node not in ran_on:
+        return False
+    since = started_at(world, recovery, attempt)
+    return shown_around(fault, incident.spec.detected_at, timing, since=since, until=ran_at)
 
 
 def _kills(fault: Diagnosis, gang: GangRef) -> bool:

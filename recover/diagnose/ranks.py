@@ -25,6 +25,7 @@ __all__ = [
     "resumed_at",
     "since",
     "stalled_at",
+    "started_at",
 ]
 
 _SIGTERM = 143
@@ -62,6 +63,14 @@ def resumed_at(recovery: Recovery) -> datetime | None:
     """When it started its gang last; None where the gang is, or was left, stopped."""
     turns = [p for p in recovery.status.phases if p.phase in (Phase.STOPPING, Phase.RESUMING)]
     return turns[-1].at if turns and turns[-1].phase is Phase.RESUMING else None
+
+
+def started_at(world: World, recovery: Recovery, attempt: int) -> datetime | None:
+    """When the gang was started that this attempt stops; None where no recovery has started it."""
+    earlier = [r for r in world.history(recovery.spec.gang.uid) if r.spec.number < recovery.spec.number]
+    phases = recovery.status.phases
+    own = [p.at for p in phases if p.phase is Phase.RESUMING and p.attempt < attempt]
+    return max(own, default=None) or since(earlier)
 
 
 def is_down(recovery: Recovery, gang: Gang) -> bool:

@@ -16,9 +16,9 @@ from recover.api import STOPPED_PHASES
 from recover.diagnose.caught import about_gang, each
 from recover.diagnose.diagnosis import AffectedGang, Diagnosis
 from recover.diagnose.gang_faults import GangState, gang_faults, gang_state
-from recover.diagnose.hindsight import corrections, doubted, shown_around
+from recover.diagnose.hindsight import corrections, doubted, proved_before, shown_around
 from recover.diagnose.node_faults import node_faults, not_ready
-from recover.diagnose.ranks import is_down, resumed_at
+from recover.diagnose.ranks import is_down, resumed_at, started_at
 from recover.model import Gang, Subjects, World
 from recover.model.actions import Failure
 from recover.policy.settings import Settings, Timing
@@ -109,13 +109,16 @@ def _preceded_stop(world: World, fault: Diagnosis, affected: AffectedGang, setti
         return False
     causes = recovery.status.causes or recovery.spec.causes
     at = max((cause.at for cause in causes), default=recovery.spec.detected_at)
-    return shown_around(fault, at, settings.timing)
+    since = started_at(world, recovery, recovery.status.attempt)
+    return shown_around(fault, at, settings.timing, since=since)
 
 
 def _is_spent(world: World, fault: Diagnosis, affected: AffectedGang) -> bool:
-    """The gang was started again for it already. A later failure needs a cause of its own: one acts once."""
+    """The gang was started again for it already. A later failure needs a cause of its own: one acts once. If
+    the fault is behind that failure, too, hindsight says so."""
     return any(
-        resumed_at(recovery) is not None and recovery.has_cause(fault.name, fault.finding)
+        resumed_at(recovery) is not None
+        and (recovery.has_cause(fault.name, fault.finding) or proved_before(world, recovery, fault))
         for recovery in world.history(affected.gang.ref.uid)
     )
 

@@ -54,7 +54,8 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum time of the wait for further kernel lines (`settle_s`), counted from the fault's first line."""
     blame_window_s: Seconds = 120.0
     """If a gang fails within this time of a hardware finding on one of its nodes, the controller treats the
-    finding as the cause."""
+    finding as the cause. If the controller has restarted the gang for a finding that only degrades the node,
+    the finding is not the cause of a later failure, unless it occurs again."""
     deleted_settle_s: Seconds = 1.0
     """Time that the controller waits after the deletion of a pod before it decides: the job may have ended,
     and the API server sends changes of jobs and of pods by different watches."""

@@ -34,7 +34,7 @@ from recover.k8s.bodies import body, builtins, merge_diff, regarding
 from recover.k8s.kinds import INCIDENTS
 from recover.model import World
 from recover.model.actions import Action, Create, Emit, Patch
-from recover.policy.faults import QuarantineLevel, quarantine_level
+from recover.policy.faults import QuarantineLevel
 from recover.triage.advice import Advice
 from recover.triage.brake import is_brake
 
@@ -159,8 +159,7 @@ def _cordoned_at(
 ) -> datetime | None:
     if any((r.action, r.reason) == (Act.QUARANTINE_NODE, Reason.WRITE_REFUSED) for r in records):
         return None  # what was said before the API server's answer
-    level = quarantine_level(diagnosis.fault, diagnosis.severity, drain=diagnosis.drain)
-    if before.cordoned_at is not None or level is not QuarantineLevel.CORDON:
+    if before.cordoned_at is not None or diagnosis.level is not QuarantineLevel.CORDON:
         return before.cordoned_at
     return next((r.at for r in records if (r.action, r.outcome) == (Act.QUARANTINE_NODE, Outcome.DONE)), None)
 

@@ -14,7 +14,7 @@ from recover.api import Act, ActionRecord
 from recover.api.reasons import Reason
 from recover.diagnose.diagnosis import Diagnosis
 from recover.model import Node, Refusal, World
-from recover.policy.faults import QuarantineLevel, quarantine_level
+from recover.policy.faults import QuarantineLevel
 from recover.triage import quarantine, remade, restarts
 from recover.triage.guard import Allowed, Denied
 from recover.triage.records import record_of, write_refused
@@ -67,7 +67,7 @@ def _blind(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[Action
 def _node(world: World, diagnosis: Diagnosis, now: datetime) -> TakeOut | ActionRecord | None:
     """The blamed node leaves service once the blame is settled, and unless that was done already."""
     node = world.nodes.get(diagnosis.node)
-    level = quarantine_level(diagnosis.fault, diagnosis.severity, drain=diagnosis.drain)
+    level = diagnosis.level
     if node is None or level is QuarantineLevel.NONE:
         return None
     if level is QuarantineLevel.CORDON and not diagnosis.settled:

@@ -258,6 +258,28 @@ _GANGS = of(
     ),
 )
 
+_HINDSIGHT = of(
+    "recover/diagnose/hindsight.py",
+    (
+        "a contained error explains later starts",
+        "if since is not None and fault.level is QuarantineLevel.PREFER and fault.seen_at <= since:",
+        "if since is not None and fault.level is QuarantineLevel.NONE and fault.seen_at <= since:",
+        "a healthy node is blamed for a program that fails again and again",
+    ),
+    (
+        "a contained error that is shown again explains nothing",
+        "if since is not None and fault.level is QuarantineLevel.PREFER and fault.seen_at <= since:",
+        "if since is not None and fault.level is QuarantineLevel.PREFER:",
+        "a program is blamed for a device that fails again and again",
+    ),
+    (
+        "a dead device explains one failure",
+        "if since is not None and fault.level is QuarantineLevel.PREFER and fault.seen_at <= since:",
+        "if since is not None and fault.seen_at <= since:",
+        "a program is blamed for a dead device that a limit keeps in service",
+    ),
+)
+
 _VERDICTS = of(
     "recover/diagnose/verdicts.py",
     (
@@ -359,6 +381,7 @@ TRIAGE: tuple[Mutant, ...] = (
     *_DUE,
     *_AWAITED,
     *_GANGS,
+    *_HINDSIGHT,
     *_VERDICTS,
     *_STARTS,
     *_WISHES,

@@ -9,12 +9,14 @@ from __future__ import annotations
 import pytest
 
 from chaos.cluster.containers import Exit
+from chaos.simulate.acts.faults import CrashesInARow
 from chaos.simulate.play import comes_to_rest, play
 from chaos.simulate.world import Simulation
 from chaos.simulated import lines
 from chaos.simulated.jobs import Job, Kind, Storage
 from chaos.simulated.setup import Setup
 from recover.api import Blame, Outcome, Phase
+from recover.api.reasons import Reason
 from recover.model.modes import Mode
 from recover.policy.settings import Settings
 from tests.chaos.simulate.telling import OBSERVE, nodes_of, over, reasons, resumes, touched
@@ -225,3 +227,24 @@ def test_a_gpu_that_dies_after_an_uncordon_is_seen_on_a_node_whose_clock_is_off(
         assert sim.cordoned() == []
 
     play(story, Setup(clock_leads_s={"n2": lead_s}))
+
+
+@pytest.mark.parametrize("lead_s", [0.0, -300.0])
+def test_a_program_that_fails_again_and_again_after_a_contained_error_is_given_up_as_the_culprit(
+    lead_s: float,
+) -> None:
+    """Seed 583: Rekindle blamed each crash within two minutes of the error's only line on its node."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(ranks=2))
+        await sim.passes(60)
+        sim.kernel("n2", lines.CONTAINED)
+        crashes = CrashesInARow(at_s=0.0, job="llm", rank=1, ends=("abort",) * 6, says="")
+        await crashes.play(sim)
+        await comes_to_rest(sim)
+        status = sim.recovery().status
+        assert (status.phase, status.reason) == (Phase.ESCALATED, Reason.CRASH_LOOP)
+        assert [cause.node for cause in status.causes] == ["n2", "", "", "", ""]
+        assert {cause.blame for cause in status.causes[1:]} == {Blame.APPLICATION}
+
+    play(story, Setup(nodes=2, clock_leads_s={"n2": lead_s}))
