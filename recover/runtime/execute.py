@@ -46,7 +46,7 @@ from recover.runtime.refusals import Write
 from recover.runtime.requests import Requests
 from recover.runtime.telemetry import Metrics
 from recover.runtime.webhook import Outside
-from recover.triage.brake_incidents import ALARMS
+from recover.triage.held_back_incidents import ALARMS
 from recover.triage.quarantine import takes_out
 
 __all__ = ["Executor"]
