@@ -13,6 +13,7 @@ import msgspec
 
 from detectors.text.printing import one_line
 from detectors.wire.contract import CoverageState, NodeHealth, Source
+from detectors.wire.fitting import refitted
 from recover.api import GangRef, Incident, IncidentPhase, Outcome, Recovery
 from recover.api.repair_state import RepairPhase
 from recover.diagnose.coverage import silence_of
@@ -188,7 +189,7 @@ def _nodes(
 def _not_done(incident: Incident) -> list[DecisionRecord]:
     """An Incident about many nodes stands for one refusal of each. The Incident's summary, which is listed
     once, has the words for all of them."""
-    members = [msgspec.structs.replace(one, message="") for one in refusals(incident)]
+    members = [refitted(one, message="") for one in refusals(incident)]
     others = [act for act in incident.status.actions if act.outcome is not Outcome.DONE]
     return decisions_of(incident.metadata.name, [*members, *others])
 

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 
 from detectors.wire.contract import Fault
+from detectors.wire.fitting import fitted
 from recover.api import Act, ActionRecord, Incident, Outcome
 from recover.api.reasons import Reason
 from recover.model import World
@@ -47,7 +48,8 @@ def refusals(incident: Incident) -> Iterator[ActionRecord]:
 
 
 def refusal_of(incident: Incident, node: str) -> ActionRecord:
-    return ActionRecord(
+    return fitted(
+        ActionRecord,
         at=incident.spec.detected_at,
         action=Act.QUARANTINE_NODE,
         target=node,

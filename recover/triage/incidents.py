@@ -304,7 +304,8 @@ def create(name: str, spec: IncidentSpec, status: IncidentStatus, what: str = "o
 
 
 def update(incident: Incident, status: IncidentStatus, what: str) -> Iterator[Patch]:
-    change = merge_diff(builtins(incident.status), builtins(status))
+    same = status == incident.status  # in a storm most are, and to compare them as structs is cheap
+    change = {} if same else merge_diff(builtins(incident.status), builtins(status))
     if change:
         yield Patch(
             what=what,

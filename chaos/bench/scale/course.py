@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.bench.ours import each
 from chaos.bench.scale import objects
 from chaos.bench.scale.controllers import Controller, running
 from chaos.bench.scale.figures import AtSize, Figure, of_times
@@ -51,6 +52,8 @@ class Pace(msgspec.Struct, frozen=True):
     pods: int = 200
     """Changes of pods, of each kind."""
     pods_per_s: float = 50.0
+    burst: int = 2000
+    """Changes of ranks as fast as the API server takes them."""
     idle_s: float = 10.0
     told_s: float = 15.0
     """How long a storm may take until one Incident tells of many nodes. A few nodes, as in a small cluster,
@@ -144,6 +147,7 @@ class Course:
                 pace_s = 1 / self._pace.pods_per_s
                 words = f"{words}, {self._pace.pods_per_s:g} a second: all CPU, each"
                 found.append(await self._each(controller, name, words, changing, pods, pace_s))
+        found += await self._burst(controller, [rank.name for rank in largest.ranks])
         rounds, free = self._pace.rounds, ground.size.free_nodes
         nodes = list(itertools.islice(itertools.cycle(free), rounds))
         changing = (ground.change(NODES, node) for node in nodes)
@@ -177,6 +181,24 @@ class Course:
         idle_s = self._idle_share * (time.monotonic() - began_s)
         used_s = max(0.0, controller.cpu_s() - before_s - idle_s)
         return Figure(name, words, "ms", 1000 * used_s / count, rounds=count)
+
+    async def _burst(self, controller: Controller, names: Sequence[str]) -> list[Figure]:
+        """Several writers change ranks of one gang. What is paid for each turn of the loop, and not for each
+        change, is shared by the changes that come together."""
+        count = self._pace.burst
+        await controller.quiet()
+        before_s, began_s = controller.cpu_s(), time.monotonic()
+        changing = itertools.islice(itertools.cycle(names), count)
+        await each(self._ground.change(PODS, name) for name in changing)
+        rate = count / (time.monotonic() - began_s)
+        await controller.quiet()
+        idle_s = self._idle_share * (time.monotonic() - began_s)
+        used_s = max(0.0, controller.cpu_s() - before_s - idle_s)
+        words = f"a rank changes, gang of {len(names)}, as often as the API server takes it: all CPU, each"
+        return [
+            Figure("rank burst", words, "ms", 1000 * used_s / count, rounds=count),
+            Figure("rank burst rate", "  changes a second that were reached", "", rate),
+        ]
 
     async def _cordons(self, controller: Controller) -> list[Figure]:
         """One fault at a time, each on a node without ranks."""
