@@ -126,6 +126,16 @@ _HELD_BACK = of(
     ),
 )
 
+_ABSENT = of(
+    "recover/triage/absent.py",
+    (
+        "nobody asks for the members of an Incident",
+        "named |= {incident.spec.node, *incident.status.members}",
+        "named |= {incident.spec.node}",
+        "an Incident about a deleted node stays open for ever",
+    ),
+)
+
 _ANSWERED = of(
     "recover/diagnose/answered.py",
     (
@@ -382,6 +392,7 @@ TRIAGE: tuple[Mutant, ...] = (
     *_GUARD,
     *_BRAKE,
     *_HELD_BACK,
+    *_ABSENT,
     *_BOOT,
     *_EVIDENCE,
     *_NODES,
