@@ -34,7 +34,7 @@ from chaos.simulated.reading import (
 )
 from chaos.simulated.truth import HardwareFault, Life
 from detectors.client.kubeapi import ApiError
-from recover.api import Act, Outcome
+from recover.api import Act, IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.diagnose.goes_on import SETTLED
 from recover.k8s.kinds import INCIDENTS, NODES, PODS
@@ -148,19 +148,23 @@ def _not_answered(released: datetime, faults: list[HardwareFault]) -> list[Hardw
 
 
 def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) -> bool:
-    """A limit that it would break, or a brake or hold that an Incident names."""
+    """A limit that it would break, or a brake or hold that an Incident names. An open Incident names the node
+    in either case."""
+    name = node["metadata"]["name"]
+    opened = [i for i in sim.incidents() if i.status.phase is IncidentPhase.OPEN]
+    if not any(name in (i.spec.node, i.status.blamed_node, *i.status.members) for i in opened):
+        return False
     out = [n for n in nodes if is_closed(n)]
     limits, recent = sim.settings.budgets, sim.invariants.facts.taken_out_within_the_hour(sim.clock.now())
     if any(over_limit(node, nodes, [*out, node], limits)) or recent >= limits.quarantines_per_hour_max:
         return True
-    name = node["metadata"]["name"]
     records = [
         record
         for incident in sim.incidents()
         for record in incident.status.actions
         if (record.action, record.target, record.outcome) == (Act.QUARANTINE_NODE, name, Outcome.REFUSED)
     ]
-    if any(name in incident.status.members for incident in sim.incidents()):
+    if any(name in incident.status.members for incident in opened):
         return True
     return any(record.reason in (Reason.FLEET_BRAKE, Reason.HELD) for record in records)
 

@@ -13,7 +13,7 @@ the words that it wants and those that stand there, and write again.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
 
 import msgspec
@@ -35,7 +35,7 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 _T = TypeVar("_T")
 
 
-class _Limit(msgspec.Struct, frozen=True):
+class _Limit(msgspec.Struct, frozen=True, dict=True):
     most: int | None = None
     counts_bytes: bool = False
     keeps_newest: bool = False
@@ -46,6 +46,12 @@ class _Limit(msgspec.Struct, frozen=True):
     @property
     def cuts(self) -> bool:
         return self.is_cut and (self.most is not None or self.item is not None)
+
+    @functools.cached_property
+    def most_at_once(self) -> int:
+        """A text or list of this length fits, whatever it holds."""
+        is_plain = self.most is not None and self.item is None and not self.counts_bytes
+        return self.most if is_plain and self.most is not None else 0
 
     def of(self, value: Any) -> Any:
         """The value itself where it fits."""
@@ -77,12 +83,14 @@ class _Limit(msgspec.Struct, frozen=True):
 def fitted(make: Callable[_P, _S], /, *args: _P.args, **fields: _P.kwargs) -> _S:
     """The struct of these fields, each cut to its limit. `fitted(Cause, summary=words, ...)`."""
     made = make(*args, **fields)
-    return _cut(made, _limits(type(made)))
+    return _cut(made, _cutting(type(made)))
 
 
 def refitted(whole: _S, /, **changes: Any) -> _S:
     """The struct with these fields changed, each of them cut to its limit. The others stay as they are."""
-    return _cut(msgspec.structs.replace(whole, **changes), changes)
+    cutting = _cutting(type(whole))
+    changed = {name: cutting[name] for name in changes if name in cutting}
+    return _cut(msgspec.structs.replace(whole, **changes), changed)
 
 
 def fit(struct: type[msgspec.Struct], field: str, value: _T) -> _T:
@@ -98,16 +106,19 @@ def limit(struct: type[msgspec.Struct], field: str) -> int:
     return most
 
 
-def _cut(whole: _S, names: Iterable[str]) -> _S:
-    limits = _limits(type(whole))
+def _cut(whole: _S, limits: Mapping[str, _Limit]) -> _S:
     changes: dict[str, Any] = {}
-    for name in names:
-        if name in limits and limits[name].cuts:
-            value = getattr(whole, name)
-            fitting = limits[name].of(value)
-            if fitting is not value:
-                changes[name] = fitting
+    for name, one in limits.items():
+        value = getattr(whole, name)
+        if value and len(value) > one.most_at_once and (fitting := one.of(value)) is not value:
+            changes[name] = fitting
     return msgspec.structs.replace(whole, **changes) if changes else whole
+
+
+@functools.cache
+def _cutting(struct: type[msgspec.Struct]) -> Mapping[str, _Limit]:
+    """By field; those whose values are never cut are left out."""
+    return {name: one for name, one in _limits(struct).items() if one.cuts}
 
 
 @functools.cache

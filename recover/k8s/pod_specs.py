@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -67,7 +68,13 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
         words = (self.kind, self.name, self.uid, self.api_version)
         if any(len(word) > _OWNER_CHARS_MAX for word in words):  # a pattern would look at each character
             return False
-        return all(form.fullmatch(getattr(self, field)) is not None for field, form in _OWNER.items())
+        return _is_well_formed(self)
+
+
+@lru_cache(maxsize=1024)
+def _is_well_formed(owner: Owner) -> bool:
+    """All pods of a gang have one owner, and each change of a pod asks about the owner three times."""
+    return all(form.fullmatch(getattr(owner, field)) is not None for field, form in _OWNER.items())
 
 
 class FieldManager(msgspec.Struct, rename="camel", frozen=True):

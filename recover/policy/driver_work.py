@@ -74,6 +74,8 @@ def driver_work(node: Node, now: datetime) -> tuple[DriverWork, ...]:
     The API server tells when a label was written. Where it does not, work has neither a limit nor a moment
     afterwards; one that it dates ahead of our clock has just begun.
     """
+    if work_labels().isdisjoint(node.labels):
+        return ()
     table, found = _table(), []
     for row in table.work:
         state = node.labels.get(row.label, "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeGuard
@@ -46,7 +46,7 @@ from recover.runtime.refusals import Write
 from recover.runtime.requests import Requests
 from recover.runtime.telemetry import Metrics
 from recover.runtime.webhook import Outside
-from recover.triage.brake_incidents import ALARMS
+from recover.triage.held_back_incidents import ALARMS
 from recover.triage.quarantine import takes_out
 
 __all__ = ["Executor"]
@@ -121,17 +121,20 @@ class Executor:
         its quarantines count from now on. The coroutine that it returns writes the chain, and returns in how
         many seconds to look again after a failure, otherwise None."""
         seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
-        taking = Counter(a.name for a in chain if isinstance(a, Patch) and takes_out(a))
-        self._taking += taking
+        taking = [a.name for a in chain if isinstance(a, Patch) and takes_out(a)]
+        self._taking.update(taking)
         return self._begun(chain, seen, taking)
 
     async def _begun(
-        self, chain: Chain, seen: Mapping[int, Node | Gang | None], taking: Counter[str]
+        self, chain: Chain, seen: Mapping[int, Node | Gang | None], taking: Iterable[str]
     ) -> float | None:
         try:
             return await self._chain(chain, seen)
         finally:
-            self._taking -= taking
+            for name in taking:  # `-=` of a Counter would go through all that are in flight
+                self._taking[name] -= 1
+                if not self._taking[name]:
+                    del self._taking[name]
 
     async def _chain(self, chain: Chain, seen: Mapping[int, Node | Gang | None]) -> float | None:
         order = next(self._chains)  # what was begun first is finished first

@@ -19,6 +19,7 @@ from recover.diagnose.coverage import unread_sources
 from recover.diagnose.what_counts import suspected_by_agents
 from recover.model import Gang, PodPhase, World
 from recover.runtime.telemetry import Metrics
+from recover.triage.held_back import refusals
 
 __all__ = ["derive"]
 
@@ -68,7 +69,7 @@ def _nodes_for_people(world: World) -> Iterator[str]:
 
 def _incidents(metrics: Metrics, world: World) -> None:
     found = [i for i in world.incidents.values() if i.status.phase is IncidentPhase.OPEN]
-    records = [record for incident in found for record in incident.status.actions]
+    records = [record for incident in found for record in (*incident.status.actions, *refusals(incident))]
     _fill(metrics.incidents, Counter(incident.fault for incident in found))
     _fill(metrics.not_done, Counter(r.reason for r in records if r.outcome is not Outcome.DONE))
 

@@ -8,7 +8,9 @@ from datetime import datetime
 from detectors.text.printing import one_line
 from detectors.wire.contract import Origin
 from recover.api import ActionRecord, Blame, Incident, IncidentPhase
+from recover.api.reasons import Reason
 from recover.stories.words import FAULTS, ORIGINS, Line, Tone, ago, clock, counted, record
+from recover.triage.held_back import holds_back
 
 __all__ = ["TOLD_MAX", "blame", "decided", "newest_first", "seen"]
 
@@ -55,6 +57,9 @@ def _blamed(incident: Incident) -> Iterable[Line]:
     status = incident.status
     if status.members:
         many = counted(len(status.members), "node")
+        if holds_back(incident) is Reason.BUDGET_EXHAUSTED:
+            yield Line(f"{many}, each for {incident.fault}")
+            return
         yield Line(
             f"probably a common cause, because {many} showed the fault at once: no single node is the culprit"
         )

@@ -13,8 +13,8 @@ import msgspec
 
 from detectors.text.printing import one_line
 from detectors.wire.contract import CoverageState, NodeHealth, Source
-from recover.api import Act, ActionRecord, GangRef, Incident, IncidentPhase, Outcome, Recovery
-from recover.api.reasons import Reason
+from detectors.wire.fitting import refitted
+from recover.api import GangRef, Incident, IncidentPhase, Outcome, Recovery
 from recover.api.repair_state import RepairPhase
 from recover.diagnose.coverage import silence_of
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
@@ -41,6 +41,7 @@ from recover.stories.records import (
     StatusAnswer,
 )
 from recover.stories.words import Command, Line, some
+from recover.triage.held_back import refusals
 from recover.triage.spare_node import spare_of
 
 __all__ = ["Jobs", "Overview", "overview", "recent"]
@@ -186,19 +187,11 @@ def _nodes(
 
 
 def _not_done(incident: Incident) -> list[DecisionRecord]:
-    """The brake's Incident stands for one refusal of each of its nodes."""
-    brake = [
-        ActionRecord(
-            at=incident.spec.detected_at,
-            action=Act.QUARANTINE_NODE,
-            target=node,
-            outcome=Outcome.REFUSED,
-            reason=Reason.FLEET_BRAKE,
-        )
-        for node in incident.status.members
-    ]
+    """An Incident about many nodes stands for one refusal of each. The Incident's summary, which is listed
+    once, has the words for all of them."""
+    members = [refitted(one, message="") for one in refusals(incident)]
     others = [act for act in incident.status.actions if act.outcome is not Outcome.DONE]
-    return decisions_of(incident.metadata.name, [*brake, *others])
+    return decisions_of(incident.metadata.name, [*members, *others])
 
 
 def _spares(

@@ -9,7 +9,6 @@ import msgspec
 
 from detectors.wire.contract import Source
 from recover.api import Act
-from recover.api.reasons import Reason
 from recover.k8s.kinds import INCIDENTS, NODES, RECOVERIES
 from recover.stories.hold_words import HoldRecord
 from recover.stories.records import (
@@ -90,7 +89,8 @@ def verdict(answer: StatusAnswer) -> Line:
 
 def _nodes(answer: StatusAnswer, now: datetime) -> Iterator[Row]:
     """A node that is not in quarantine shows the open Incident that names the node, if there is one."""
-    about = {name: one.name for one in answer.incidents for name in (one.node, one.blamed_node) if name}
+    about = {one.target: one.incident for one in answer.not_done if one.action == Act.QUARANTINE_NODE}
+    about |= {name: one.name for one in answer.incidents for name in (one.node, one.blamed_node) if name}
     none = "" if INCIDENTS.plural in answer.hidden else ", no open Incident"
     for node in answer.nodes:
         missing = " (missing: the controller creates it again)" if node.incident_missing else ""
@@ -145,11 +145,11 @@ def _incidents(incidents: Iterable[IncidentRecord], now: datetime) -> Iterator[R
 
 
 def _not_done(decisions: Iterable[DecisionRecord], now: datetime, wide: bool) -> Iterator[Row]:
-    """The nodes that the brake kept are one row for each Incident."""
+    """The members of an Incident about many nodes, which have no words of their own, are one row."""
     kept: dict[str, list[DecisionRecord]] = {}
     for one in decisions:
-        of_brake = one.reason == Reason.FLEET_BRAKE and one.action == Act.QUARANTINE_NODE and not one.message
-        kept.setdefault(one.incident if of_brake else f"{one.incident} {id(one)}", []).append(one)
+        is_member = one.action == Act.QUARANTINE_NODE and not one.message
+        kept.setdefault(one.incident if is_member else f"{one.incident} {id(one)}", []).append(one)
     for group in kept.values():
         first = group[0]
         who = some((one.target for one in group), 4)

@@ -10,8 +10,7 @@ from detectors.rules.volume_rows import VOLUME_BROKEN, VOLUME_FULL, VOLUME_INODE
 from detectors.text.printing import one_line
 from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealth, Severity, SubjectKind
 from detectors.wire.training import Edge, PodProgress
-from recover.api import Act, ActionRecord, Incident, IncidentPhase, Outcome
-from recover.api.reasons import Reason
+from recover.api import ActionRecord, Incident, IncidentPhase, Outcome
 from recover.diagnose.answered import answers
 from recover.diagnose.coverage import FAMILIES, silence_of
 from recover.diagnose.failing_starts import is_of_starts
@@ -49,6 +48,7 @@ from recover.stories.words import (
     named,
     some,
 )
+from recover.triage.held_back import refusal_of
 from recover.triage.quarantine import undone_by
 
 __all__ = ["node_answer", "why_node", "work_words"]
@@ -165,7 +165,7 @@ def _about(name: str, incidents: Iterable[Incident]) -> tuple[list[Incident], li
 
 
 def _kept(name: str, incident: Incident) -> tuple[ActionRecord, ...]:
-    return (_kept_from(name, incident),) if name in incident.status.members else ()
+    return (refusal_of(incident, name),) if name in incident.status.members else ()
 
 
 def _next_steps(name: str, about: Sequence[Incident], now: datetime, around: Around) -> tuple[Line, ...]:
@@ -187,20 +187,8 @@ def _next_steps(name: str, about: Sequence[Incident], now: datetime, around: Aro
             ]
         steps += repair_steps(incident, around, now)
         if is_open and name in incident.status.members:
-            steps += steps_for_node(_kept_from(name, incident), incident, around, now)
+            steps += steps_for_node(refusal_of(incident, name), incident, around, now)
     return tuple(Line(one_line(step)) for step in dict.fromkeys(steps))
-
-
-def _kept_from(name: str, incident: Incident) -> ActionRecord:
-    """The record that the brake's Incident implies for each of its nodes: the node was not quarantined."""
-    return ActionRecord(
-        at=incident.spec.detected_at,
-        action=Act.QUARANTINE_NODE,
-        target=name,
-        outcome=Outcome.REFUSED,
-        reason=Reason.FLEET_BRAKE,
-        message=incident.status.summary,
-    )
 
 
 def _names(signals: Iterable[NodeSignal]) -> str:

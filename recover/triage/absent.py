@@ -26,7 +26,7 @@ def unconfirmed(world: World) -> Iterator[ConfirmGone]:
     for incident in world.incidents.values():
         repair = incident.status.repair
         if incident.status.phase is IncidentPhase.OPEN or (repair is not None and repair.active):
-            named.add(incident.spec.node)
+            named |= {incident.spec.node, *incident.status.members}
     for name in sorted(named):
         if name and world.is_unsure_of_node(name):
             yield ConfirmGone(what="confirm-node-gone", resource=NODES, name=name)

@@ -1,6 +1,6 @@
 """The brake: one fault class on too many nodes at once, which no single faults explain. Pure.
 
-It is derived at each look; its Incident (brake_incidents.py) is what remembers that it was tripped.
+It is derived at each look; its Incident (held_back_incidents.py) is what remembers that it was tripped.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.wire.contract import Fault
-from recover.api import Blame, Incident, IncidentPhase
-from recover.diagnose.diagnosis import Diagnosis, fingerprint
+from recover.api import Blame, IncidentPhase
+from recover.api.reasons import Reason
+from recover.diagnose.diagnosis import Diagnosis
 from recover.model import World
 from recover.policy.settings import Budgets
+from recover.triage.held_back import holds_back
 
-__all__ = ["Brake", "brake_name", "in_force", "is_brake"]
-
-_BRAKE = "fleet-brake"
+__all__ = ["Brake", "in_force"]
 
 
 class Brake(msgspec.Struct, frozen=True):
@@ -38,20 +38,6 @@ class Brake(msgspec.Struct, frozen=True):
         )
 
 
-def brake_name(fault: Fault, since: datetime) -> str:
-    """Of a brake's Incident: the prefix, the fault class and one fingerprint."""
-    return f"{_BRAKE}-{fault}-{fingerprint(since.isoformat())}"
-
-
-def is_brake(incident: Incident) -> bool:
-    """An Incident about no node and no gang, whose name holds the prefix, its fault class and a fingerprint,
-    and nothing else. People may name a job or a pod like a brake, and an advice to their owner has neither a
-    node nor a gang; but its name has further words between the owner's name and the fingerprint."""
-    spec = incident.spec
-    head, _, _ = incident.metadata.name.rpartition("-")
-    return head == f"{_BRAKE}-{spec.fault}" and not spec.node and spec.gang is None
-
-
 def in_force(world: World, diagnoses: Iterable[Diagnosis], limits: Budgets, now: datetime) -> list[Brake]:
     """The fault classes that struck too many nodes within the window, and the brakes that are still in force.
     A node counts by what its findings show now, from the time when its strongest finding was first shown, so
@@ -67,7 +53,7 @@ def in_force(world: World, diagnoses: Iterable[Diagnosis], limits: Budgets, now:
         if spec.node:
             if status.blame is Blame.NODE:
                 struck.setdefault(incident.fault, {})[spec.node] = spec.detected_at
-        elif status.phase is IncidentPhase.OPEN and is_brake(incident):
+        elif status.phase is IncidentPhase.OPEN and holds_back(incident) is Reason.FLEET_BRAKE:
             found[spec.fault] = Brake(spec.fault, spec.detected_at, spec.detected_at + window, 0)
     for diagnosis in diagnoses:
         struck_at = diagnosis.struck_at or diagnosis.detected_at

@@ -36,7 +36,7 @@ from recover.model import World
 from recover.model.actions import Action, Create, Emit, Patch
 from recover.policy.faults import QuarantineLevel
 from recover.triage.advice import Advice
-from recover.triage.brake import is_brake
+from recover.triage.held_back import holds_back
 
 __all__ = [
     "advised",
@@ -244,7 +244,7 @@ def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Act
         for name in (recovery.spec.incident, *(c.incident for c in recovery.status.causes))
     }
     for name, incident in world.incidents.items():
-        if incident.status.phase is IncidentPhase.CLOSED or is_brake(incident):
+        if incident.status.phase is IncidentPhase.CLOSED or holds_back(incident) is not None:
             continue
         node = incident.spec.node
         if (
@@ -303,7 +303,8 @@ def create(name: str, spec: IncidentSpec, status: IncidentStatus, what: str = "o
 
 
 def update(incident: Incident, status: IncidentStatus, what: str) -> Iterator[Patch]:
-    change = merge_diff(builtins(incident.status), builtins(status))
+    same = status == incident.status  # in a storm most are, and to compare them as structs is cheap
+    change = {} if same else merge_diff(builtins(incident.status), builtins(status))
     if change:
         yield Patch(
             what=what,

@@ -15,10 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
-from recover.api import Act, Outcome
-from recover.api.reasons import Reason
+from recover.api import Incident, IncidentPhase, Outcome
 from recover.diagnose.caught import about_diagnosis, each, undecided
-from recover.diagnose.diagnosis import Diagnosis
 from recover.diagnose.failing_starts import comes_due as comes_late
 from recover.diagnose.failing_starts import failing_starts
 from recover.diagnose.gang_faults import GangState
@@ -27,15 +25,15 @@ from recover.diagnose.set_aside import counts_again
 from recover.diagnose.signals import becomes_findings
 from recover.diagnose.whole import Judged, diagnose
 from recover.model import Subjects, World
-from recover.model.actions import Action, Failure, Plan
+from recover.model.actions import Action, Plan
 from recover.policy.settings import Settings
 from recover.triage import incidents, quarantine, remade, restarts
 from recover.triage.absent import unconfirmed
 from recover.triage.advice import advise
 from recover.triage.brake import Brake
-from recover.triage.brake_incidents import brakes
-from recover.triage.decisions import Decision, decide
+from recover.triage.decisions import decide
 from recover.triage.guard import Guard
+from recover.triage.held_back_incidents import gathered, held_back
 from recover.triage.left_behind import left_behind
 from recover.triage.start_incidents import closes_at, start_incidents, still_open
 from recover.triage.wishes import wish_for
@@ -59,7 +57,12 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     decisions, unasked = decide(world, wishes, guard, now)
 
     # The acts, and the Incidents that explain them.
-    explained, held_back, unexplained = _explained(world, decisions, judged.proved, now)
+    found = gathered(world, decisions, judged.proved, guard.brakes, settings.budgets)
+    explained, unexplained = each(
+        found.alone,
+        lambda one: about_diagnosis(world, one.diagnosis),
+        lambda one: tuple(incidents.explain(world, one.diagnosis, one.records)),
+    )
     failures = (*judged.failures, *unread, *unjudged, *unasked, *unexplained)
     live = {one.name for one in judged.found} | {one.name for one in advice} | judged.proved.keys()
     live |= undecided(world, failures) | _suspicious(world, judged.states) | still_open(world, starts, now)
@@ -69,7 +72,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         *(decision.writes for decision in decisions),
         *restarts.writes(world, (restart for one in decisions for restart in one.restarts), now),
         *explained,
-        *_alone(brakes(world, guard.brakes, held_back, now)),
+        *_alone(held_back(world, found, guard.brakes, failures, now)),
         *_alone(incidents.superseded(world, judged.proved, now)),
         *_alone(incidents.missing(world, judged.found, now)),
         *_alone(start_incidents(world, starts, now)),
@@ -85,36 +88,6 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
 def _alone(actions: Iterable[Action]) -> Iterator[tuple[Action, ...]]:
     """Each as a chain of its own."""
     return ((action,) for action in actions)
-
-
-# --- what is said -----------------------------------------------------------------------------------------
-
-
-def _explained(
-    world: World, decisions: Iterable[Decision], proved: Mapping[str, Diagnosis], now: datetime
-) -> tuple[list[tuple[Action, ...]], list[Decision], list[Failure]]:
-    """The Incident of each fault; the faults of which the brake's Incident tells; and the failures."""
-    named = {fault.name for fault in proved.values()}
-    held_back: list[Decision] = []
-    told: list[Decision] = []
-    for decision in decisions:
-        is_member = decision.diagnosis.name not in named and _is_member(world, decision)
-        (held_back if is_member else told).append(decision)
-    explained, failures = each(
-        told,
-        lambda one: about_diagnosis(world, one.diagnosis),
-        lambda one: tuple(incidents.explain(world, one.diagnosis, one.records)),
-    )
-    return explained, held_back, failures
-
-
-def _is_member(world: World, decision: Decision) -> bool:
-    """Whether the brake alone kept this node from being acted on. Then the brake's Incident names the node,
-    and the node needs no Incident of its own."""
-    records = decision.records
-    is_braked = any(r.action == Act.QUARANTINE_NODE and r.reason == Reason.FLEET_BRAKE for r in records)
-    is_acted_on = any(r.outcome is Outcome.DONE for r in records)
-    return is_braked and not is_acted_on and world.has_no_incident(decision.diagnosis.name)
 
 
 def _suspicious(world: World, states: Mapping[str, GangState]) -> set[str]:
@@ -150,6 +123,13 @@ def _requeue_after_s(
     if any(state.suspicious for state in states):
         waits.append(min(settings.timing.in_place_grace_s, settings.timing.deleted_settle_s) / 2)
     waits += [pause_s for refusal in world.refused.values() if (pause_s := refusal.pause_s(now))]
-    if any(r.outcome is Outcome.REFUSED for i in world.incidents.values() for r in i.status.actions):
+    if any(map(_is_refused, world.incidents.values())):
         waits.append(60.0)
     return max(0.01, min(waits)) if waits else None
+
+
+def _is_refused(incident: Incident) -> bool:
+    """Whether something was not done for which a limit may leave room later."""
+    status = incident.status
+    is_held_back = status.phase is IncidentPhase.OPEN and bool(status.members)
+    return is_held_back or any(record.outcome is Outcome.REFUSED for record in status.actions)

@@ -15,7 +15,7 @@ from tests.control_plane.plane import ControlPlane
 
 pytestmark = pytest.mark.control_plane
 
-PACE = Pace(rounds=2, pods=10, pods_per_s=100.0, idle_s=1.0, told_s=1.0)
+PACE = Pace(rounds=2, pods=10, pods_per_s=100.0, burst=20, idle_s=1.0, told_s=1.0)
 SETTINGS = ("mode=recover", "lease.duration_s=3", "lease.renew_deadline_s=2", "lease.retry_s=0.3")
 MADE = (NODES, NODEHEALTHS, PODS, JOBS, INCIDENTS, RECOVERIES, EVENTS, LEASES)
 
@@ -34,7 +34,17 @@ async def test_every_figure_is_measured_with_a_client_certificate_and_nothing_is
     figures = {figure.name: figure.value for figure in found.figures}
     assert set(figures) >= {
         *("sync", "sync cpu", "sync stall", "memory", "idle", "stall"),
-        *("rank", "rank of large", "other", "node", "finding", "cordon", "cordon cpu"),
+        *(
+            "rank",
+            "rank of large",
+            "rank burst",
+            "rank burst rate",
+            "other",
+            "node",
+            "finding",
+            "cordon",
+            "cordon cpu",
+        ),
         *("storm", "storm cpu", "braked incidents", "failover clean", "failover crash"),
     }
     assert figures["braked"] == 1, "the share of the cluster that may be out is one node of twenty"

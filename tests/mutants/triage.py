@@ -98,6 +98,44 @@ _BRAKE = of(
     ),
 )
 
+_HELD_BACK = of(
+    "recover/triage/held_back_incidents.py",
+    (
+        "a member leaves before its own Incident is there",
+        "return node in self._decided or self._is_unread(node, incident.fault)",
+        "return self._is_unread(node, incident.fault)",
+        "a node in service is named nowhere if the API server refuses its own Incident",
+    ),
+    (
+        "a member of which nobody knows leaves",
+        "return node in self._decided or self._is_unread(node, incident.fault)",
+        "return node in self._decided",
+        "a dead GPU is in service without a word while its agent does not report",
+    ),
+    (
+        "every class joins the brake of one",
+        "are_many = {(Reason.FLEET_BRAKE, brake.fault) for brake in brakes}",
+        "are_many = {key for key in by_key if key[0] is Reason.FLEET_BRAKE and brakes}",
+        "a node with another fault than the brake's is named nowhere",
+    ),
+    (
+        "a full Incident takes more gangs",
+        "has_room = has_room and len(gangs | of_one) <= min(_VICTIMS_MAX, _ACTIONS_MAX)",
+        "has_room = has_room and len(gangs) <= min(_VICTIMS_MAX, _ACTIONS_MAX)",
+        "nobody tells a gang that it trains on a dead GPU",
+    ),
+)
+
+_ABSENT = of(
+    "recover/triage/absent.py",
+    (
+        "nobody asks for the members of an Incident",
+        "named |= {incident.spec.node, *incident.status.members}",
+        "named |= {incident.spec.node}",
+        "an Incident about a deleted node stays open for ever",
+    ),
+)
+
 _ANSWERED = of(
     "recover/diagnose/answered.py",
     (
@@ -375,6 +413,8 @@ _INCIDENTS = of(
 TRIAGE: tuple[Mutant, ...] = (
     *_GUARD,
     *_BRAKE,
+    *_HELD_BACK,
+    *_ABSENT,
     *_BOOT,
     *_EVIDENCE,
     *_NODES,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from chaos.bench.ours import each
 from chaos.bench.scale import objects
 from chaos.bench.scale.controllers import Controller, running
 from chaos.bench.scale.figures import AtSize, Figure, of_times
@@ -39,6 +40,10 @@ MIB = 1024 * 1024
 STORM_MAX = 500
 LIMIT_S = 300.0
 LOOK_S = 0.02
+TOLD_LOOK_S = 0.1
+"""The faults come meanwhile, and each question is work for the same API server."""
+ABOUT_MANY = ("fleet-brake-", "quarantine-limit-")
+"""How the names of Incidents about many nodes begin."""
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -47,9 +52,12 @@ class Pace(msgspec.Struct, frozen=True):
     pods: int = 200
     """Changes of pods, of each kind."""
     pods_per_s: float = 50.0
+    burst: int = 2000
+    """Changes of ranks as fast as the API server takes them."""
     idle_s: float = 10.0
     told_s: float = 15.0
-    """How long a storm may take to trip the brake. A few nodes, as in a small cluster, trip none."""
+    """How long a storm may take until one Incident tells of many nodes. A few nodes, as in a small cluster,
+    have one each."""
 
 
 async def at_size(
@@ -139,6 +147,7 @@ class Course:
                 pace_s = 1 / self._pace.pods_per_s
                 words = f"{words}, {self._pace.pods_per_s:g} a second: all CPU, each"
                 found.append(await self._each(controller, name, words, changing, pods, pace_s))
+        found += await self._burst(controller, [rank.name for rank in largest.ranks])
         rounds, free = self._pace.rounds, ground.size.free_nodes
         nodes = list(itertools.islice(itertools.cycle(free), rounds))
         changing = (ground.change(NODES, node) for node in nodes)
@@ -172,6 +181,24 @@ class Course:
         idle_s = self._idle_share * (time.monotonic() - began_s)
         used_s = max(0.0, controller.cpu_s() - before_s - idle_s)
         return Figure(name, words, "ms", 1000 * used_s / count, rounds=count)
+
+    async def _burst(self, controller: Controller, names: Sequence[str]) -> list[Figure]:
+        """Several writers change ranks of one gang. What is paid for each turn of the loop, and not for each
+        change, is shared by the changes that come together."""
+        count = self._pace.burst
+        await controller.quiet()
+        before_s, began_s = controller.cpu_s(), time.monotonic()
+        changing = itertools.islice(itertools.cycle(names), count)
+        await each(self._ground.change(PODS, name) for name in changing)
+        rate = count / (time.monotonic() - began_s)
+        await controller.quiet()
+        idle_s = self._idle_share * (time.monotonic() - began_s)
+        used_s = max(0.0, controller.cpu_s() - before_s - idle_s)
+        words = f"a rank changes, gang of {len(names)}, as often as the API server takes it: all CPU, each"
+        return [
+            Figure("rank burst", words, "ms", 1000 * used_s / count, rounds=count),
+            Figure("rank burst rate", "  changes a second that were reached", "", rate),
+        ]
 
     async def _cordons(self, controller: Controller) -> list[Figure]:
         """One fault at a time, each on a node without ranks."""
@@ -216,12 +243,9 @@ class Course:
     async def _braked(self, controller: Controller) -> list[Figure]:
         struck = self._storm_nodes()
         before_s, began_s = controller.cpu_s(), time.time()
+        telling = asyncio.create_task(self._told_s(began_s))
         await self._ground.strike(struck)
-        told_s = None
-        while told_s is None and time.time() < began_s + self._pace.told_s:
-            if any(name.startswith("fleet-brake-") for name in await self._ground.incidents()):
-                told_s = time.time() - began_s
-            await asyncio.sleep(LOOK_S)
+        told_s = await telling
         await controller.quiet()
         used_s = controller.cpu_s() - before_s
         words = f"{len(struck)} nodes fail at once, limits as shipped"
@@ -231,8 +255,17 @@ class Course:
             Figure("braked cpu", "  all CPU until it is quiet", "s", used_s),
         ]
         if told_s is not None:
-            found.append(Figure("braked told", "  the brake's Incident is there, wall clock", "s", told_s))
+            words = "  one Incident about many nodes is there, wall clock"
+            found.append(Figure("braked told", words, "s", told_s))
         return found
+
+    async def _told_s(self, began_s: float) -> float | None:
+        """When a person could read of many nodes, since then. The faults go on coming meanwhile."""
+        while time.time() < began_s + self._pace.told_s:
+            if any(name.startswith(ABOUT_MANY) for name in await self._ground.incidents()):
+                return time.time() - began_s
+            await asyncio.sleep(TOLD_LOOK_S)
+        return None
 
     async def _follows(
         self, follower: Controller, words: str, name: str, ending: Awaitable[object]

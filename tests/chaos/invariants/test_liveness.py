@@ -19,7 +19,7 @@ from chaos.simulated.setup import Setup
 from recover.api import Phase
 from recover.api.reasons import Reason
 from recover.policy.settings import Budgets
-from tests.chaos.invariants.misdeeds import WIDE, Misdeed, on_node, on_recovery, stopped, taken_out
+from tests.chaos.invariants.misdeeds import WIDE, Misdeed, incident, on_node, on_recovery, stopped, taken_out
 
 
 def at_the_end(act: Misdeed, setup: Setup | None = None, job: Job | None = None) -> tuple[str, list[str]]:
@@ -134,8 +134,14 @@ def test_a_limit_that_is_reached_is_a_reason_to_leave_a_broken_node_as_it_is() -
         await taken_out(sim, "n5")
         sim.invariants.violations.clear()
 
-    settings = msgspec.structs.replace(WIDE, budgets=Budgets(quarantined_nodes_max=1))
-    assert at_the_end(act, Setup(settings=settings))[1] == []
+    async def named(sim: Simulation) -> None:
+        await act(sim)
+        await incident(sim, "many", {"fault": "device-lost"}, {"members": ["n4"]})
+
+    setup = Setup(settings=msgspec.structs.replace(WIDE, budgets=Budgets(quarantined_nodes_max=1)))
+    assert at_the_end(named, setup)[1] == []
+    (said,) = at_the_end(act, setup)[1]
+    assert "n4" in said, "no open Incident names it"
 
 
 @pytest.mark.parametrize("agents", ["all", "none"])

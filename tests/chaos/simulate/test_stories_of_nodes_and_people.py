@@ -13,6 +13,8 @@ from chaos.simulated import lines
 from chaos.simulated.jobs import Job, Storage
 from chaos.simulated.setup import Setup
 from recover.api import Outcome, Phase
+from recover.model.modes import Mode
+from recover.policy.settings import Budgets, Settings
 from tests.chaos.simulate.telling import HANGS_SOON, over, reasons
 
 # --- dead nodes -------------------------------------------------------------------------------------------
@@ -88,6 +90,26 @@ def test_the_same_fault_on_5_of_100_nodes_within_5_minutes_trips_the_brake() -> 
         assert "n60" in brake.status.members
 
     play(story, Setup(nodes=100, heartbeat_s=20.0, tick_s=20.0))
+
+
+def test_nodes_that_the_limit_of_an_hour_keeps_in_service_are_one_incident_until_they_leave_service() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.passes(5)
+        struck = [f"n{number}" for number in range(10, 22)]
+        for node in struck:
+            sim.kernel(node, lines.FALLEN_OFF_THE_BUS)
+        await sim.passes(60)
+        assert len(sim.cordoned()) == 1
+        (held,) = [i for i in sim.incidents() if i.metadata.name.startswith("quarantine-limit")]
+        named = {i.spec.node for i in sim.incidents()} | {*held.status.members}
+        assert named >= {*struck}
+        await sim.passes(3700)
+        assert len(sim.cordoned()) == 2
+        await comes_to_rest(sim)
+
+    budgets = Budgets(quarantines_per_hour_max=1, quarantined_percent_max=3.0, brake_percent=100.0)
+    settings = Settings(mode=Mode.RECOVER, budgets=budgets)
+    play(story, Setup(nodes=100, heartbeat_s=20.0, tick_s=20.0, settings=settings))
 
 
 def test_a_person_who_uncordons_a_node_wins_and_is_remembered_over_a_restart() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from detectors.wire.contract import Fault, Severity
 from recover.api import IncidentPhase, Phase
+from recover.api.reasons import Reason
 from recover.recovery.advance import advance
+from recover.triage.held_back import holds_back
 from tests.acting import acts, apply, end_pods, recovering, start_pods
 from tests.builders import cluster, gang
 
@@ -80,4 +82,5 @@ def test_after_the_brake_its_members_are_taken_out_within_the_budgets() -> None:
     recovering(recovering(world.later(world.settings.budgets.brake_window_s + 5)))
 
     assert sum(node.quarantine is not None for node in world.nodes.values()) == 5, "5 % of 100"
-    assert {i.status.phase for i in world.incidents.values() if i.status.members} == {IncidentPhase.CLOSED}
+    phases = {holds_back(i): i.status.phase for i in world.incidents.values() if i.status.members}
+    assert phases == {Reason.FLEET_BRAKE: IncidentPhase.CLOSED, Reason.BUDGET_EXHAUSTED: IncidentPhase.OPEN}

@@ -18,7 +18,7 @@ from recover.runtime.execute import Executor
 from recover.runtime.limiter import SLOTS_MAX
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
-from recover.triage.brake_incidents import ALARMS
+from recover.triage.held_back_incidents import ALARMS
 from tests.recover.runtime.executing import START, execute, patch
 from tests.recover.scripted import Scripted
 

@@ -28,6 +28,7 @@ from recover.model import AgentPod, Quarantine, Terminal
 from recover.model.modes import Mode
 from recover.runtime.gauges import derive
 from recover.runtime.telemetry import Metrics
+from tests.acting import recovering
 from tests.builders import NOW, Worlds, cluster, gang
 
 LLM = gang("llm", ranks=2)
@@ -169,6 +170,19 @@ def test_what_open_incidents_did_not_do_is_counted_by_reason() -> None:
 
     assert told(world, "rekindle_actions_not_taken", reason="BudgetExhausted") is None
     assert told(world, "rekindle_incidents_open", fault="device-lost") is None
+
+
+def test_each_member_of_an_incident_about_many_nodes_counts_as_a_refusal() -> None:
+    """The alert about limits and the brake reads this gauge."""
+    budgets = msgspec.structs.replace(cluster().settings.budgets, quarantines_per_hour_max=1)
+    limited, braked = cluster(nodes=1000), cluster(nodes=100)
+    limited.settings = msgspec.structs.replace(limited.settings, budgets=budgets)
+    for number in range(20):
+        limited.finding(on=f"n{number}")
+        braked.finding(on=f"n{number}")
+
+    assert told(recovering(limited), "rekindle_actions_not_taken", reason="BudgetExhausted") == 19
+    assert told(recovering(braked), "rekindle_actions_not_taken", reason="FleetBrake") == 20
 
 
 def test_a_refusal_of_the_guard_is_counted_as_it_writes_it() -> None:

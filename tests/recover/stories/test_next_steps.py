@@ -329,9 +329,12 @@ def test_a_node_that_must_be_fenced_is_named() -> None:
     assert "`kubectl taint node node-3 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`" in said
 
 
-def test_a_node_of_a_mass_fault_is_told_of_the_brake() -> None:
+@pytest.mark.parametrize(
+    ("cause", "reason"), [("fleet-brake", "FleetBrake"), ("quarantine-limit", "BudgetExhausted")]
+)
+def test_a_node_of_an_incident_about_many_nodes_is_told_of_the_cause(cause: str, reason: str) -> None:
     brake = Incident(
-        metadata=ObjectMeta(name="fleet-brake-device-lost-1"),
+        metadata=ObjectMeta(name=f"{cause}-device-lost-1"),
         spec=IncidentSpec(fault=Fault.DEVICE_LOST, detected_at=FAULT_AT),
         status=IncidentStatus(summary="device-lost on 9 nodes", members=["node-3", "node-4"]),
     )
@@ -339,11 +342,13 @@ def test_a_node_of_a_mass_fault_is_told_of_the_brake() -> None:
     story = why_node("node-3", node(), health(finding()), [brake], NOW)
     status = overview({"node-3": node()}, {}, [brake], [], NOW)
 
-    assert tones(story, "node-3", "FleetBrake", "3 min") == [Tone.BAD]
+    assert tones(story, "node-3", reason, "3 min") == [Tone.BAD]
     (blame,) = lines(story, 2)
     assert missing(blame.text, "node-3") == ["node-3"]
     assert "`kubectl cordon node-3`" in next_steps(story)
-    assert "node-3, node-4" in str([table.rows for table in status.tables])
+    rows = [row for table in status.tables for row in table.rows]
+    assert [row for row in rows if "node-3, node-4" in row]
+    assert all("no open Incident" not in cell for row in rows for cell in row)
 
 
 def test_of_a_closed_incident_nothing_is_left_to_do() -> None:

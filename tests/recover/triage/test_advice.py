@@ -91,16 +91,21 @@ def test_the_incident_closes_when_the_pods_have_gone() -> None:
     assert acts(world.decide().plan) == ["close-incident"]
 
 
-@pytest.mark.parametrize("owner", ["fleet-brake", "fleet-brake-application", "fleet-brake-device-lost"])
-def test_an_advice_to_an_owner_that_is_named_like_a_brake_stops_nothing_and_stays_open(owner: str) -> None:
+@pytest.mark.parametrize("cause", ["fleet-brake", "quarantine-limit"])
+@pytest.mark.parametrize("fault", ["", "-application", "-device-lost"])
+def test_an_advice_to_an_owner_that_is_named_like_a_brake_stops_nothing_and_stays_open(
+    cause: str, fault: str
+) -> None:
     """Whoever may create a pod in one namespace chooses its name, and what it prints."""
     world = serving()
     for uid, pod in world.pods[DEPLOYMENT.uid].items():
-        named = Outsider(owner=msgspec.structs.replace(DEPLOYMENT, name=owner), containers=(CONTAINER,))
+        named = Outsider(
+            owner=msgspec.structs.replace(DEPLOYMENT, name=f"{cause}{fault}"), containers=(CONTAINER,)
+        )
         world.pods[DEPLOYMENT.uid][uid] = msgspec.structs.replace(pod, outsider=named)
     recovering(world)
     (advice,) = world.incidents
-    assert advice.startswith("fleet-brake")
+    assert advice.startswith(cause)
 
     decided = world.finding(on="n3").decide()
 

@@ -1,0 +1,59 @@
+"""An Incident about many nodes that one cause holds back: how it is named and recognised, and what it stands
+for. Pure; held_back_incidents.py writes it.
+
+The cause is the brake (brake.py) or a limit on quarantines (guard.py). The Incident is about one fault class,
+and its members are the nodes on which Rekindle did not act.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from detectors.wire.contract import Fault
+from detectors.wire.fitting import fitted
+from recover.api import Act, ActionRecord, Incident, Outcome
+from recover.api.reasons import Reason
+from recover.model import World
+
+__all__ = ["holds_back", "new_name", "refusal_of", "refusals"]
+
+_NAMED = {Reason.FLEET_BRAKE: "fleet-brake", Reason.BUDGET_EXHAUSTED: "quarantine-limit"}
+"""The beginning of the name, by cause."""
+
+
+def new_name(world: World, why: Reason, fault: Fault) -> str:
+    """The cause, the fault class and the first number that no Incident has. So the next look, which may come
+    before the cache shows what the last look wrote, chooses the same name."""
+    names = (f"{_NAMED[why]}-{fault}-{number}" for number in itertools.count(1))
+    return next(name for name in names if world.has_no_incident(name))
+
+
+def holds_back(incident: Incident) -> Reason | None:
+    """The cause that holds the members back; None for any other Incident. Such an Incident is about no node
+    and no gang, and its name holds the cause, its fault class and one word more. People may name a job or a
+    pod in the same way, and an advice to their owner has neither a node nor a gang; but its name has further
+    words between the owner's name and the fingerprint."""
+    spec = incident.spec
+    head, _, _ = incident.metadata.name.rpartition("-")
+    if spec.node or spec.gang is not None:
+        return None
+    return next((why for why, prefix in _NAMED.items() if head == f"{prefix}-{spec.fault}"), None)
+
+
+def refusals(incident: Incident) -> Iterator[ActionRecord]:
+    """The records that the Incident stands for: each member was not quarantined."""
+    for node in incident.status.members:
+        yield refusal_of(incident, node)
+
+
+def refusal_of(incident: Incident, node: str) -> ActionRecord:
+    return fitted(
+        ActionRecord,
+        at=incident.spec.detected_at,
+        action=Act.QUARANTINE_NODE,
+        target=node,
+        outcome=Outcome.REFUSED,
+        reason=holds_back(incident) or "",
+        message=incident.status.summary,
+    )
