@@ -8,6 +8,7 @@ import contextlib
 import os
 import sys
 import time
+from pathlib import Path
 
 from detectors.sources.calls_file import last_call
 
@@ -62,12 +63,15 @@ class LastingChild:
         *arguments: str,
         outlived: list[asyncio.subprocess.Process],
         tells_calls: bool = False,
+        is_lean: bool = False,
     ) -> None:
-        """A child that does not end when it is killed is put into `outlived`."""
+        """A child that does not end when it is killed is put into `outlived`. A lean one imports the standard
+        library alone, and starts in a third of the time."""
         self._module = module
         self._arguments = arguments
         self._outlived = outlived
         self._tells_calls = tells_calls
+        self._is_lean = is_lean
         self._child: asyncio.subprocess.Process | None = None
         self._calls = -1
 
@@ -120,8 +124,7 @@ class LastingChild:
         calls = (self._calls,) if self._tells_calls else ()
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            self._module,
+            *(_lean(self._module) if self._is_lean else ("-m", self._module)),
             *self._arguments,
             *map(str, calls),
             stdin=asyncio.subprocess.PIPE,
@@ -130,6 +133,14 @@ class LastingChild:
             limit=_LINE_BYTES_MAX,
             pass_fds=calls,
         )
+
+
+def _lean(module: str) -> tuple[str, ...]:
+    """Without site's search for packages, without the environment, and with `main` of the compiled module: a
+    script would be compiled at each start."""
+    folder, name = Path(__file__).parent, module.rpartition(".")[2]
+    program = f"import sys; sys.path.append({str(folder)!r}); import {name}; sys.exit({name}.main())"
+    return "-I", "-S", "-c", program
 
 
 async def _ended(child: asyncio.subprocess.Process) -> bool:

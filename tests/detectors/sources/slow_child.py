@@ -1,5 +1,4 @@
-"""A child for test_child.py. A question is the number of its calls, of 0.3 s each; after a minus the last call
-hangs."""
+"""A child for test_child.py. A question is the number of its calls; after a minus the last one hangs."""
 
 from __future__ import annotations
 
