@@ -13,13 +13,13 @@ Source: NVIDIA, Multi-Process Service, "Error Containment".
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from detectors.wire.contract import Finding, NodeHealth
 from detectors.wire.exceptions import is_exception
 from recover.diagnose.diagnosis import Loss
 from recover.diagnose.holders import Holders, held_by, holders_on
-from recover.model import Gang, Node, World
+from recover.model import Gang, Node, Pod, World
 from recover.policy.settings import Timing
 
 __all__ = ["neighbours_fault"]
@@ -47,7 +47,7 @@ def neighbours_fault(world: World, gang: Gang, loss: Loss, timing: Timing) -> st
         and is_exception(finding.subject, finding.fault, finding.severity)
         and _is_around(finding, loss, window)
     ]
-    shown = _of_neighbour(world, gang, loss, health, around) if around else ""
+    shown = _of_neighbour(world, gang, loss, health, around, window) if around else ""
     if not shown:
         return ""
     return (
@@ -70,23 +70,32 @@ Held = Mapping[str, frozenset[int]] | None
 """UUID of a device -> GPU instances, none for the whole device; None where the pod may hold any device."""
 
 
-def _of_neighbour(world: World, gang: Gang, loss: Loss, health: NodeHealth, around: list[Finding]) -> str:
+def _of_neighbour(
+    world: World, gang: Gang, loss: Loss, health: NodeHealth, around: list[Finding], window: timedelta
+) -> str:
     """Code of the first exception that may be a neighbour's; empty where there is none."""
     holders = holders_on(health)
     mine = [pod for pod in world.pods_at(gang.ref.uid, loss.node) if pod.uid == loss.pod_uid]
     lost = held_by(mine[0], holders) if mine else holders.by_pod.get(loss.pod_uid)
-    neighbours = [held for held in _neighbours(world, gang, loss.node, holders) if _share(held, lost)]
+    running = _neighbours(world, gang, loss.node, holders, loss.at - window)
+    neighbours = [held for held in running if _share(held, lost)]
     return next((one.code for one in around if any(_may_have(held, one) for held in neighbours)), "")
 
 
-def _neighbours(world: World, gang: Gang, node: str, holders: Holders) -> Iterator[Held]:
-    """What the pods of others hold that are there, or ended there: the one that failed first may have ended
+def _neighbours(world: World, gang: Gang, node: str, holders: Holders, since: datetime) -> Iterator[Held]:
+    """What the pods of others hold that ran there since then: the one that failed first may have ended
     already."""
     others = world.gangs_on.get(node, frozenset()) - {gang.ref.uid}
     for uid in others:
         for pod in world.pods_at(uid, node):
-            if pod.may_hold_devices:
+            if pod.may_hold_devices and not _had_ended(pod, since):
                 yield held_by(pod, holders)
+
+
+def _had_ended(pod: Pod, before: datetime) -> bool:
+    """A job may keep its pods for days. One of which nobody knows when it ended may have ended just now."""
+    ends = [container.finished_at for container in pod.containers]
+    return pod.ended and bool(ends) and all(end is not None and end < before for end in ends)
 
 
 def _share(one: Held, other: Held) -> bool:
