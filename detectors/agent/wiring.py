@@ -34,7 +34,7 @@ from detectors.rules.facts import KernelLine, PodRef
 from detectors.rules.gpu_health import GpuHealth, answered
 from detectors.rules.host_state_rows import host_state_rows
 from detectors.rules.volume_rows import volume_rows
-from detectors.service.clocks import WallClock
+from detectors.service.clocks import WallClock, until_next_s
 from detectors.service.gpu_metrics import GpuMetrics
 from detectors.service.http_status import serve
 from detectors.service.metrics import Metrics
@@ -237,8 +237,9 @@ class _Agent:
         clock = WallClock(time.time(), time.monotonic())
         while True:
             before_s = time.monotonic()
-            await asyncio.sleep(_TICK_S)
-            longest_s = max(longest_s, time.monotonic() - before_s - _TICK_S)
+            pause_s = until_next_s(_TICK_S, before_s)
+            await asyncio.sleep(pause_s)
+            longest_s = max(longest_s, time.monotonic() - before_s - pause_s)
             self._metrics.loop_stall_s_max.set(longest_s)
             self._metrics.findings.set(sum(finding.cleared_at is None for finding in self._core.findings))
             if step_s := clock.set_by_s(time.time(), time.monotonic()):

@@ -56,6 +56,7 @@ from detectors.wire.contract import (
     Source,
     Subject,
 )
+from detectors.wire.exceptions import is_exception
 from detectors.wire.fitting import fit, fitted
 from detectors.wire.gpu_sample import Sample
 from detectors.wire.training import Edge
@@ -69,6 +70,11 @@ _FAMILIES = {
     Source.HOST: [Family.HOST],
 }
 """What other sources than the kernel log are read for."""
+
+
+_EXCEPTION_TOLD = timedelta(minutes=15)
+"""So long after a program's exception the pods of shared GPUs are published. The controller asks who may have
+ended a rank within minutes (its setting `timing.blame_window_s`)."""
 
 
 class Dirty(IntEnum):
@@ -115,6 +121,8 @@ class AgentCore:
         self._host_state = HostFold(settings.host, packaged_host_states() if host_rows is None else host_rows)
         self._engine_row = engine_row() if engine is None else engine
         self._engine_faults = EngineFaults(self._engine_row)
+        self._exception_at: datetime | None = None
+        """When a program had its last exception on a GPU, while that is recent."""
         self._knows_holders = False
         """Whether the pods that are known to hold devices held them when the lines were written."""
         self._gpu_states = GpuStates(gpu_health or GpuHealth(), settings.nvml.gpus_expected)
@@ -320,6 +328,8 @@ class AgentCore:
             self.foreign_lines += self._kernel_rules.read(line, anywhere) is not None
             return False
         is_edge = self._changed(self._chain.add(draft, line))
+        if is_exception(draft.subject, draft.fault, draft.severity):
+            self._had_exception(line.at)
         if draft.place and self._knows_holders:
             is_edge |= self._added(self._engine_faults.line(draft, line, self._tenant_of))
         return is_edge
@@ -420,6 +430,9 @@ class AgentCore:
         need the room. What the last lines of `unread` say is not known yet."""
         if self._pods.stalled(now, unread):
             self._mark(Dirty.EDGE)
+        if self._exception_at is not None and now - self._exception_at > _EXCEPTION_TOLD:
+            before, self._exception_at = self._devices(), None
+            self._mark(Dirty.COARSE if before != self._devices() else Dirty.NOTHING)
         self._added(self._engine_faults.tick(now))
         if self._pods.tidied(now) | self._pods.begin_to_save():
             self._mark(Dirty.COARSE)
@@ -467,10 +480,20 @@ class AgentCore:
         if before != self.first_pods and (self._unread_pods or self._pods.are_many):
             self._mark(Dirty.COARSE)
 
+    def _had_exception(self, at: datetime) -> None:
+        before, self._exception_at = self._devices(), max(at, self._exception_at or at)
+        if before != self._devices():
+            self._mark(Dirty.EDGE)
+
     def _devices(self) -> tuple[Device, ...]:
-        """With their pods only while one is broken: else each start of a pod would be a write."""
+        """With their pods only while one is broken, or a program of several that share one has just had an
+        exception: else each start of a pod would be a write."""
         devices = self._host.devices
-        return self._holders.placed(devices) if self._chain.device_broken else devices
+        if not self._chain.device_broken and self._exception_at is None:
+            return devices
+        placed = self._holders.placed(devices)
+        is_told = self._chain.device_broken or any(len(device.pods) > 1 for device in placed)
+        return placed if is_told else devices
 
     def _pod(self, ref: PodRef) -> PodFold:
         return self._pods.fold(ref, self._spec.pods, self._sought)

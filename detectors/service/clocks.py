@@ -6,12 +6,20 @@ a third one, which no NTP corrects: after weeks it is minutes behind or ahead.
 
 from __future__ import annotations
 
-__all__ = ["KernelClock", "WallClock"]
+__all__ = ["KernelClock", "WallClock", "until_next_s"]
 
 _STEP_S = 5.0
 """What NTP corrects without a step is far less, between two samples."""
 _DRIFT_MAX = 2e-4
 """Of the kernel's clock, in seconds a second; crystals are a tenth of that off."""
+
+
+def until_next_s(every_s: float, now_s: float) -> float:
+    """Until the next full period of a clock that is never set. Loops whose periods are multiples of each
+    other then wake the process together: to be woken costs more than what they do. A loop that was woken a
+    moment early, or that took most of its period, waits for one period more."""
+    rest_s = every_s - now_s % every_s
+    return rest_s if rest_s > every_s / 10 else rest_s + every_s
 
 
 class WallClock:

@@ -68,7 +68,7 @@ class NvmlSink(Protocol):
 
 async def sampled_once(deadline_s: float) -> Sample:
     """By a child for this once. Raises `NvmlError`, or `OSError` where there can be no child."""
-    child = LastingChild(_MODULE, outlived=[])
+    child = LastingChild(_MODULE, outlived=[], tells_calls=True)
     try:
         return await _sampled(child, deadline_s)
     finally:
@@ -132,7 +132,7 @@ class Nvml:
         if not settings.enabled:
             self._sink.blind("switched off by the setting nvml.enabled")
             await asyncio.Event().wait()
-        child = LastingChild(_MODULE, outlived=self._outlived)
+        child = LastingChild(_MODULE, outlived=self._outlived, tells_calls=True)
         retry_s, told, silences = settings.retry_s, "", 0
         try:
             while True:

@@ -1,8 +1,8 @@
 """Asks NVML for the state of all GPUs each time a line comes in, and ends with its input. nvml.py runs it as
 a process of its own, since a driver call may never return.
 
-Out come lines. Each names the call that is about to be made, so that whoever waits knows which one hangs; the
-last line of an answer is the sample, as JSON.
+An answer is the sample, as JSON. Each call that is about to be made is named in a file in memory
+(calls_file.py), so that whoever waits knows which one hangs.
 
 NVML is let go of between two samples: neither a reset of a GPU nor an unload of the driver succeeds while any
 process has a device open.
@@ -20,6 +20,7 @@ import msgspec
 
 from detectors.commands.extras import install
 from detectors.sources import nvml_readings
+from detectors.sources.calls_file import tell_call
 from detectors.text.pci import parse_pci
 from detectors.wire.contract import Device, NodeHealthStatus
 from detectors.wire.fitting import fit
@@ -32,7 +33,7 @@ _FATES = {15: "GPU_IS_LOST", 16: "RESET_REQUIRED"}
 _CALLERS_OWN = frozenset({1, 2, 4, 7, 13, 20, 25})
 """Errors of the call and not of the GPU: uninitialized, invalid argument, no permission, too little room,
 function not found, no memory, another version."""
-_FUNCTION_NOT_FOUND, _CORRUPTED_INFOROM = 13, 14
+_INVALID_ARGUMENT, _FUNCTION_NOT_FOUND, _CORRUPTED_INFOROM = 2, 13, 14
 _RECOVERY_ACTION = 230
 _LINK_ERRORS = (52, 59)
 """Fields: replays of all NVLinks, and recoveries."""
@@ -42,7 +43,8 @@ _LOCATIONS = {1: "L2 cache", 2: "device memory", 3: "register file", 7: "SRAM"}
 
 
 def main() -> int:
-    for sample in samples(sys.stdin, lambda call: print(call, flush=True)):
+    calls = int(sys.argv[1])
+    for sample in samples(sys.stdin, lambda call: tell_call(calls, call)):
         print(msgspec.json.encode(sample).decode(), flush=True)
         if sample.error:
             return 1  # a library that was replaced is loaded anew by another process only
@@ -262,12 +264,14 @@ def _verdict_and_links(gpu: _Gpu) -> Told:
 
 
 def _links(gpu: _Gpu) -> tuple[bool | None, ...] | None:
-    """None where the GPU has none. A link beyond its last is an invalid argument."""
+    """None where the GPU has none. A link beyond its last is an invalid argument, and so are all after it."""
     found: list[bool | None] = []
     for link in range(gpu.nvml.number("NVML_NVLINK_MAX_LINKS") or 0):
         state = gpu.ask("nvmlDeviceGetNvLinkState", link)
         if state is None and (link == 0 or gpu.fate):
             return None
+        if state is None and gpu.error == _INVALID_ARGUMENT:
+            break
         found.append(bool(state) if state is not None else None)
     while found and found[-1] is None:
         found.pop()

@@ -8,7 +8,9 @@ says which are left out.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import time
 from collections import deque
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,6 +19,7 @@ from pathlib import Path
 import structlog
 
 from detectors.rules.facts import PodRef
+from detectors.service.clocks import until_next_s
 from detectors.service.metrics import Metrics
 from detectors.service.settings import Logs
 from detectors.sources.cgroups import Cgroups
@@ -57,6 +60,8 @@ class PodLogs:
         self._settings = settings
         self._metrics = metrics
         self._containers: dict[PodRef, Container] = {}
+        self._in_folder: dict[Path, set[PodRef]] = {}
+        """The same ones, by the folder of their logs."""
         self._ignored: set[PodRef] = set()
         self._folders: set[str] = set()
         self._watch: FolderWatch | None = None
@@ -80,7 +85,7 @@ class PodLogs:
             polls = max(1, round(_RESCAN_S / self._settings.ended_poll_s))
             while True:
                 for _ in range(polls):
-                    await asyncio.sleep(self._settings.ended_poll_s)
+                    await asyncio.sleep(until_next_s(self._settings.ended_poll_s, time.monotonic()))
                     self._look_for_ends()
                 self._scan()  # a watch may be lost where a user's watches are used up
         finally:
@@ -118,7 +123,8 @@ class PodLogs:
     def _scan(self, first: bool = False) -> None:
         """Finds new containers; says goodbye to those whose log folder is gone."""
         try:
-            folders = [folder for folder in self._root.iterdir() if folder.is_dir()]
+            with os.scandir(self._root) as entries:
+                folders = [Path(entry.path) for entry in entries if entry.is_dir()]
         except OSError as error:
             self._sink.blind(f"{self._root}: {error.strerror or error}")
             return
@@ -165,7 +171,7 @@ class PodLogs:
 
     def _read_on(self, folder: Path) -> None:
         for ref in self._followed_in(folder):
-            self._read(self._containers[ref])
+            self._read(self._containers[ref], has_only_grown=True)
 
     def _look_into(self, pod: tuple[str, str, str], folder: Path) -> None:
         self._scan_container(pod, folder)
@@ -175,7 +181,8 @@ class PodLogs:
         self, pod: tuple[str, str, str], folder: Path, *, first: bool = False, only_running: bool = False
     ) -> set[PodRef]:
         try:
-            numbers = [int(path.stem) for path in folder.glob("*.log") if path.stem.isdecimal()]
+            stems = [name.removesuffix(".log") for name in os.listdir(folder) if name.endswith(".log")]
+            numbers = [int(stem) for stem in stems if stem.isdecimal()]
         except OSError:
             numbers = []
         if not numbers:
@@ -200,7 +207,7 @@ class PodLogs:
         }
 
     def _followed_in(self, folder: Path) -> set[PodRef]:
-        return {ref for ref, container in self._containers.items() if container.folder == folder}
+        return set(self._in_folder.get(folder, ()))
 
     def _follow(self, ref: PodRef, folder: Path, *, old: bool, only_running: bool) -> Container | None:
         """Opens a log that was not followed. What had ended before we came is none of our business, unless an
@@ -212,6 +219,7 @@ class PodLogs:
         if not gone and not self._make_room(ref):
             return None
         container = self._containers[ref] = Container(ref, folder, self._settings)
+        self._in_folder.setdefault(folder, set()).add(ref)
         if gone:
             self._read(container)
             self._end(container)
@@ -227,13 +235,14 @@ class PodLogs:
             self._left_out.add(left)
             if left == ref:
                 return False
-            self._containers.pop(left).close()
+            self._forget(left).close()
             self._sink.pod_left(left)
         self._left_out.discard(ref)
         return True
 
-    def _read(self, container: Container) -> None:
-        """Reads what there is. Of much it reads one piece, and the next one in its turn."""
+    def _read(self, container: Container, *, has_only_grown: bool = False) -> None:
+        """Reads what there is. Of much it reads one piece, and the next one in its turn. A file that has only
+        grown is at its end after a piece that is not full, and its next growth is told."""
         if container.timer is not None or container.waits or container.ended:
             return
         loop = asyncio.get_running_loop()
@@ -241,7 +250,7 @@ class PodLogs:
         may_read_at_s = container.read_at_s + self._settings.read_pause_s
         while may_read_at_s <= now_s and not self._queue and not self._turns.wait_s(now_s):
             read_bytes = self._read_in_turn(container)
-            if read_bytes == 0:
+            if read_bytes == 0 or (has_only_grown and read_bytes < self._settings.read_bytes):
                 return
             now_s = loop.time()
             if read_bytes >= self._settings.read_bytes // 2:  # there is more
@@ -316,7 +325,7 @@ class PodLogs:
                 self._seen_cgroup = self._seen_cgroup or container.cgroup is not None
             elif container.cgroup is None and self._seen_cgroup:
                 self._end(container)  # others have one here: it had ended before we looked
-            elif container.cgroup is not None and not container.cgroup.exists():
+            elif container.cgroup is not None and not os.path.exists(container.cgroup):
                 self._end(container)
 
     def _end(self, container: Container) -> None:
@@ -336,14 +345,21 @@ class PodLogs:
 
     def _remove(self, container: Container) -> None:
         self._end(container)
-        container.close()
-        del self._containers[container.ref]
+        self._forget(container.ref).close()
         if self._watch is not None:
             if not container.folder.is_dir():
                 self._watch.remove(container.folder)
             if not container.folder.parent.is_dir():
                 self._watch.remove(container.folder.parent)
         self._sink.pod_removed(container.ref)
+
+    def _forget(self, ref: PodRef) -> Container:
+        container = self._containers.pop(ref)
+        others = self._in_folder[container.folder]
+        others.discard(ref)
+        if not others:
+            del self._in_folder[container.folder]
+        return container
 
     def _excluded(self, namespace: str) -> bool:
         return any(

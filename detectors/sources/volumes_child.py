@@ -1,11 +1,15 @@
 """Tells which volumes pods mount, and asks one file system for its room, as each line on its input wants.
 volumes.py runs it as a process of its own, since a file server that is gone lets a call wait for ever.
 
-    {"pods": ["<uid>", ...]}   -> {"later": true, "mounts": [{"pod", "name", "path", "type", ...}, ...]}
-    {"path": "/host/..."}      -> {"room": [bytes, free bytes, inodes, free inodes]}, or {"errno": 5}
+    mounts <uid> <uid>  -> mounts later, and behind a tab for each mount:
+                           <pod> <name> <path> <device> <type> <source> rw|ro rw|ro
+    room <path>         -> room <bytes> <free bytes> <inodes> <free inodes>, or errno 5
 
-The mounts stand in the process' own table of mounts: no file of a volume is opened, and no folder of one is
-listed. Only what Python always loads is imported, since the process stays.
+Words are written as in mountinfo, where a blank is \\040. The mounts stand in the process' own table of
+mounts: no file of a volume is opened, and no folder of one is listed.
+
+A process is started for each sample, so only what Python always loads is imported: `json` and `typing` alone
+would double the cost of a start.
 
 Sources: proc(5), mountinfo; statvfs(3); Kubernetes, pkg/volume/util (GetPath: `pods/<uid>/volumes/<plugin>/
 <name>`, below which CSI drivers mount at `mount`).
@@ -13,13 +17,14 @@ Sources: proc(5), mountinfo; statvfs(3); Kubernetes, pkg/volume/util (GetPath: `
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Collection, Iterator
-from typing import Any
 
-__all__ = ["main", "mounts"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+__all__ = ["escaped", "main", "mounts", "unescaped"]
 
 _MOUNTINFO = "/proc/self/mountinfo"
 _CLUSTERS_OWN = frozenset(
@@ -39,29 +44,30 @@ _SEES_LATER = ("shared:", "master:")
 
 def main() -> int:
     root, mountinfo = (*sys.argv[1:], _MOUNTINFO)[:2]
-    for line in sys.stdin:
-        asked = json.loads(line)
-        told = room(asked["path"]) if "path" in asked else mounts(root, mountinfo, asked["pods"])
-        print(json.dumps(told), flush=True)
+    for line in sys.stdin.buffer:
+        asked, *words = line.decode().strip().split(" ")
+        told = room(unescaped(words[0])) if asked == "room" else mounts(root, mountinfo, words)
+        sys.stdout.buffer.write(f"{told}\n".encode())
+        sys.stdout.buffer.flush()
     return 0
 
 
-def room(path: str) -> dict[str, Any]:
+def room(path: str) -> str:
     try:
         told = os.statvfs(path)
     except OSError as error:
-        return {"errno": error.errno or 0}
+        return f"errno {error.errno or 0}"
     unit = told.f_frsize or told.f_bsize
-    return {"room": [told.f_blocks * unit, told.f_bavail * unit, told.f_files, told.f_favail]}
+    return f"room {told.f_blocks * unit} {told.f_bavail * unit} {told.f_files} {told.f_favail}"
 
 
-def mounts(root: str, mountinfo: str, pods: Collection[str]) -> dict[str, Any]:
+def mounts(root: str, mountinfo: str, pods: Collection[str]) -> str:
     """The volumes of these pods below `root`, and whether those show here that are mounted later."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, str] = {}
     nearest, later = "", False
     before = f"{root}/"
     for fields in _lines(mountinfo):
-        path = _unescaped(fields[4])
+        path = unescaped(fields[4])
         if root == path or root.startswith("/" if path == "/" else f"{path}/"):
             if len(path) >= len(nearest):  # what was mounted last on a path hides what was there
                 dash = fields.index("-", 6)
@@ -69,45 +75,46 @@ def mounts(root: str, mountinfo: str, pods: Collection[str]) -> dict[str, Any]:
         elif path.startswith(before) and len(found) < _MOUNTS_MAX:
             volume = _volume(path.removeprefix(before).split("/"), pods)
             if volume is not None:
-                found[path] = {**volume, "path": path, **_file_system(fields)}
-    return {"later": later, "mounts": list(found.values())}
+                found[path] = f"{escaped(volume[0])} {escaped(volume[1])} {fields[4]} {_file_system(fields)}"
+    return "\t".join((f"mounts {'later' if later else 'never'}", *found.values()))
 
 
 def _lines(mountinfo: str) -> Iterator[list[str]]:
-    with open(mountinfo, encoding="utf-8", errors="replace") as file:
+    with open(mountinfo, encoding="utf-8", errors="replace", newline="\n") as file:
         for line in file:
-            fields = line.split()
+            fields = line.rstrip("\n").split(" ")  # not at other blanks, which may stand in a name
             if "-" in fields[6:] and len(fields) >= fields.index("-", 6) + 4:
                 yield fields
 
 
-def _volume(parts: list[str], pods: Collection[str]) -> dict[str, str] | None:
-    """`<uid>/volumes/<plugin>/<name>`; None for any other mount."""
+def _volume(parts: list[str], pods: Collection[str]) -> tuple[str, str] | None:
+    """Pod and name of `<uid>/volumes/<plugin>/<name>`; None for any other mount."""
     if len(parts) < 4 or parts[0] not in pods or parts[1] != "volumes" or parts[2] in _CLUSTERS_OWN:
         return None
     if tuple(parts[4:]) != _NAMED_BELOW.get(parts[2], ()):
         return None
-    return {"pod": parts[0], "name": parts[3]}
+    return parts[0], parts[3]
 
 
-def _file_system(fields: list[str]) -> dict[str, Any]:
-    """Its own flag for reading only, and not that of the mount, which the pod may have asked for."""
+def _file_system(fields: list[str]) -> str:
+    """Its own flag for reading only, and then that of the mount, which the pod may have asked for."""
     dash = fields.index("-", 6)
-    return {
-        "device": fields[2],
-        "type": fields[dash + 1],
-        "source": _unescaped(fields[dash + 2]),
-        "is_read_only": "ro" in fields[dash + 3].split(","),
-        "is_mounted_read_only": "ro" in fields[5].split(","),
-    }
+    flags = ("ro" if "ro" in options.split(",") else "rw" for options in (fields[dash + 3], fields[5]))
+    return " ".join((fields[2], fields[dash + 1], fields[dash + 2], *flags))
 
 
-def _unescaped(text: str) -> str:
+def unescaped(text: str) -> str:
     """Blanks, tabs, newlines and backslashes stand there as octal numbers."""
     if "\\" not in text:
         return text
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, char)
+    return text
+
+
+def escaped(text: str) -> str:
+    for char, code in (("\\", "\\134"), (" ", "\\040"), ("\t", "\\011"), ("\n", "\\012")):
+        text = text.replace(char, code)
     return text
 
 

@@ -16,7 +16,7 @@ from recover.diagnose.starts import ranks
 from recover.diagnose.told_devices import told_devices
 from recover.model import Gang, Node, Pod, World
 
-__all__ = ["Holders", "affecting", "holders_on"]
+__all__ = ["Holders", "affecting", "held_by", "holders_on"]
 
 
 class Holders(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ def affecting(
     there = [pod for pod in ranks(world, gang) if pod.node == node.name and pod.may_hold_devices]
     if not there or (all(pod.ended for pod in there) and not is_dead):
         return [finding for finding in findings if finding.subject.kind is not SubjectKind.DEVICE]
-    held = [_held(pod, holders) for pod in there]
+    held = [held_by(pod, holders) for pod in there]
     return [
         finding
         for finding in findings
@@ -60,7 +60,7 @@ def affecting(
     ]
 
 
-def _held(pod: Pod, holders: Holders) -> Mapping[str, frozenset[int]] | None:
+def held_by(pod: Pod, holders: Holders) -> Mapping[str, frozenset[int]] | None:
     """Its devices, as in `Holders.by_pod`; None where nobody knows them all."""
     known = holders.by_pod.get(pod.uid)
     if known is not None:

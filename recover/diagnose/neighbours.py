@@ -1,17 +1,25 @@
 """A rank's end that may be the doing of another program on its GPU. Pure; for gang_faults.py.
 
-Where programs share a GPU by MPS, a fatal exception of one client ends all clients on that GPU, and nobody is
-told which of them it was. Where they share it in time, each has a context of its own, and suffers for itself
-alone. Source: NVIDIA, Multi-Process Service, "Error Containment".
+Where programs share a GPU by MPS, a fatal exception of one client ends all clients that share a GPU with it,
+and nobody is told which of them it was. The client that failed holds the GPU of the exception; a client with
+two GPUs takes along those on the other one, too. MIG separates clients of different GPU instances. Where
+programs share a GPU in time, each has a context of its own, and suffers for itself alone.
+
+The agent publishes who holds the GPUs while an exception is recent (detectors/folds/core.py). A pod of which
+nobody knows that may hold any.
+Source: NVIDIA, Multi-Process Service, "Error Containment".
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 
-from detectors.wire.contract import Fault, Finding, Severity, SubjectKind
+from detectors.wire.contract import Finding, NodeHealth
+from detectors.wire.exceptions import is_exception
 from recover.diagnose.diagnosis import Loss
-from recover.model import Gang, Node, World
+from recover.diagnose.holders import Holders, held_by, holders_on
+from recover.model import Gang, Node, Pod, World
 from recover.policy.settings import Timing
 
 __all__ = ["neighbours_fault"]
@@ -32,17 +40,18 @@ def neighbours_fault(world: World, gang: Gang, loss: Loss, timing: Timing) -> st
     if node is None or health is None or not _is_shared_by_mps(node):
         return ""
     window = timedelta(seconds=timing.blame_window_s)
-    shown = [
-        finding.code
+    around = [
+        finding
         for finding in health.status.findings
         if finding.boot_id == health.status.boot_id
-        and _is_exception(finding)
+        and is_exception(finding.subject, finding.fault, finding.severity)
         and _is_around(finding, loss, window)
     ]
-    if not shown or not _has_neighbours(world, gang, node):
+    shown = _of_neighbour(world, gang, loss, health, around, window) if around else ""
+    if not shown:
         return ""
     return (
-        f"there is no culprit: the kernel log of {node.name} shows {shown[0]}, and other jobs share "
+        f"there is no culprit: the kernel log of {node.name} shows {shown}, and other jobs share "
         "the GPUs of the node by MPS. With MPS, an exception of one program ends all programs on "
         "that GPU"
     )
@@ -53,18 +62,55 @@ def _is_shared_by_mps(node: Node) -> bool:
     return labelled or any(resource.startswith(_MPS_RESOURCE) for resource in node.capacity)
 
 
-def _is_exception(finding: Finding) -> bool:
-    """A program's own fatal fault on a GPU, by the driver's word."""
-    is_of_device = finding.subject.kind is SubjectKind.DEVICE
-    return is_of_device and finding.fault is Fault.APPLICATION and finding.severity is Severity.FATAL
-
-
 def _is_around(finding: Finding, loss: Loss, window: timedelta) -> bool:
     return finding.first_seen - window <= loss.at <= finding.last_seen + window
 
 
-def _has_neighbours(world: World, gang: Gang, node: Node) -> bool:
-    """Pods of others that are there, or ended there: the one that failed first may have ended already."""
-    others = world.gangs_on.get(node.name, frozenset()) - {gang.ref.uid}
-    pods = (pod for uid in others for pod in world.pods_at(uid, node.name))
-    return any(pod.may_hold_devices for pod in pods)
+Held = Mapping[str, frozenset[int]] | None
+"""UUID of a device -> GPU instances, none for the whole device; None where the pod may hold any device."""
+
+
+def _of_neighbour(
+    world: World, gang: Gang, loss: Loss, health: NodeHealth, around: list[Finding], window: timedelta
+) -> str:
+    """Code of the first exception that may be a neighbour's; empty where there is none."""
+    holders = holders_on(health)
+    mine = [pod for pod in world.pods_at(gang.ref.uid, loss.node) if pod.uid == loss.pod_uid]
+    lost = held_by(mine[0], holders) if mine else holders.by_pod.get(loss.pod_uid)
+    running = _neighbours(world, gang, loss.node, holders, loss.at - window)
+    neighbours = [held for held in running if _share(held, lost)]
+    return next((one.code for one in around if any(_may_have(held, one) for held in neighbours)), "")
+
+
+def _neighbours(world: World, gang: Gang, node: str, holders: Holders, since: datetime) -> Iterator[Held]:
+    """What the pods of others hold that ran there since then: the one that failed first may have ended
+    already."""
+    others = world.gangs_on.get(node, frozenset()) - {gang.ref.uid}
+    for uid in others:
+        for pod in world.pods_at(uid, node):
+            if pod.may_hold_devices and not _had_ended(pod, since):
+                yield held_by(pod, holders)
+
+
+def _had_ended(pod: Pod, before: datetime) -> bool:
+    """A job may keep its pods for days. One of which nobody knows when it ended may have ended just now."""
+    ends = [container.finished_at for container in pod.containers]
+    return pod.ended and bool(ends) and all(end is not None and end < before for end in ends)
+
+
+def _share(one: Held, other: Held) -> bool:
+    if one is None or other is None:
+        return True
+    return any(_meet(one[device], other[device]) for device in one.keys() & other.keys())
+
+
+def _meet(one: frozenset[int], other: frozenset[int]) -> bool:
+    return not one or not other or not one.isdisjoint(other)
+
+
+def _may_have(held: Held, finding: Finding) -> bool:
+    """Whether the exception may be of the pod that holds these."""
+    device, instance = finding.subject.device, finding.subject.gpu_instance
+    if held is None or not device:
+        return True
+    return device in held and (instance is None or _meet(held[device], frozenset({instance})))

@@ -212,6 +212,10 @@ The agent and the controller judge ports by these rules:
   accelerators when the link was lost has ended within an hour, or if the agent read the steps of such a pod
   and the steps have stopped. A pod that has shown a step later than `dead_s` after the loss does not need the
   port, so its end proves nothing. The kubelet reports which pods hold accelerators (`pod_resources`).
+- The agent does not see exit codes. So the port also becomes `port-dead` if no job needs the port, but a job
+  ends well within an hour after the loss, and the agent has read no step of the job later than `dead_s` after
+  the loss. If your nodes have ports that no job needs, give `port-dead` the severity `suspect` in
+  `settings.catalogue`.
 - `port-down` needs two samples, and begins at the time of the first sample. If ranks died before that time
   and the port then becomes `port-dead`, Rekindle treats these ranks as lost by the fault of this node, even
   if the gang runs again by then.

@@ -166,7 +166,7 @@ async def test_a_child_that_hangs_in_the_driver_is_named_and_no_answer_given_bef
     child, heard = Stuck(), Heard()
 
     class Hanging:
-        def __init__(self, module: str, *, outlived: list[object]) -> None:
+        def __init__(self, module: str, *, outlived: list[object], tells_calls: bool) -> None:
             self._outlived = outlived
 
         async def ask(self, deadline_s: float, question: str) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 
 from detectors.folds.core import AgentCore
 from detectors.rules.facts import KernelLine, PodRef
-from detectors.service.clocks import KernelClock, WallClock
+from detectors.service.clocks import KernelClock, WallClock, until_next_s
 from detectors.service.settings import AgentSettings
 from detectors.wire.training import Edge
 from tests.detectors.sources.test_kmsg import XID, following, record
@@ -127,3 +127,17 @@ async def test_a_record_that_comes_now_is_dated_now_though_the_kernels_clock_is_
 
     (line,) = heard.lines
     assert abs(now - line.at) < timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("every_s", "now_s", "rest_s"),
+    [
+        (1.0, 7.25, 0.75),
+        (0.5, 7.25, 0.25),
+        (0.5, 7.0, 0.5),
+        (0.5, 6.999999, 0.500001),  # woken a moment early: not once more at once
+        (0.5, 7.46, 0.54),  # it took most of its period
+    ],
+)
+def test_loops_whose_periods_are_multiples_wake_together(every_s: float, now_s: float, rest_s: float) -> None:
+    assert until_next_s(every_s, now_s) == pytest.approx(rest_s)

@@ -213,6 +213,30 @@ async def test_a_new_pod_is_found_and_read_as_it_grows(host: Host) -> None:
     assert heard.lines == [(0, "step 1"), (0, "step 2")]
 
 
+async def test_a_line_that_comes_costs_one_read(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ranks of a healthy gang print for weeks."""
+    async with host.followed() as heard:
+        host.write(line("step 1"))
+        await heard.until(lambda: len(heard.lines) == 1)
+        await asyncio.sleep(0.2)
+        with monkeypatch.context() as patched:
+            reads = 0
+            pread = os.pread
+
+            def counted(fd: int, size: int, offset: int) -> bytes:
+                nonlocal reads
+                reads += 1
+                return pread(fd, size, offset)
+
+            patched.setattr(os, "pread", counted)
+            for number in range(2, 7):
+                host.write(line(f"step {number}"))
+                await heard.until(lambda number=number: len(heard.lines) == number)  # type: ignore[misc]
+                await asyncio.sleep(0.1)
+
+    assert reads == 5
+
+
 async def test_the_systems_namespaces_are_never_opened(host: Host) -> None:
     host.write(line("secret"), namespace="kube-system", uid="a")
     host.write(line("secret"), namespace="rekindle-system", uid="b")

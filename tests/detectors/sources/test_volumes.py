@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -241,4 +243,36 @@ def test_no_line_of_a_table_of_mounts_ends_the_child(
 ) -> None:
     table = tmp_path_factory.getbasetemp() / "mountinfo"
     table.write_text(text, encoding="utf-8", errors="replace")
-    assert volumes_child.mounts("/pods", str(table), ["u"])["mounts"] == []
+    assert volumes_child.mounts("/pods", str(table), ["u"]) in ("mounts later", "mounts never")
+
+
+async def test_odd_names_of_a_mount_come_out_as_they_are(tree: VolumeTree, reader: VolumeReader) -> None:
+    """The kernel writes blanks, tabs, newlines and backslashes as octal numbers, and nothing else."""
+    written = "nas:/a\\040b\\011c\\012d\\134e\u00a0f\x85g"
+    path = tree.mount("uid-0", "data", source=written)
+    nameless = tree.mount("uid-0", "nameless", source="", device="0:54")
+    tree.answers(path, "10 5 10 5")
+    tree.answers(nameless, "10 5 10 5")
+
+    sample = await reader.sample(PODS)
+
+    assert {one.name: one.source for one in sample.volumes} == {
+        "data": "nas:/a b\tc\nd\\e\u00a0f\x85g",
+        "nameless": "",
+    }
+    assert [one.bytes_free for one in sample.volumes] == [5, 5]
+
+
+def test_what_is_written_in_a_question_is_read_as_it_was() -> None:
+    for text in ("/a b", "/a\nb\tc", "/a\\040b", "/a\\134012", "\\"):
+        assert volumes_child.unescaped(volumes_child.escaped(text)) == text
+
+
+def test_the_child_imports_nothing_that_makes_its_start_costly() -> None:
+    program = "import sys; sys.path.append(sys.argv[1]); import volumes_child; print(*sys.modules)"
+    folder = str(Path(volumes_child.__file__).parent)
+    found = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, folder], check=True, capture_output=True, text=True
+    )
+
+    assert not {"json", "typing", "re", "collections", "contextlib"} & set(found.stdout.split())

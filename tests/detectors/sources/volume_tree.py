@@ -26,11 +26,11 @@ def volume_children() -> set[int]:
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
+            words = (folder / "cmdline").read_bytes()
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
             continue
-        if b"detectors.sources.volumes_child" in words and parent == os.getpid():
+        if b"volumes_child" in words and parent == os.getpid():
             found.add(int(folder.name))
     return found
 

@@ -94,3 +94,14 @@ def test_a_rank_that_ran_out_of_host_memory_had_no_exception() -> None:
     world = shared(MPS).crash("mine", rank=0, exit_code=137, reason="OOMKilled", ago_s=2)
 
     assert world.decide().incident.status.blame is Blame.RESOURCES
+
+
+@pytest.mark.parametrize(("ago_s", "blame"), [(3600, Blame.APPLICATION), (4, Blame.UNKNOWN)])
+def test_only_a_rank_that_ran_or_ended_about_then_may_have_had_the_exception(
+    ago_s: float, blame: Blame
+) -> None:
+    world = shared(MPS).crash("theirs", rank=0, ago_s=ago_s)
+    world.crash("mine", rank=0, ago_s=2)
+
+    found = {one.spec.gang.name: one.status.blame for one in world.decide().incidents if one.spec.gang}
+    assert found["mine"] is blame

@@ -1,0 +1,24 @@
+"""A child for test_child.py. A question is the number of its calls; after a minus the last one hangs."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from detectors.sources.calls_file import tell_call
+
+CALL_S = 0.3
+
+
+def main() -> None:
+    calls = int(sys.argv[1])
+    for line in sys.stdin:
+        asked = int(line)
+        for number in range(abs(asked)):
+            tell_call(calls, f"call {number}")
+            time.sleep(600 if -asked == number + 1 else CALL_S)
+        print(f"answered {asked}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A child that answers late: the deadline is of each call that it tells of, and nobody is woken by a call."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from detectors.sources.child import LastingChild, SilentError
+from tests.detectors.sources.slow_child import CALL_S
+
+DEADLINE_S = 4 * CALL_S
+"""Longer than a call and than the start of the child, shorter than the calls of an answer together."""
+CALLS = 8
+
+
+@pytest.fixture
+async def child() -> AsyncIterator[LastingChild]:
+    child = LastingChild("tests.detectors.sources.slow_child", outlived=[], tells_calls=True)
+    assert await child.ask(60.0, b"0") == b"answered 0\n"
+    yield child
+    await child.end()
+
+
+async def test_a_child_that_makes_progress_may_take_longer_than_one_call(child: LastingChild) -> None:
+    assert await child.ask(DEADLINE_S, b"%d" % CALLS) == b"answered %d\n" % CALLS
+
+
+async def test_the_call_that_hangs_is_named_within_its_deadline(child: LastingChild) -> None:
+    began_s = time.monotonic()
+
+    with pytest.raises(SilentError, match=f"^call {CALLS - 1}$"):
+        await child.ask(DEADLINE_S, b"-%d" % CALLS)
+
+    # The calls before it, and its own deadline: no deadline is waited for twice.
+    assert time.monotonic() - began_s < (CALLS - 1) * CALL_S + 1.5 * DEADLINE_S
+
+
+async def test_calls_wake_nobody_before_the_answer(
+    child: LastingChild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = 0
+    wait = asyncio.wait
+
+    async def counted(*arguments: object, **named: object) -> object:
+        nonlocal waits
+        waits += 1
+        return await wait(*arguments, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(asyncio, "wait", counted)
+    await child.ask(60.0, b"%d" % CALLS)
+
+    assert waits == 1
+
+
+async def test_a_call_of_an_earlier_answer_is_not_blamed(child: LastingChild) -> None:
+    await child.ask(60.0, b"1")
+
+    with pytest.raises(EOFError, match="its start"):
+        await child.ask(60.0, b"no number")
