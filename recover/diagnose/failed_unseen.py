@@ -46,12 +46,14 @@ def failed_unseen(gang: Gang, pods: Iterable[Pod], now: datetime) -> Loss | None
 
 
 def told_by_job(world: World, gang: Gang, loss: Loss, now: datetime) -> Diagnosis | None:
-    """None if nobody asked for the recovery of the job, or if another Incident tells of a failure of the
-    present start: pods were there then, and told more."""
+    """None if nobody asked for the recovery of the job, if a recovery has stopped or started it since, or if
+    another Incident tells of a failure of the present start: pods were there then, and told more."""
     name = incident_name(gang.ref.name, Fault.UNKNOWN, gang.ref.uid, loss.code)
+    began = since(world.history(gang.ref.uid))
     if opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.DISABLED:
         return None
-    if _is_told(world, gang, name):
+    # Kubernetes writes whole seconds.
+    if (began is not None and loss.at < began.replace(microsecond=0)) or _is_told(world, gang, name, began):
         return None
     reason = (gang.terminal.reason if gang.terminal is not None else "") or "it gave no reason"
     return Diagnosis(
@@ -71,8 +73,7 @@ def told_by_job(world: World, gang: Gang, loss: Loss, now: datetime) -> Diagnosi
     )
 
 
-def _is_told(world: World, gang: Gang, name: str) -> bool:
-    began = since(world.history(gang.ref.uid))
+def _is_told(world: World, gang: Gang, name: str, began: datetime | None) -> bool:
     return any(
         about.uid == gang.ref.uid
         and incident.metadata.name != name

@@ -7,10 +7,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from recover.api import Blame
+from recover.api import Blame, Phase
 from recover.api.reasons import Reason
 from recover.model import PodPhase, Terminal
-from tests.acting import apply
+from tests.acting import apply, recovering, step
 from tests.builders import Worlds, cluster, gang
 
 RECREATE = {"rekindle.dev/on-terminal": "recreate"}
@@ -104,3 +104,21 @@ def test_a_job_whose_recovery_nobody_asked_for_is_left_alone() -> None:
     decision = failed(annotations={**RECREATE, "rekindle.dev/auto-recovery": "disabled"}).decide()
 
     assert (decision.incidents, decision.restarts) == ([], [])
+
+
+def test_a_failure_before_a_recovery_stopped_the_job_is_of_an_earlier_start() -> None:
+    """As of a job that was given up: it stays failed, and nobody is to start it again."""
+    world = recovering(cluster(nodes=8).running(gang(annotations=RECREATE)).crash(rank=1))
+    failed_at = world.now
+    while "stop-gang" not in step(world):
+        pass
+    ((key, recovery),) = world.recoveries.items()
+    status = msgspec.structs.replace(recovery.status, phase=Phase.ESCALATED)
+    world.recoveries[key] = msgspec.structs.replace(recovery, status=status)
+    world.pods["llm-uid"].clear()
+    terminal = Terminal(succeeded=False, at=failed_at - timedelta(seconds=2))
+    world.later(60).change_gang(terminal=terminal, suspended=False)
+
+    apply(world, world.decide().plan)
+
+    assert len(world.incidents) == len(world.recoveries) == 1
