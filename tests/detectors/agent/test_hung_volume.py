@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -33,6 +35,14 @@ SETTINGS = (
     *("nvml.enabled=false", "volumes.every_s=0.5", "volumes.pause_s=0.1", "volumes.deadline_s=1"),
     *("fabric.every_s=0.5", "host.every_s=0.5", "publishing.missing_retry_s=0.1"),
 )
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    """Its root has a short name: the path of a socket has 107 bytes at most."""
+    root = Path(tempfile.mkdtemp(prefix="kubelet-"))
+    yield Host(root)
+    shutil.rmtree(root)
 
 
 @asynccontextmanager
@@ -74,8 +84,7 @@ def pss_bytes(pid: int) -> int:
     return sum(int(row[1]) * 1024 for row in rows if row[0] == "Pss:")
 
 
-async def test_a_volume_that_hangs_for_good_is_told_and_holds_up_nothing_else(tmp_path: Path) -> None:
-    host = Host(tmp_path / "h")
+async def test_a_volume_that_hangs_for_good_is_told_and_holds_up_nothing_else(host: Host) -> None:
     (host.root / "sys/class").mkdir(parents=True)
     pods = host.root / "var/lib/kubelet/pods"
     volumes = pods / "uid-llm-0/volumes/kubernetes.io~nfs"
@@ -110,9 +119,8 @@ async def test_a_volume_that_hangs_for_good_is_told_and_holds_up_nothing_else(tm
 
 
 async def test_with_three_children_that_hang_no_further_one_is_started_and_the_source_is_blind(
-    tmp_path: Path,
+    host: Host,
 ) -> None:
-    host = Host(tmp_path / "h")
     pods = host.root / "var/lib/kubelet/pods"
     volumes = pods / "uid-llm-0/volumes/kubernetes.io~nfs"
     volumes.mkdir(parents=True)
