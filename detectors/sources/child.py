@@ -81,8 +81,8 @@ class LastingChild:
 
     async def ask(self, deadline_s: float, question: bytes = b"") -> bytes:
         """The answer. Raises `SilentError` if the answer, or any call that the child tells of, takes longer
-        than `deadline_s`, `EOFError` where the child has ended, or `OSError` where it cannot be started.
-        After each of them, as after a cancellation, `end` it."""
+        than `deadline_s`, `EOFError` where the child has ended or answers with too much, or `OSError` where
+        it cannot be started. After each of them, as after a cancellation, `end` it."""
         asked_s = time.monotonic()
         child = self._child = self._child or await self._started()
         assert child.stdin is not None
@@ -100,9 +100,17 @@ class LastingChild:
                 raise SilentError(self._call(asked_s)[1])
         finally:
             answer.cancel()
-        line = answer.result()
+        try:
+            line = answer.result()
+        except ValueError:
+            raise EOFError(f"answered with more than {_LINE_BYTES_MAX} bytes") from None
         if not line:
-            raise EOFError(f"ended with status {await child.wait()} in {self._call(asked_s)[1]}")
+            doing = self._call(asked_s)[1]
+            try:
+                status = await asyncio.wait_for(child.wait(), _REAP_S)
+            except TimeoutError:  # one that is killed closes its files, and the driver may hold it up in that
+                raise SilentError(f"its end, in {doing}") from None
+            raise EOFError(f"ended with status {status} in {doing}")
         return line
 
     async def end(self) -> None:

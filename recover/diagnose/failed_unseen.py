@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from detectors.wire.contract import Fault, Origin, Severity
 from detectors.wire.fitting import fitted
-from recover.api import Blame, Evidence
+from recover.api import Blame, Evidence, IncidentPhase
 from recover.diagnose.diagnosis import JOB_FAILED, AffectedGang, Diagnosis, Loss, incident_name
 from recover.diagnose.ranks import since
 from recover.model import Gang, Pod, World
@@ -24,7 +24,7 @@ from recover.policy.consent import OptIn, opt_in
 __all__ = ["failed_unseen", "told_by_job"]
 
 _RECENT = timedelta(hours=1)
-"""People have seen an older failure and have left the job as it is."""
+"""People have seen an older failure and have left the job as it is. A failure has an Incident long before."""
 
 
 def failed_unseen(gang: Gang, pods: Iterable[Pod], now: datetime) -> Loss | None:
@@ -33,7 +33,7 @@ def failed_unseen(gang: Gang, pods: Iterable[Pod], now: datetime) -> Loss | None
     terminal = gang.terminal
     if terminal is None or terminal.succeeded or terminal.at is None:
         return None
-    if not all(pod.ended for pod in pods) or now - terminal.at > _RECENT:
+    if not all(pod.ended for pod in pods):
         return None
     return Loss(
         pod="",
@@ -46,14 +46,18 @@ def failed_unseen(gang: Gang, pods: Iterable[Pod], now: datetime) -> Loss | None
 
 
 def told_by_job(world: World, gang: Gang, loss: Loss, now: datetime) -> Diagnosis | None:
-    """None if nobody asked for the recovery of the job, if a recovery has stopped or started it since, or if
-    another Incident tells of a failure of the present start: pods were there then, and told more."""
+    """None if nobody asked for the recovery of the job, if a recovery has stopped or started it since, if the
+    failure is old and has no Incident, or if another Incident tells of it: pods were there then, and told
+    more."""
     name = incident_name(gang.ref.name, Fault.UNKNOWN, gang.ref.uid, loss.code)
     began = since(world.history(gang.ref.uid))
     if opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.DISABLED:
         return None
-    # Kubernetes writes whole seconds.
-    if (began is not None and loss.at < began.replace(microsecond=0)) or _is_told(world, gang, name, began):
+    if began is not None and loss.at < began.replace(microsecond=0):  # Kubernetes writes whole seconds
+        return None
+    own = world.incidents.get(name)
+    is_open = own is not None and own.status.phase is IncidentPhase.OPEN
+    if not is_open and (now - loss.at > _RECENT or _is_told(world, gang, name, loss.at, began)):
         return None
     reason = (gang.terminal.reason if gang.terminal is not None else "") or "it gave no reason"
     return Diagnosis(
@@ -73,11 +77,13 @@ def told_by_job(world: World, gang: Gang, loss: Loss, now: datetime) -> Diagnosi
     )
 
 
-def _is_told(world: World, gang: Gang, name: str, began: datetime | None) -> bool:
+def _is_told(world: World, gang: Gang, name: str, at: datetime, began: datetime | None) -> bool:
+    """An older Incident is about something else, which the gang has outlived."""
+    since_then = at - _RECENT if began is None else max(began, at - _RECENT)
     return any(
         about.uid == gang.ref.uid
         and incident.metadata.name != name
-        and (began is None or incident.spec.detected_at > began)
+        and incident.spec.detected_at > since_then
         for incident in world.incidents.values()
         if (about := incident.spec.gang) is not None
     )

@@ -1,7 +1,9 @@
-"""A child for test_child.py. A question is the number of its calls; after a minus the last one hangs."""
+"""A child for test_child.py. A question is the number of its calls; after a minus the last one hangs.
+`close` closes the output without an end, and `flood` is answered with too much."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -13,6 +15,11 @@ CALL_S = 0.3
 def main() -> None:
     calls = int(sys.argv[1])
     for line in sys.stdin:
+        if line == "close\n":
+            os.close(1)
+            time.sleep(600)
+        if line == "flood\n":
+            print("x" * 2**21, flush=True)
         asked = int(line)
         for number in range(abs(asked)):
             tell_call(calls, f"call {number}")

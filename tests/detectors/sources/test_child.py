@@ -60,3 +60,14 @@ async def test_a_call_of_an_earlier_answer_is_not_blamed(child: LastingChild) ->
 
     with pytest.raises(EOFError, match="its start"):
         await child.ask(60.0, b"no number")
+
+
+async def test_a_child_that_closes_its_output_and_does_not_end_is_silent(child: LastingChild) -> None:
+    """As one that is killed in a driver: its files are closed, and the kernel still works on its end."""
+    with pytest.raises(SilentError, match="its end"):
+        await child.ask(60.0, b"close")
+
+
+async def test_a_child_that_answers_with_too_much_is_given_up(child: LastingChild) -> None:
+    with pytest.raises(EOFError, match="bytes"):
+        await child.ask(60.0, b"flood")

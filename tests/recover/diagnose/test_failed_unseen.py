@@ -10,6 +10,7 @@ import pytest
 from recover.api import Blame, Phase
 from recover.api.reasons import Reason
 from recover.model import PodPhase, Terminal
+from recover.model.modes import Mode
 from tests.acting import apply, recovering, step
 from tests.builders import Worlds, cluster, gang
 
@@ -98,6 +99,28 @@ def test_a_failure_of_which_an_incident_tells_is_told_once() -> None:
     apply(world, world.later(30).decide().plan)
 
     assert len(world.incidents) == 1
+
+
+def test_an_incident_of_another_day_tells_of_another_failure() -> None:
+    world = cluster(nodes=8).running(gang(annotations=RECREATE)).crash(rank=1)
+    apply(world, world.decide().plan)
+    world.recoveries.clear()
+    world.pods["llm-uid"].clear()
+    world.later(6 * 86400).change_gang(terminal=Terminal(succeeded=False, at=world.now))
+
+    assert world.later(10).decide().restarts == ["llm"]
+
+
+def test_a_failure_in_a_long_pause_is_answered_after_the_pause() -> None:
+    world = failed()
+    before, world.mode = world.mode, Mode.OBSERVE
+    apply(world, world.decide().plan)
+    assert world.recoveries == {}
+
+    world.mode = before
+    decision = world.later(2 * 3600).decide()
+
+    assert decision.restarts == ["llm"]
 
 
 def test_a_job_whose_recovery_nobody_asked_for_is_left_alone() -> None:
