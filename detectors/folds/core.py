@@ -122,7 +122,7 @@ class AgentCore:
         self._engine_row = engine_row() if engine is None else engine
         self._engine_faults = EngineFaults(self._engine_row)
         self._exception_at: datetime | None = None
-        """When a program had its last exception on a GPU, while that is recent."""
+        """When a program had its last exception on a node where pods shared a GPU, while that is recent."""
         self._knows_holders = False
         """Whether the pods that are known to hold devices held them when the lines were written."""
         self._gpu_states = GpuStates(gpu_health or GpuHealth(), settings.nvml.gpus_expected)
@@ -481,6 +481,8 @@ class AgentCore:
             self._mark(Dirty.COARSE)
 
     def _had_exception(self, at: datetime) -> None:
+        if not self._holders.are_shared(self._host.devices):
+            return
         before, self._exception_at = self._devices(), max(at, self._exception_at or at)
         if before != self._devices():
             self._mark(Dirty.EDGE)
@@ -491,9 +493,7 @@ class AgentCore:
         devices = self._host.devices
         if not self._chain.device_broken and self._exception_at is None:
             return devices
-        placed = self._holders.placed(devices)
-        is_told = self._chain.device_broken or any(len(device.pods) > 1 for device in placed)
-        return placed if is_told else devices
+        return self._holders.placed(devices)
 
     def _pod(self, ref: PodRef) -> PodFold:
         return self._pods.fold(ref, self._spec.pods, self._sought)

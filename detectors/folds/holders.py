@@ -177,6 +177,13 @@ class Holders:
         gpus = Counter(uuid for _, uuid, _ in parts)
         return [*(_share(part, pods, gpus, is_sure=not unplaced) for part in parts), *unplaced]
 
+    def are_shared(self, devices: tuple[Device, ...]) -> bool:
+        """Whether pods of the kubelet's last answer share a device."""
+        known = _Known(frozenset(d.uuid for d in devices), _by_minor(devices), self._mig_devices)
+        there = (held for uid, held in self._held.items() if uid in self._listed)
+        pods = Counter(uuid for held in there for uuid in _devices(held.given, known))
+        return any(count > 1 for count in pods.values())
+
     def placed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """The devices with their pods."""
         pods: dict[str, list[DevicePod]] = {device.uuid: [] for device in devices}
