@@ -1,8 +1,8 @@
 """Asks NVML for the state of all GPUs each time a line comes in, and ends with its input. nvml.py runs it as
 a process of its own, since a driver call may never return.
 
-An answer is the sample, as JSON. Each call that is about to be made is named in a file in memory
-(calls_file.py), so that whoever waits knows which one hangs.
+The answer is the sample, as JSON. Before each call the child writes the name of the call into a file in
+memory (calls_file.py), so the parent knows which call hangs.
 
 NVML is let go of between two samples: neither a reset of a GPU nor an unload of the driver succeeds while any
 process has a device open.

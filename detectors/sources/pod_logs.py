@@ -241,8 +241,8 @@ class PodLogs:
         return True
 
     def _read(self, container: Container, *, has_only_grown: bool = False) -> None:
-        """Reads what there is. Of much it reads one piece, and the next one in its turn. A file that has only
-        grown is at its end after a piece that is not full, and its next growth is told."""
+        """Reads what there is. Of much it reads one piece, and the next one in its turn. If the file has only
+        grown, a piece that is not full ends at the end of the file; the watch tells of the next growth."""
         if container.timer is not None or container.waits or container.ended:
             return
         loop = asyncio.get_running_loop()

@@ -37,7 +37,7 @@ def failed_unseen(gang: Gang, pods: Iterable[Pod], now: datetime) -> Loss | None
         return None
     return Loss(
         pod="",
-        pod_uid=gang.ref.uid,
+        pod_uid="",
         node="",
         at=min(terminal.at, now),
         told_at=terminal.at,

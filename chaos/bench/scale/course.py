@@ -41,7 +41,8 @@ STORM_MAX = 500
 LIMIT_S = 300.0
 LOOK_S = 0.02
 TOLD_LOOK_S = 0.1
-"""The faults come meanwhile, and each question is work for the same API server."""
+"""Seconds between two questions for Incidents. The API server takes the faults at the same time, and each
+question is work for it."""
 ABOUT_MANY = ("fleet-brake-", "quarantine-limit-")
 """How the names of Incidents about many nodes begin."""
 
@@ -183,8 +184,8 @@ class Course:
         return Figure(name, words, "ms", 1000 * used_s / count, rounds=count)
 
     async def _burst(self, controller: Controller, names: Sequence[str]) -> list[Figure]:
-        """Several writers change ranks of one gang. What is paid for each turn of the loop, and not for each
-        change, is shared by the changes that come together."""
+        """Several writers change ranks of one gang at the same time. Changes that arrive together share one
+        turn of the controller's loop, so each of them costs less."""
         count = self._pace.burst
         await controller.quiet()
         before_s, began_s = controller.cpu_s(), time.monotonic()
@@ -260,7 +261,8 @@ class Course:
         return found
 
     async def _told_s(self, began_s: float) -> float | None:
-        """When a person could read of many nodes, since then. The faults go on coming meanwhile."""
+        """Seconds from `began_s` until an Incident about many nodes exists; None if none came in time.
+        Further nodes fail in this time."""
         while time.time() < began_s + self._pace.told_s:
             if any(name.startswith(ABOUT_MANY) for name in await self._ground.incidents()):
                 return time.time() - began_s
