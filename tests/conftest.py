@@ -6,7 +6,7 @@ when their own variable does. Otherwise they are deselected, and the last line o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import structlog
@@ -36,6 +36,19 @@ def _is_asked_for(item: pytest.Item) -> bool:
     if item.get_closest_marker("real_nodes"):
         needs.add("REKINDLE_REAL_NODES")
     return all(os.environ.get(name) == "1" for name in needs)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a test that failed stands what the programs of its control plane complained of."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        for used in item.funcargs.values():
+            if isinstance(used, ControlPlane):
+                report.sections.append(("Control plane", used.troubles()))
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -98,8 +98,8 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum length of a log line, in bytes. The agent cuts longer lines: containerd also splits lines at
     16 KiB."""
     ended_poll_s: PositiveSeconds = 0.5
-    """Time between two checks whether the cgroup of a pod still exists. By its cgroup the agent notices that
-    a pod has ended."""
+    """Time between two checks whether the cgroup of a pod still exists, if the kernel does not tell the agent
+    of removed cgroups (inotify). By its cgroup the agent notices that a pod has ended."""
     ended_keep_s: Seconds = 900.0
     """Minimum time for which the agent keeps an ended container in NodeHealth.status, so that the controller
     can read the container's last lines."""

@@ -51,7 +51,8 @@ class Container:
         self.file = GrowingFile(folder / f"{ref.instance}.log", line_bytes_max=line_bytes_max)
         self.joiner = Joiner(settings.line_bytes_max)
         self.cgroup: Path | None = None
-        self.cgroup_tries = 0
+        self.looked = 0
+        """How often its end was looked for, by time."""
         self.ended = False
         self.timer: asyncio.TimerHandle | None = None
         self.waits = False

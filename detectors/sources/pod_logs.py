@@ -36,9 +36,11 @@ _log = structlog.get_logger("pod_logs")
 _WATCH_PAUSE_S = 0.02
 _KEEP_BYTES = 1024 * 1024
 _LAST_PIECES_MAX = 4
-_CGROUP_TRIES = 60
+_CGROUP_LOOKS = 60
 _RESCAN_S = 30.0
 _MISSING_RETRY_S = 1.0
+_LOOK_S = 5.0
+"""The folder above may have been made anew, which ends a watch unnoticed."""
 _BEHIND = timedelta(seconds=60)
 _POD_FOLDER = re.compile(
     r"(?P<namespace>[A-Za-z0-9.-]{1,63})_(?P<pod>[A-Za-z0-9.-]{1,253})_(?P<uid>[A-Za-z0-9.-]{1,64})"
@@ -72,6 +74,7 @@ class PodLogs:
         self._queue: deque[Container] = deque()
         """Those that have more to tell, in the order in which they came."""
         self._serving: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -82,16 +85,14 @@ class PodLogs:
                 await asyncio.sleep(_MISSING_RETRY_S)
             self._scan(first=True)
             self._sink.scanned(frozenset(self._left_out))
-            polls = max(1, round(_RESCAN_S / self._settings.ended_poll_s))
             while True:
-                for _ in range(polls):
-                    await asyncio.sleep(until_next_s(self._settings.ended_poll_s, time.monotonic()))
-                    self._look_for_ends()
+                await asyncio.sleep(until_next_s(_RESCAN_S, time.monotonic()))
                 self._scan()  # a watch may be lost where a user's watches are used up
         finally:
             self._watch.close()
-            if self._serving is not None:
-                self._serving.cancel()
+            for timer in (self._serving, self._looking):
+                if timer is not None:
+                    timer.cancel()
             for container in self._containers.values():
                 container.close()
 
@@ -151,6 +152,7 @@ class PodLogs:
         else:
             why = told(self._left_out, self._first, self._settings.containers_max)
             self._sink.covered(why, frozenset(ref.uid for ref in self._left_out))
+        self._look_for_ends()
 
     def _scan_pod(self, folder: Path, *, first: bool, only_running: bool) -> set[PodRef]:
         named = parse_pod_folder(folder.name)
@@ -316,17 +318,38 @@ class PodLogs:
         return read_bytes
 
     def _look_for_ends(self) -> None:
+        """Now and again later. The kernel tells of a folder that was removed, so the later look comes soon
+        only if a pod has no folder that is watched."""
+        if self._looking is not None:
+            self._looking.cancel()
+        looked = [self._look_for_end(container) for container in self._containers.values()]
+        every_s = _LOOK_S if all(looked) else self._settings.ended_poll_s
+        pause_s = until_next_s(every_s, time.monotonic())
+        self._looking = asyncio.get_running_loop().call_later(pause_s, self._look_again)
+
+    def _look_again(self) -> None:
         for container in self._containers.values():
-            if container.ended:
-                continue
-            if container.cgroup is None and container.cgroup_tries < _CGROUP_TRIES:
-                container.cgroup_tries += 1
-                container.cgroup = self._cgroups.find(container.ref.uid)
-                self._seen_cgroup = self._seen_cgroup or container.cgroup is not None
-            elif container.cgroup is None and self._seen_cgroup:
-                self._end(container)  # others have one here: it had ended before we looked
-            elif container.cgroup is not None and not os.path.exists(container.cgroup):
-                self._end(container)
+            container.looked += 1
+        self._look_for_ends()
+
+    def _look_for_end(self, container: Container) -> bool:
+        """Whether there is no cause to look again soon."""
+        if container.ended:
+            return True
+        is_long_looked_for = container.looked >= _CGROUP_LOOKS
+        if container.cgroup is None and not is_long_looked_for:
+            container.cgroup = self._cgroups.find(container.ref.uid)
+            self._seen_cgroup = self._seen_cgroup or container.cgroup is not None
+        elif container.cgroup is None and self._seen_cgroup:
+            self._end(container)  # others have one here: it had ended before we looked
+        if container.cgroup is None:
+            return is_long_looked_for  # no cgroups of pods are seen here
+        # A removed cgroup is told to those who watch the folder above it, and to nobody else.
+        watch, above = self._watch, container.cgroup.parent
+        is_watched = watch is not None and watch.add(above, self._look_for_ends, grown=_nothing)
+        if not os.path.exists(container.cgroup):
+            self._end(container)
+        return is_watched
 
     def _end(self, container: Container) -> None:
         """Reads what is left, near the end at least, and tells."""
@@ -366,3 +389,7 @@ class PodLogs:
             namespace.startswith(pattern[:-1]) if pattern.endswith("*") else namespace == pattern
             for pattern in self._settings.excluded_namespaces
         )
+
+
+def _nothing() -> None:
+    """Limits and counters are written in the folders of cgroups all the time."""

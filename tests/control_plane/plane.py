@@ -8,6 +8,7 @@ this one and is ended by its id.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import ssl
@@ -47,6 +48,10 @@ READY_S = 180.0
 SILENCE_S = 16
 AUDIT_LAG_S = 1.0
 """An answered write stands in the audit log after that at the latest; an object shows it before."""
+TROUBLE = re.compile(r"^[EF]\d{4} |ERROR|level=error|NotReady|became unready|is unresponsive", re.IGNORECASE)
+"""A line of klog that tells an error, one of KWOK, and what the controller-manager says of a silent node."""
+TROUBLES_MAX = 12
+TROUBLE_CHARS = 300
 DYING = Path(__file__).parent / "dying.yaml"
 """How pods die, beside KWOK's own stages."""
 ADMIN = "admin"
@@ -178,6 +183,12 @@ class ControlPlane:
         request = urllib.request.Request(f"{self.etcd_url}/v3/kv/{call}", data=msgspec.json.encode(body))
         with urllib.request.urlopen(request, timeout=60) as answer:
             return msgspec.json.decode(answer.read())
+
+    def troubles(self) -> str:
+        """The last lines of each program that tell an error or a silent node: what the programs saw when a
+        test failed."""
+        told = (f"{name}:\n{_troubles(self.folder / f'{name}.log')}" for name in self.programs)
+        return "\n".join(told)
 
     def audit_position(self) -> int:
         """Where the audit log ends now, for a later `audited`."""
@@ -378,6 +389,11 @@ def _wait_until_answered(plane: ControlPlane, path: str) -> None:
             pass
         time.sleep(0.05)
     raise PlaneError(f"the API server does not answer {path}:\n{_last_lines(plane.folder)}")
+
+
+def _troubles(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join([line[:TROUBLE_CHARS] for line in lines if TROUBLE.search(line)][-TROUBLES_MAX:])
 
 
 def _last_lines(folder: Path) -> str:

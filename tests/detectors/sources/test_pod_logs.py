@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from detectors.rules.facts import PodRef
 from detectors.service.metrics import Metrics
 from detectors.service.settings import Logs
+from detectors.sources import pod_logs
 from detectors.sources.cgroups import Cgroups
 from detectors.sources.cri import Joiner, parse_line
 from detectors.sources.logs_followed import told
@@ -280,6 +281,36 @@ async def test_a_container_has_ended_when_its_cgroup_is_gone(host: Host) -> None
         await asyncio.sleep(0.1)
         assert heard.ended == []
         cgroup.rmdir()
+        await heard.until(lambda: heard.ended == [0])
+
+
+async def test_the_kernel_tells_that_a_cgroup_is_gone_before_anybody_looks(host: Host) -> None:
+    """Also of a pod that comes later, and of the second of two."""
+    cgroups = {UID: host.cgroup(), "other": host.cgroup("other")}
+    host.write(line("step 1"))
+    async with host.followed(Logs(ended_poll_s=60, read_pause_s=0.01)) as heard:
+        await heard.until(lambda: len(heard.lines) == 1)
+        host.write(line("step 2"), instance=1, uid="other")
+        await heard.until(lambda: len(heard.lines) == 2)
+        cgroups["other"].rmdir()
+        await heard.until(lambda: heard.ended == [1])
+        cgroups[UID].rmdir()
+        await heard.until(lambda: heard.ended == [1, 0])
+
+
+async def test_a_watch_that_has_ended_unnoticed_costs_a_look(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder above was made anew, with the pod's."""
+    monkeypatch.setattr(pod_logs, "_LOOK_S", 0.2)
+    cgroup = host.cgroup()
+    host.write(line("step 1"))
+    async with host.followed() as heard:
+        await heard.until(lambda: len(heard.lines) == 1)
+        cgroup.parent.rename(cgroup.parent.with_name("moved"))
+        host.cgroup()
+        await asyncio.sleep(0.1)
+        shutil.rmtree(cgroup.parent)
         await heard.until(lambda: heard.ended == [0])
 
 
