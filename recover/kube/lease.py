@@ -22,6 +22,9 @@ at its next renewal that the reign is no longer its own, and ends; until then bo
 A missing Lease says nothing about who still writes, as somebody may have deleted it: it is made only after
 the duration, too. A leader whose Lease is gone ends. Whoever installs Rekindle may create the Lease without
 a holder, so that the first controller need not wait. Emptying the holder by hand says that it writes no more.
+
+A controller that stands by also watches the Lease, so it takes at once what a leader gives back. The watch
+only shortens a wait: whatever it shows, the Lease is read again before it is taken.
 """
 
 from __future__ import annotations
@@ -29,13 +32,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, NoReturn, Protocol
 
 import msgspec
 import structlog
 
-from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
 from detectors.wire.resource import Resource
 from recover.k8s.identities import Versioned
 from recover.k8s.kinds import LEASES
@@ -48,6 +52,7 @@ __all__ = ["LEASE", "Elector", "LeaseLostError", "Record", "read_record"]
 LEASE = "rekindle-controller"
 MISSING = ""
 """The version of a Lease that is not there."""
+WATCH_S = 300.0
 MOMENT_S = 0.01
 """No wait is shorter: what differences of times leave of one may be less than a clock can tell."""
 
@@ -123,10 +128,21 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _has_no_holder(event: WatchEvent) -> bool:
+    try:
+        return not read_record(bytes(event.object), duration_s=0).holder
+    except ReplyLost:
+        return False
+
+
 class LeaseApi(Protocol):
     """The part of Cluster by which the lease is read and written."""
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes: ...
+
+    def watch(
+        self, resource: Resource, *, namespace: str, fields: str, resource_version: str, timeout_s: float
+    ) -> AsyncIterator[WatchEvent]: ...
 
     async def create(self, resource: Resource, body: Any, namespace: str = "") -> bytes: ...
 
@@ -160,6 +176,8 @@ class Elector:
         self._version = MISSING
         self._watched: Record | None = None
         self._watched_since_s = 0.0
+        self._given_back = asyncio.Event()
+        """A watch has shown the Lease without a holder."""
         self.looked = asyncio.Event()
         """Set once it is known whether somebody else leads."""
         self.leading = asyncio.Event()
@@ -190,11 +208,31 @@ class Elector:
     # --- standing by --------------------------------------------------------------------------------------
 
     async def _acquire(self) -> None:
+        watching: asyncio.Task[NoReturn] | None = None
+        try:
+            while True:
+                wait_s = await self._try_to_acquire()
+                if self.left_s() > self.write_timeout_s:
+                    return
+                watching = watching or asyncio.create_task(self._watch())
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._given_back.wait()
+                self._given_back.clear()
+        finally:
+            if watching is not None:
+                watching.cancel()
+                await asyncio.wait([watching])
+
+    async def _watch(self) -> NoReturn:
+        """Without a version, a watch begins with the Lease as it is."""
+        lease = {"namespace": self._namespace, "fields": f"metadata.name={LEASE}"}
         while True:
-            wait_s = await self._try_to_acquire()
-            if self.left_s() > self.write_timeout_s:
-                return
-            await asyncio.sleep(wait_s)
+            with suppress(ApiError, ReplyLost):
+                async for event in self._api.watch(LEASES, **lease, resource_version="", timeout_s=WATCH_S):
+                    if event.type in ("ADDED", "MODIFIED") and _has_no_holder(event):
+                        self._given_back.set()
+            await asyncio.sleep(self._lease.duration_s)
 
     async def _try_to_acquire(self) -> float:
         """Returns in how many seconds to try again, if it is not ours now."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
 
 from chaos.apiserver.client import Client
-from detectors.client.kubeapi import ApiError, ReplyLost
+from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
 from detectors.wire.resource import Resource
 
 __all__ = ["Rough", "Trouble"]
@@ -43,6 +43,26 @@ class Rough:
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
         return await self._sent(lambda: self._client.get(resource, name, namespace))
+
+    async def watch(
+        self, resource: Resource, *, namespace: str, fields: str, resource_version: str, timeout_s: float
+    ) -> AsyncIterator[WatchEvent]:
+        """It meets trouble as a request does, and breaks off when there is trouble later."""
+        if self._troubles:
+            trouble = self._troubles.popleft()
+            await asyncio.sleep(trouble.there_s)
+            if trouble.fate != "arrives late":
+                raise ReplyLost("no watch")
+        async for event in self._client.watch(
+            resource,
+            namespace=namespace,
+            fields=fields,
+            resource_version=resource_version,
+            timeout_s=timeout_s,
+        ):
+            if self._troubles:
+                raise ReplyLost("the watch broke off")
+            yield event
 
     async def create(
         self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from chaos.apiserver.client import Client
-from detectors.client.kubeapi import ReplyLost
+from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
 from detectors.wire.resource import Resource
-from recover.kube.lease import Elector, read_record
+from recover.kube.lease import MOMENT_S, Elector, read_record
 from recover.policy.settings import Settings
 from tests.recover.kube.lease_cases import DURATION_S, RENEW_DEADLINE_S, RETRY_S, Lab, now_s, played
 
@@ -313,20 +315,53 @@ def test_a_duration_that_somebody_shortens_makes_nobody_lead_sooner() -> None:
     played(story)
 
 
-def test_a_released_lease_is_taken_at_the_next_look() -> None:
+@pytest.mark.parametrize("after_s", [0.7, 60, 1000], ids=["soon", "later", "in another watch"])
+def test_a_released_lease_is_taken_at_once(after_s: float) -> None:
     async def story(lab: Lab) -> None:
         a = lab.process("a")
         await a.taken()
         b = lab.process("b")
-        await asyncio.sleep(60)
+        await asyncio.sleep(after_s)
         await a.kill()
 
         await a.elector.release()
 
         assert not a.may_write
-        assert await b.taken() <= RETRY_S
+        assert await b.taken() <= MOMENT_S
 
     played(story)
+
+
+def test_who_may_not_watch_takes_a_released_lease_at_the_next_read() -> None:
+    """As under a Role of an older chart."""
+
+    async def story(lab: Lab) -> None:
+        a = lab.process("a")
+        await a.taken()
+        b = Unwatching(lab.store, "b")
+        elector = Elector(b, Settings(), "b", lab.clock, now_s)
+        running = asyncio.create_task(elector.run())
+        await asyncio.sleep(60.7)
+        await a.kill()
+
+        await a.elector.release()
+        began_s = now_s()
+        await elector.leading.wait()
+
+        assert MOMENT_S < now_s() - began_s <= RETRY_S
+        assert 1 <= b.watches <= 1 + 60 / DURATION_S
+        assert not running.done()
+
+    played(story)
+
+
+class Unwatching(Client):
+    watches = 0
+
+    async def watch(self, resource: Resource, **of: Any) -> AsyncIterator[WatchEvent]:
+        self.watches += 1
+        raise ApiError(403, "Forbidden", "leases is forbidden")
+        yield WatchEvent("", msgspec.Raw())
 
 
 def test_what_is_no_longer_ours_is_not_released() -> None:
