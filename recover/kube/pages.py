@@ -4,6 +4,7 @@ begin the whole list anew would take for ever where one request in twenty is los
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
@@ -44,15 +45,22 @@ class Pages:
         """Answers in a row."""
 
     async def read(self) -> AsyncGenerator[ListPage]:
-        """Raises ApiError and ReplyLost: at once where the first page fails, else after several tries, and at
-        once where the API server has forgotten the list (410)."""
+        """While a page is looked at, the API server prepares the next one.
+
+        Raises ApiError and ReplyLost: at once where the first page fails, else after several tries, and at
+        once where the API server has forgotten the list (410).
+        """
         self._limit = min(PAGE_MIN, self._most)
         answer = await self._ask("")
-        while True:
-            yield answer
-            if not answer.next_page:
-                return
-            answer = await self._until_answered(answer.next_page)
+        while answer.next_page:
+            following = asyncio.create_task(self._until_answered(answer.next_page))
+            try:
+                yield answer
+                answer = await following
+            finally:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
+        yield answer
 
     async def _until_answered(self, page: str) -> ListPage:
         async for attempt in tenacity.AsyncRetrying(

@@ -5,6 +5,7 @@ objects and the network. In virtual time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -151,3 +152,23 @@ def test_what_no_second_try_can_mend_is_told_at_once(error: ApiError) -> None:
 def test_the_wait_that_the_server_asks_for_is_kept() -> None:
     busy = ApiError(429, "TooManyRequests", "slow down", retry_after_s=7)
     assert 7 <= read(Server(2000, fails=raises(None, busy)))[1] < 8
+
+
+def test_the_next_page_comes_while_a_page_is_looked_at() -> None:
+    async def main(_: Clock) -> float:
+        async for _answer in Pages(Server(5000, took_s=1), NODES).read():
+            await asyncio.sleep(1)
+        return asyncio.get_running_loop().time()
+
+    assert run(main, start=START) == pytest.approx(1 + 6)  # six pages
+
+
+def test_who_stops_in_the_middle_of_a_list_leaves_no_request_behind() -> None:
+    async def main(_: Clock) -> None:
+        async with contextlib.aclosing(Pages(Server(5000), NODES).read()) as pages:
+            await anext(pages)
+            await asyncio.sleep(0)
+            assert len(asyncio.all_tasks()) == 2
+        assert len(asyncio.all_tasks()) == 1
+
+    run(main, start=START)
