@@ -6,15 +6,14 @@ victim too many, and never one too few.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from detectors.wire.contract import Device, Finding, NodeHealth, SubjectKind
 from detectors.wire.instance_pods import instances_of
-from recover.diagnose.starts import ranks
 from recover.diagnose.told_devices import told_devices
-from recover.model import Gang, Node, Pod, World
+from recover.model import Pod
 
 __all__ = ["Holders", "affecting", "held_by", "holders_on"]
 
@@ -38,15 +37,15 @@ def holders_on(health: NodeHealth) -> Holders:
 
 
 def affecting(
-    world: World, node: Node, gang: Gang, findings: list[Finding], holders: Holders, *, is_dead: bool
+    ranks_there: Iterable[Pod], findings: list[Finding], holders: Holders, *, is_dead: bool
 ) -> list[Finding]:
-    """Those of the findings that affect this gang, which has ranks on the node.
+    """Those of the findings of a node that affect the gang that has these ranks there.
 
     A pod without devices, a leader for example, suffers from none of theirs. Pods of the present attempt
     that have ended, or are gone, count with the living: the one that held the device may have gone first.
     What a dead gang held is not asked: it must start anew anyway, and off that node.
     """
-    there = [pod for pod in ranks(world, gang) if pod.node == node.name and pod.may_hold_devices]
+    there = [pod for pod in ranks_there if pod.may_hold_devices]
     if not there or (all(pod.ended for pod in there) and not is_dead):
         return [finding for finding in findings if finding.subject.kind is not SubjectKind.DEVICE]
     held = [held_by(pod, holders) for pod in there]

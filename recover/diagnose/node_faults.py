@@ -22,7 +22,7 @@ from recover.diagnose.ranks import is_down
 from recover.diagnose.set_aside import has_findings
 from recover.diagnose.starts import ranks
 from recover.diagnose.what_counts import incidents_by_node, open_findings, strength
-from recover.model import Gang, Node, World
+from recover.model import Gang, Node, Pod, World
 from recover.model.actions import Failure
 from recover.policy.settings import Timing
 
@@ -38,7 +38,7 @@ def node_faults(
     """One diagnosis for each node with findings that may act, from the `reports` of agents by node name.
     `dead` holds the uids of gangs that train no more: dead by themselves, or stopped by us."""
     by_node = incidents_by_node(world)
-    saves = Awaiting(world)
+    look = _Look(world, dead, timing, now)
     with_findings = [
         (node, health)
         for name, health in reports.items()
@@ -47,26 +47,49 @@ def node_faults(
     found, failures = each(
         with_findings,
         lambda one: about_node(one[0]),
-        lambda one: _of_node(world, *one, by_node.get(one[0].name, []), dead, saves, timing, now),
+        lambda one: _of_node(look, *one, by_node.get(one[0].name, [])),
     )
     return [diagnosis for diagnosis in found if diagnosis is not None], failures
 
 
-def _of_node(
-    world: World,
-    node: Node,
-    health: NodeHealth,
-    incidents: list[Incident],
-    dead: frozenset[str],
-    saves: Awaiting,
-    timing: Timing,
-    now: datetime,
-) -> Diagnosis | None:
+class _Look:
+    """What the faults of all nodes are judged by, and what is looked up for many of them."""
+
+    def __init__(self, world: World, dead: frozenset[str], timing: Timing, now: datetime) -> None:
+        self.world = world
+        self.dead = dead
+        self.timing = timing
+        self.now = now
+        self.saves = Awaiting(world)
+        self.stopped_on = _stopped_on(world)
+        self._ranks: dict[str, dict[str, list[Pod]]] = {}
+
+    def ranks_at(self, gang: Gang, node: str) -> list[Pod]:
+        """The gang's ranks there, those that went away included. A large gang may be on hundreds of nodes
+        that fail at once."""
+        by_node = self._ranks.get(gang.ref.uid)
+        if by_node is None:
+            by_node = self._ranks[gang.ref.uid] = {}
+            for rank in ranks(self.world, gang):
+                by_node.setdefault(rank.node, []).append(rank)
+        return by_node.get(node, [])
+
+
+def _stopped_on(world: World) -> dict[str, list[Gang]]:
+    """Node name -> gangs whose ranks ran there, and which a recovery has stopped, or is about to."""
+    found: dict[str, list[Gang]] = {}
+    for recovery in world.recoveries.values():
+        gang = world.gangs.get(recovery.gang_uid)
+        if gang is not None and is_down(recovery, gang):
+            for name in dict.fromkeys(recovery.nodes):
+                found.setdefault(name, []).append(gang)
+    return found
+
+
+def _of_node(look: _Look, node: Node, health: NodeHealth, incidents: list[Incident]) -> Diagnosis | None:
     given = answers(node, incidents)
-    findings = [_classed(f) for f in open_findings(node, health, given, now)]
-    if not findings:
-        return None
-    return _diagnosis(world, node, findings, incidents, given, dead, saves, timing, now)
+    findings = [_classed(f) for f in open_findings(node, health, given, look.now)]
+    return _diagnosis(look, node, findings, incidents, given) if findings else None
 
 
 def _classed(finding: Finding) -> Finding:
@@ -87,16 +110,13 @@ def comes_due(reports: Iterable[NodeHealth], now: datetime) -> Iterator[datetime
 
 
 def _diagnosis(
-    world: World,
+    look: _Look,
     node: Node,
     findings: list[Finding],
     incidents: list[Incident],
     given: Collection[Answer],
-    dead: frozenset[str],
-    saves: Awaiting,
-    timing: Timing,
-    now: datetime,
 ) -> Diagnosis:
+    now = look.now
     open_one = next((i for i in incidents if _same(i)), None)
     known_since = open_one.metadata.creation_timestamp if open_one else None
     went_on = {f.id: again for f in findings if (again := went_on_after(f, given, now)) is not None}
@@ -105,7 +125,7 @@ def _diagnosis(
     first = first_of_the_worst(findings)
     after = went_on.get(first.id)
     is_final = any(f.final and strength(f) == strength(first) for f in findings)
-    settles_at = None if is_final else _settles_at(findings, timing)
+    settles_at = None if is_final else _settles_at(findings, look.timing)
     settled = settles_at is None or now >= settles_at
     hardware = is_hardware(first)
     name = open_one.metadata.name if open_one else _name(node, first, incidents, after)
@@ -127,9 +147,11 @@ def _diagnosis(
         suspects=(fitted(Suspect, node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
         affected=tuple(
             affected_gang(gang, its, due, awaited, now, is_dead=is_dead)
-            for gang, is_dead, its in _victims(world, node, findings, dead)
-            for awaited in [saves.of(gang, name) if may_wait(its) else Awaited.UNTOLD]
-            for due in [due_at(world, node, gang, its, awaited, known_since or now, settles_at, timing, now)]
+            for gang, is_dead, its in _victims(look, node, findings)
+            for awaited in [look.saves.of(gang, name) if may_wait(its) else Awaited.UNTOLD]
+            for due in [
+                due_at(look.world, node, gang, its, awaited, known_since or now, settles_at, look.timing, now)
+            ]
         ),
         drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
     )
@@ -175,36 +197,28 @@ def _shown(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding in kept]
 
 
-def _victims(
-    world: World, node: Node, findings: list[Finding], dead: frozenset[str]
-) -> Iterator[tuple[Gang, bool, list[Finding]]]:
+def _victims(look: _Look, node: Node, findings: list[Finding]) -> Iterator[tuple[Gang, bool, list[Finding]]]:
     """Gangs with ranks there, whether each trains no more, and the findings that affect it. A gang that is
     stopped already is kept off by any fault of a node where its ranks ran, seen before the resume."""
-    holders = holders_on(world.health[node.name])
-    there = _gangs_there(world, node, dead)
+    holders = holders_on(look.world.health[node.name])
+    there = _gangs_there(look, node)
     for gang in there:
-        is_dead = gang.ref.uid in dead
-        its = affecting(world, node, gang, findings, holders, is_dead=is_dead)
+        is_dead = gang.ref.uid in look.dead
+        its = affecting(look.ranks_at(gang, node.name), findings, holders, is_dead=is_dead)
         if its:
             yield gang, is_dead, its
-    for recovery in world.recoveries.values():
-        stopped = world.gangs.get(recovery.gang_uid)
-        if (
-            stopped is not None
-            and is_down(recovery, stopped)
-            and node.name in recovery.nodes
-            and stopped not in there
-        ):
+    for stopped in look.stopped_on.get(node.name, ()):
+        if stopped not in there:
             yield stopped, True, findings
 
 
-def _gangs_there(world: World, node: Node, dead: frozenset[str]) -> list[Gang]:
+def _gangs_there(look: _Look, node: Node) -> list[Gang]:
     """Those with a living pod there. Of a dead gang the rank there may have been the first to end."""
+    world = look.world
     gangs = {gang.ref.uid: gang for gang in world.victims_on(node.name)}
-    for uid in world.gangs_on.get(node.name, frozenset()) & dead:
-        gang = world.gangs[uid]
-        if any(rank.node == node.name for rank in ranks(world, gang)):
-            gangs[uid] = gang
+    for uid in world.gangs_on.get(node.name, frozenset()) & look.dead:
+        if look.ranks_at(world.gangs[uid], node.name):
+            gangs[uid] = world.gangs[uid]
     return sorted(gangs.values(), key=lambda gang: str(gang.ref))
 
 

@@ -93,7 +93,8 @@ class Guard(msgspec.Struct, frozen=True):
         """Once this node has left service for that Incident."""
         out_of = self.out_of
         if node not in self.out:
-            out_of = Counter(out_of) + Counter(_groups(self.world, node, self.limits))
+            out_of = Counter(out_of)
+            out_of.update(_groups(self.world, node, self.limits))
         return msgspec.structs.replace(
             self, out=self.out | {node}, out_of=out_of, recent=self.recent | {(incident, node)}
         )
