@@ -124,7 +124,7 @@ def left_in_service(sim: Simulation) -> Iterator[str]:
         behind = timedelta(seconds=min(0.0, sim.setup.clock_leads_s.get(name, 0.0)))
         # Whether a fault is older than the mode is decided by the node's own clock.
         since = max(sim.truth.acting_since, sim.truth.began_at)
-        faults = [fault for fault in found if fault.at + behind >= since]
+        faults = list(_shown_since(since - behind, found))
         if released is not None:
             faults = _not_answered(released, faults)
         if faults and not _is_left_for_a_reason(sim, node, nodes):
@@ -137,6 +137,20 @@ def silent_repairs(sim: Simulation) -> Iterator[str]:
         phase = repair_phase(incident)
         if phase and phase not in REPAIR_OVER and not incident["status"]["repair"].get("reason"):
             yield f"the repair of {incident['spec']['node']} is {phase} and says nothing"
+
+
+def _shown_since(since: datetime, faults: list[HardwareFault]) -> Iterator[HardwareFault]:
+    """Those that are news at that time: a line that had come before it, and goes on without a pause, is one
+    fault with the earlier ones for a moment."""
+    begun: dict[str, HardwareFault] = {}
+    last: dict[str, HardwareFault] = {}
+    for fault in sorted(faults, key=lambda fault: fault.at):
+        before = last.get(fault.line)
+        if before is None or fault.at - before.at > SETTLED:
+            begun[fault.line] = fault
+        last[fault.line] = fault
+        if max(begun[fault.line].at, fault.at - SETTLED) >= since:
+            yield fault
 
 
 def _not_answered(released: datetime, faults: list[HardwareFault]) -> list[HardwareFault]:
