@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 
 from detectors.wire.contract import Fault, Origin, Severity
 from detectors.wire.fitting import fitted
-from recover.api import Blame, Evidence, IncidentPhase
+from recover.api import Blame, Evidence, Incident, Recovery
 from recover.diagnose.diagnosis import JOB_FAILED, AffectedGang, Diagnosis, Loss, incident_name
-from recover.diagnose.ranks import since
+from recover.diagnose.ranks import resumed_at, since
 from recover.model import Gang, Pod, World
 from recover.policy.consent import OptIn, opt_in
 
@@ -27,11 +27,14 @@ _RECENT = timedelta(hours=1)
 """People have seen an older failure and have left the job as it is. A failure has an Incident long before."""
 
 
-def failed_unseen(gang: Gang, pods: Iterable[Pod], now: datetime) -> Loss | None:
-    """Returns the loss of a rank of which only the job tells. `pods` are those of the gang's present start
-    that are there, and none of them is lost. A pod that has not ended will tell more: its watch is late."""
+def failed_unseen(world: World, gang: Gang, pods: Iterable[Pod], now: datetime) -> Loss | None:
+    """Returns the loss of a rank of which only the job tells; None if nobody asked for the recovery of the
+    job. `pods` are those of the gang's present start that are there, and none of them is lost. A pod that has
+    not ended will tell more: its watch is late."""
     terminal = gang.terminal
     if terminal is None or terminal.succeeded or terminal.at is None:
+        return None
+    if opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.DISABLED:
         return None
     if not all(pod.ended for pod in pods):
         return None
@@ -45,23 +48,61 @@ def failed_unseen(gang: Gang, pods: Iterable[Pod], now: datetime) -> Loss | None
     )
 
 
-def told_by_job(world: World, gang: Gang, loss: Loss, now: datetime) -> Diagnosis | None:
-    """None if nobody asked for the recovery of the job, if a recovery has stopped or started it since, if the
-    failure is old and has no Incident, or if another Incident tells of it: pods were there then, and told
-    more."""
-    name = incident_name(gang.ref.name, Fault.UNKNOWN, gang.ref.uid, loss.code)
-    began = since(world.history(gang.ref.uid))
-    if opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.DISABLED:
+def told_by_job(
+    world: World, gang: Gang, loss: Loss, known: Incident | None, now: datetime
+) -> Diagnosis | None:
+    """`known` is the open Incident of the gang. It goes on as long as the job stays failed: whoever held the
+    restart back may allow it later.
+
+    None if a recovery has stopped or started the job since, if the failure is old and has no Incident, or if
+    it has proved to be the fault of a node.
+    """
+    history = world.history(gang.ref.uid)
+    began = since(history)
+    if began is not None and loss.at < _first_second(began, history):
         return None
-    if began is not None and loss.at < began.replace(microsecond=0):  # Kubernetes writes whole seconds
+    if known is not None and (began is None or known.spec.detected_at > began):
+        return _told_by_pods(gang, known, now) if _is_of_a_rank(known) else _unseen(gang, loss, now)
+    if now - loss.at > _RECENT or _is_of_a_node(world, gang, loss.at, began):
         return None
-    own = world.incidents.get(name)
-    is_open = own is not None and own.status.phase is IncidentPhase.OPEN
-    if not is_open and (now - loss.at > _RECENT or _is_told(world, gang, name, loss.at, began)):
-        return None
+    return _unseen(gang, loss, now)
+
+
+def _first_second(began: datetime, history: list[Recovery]) -> datetime:
+    """Kubernetes writes whole seconds. A failure in the second of our stop came before the stop, and one in
+    the second of our start came after the start."""
+    is_start = any(resumed_at(recovery) == began for recovery in history)
+    return began.replace(microsecond=0) if is_start else began
+
+
+def _is_of_a_rank(incident: Incident) -> bool:
+    """Pods told of a lost rank before they were deleted."""
+    return incident.fault is not Fault.HANG and any(evidence.pod for evidence in incident.status.evidence)
+
+
+def _told_by_pods(gang: Gang, known: Incident, now: datetime) -> Diagnosis:
+    """As it was told: nobody will know more."""
+    return Diagnosis(
+        name=known.metadata.name,
+        fault=known.fault,
+        severity=Severity.FATAL,
+        detected_at=known.spec.detected_at,
+        seen_at=known.spec.detected_at,
+        summary=known.status.summary,
+        blame=known.status.blame,
+        settled=True,
+        gang=gang,
+        evidence=tuple(known.status.evidence),
+        suspects=tuple(known.status.suspects),
+        affected=(AffectedGang(gang=gang, due=now, dead=True),),
+        error=JOB_FAILED,
+    )
+
+
+def _unseen(gang: Gang, loss: Loss, now: datetime) -> Diagnosis:
     reason = (gang.terminal.reason if gang.terminal is not None else "") or "it gave no reason"
     return Diagnosis(
-        name=name,
+        name=incident_name(gang.ref.name, Fault.UNKNOWN, gang.ref.uid, loss.code),
         fault=Fault.UNKNOWN,
         severity=Severity.FATAL,
         detected_at=loss.at,
@@ -77,13 +118,12 @@ def told_by_job(world: World, gang: Gang, loss: Loss, now: datetime) -> Diagnosi
     )
 
 
-def _is_told(world: World, gang: Gang, name: str, at: datetime, began: datetime | None) -> bool:
-    """An older Incident is about something else, which the gang has outlived."""
+def _is_of_a_node(world: World, gang: Gang, at: datetime, began: datetime | None) -> bool:
+    """Whether an Incident of that hour has told of the failure and has ended as the fault of a node. An older
+    one is about something else, which the gang has outlived."""
     since_then = at - _RECENT if began is None else max(began, at - _RECENT)
     return any(
-        about.uid == gang.ref.uid
-        and incident.metadata.name != name
-        and incident.spec.detected_at > since_then
+        about.uid == gang.ref.uid and incident.status.superseded_by and incident.spec.detected_at > since_then
         for incident in world.incidents.values()
         if (about := incident.spec.gang) is not None
     )

@@ -56,6 +56,12 @@ class GangState(msgspec.Struct, frozen=True):
     state stays so until one of the objects that it is read from changes."""
 
     @property
+    def is_unseen(self) -> bool:
+        """Only the job tells of a loss. A fault of a node does not explain it: that would show in the
+        pods."""
+        return bool(self.losses) and self.losses[0].code == JOB_FAILED
+
+    @property
     def suspicious(self) -> bool:
         """Something is wrong, but time must tell whether the gang is dead: look again soon."""
         return bool(self.losses) and not self.dead
@@ -82,7 +88,7 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     pods = new_pods(world, gang)
     there = [p for p in [*pods, *departed(world, gang, pods)] if not is_surplus(p, pods, gang)]
     lost = [loss for loss in losses(world, there, now) if not _is_its_end(gang, pods, loss)]
-    if not lost and (unseen := failed_unseen(gang, pods, now)) is not None:
+    if not lost and (unseen := failed_unseen(world, gang, pods, now)) is not None:
         lost = [unseen]
     is_whole = not lost
     if trains_on(world, gang, pods, lost, timing) or trains_without(world, gang, pods, lost, now):
@@ -131,8 +137,8 @@ def _of_gang(world: World, state: GangState, known: Incident | None, now: dateti
 
 
 def _own_trouble(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis | None:
-    if state.losses and state.losses[0].code == JOB_FAILED:
-        return told_by_job(world, state.gang, state.losses[0], now)
+    if state.is_unseen:
+        return told_by_job(world, state.gang, state.losses[0], known, now)
     if state.losses:
         return _lost_ranks(world, state, known, now)
     if state.stalled_at is not None:

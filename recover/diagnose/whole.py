@@ -42,7 +42,8 @@ class Judged(msgspec.Struct, frozen=True):
 
 def diagnose(world: World, subjects: Subjects, settings: Settings, now: datetime) -> Judged:
     states, unread = _gang_states(world, subjects.gangs, settings.timing, now)
-    dead = frozenset(uid for uid, state in states.items() if state.dead) | _down(world, subjects.gangs)
+    seen_dead = frozenset(uid for uid, state in states.items() if state.dead and not state.is_unseen)
+    dead = seen_dead | _down(world, subjects.gangs)
     nodes, unjudged = node_faults(world, subjects.health, dead, settings.timing, now)
     nodes += not_ready(world, subjects.nodes.values(), dead, now)
     nodes = [_with_failures(world, fault, states, settings) for fault in nodes]

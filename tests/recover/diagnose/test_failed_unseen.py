@@ -7,12 +7,17 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from detectors.wire.contract import Fault
+from detectors.wire.training import Edge
 from recover.api import Blame, Phase
 from recover.api.reasons import Reason
 from recover.model import PodPhase, Terminal
 from recover.model.modes import Mode
+from recover.model.pause import Pause
+from recover.policy.settings import Settings
+from recover.triage.ordinary import is_ordinary_gang
 from tests.acting import apply, recovering, step
-from tests.builders import Worlds, cluster, gang
+from tests.builders import NOW, Worlds, cluster, gang
 
 RECREATE = {"rekindle.dev/on-terminal": "recreate"}
 
@@ -129,19 +134,122 @@ def test_a_job_whose_recovery_nobody_asked_for_is_left_alone() -> None:
     assert (decision.incidents, decision.restarts) == ([], [])
 
 
-def test_a_failure_before_a_recovery_stopped_the_job_is_of_an_earlier_start() -> None:
+@pytest.mark.parametrize("before", [timedelta(seconds=2), timedelta(0)], ids=["before", "in the same second"])
+def test_a_failure_before_a_recovery_stopped_the_job_is_of_an_earlier_start(before: timedelta) -> None:
     """As of a job that was given up: it stays failed, and nobody is to start it again."""
     world = recovering(cluster(nodes=8).running(gang(annotations=RECREATE)).crash(rank=1))
-    failed_at = world.now
+    world.later(0.4)
     while "stop-gang" not in step(world):
         pass
+    stopped_at = world.now
     ((key, recovery),) = world.recoveries.items()
     status = msgspec.structs.replace(recovery.status, phase=Phase.ESCALATED)
     world.recoveries[key] = msgspec.structs.replace(recovery, status=status)
     world.pods["llm-uid"].clear()
-    terminal = Terminal(succeeded=False, at=failed_at - timedelta(seconds=2))
+    terminal = Terminal(succeeded=False, at=stopped_at.replace(microsecond=0) - before)
     world.later(60).change_gang(terminal=terminal, suspended=False)
 
     apply(world, world.decide().plan)
 
     assert len(world.incidents) == len(world.recoveries) == 1
+
+
+def paused_on_failure(annotations: dict[str, str] | None = None) -> Worlds:
+    """A job fails while people have paused Rekindle. Pods tell of it, and then they are deleted."""
+    world = cluster(nodes=8).running(gang(annotations=annotations or RECREATE))
+    apply(world, world.decide().plan)
+    world.paused = Pause(since=world.now)
+    world.later(60).crash(rank=1)
+    world.change_gang(terminal=Terminal(succeeded=False, reason="BackoffLimitExceeded", at=world.now))
+    apply(world, world.decide().plan)
+    world.pods["llm-uid"].clear()
+    for _ in range(3):
+        apply(world, world.later(10).decide().plan)
+    return world
+
+
+def test_what_pods_told_in_a_pause_goes_on_after_they_are_deleted() -> None:
+    world = paused_on_failure()
+    ((name, told),) = world.incidents.items()
+
+    world.paused, world.resumed = None, world.now
+    decision = world.later(60).decide()
+
+    assert decision.restarts == ["llm"]
+    apply(world, decision.plan)
+    ((name_after, after),) = world.incidents.items()
+    assert name_after == name
+    assert (told.fault, told.status.blame) == (Fault.APPLICATION, Blame.APPLICATION)
+    assert (after.fault, after.status.blame) == (told.fault, told.status.blame)
+    assert (after.status.evidence, after.status.summary) == (told.status.evidence, told.status.summary)
+
+
+def test_the_same_after_a_hold_on_the_job() -> None:
+    world = (
+        cluster(nodes=8).running(gang(annotations={**RECREATE, "rekindle.dev/hold": "true"})).crash(rank=1)
+    )
+    world.change_gang(terminal=Terminal(succeeded=False, at=world.now))
+    apply(world, world.decide().plan)
+    world.pods["llm-uid"].clear()
+    for _ in range(3):
+        apply(world, world.later(10).decide().plan)
+    assert world.recoveries == {}
+
+    assert world.change_gang(annotations=RECREATE).later(60).decide().restarts == ["llm"]
+
+
+def test_a_notice_of_a_missing_first_step_hides_no_failure() -> None:
+    world = cluster(nodes=8).running(gang(annotations=RECREATE), stepping=False)
+    apply(world, world.decide().plan)
+    apply(world, world.later(600).decide().plan)
+    assert len(world.incidents) == 1
+    world.pods["llm-uid"].clear()
+    world.later(60).change_gang(terminal=Terminal(succeeded=False, reason="DeadlineExceeded", at=world.now))
+
+    decision = world.later(10).decide()
+
+    assert decision.restarts == ["llm"]
+    apply(world, decision.plan)
+    (incident,) = world.incidents.values()
+    assert "DeadlineExceeded" in incident.status.summary
+
+
+def test_a_crash_that_the_framework_has_mended_hides_no_later_failure() -> None:
+    world = cluster(nodes=8).running(gang(annotations=RECREATE)).restart_in_place(rank=1, ago_s=1)
+    before, world.mode = world.mode, Mode.OBSERVE
+    apply(world, world.later(30).decide().plan)
+    world.mode = before
+    for pod in world.pods["llm-uid"].values():
+        world.progress(pod, Edge.STEPPING, at=world.now + timedelta(seconds=60), instance=1)
+    apply(world, world.later(120).decide().plan)
+    world.pods["llm-uid"].clear()
+    world.later(1500).change_gang(terminal=Terminal(succeeded=False, at=world.now))
+
+    assert world.later(10).decide().restarts == ["llm"]
+
+
+@pytest.mark.parametrize("ago", [timedelta(hours=2), timedelta(hours=48)], ids=str)
+def test_a_fault_of_today_restarts_no_job_that_failed_long_ago(ago: timedelta) -> None:
+    """Its failed pod is gone, and those that ended well are there."""
+    world = cluster(nodes=8).running(gang(annotations=RECREATE))
+    pods = world.pods["llm-uid"]
+    del pods["llm-3-uid"]
+    for uid, pod in pods.items():
+        created = world.now - timedelta(days=3)
+        pods[uid] = msgspec.structs.replace(pod, phase=PodPhase.SUCCEEDED, containers=(), created=created)
+    world.mode_since = world.now - timedelta(days=30)
+    world.change_gang(terminal=Terminal(succeeded=False, at=world.now - ago))
+    assert world.decide().restarts == []
+
+    decision = world.finding(on="n1").later(3).decide()
+
+    assert decision.restarts == []
+    assert [incident.status.victims for incident in decision.incidents] == [[]]
+
+
+def test_a_failed_job_whose_recovery_nobody_asked_for_is_ordinary() -> None:
+    """A cluster keeps thousands of them."""
+    world = failed(annotations={**RECREATE, "rekindle.dev/auto-recovery": "disabled"}).world()
+    (job,) = world.gangs.values()
+
+    assert is_ordinary_gang(world, job, Settings().timing, NOW)
