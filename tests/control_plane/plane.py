@@ -13,6 +13,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -52,6 +53,7 @@ TROUBLE = re.compile(r"^[EF]\d{4} |ERROR|level=error|NotReady|became unready|is 
 """A line of klog that tells an error, one of KWOK, and what the controller-manager says of a silent node."""
 TROUBLES_MAX = 12
 TROUBLE_CHARS = 300
+LEASES = Path(__file__).parent / "node_leases.py"
 DYING = Path(__file__).parent / "dying.yaml"
 """How pods die, beside KWOK's own stages."""
 ADMIN = "admin"
@@ -157,9 +159,9 @@ class ControlPlane:
         self.programs: dict[str, Program] = {}
         """By name, as `kube-apiserver`."""
 
-    def run(self, stack: ExitStack, command: list[str]) -> Program:
+    def run(self, stack: ExitStack, command: list[str], name: str = "") -> Program:
         """Starts a program; it is killed when the stack ends."""
-        program = Program(Path(command[0]).name, command, self.folder)
+        program = Program(name or Path(command[0]).name, command, self.folder)
         self.programs[program.name] = program
         program.start()
         stack.callback(program.kill)
@@ -272,6 +274,10 @@ def started(
             manager, *others = _controllers(programs, plane, silence_s)
             for command in ([*manager, *features], *others):
                 plane.run(stack, command)
+            leases = [plane.url, plane.token(ADMIN), str(plane.ca_file), str(silence_s)]
+            plane.run(
+                stack, [sys.executable, "-m", "tests.control_plane.node_leases", *leases], "node-leases"
+            )
         yield plane
 
 
@@ -360,7 +366,7 @@ def _controllers(programs: Programs, plane: ControlPlane, silence_s: int) -> lis
             f"--config={programs.kwok_stages}",
             f"--config={DYING}",
             "--manage-nodes-with-label-selector=type=kwok",
-            f"--node-lease-duration-seconds={silence_s}",
+            "--node-lease-duration-seconds=0",  # node_leases.py renews them
             "--node-ip=127.0.0.1",
         ],
     ]
