@@ -104,7 +104,7 @@ class LastingChild:
             line = answer.result()
         except ValueError:
             raise EOFError(f"answered with more than {_LINE_BYTES_MAX} bytes") from None
-        if not line:
+        if not line.endswith(b"\n"):  # it has ended, perhaps in the middle of its answer
             doing = self._call(asked_s)[1]
             try:
                 status = await asyncio.wait_for(child.wait(), _REAP_S)

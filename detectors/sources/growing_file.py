@@ -40,6 +40,13 @@ class GrowingFile:
             return 0
         return max(0, os.fstat(self._fd).st_size - self._offset)
 
+    def is_at_path(self) -> bool:
+        """Whether the path is still the open file. If not, the next `read` may find its successor."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except OSError:
+            return False
+
     def skip_to_last(self, keep_bytes: int) -> int:
         """Leaves all but the end unread; returns how many bytes that were."""
         skipped = max(0, self.backlog_bytes() - keep_bytes)

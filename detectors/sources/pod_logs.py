@@ -244,7 +244,8 @@ class PodLogs:
 
     def _read(self, container: Container, *, has_only_grown: bool = False) -> None:
         """Reads what there is. Of much it reads one piece, and the next one in its turn. If the file has only
-        grown, a piece that is not full ends at the end of the file; the watch tells of the next growth."""
+        grown, a piece that is not full ends at the end of the file; the watch tells of the next growth. A
+        file that was rotated may have grown together with its successor."""
         if container.timer is not None or container.waits or container.ended:
             return
         loop = asyncio.get_running_loop()
@@ -252,7 +253,8 @@ class PodLogs:
         may_read_at_s = container.read_at_s + self._settings.read_pause_s
         while may_read_at_s <= now_s and not self._queue and not self._turns.wait_s(now_s):
             read_bytes = self._read_in_turn(container)
-            if read_bytes == 0 or (has_only_grown and read_bytes < self._settings.read_bytes):
+            is_at_end = has_only_grown and read_bytes < self._settings.read_bytes
+            if read_bytes == 0 or (is_at_end and container.file.is_at_path()):
                 return
             now_s = loop.time()
             if read_bytes >= self._settings.read_bytes // 2:  # there is more

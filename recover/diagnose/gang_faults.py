@@ -49,8 +49,6 @@ class GangState(msgspec.Struct, frozen=True):
     unknown_on: tuple[str, ...] = ()
     """Nodes with ranks of a gang that may hang, which may make steps: their agents read more than they
     publish, so a gang of which nobody else makes a step does not count as one that hangs."""
-    neighbours_fault: str = ""
-    """Why another program on the same GPU may have ended the first lost rank."""
     is_ordinary: bool = False
     """No rank is lost, none has stalled, and no first step is awaited. Time alone changes none of it: the
     state stays so until one of the objects that it is read from changes."""
@@ -100,9 +98,8 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     is_silent = due is not None and now >= due and steps_are_readable(world, gang)
     hangs = (stalled is not None or is_silent) and not unknown_on
     dead = is_dead(world, pods, lost, timing, now) or hangs
-    beside = neighbours_fault(world, gang, lost[0], timing) if lost else ""
     is_ordinary = is_whole and not may_hang
-    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due, unknown_on, beside, is_ordinary)
+    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due, unknown_on, is_ordinary)
 
 
 def _is_its_end(gang: Gang, pods: list[Pod], loss: Loss) -> bool:
@@ -114,6 +111,7 @@ def gang_faults(
     world: World,
     states: Mapping[str, GangState],
     explained: frozenset[str],
+    timing: Timing,
     now: datetime,
 ) -> tuple[list[Diagnosis], list[Failure]]:
     """One diagnosis for each troubled gang that is not in `explained` (uids: a node's fault explains it)."""
@@ -126,21 +124,25 @@ def gang_faults(
     found, failures = each(
         in_question,
         lambda state: about_gang(state.gang),
-        lambda state: _of_gang(world, state, open_ones.get(state.gang.ref.uid), now),
+        lambda state: _of_gang(world, state, open_ones.get(state.gang.ref.uid), timing, now),
     )
     return [diagnosis for diagnosis in found if diagnosis is not None], failures
 
 
-def _of_gang(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis | None:
-    own = _own_trouble(world, state, known, now)
+def _of_gang(
+    world: World, state: GangState, known: Incident | None, timing: Timing, now: datetime
+) -> Diagnosis | None:
+    own = _own_trouble(world, state, known, timing, now)
     return None if own is None else _as_before(own, known, since(world.history(state.gang.ref.uid)))
 
 
-def _own_trouble(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis | None:
+def _own_trouble(
+    world: World, state: GangState, known: Incident | None, timing: Timing, now: datetime
+) -> Diagnosis | None:
     if state.is_unseen:
         return told_by_job(world, state.gang, state.losses[0], known, now)
     if state.losses:
-        return _lost_ranks(world, state, known, now)
+        return _lost_ranks(world, state, known, timing, now)
     if state.stalled_at is not None:
         return _hang(world, state, now)
     due = state.first_step_due
@@ -172,9 +174,14 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
     )
 
 
-def _lost_ranks(world: World, state: GangState, known: Incident | None, now: datetime) -> Diagnosis:
+def _lost_ranks(
+    world: World, state: GangState, known: Incident | None, timing: Timing, now: datetime
+) -> Diagnosis:
     gang, first = state.gang, state.losses[0]
-    covered, beside = _is_settled(known, gang, first), state.neighbours_fault
+    said = known.status if known is not None and _is_of(known, gang, first) else None
+    # This loss was judged while its node was watched. The later end of its agent changes nothing.
+    covered = said is not None and said.blame in _JUDGED
+    beside = neighbours_fault(world, gang, first, said, timing, now)
     found = judged(world, first, now, covered=covered, beside=beside)
     why = f"the first lost rank ran there ({exit_words(first.code)})"
     rank = f"{first.pod} on {first.node or 'no node'}"
@@ -202,13 +209,9 @@ def _name(gang: Gang, fault: Fault, first: Loss) -> str:
     return incident_name(gang.ref.name, fault, first.pod_uid, str(first.restarts), first.code)
 
 
-def _is_settled(known: Incident | None, gang: Gang, first: Loss) -> bool:
-    """Whether this loss was judged while its node was watched. The later end of its agent changes nothing."""
-    return (
-        known is not None
-        and known.metadata.name == _name(gang, known.spec.fault, first)
-        and known.status.blame in _JUDGED
-    )
+def _is_of(known: Incident, gang: Gang, first: Loss) -> bool:
+    """Whether the Incident was opened for this loss."""
+    return known.metadata.name == _name(gang, known.spec.fault, first)
 
 
 def _evidence(loss: Loss) -> Evidence:

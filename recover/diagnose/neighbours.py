@@ -6,7 +6,8 @@ two GPUs takes along those on the other one, too. MIG separates clients of diffe
 programs share a GPU in time, each has a context of its own, and suffers for itself alone.
 
 The agent publishes who holds the GPUs while an exception is recent (detectors/folds/core.py). A pod of which
-nobody knows that may hold any.
+nobody knows that may hold any. Later the pods leave, and others come: what they hold then says nothing of the
+loss, so what its open Incident says of it is kept.
 Source: NVIDIA, Multi-Process Service, "Error Containment".
 """
 
@@ -17,6 +18,7 @@ from datetime import datetime, timedelta
 
 from detectors.wire.contract import Finding, NodeHealth
 from detectors.wire.exceptions import is_exception
+from recover.api import Blame, IncidentStatus
 from recover.diagnose.diagnosis import Loss
 from recover.diagnose.holders import Holders, held_by, holders_on
 from recover.model import Gang, Node, Pod, World
@@ -34,8 +36,11 @@ MPS"."""
 _MPS_RESOURCE = "nvidia.com/mps-"
 
 
-def neighbours_fault(world: World, gang: Gang, loss: Loss, timing: Timing) -> str:
-    """Why the gang's program is not blamed for the loss; empty where no other program may have ended it."""
+def neighbours_fault(
+    world: World, gang: Gang, loss: Loss, said: IncidentStatus | None, timing: Timing, now: datetime
+) -> str:
+    """Why the gang's program is not blamed for the loss; empty where no other program may have ended it.
+    `said` is what the open Incident of this loss says."""
     node, health = world.nodes.get(loss.node), world.health.get(loss.node)
     if node is None or health is None or not _is_shared_by_mps(node):
         return ""
@@ -47,7 +52,10 @@ def neighbours_fault(world: World, gang: Gang, loss: Loss, timing: Timing) -> st
         and is_exception(finding.subject, finding.fault, finding.severity)
         and _is_around(finding, loss, window)
     ]
-    shown = _of_neighbour(world, gang, loss, health, around, window) if around else ""
+    if not around or (_tells_cause(said) and now > loss.at + window):
+        return ""
+    known = around[0].code if _blames_nobody(said) else ""
+    shown = known or _of_neighbour(world, gang, loss, health, around, window)
     if not shown:
         return ""
     return (
@@ -55,6 +63,17 @@ def neighbours_fault(world: World, gang: Gang, loss: Loss, timing: Timing) -> st
         "the GPUs of the node by MPS. With MPS, an exception of one program ends all programs on "
         "that GPU"
     )
+
+
+def _tells_cause(said: IncidentStatus | None) -> bool:
+    """The program, or what it used up. An exception that is told later than the loss may change that, for a
+    while."""
+    return said is not None and said.blame in (Blame.APPLICATION, Blame.RESOURCES)
+
+
+def _blames_nobody(said: IncidentStatus | None) -> bool:
+    """Not even the node is in doubt, as it is where its agent was blind."""
+    return said is not None and said.blame is Blame.UNKNOWN and not said.suspects
 
 
 def _is_shared_by_mps(node: Node) -> bool:

@@ -48,7 +48,7 @@ def diagnose(world: World, subjects: Subjects, settings: Settings, now: datetime
     nodes += not_ready(world, subjects.nodes.values(), dead, now)
     nodes = [_with_failures(world, fault, states, settings) for fault in nodes]
     explained = frozenset(h.gang.ref.uid for d in nodes for h in d.affected if h.explained)
-    gangs, unexplained = gang_faults(world, states, explained, now)
+    gangs, unexplained = gang_faults(world, states, explained, settings.timing, now)
     found = doubted(world, nodes, settings.timing) + gangs
     found.sort(key=lambda d: (not _brought_down(d), d.detected_at, d.name))
     return Judged(

@@ -1,5 +1,6 @@
 """A child for test_child.py. A question is the number of its calls; after a minus the last one hangs.
-`close` closes the output without an end, and `flood` is answered with too much."""
+`close` closes the output without an end, `flood` is answered with too much, and at `half` it dies in its
+answer."""
 
 from __future__ import annotations
 
@@ -20,6 +21,9 @@ def main() -> None:
             time.sleep(600)
         if line == "flood\n":
             print("x" * 2**21, flush=True)
+        if line == "half\n":
+            os.write(1, b"answered 1")
+            os._exit(3)
         asked = int(line)
         for number in range(abs(asked)):
             tell_call(calls, f"call {number}")

@@ -71,3 +71,8 @@ async def test_a_child_that_closes_its_output_and_does_not_end_is_silent(child: 
 async def test_a_child_that_answers_with_too_much_is_given_up(child: LastingChild) -> None:
     with pytest.raises(EOFError, match="bytes"):
         await child.ask(60.0, b"flood")
+
+
+async def test_half_an_answer_of_a_child_that_dies_is_none(child: LastingChild) -> None:
+    with pytest.raises(EOFError, match="status 3"):
+        await child.ask(60.0, b"half")

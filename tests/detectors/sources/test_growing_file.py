@@ -66,3 +66,15 @@ def test_a_file_that_is_cut_is_read_from_its_start(path: Path) -> None:
     assert file.read(1000) == []
     append(path, b"two\n")
     assert file.read(1000) == [b"two"]
+
+
+def test_a_path_that_is_another_file_or_none_is_not_the_open_one(path: Path) -> None:
+    file, old = opened(path), path.with_suffix(".old")
+    assert file.is_at_path()
+
+    path.rename(old)
+    assert not file.is_at_path()
+    path.write_bytes(b"two\n")
+    assert not file.is_at_path()
+    assert file.read(1000) == [b"two"]
+    assert file.is_at_path()

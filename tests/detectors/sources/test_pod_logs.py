@@ -262,6 +262,23 @@ async def test_a_rotated_log_is_read_to_its_end_and_then_the_new_one(host: Host)
     assert heard.ended == []
 
 
+async def test_the_first_line_after_a_rotation_is_read_with_the_last_line_before_it(host: Host) -> None:
+    """The runtime opens the new file first. The two lines come together, and nothing more tells of it."""
+    log = host.folder() / "0.log"
+    host.write(line("step 1"))
+    async with host.followed() as heard:
+        await heard.until(lambda: len(heard.lines) == 1)
+        with log.open("a") as old:
+            log.rename(log.with_suffix(".log.20261121-093000"))
+            log.touch()
+            await asyncio.sleep(0.2)  # its events are handled
+            old.write(line("step 2"))
+        host.write(line("step 3"))
+        await heard.until(lambda: len(heard.lines) == 3)
+
+    assert [text for _, text in heard.lines] == ["step 1", "step 2", "step 3"]
+
+
 async def test_the_next_instances_log_ends_the_one_before(host: Host) -> None:
     host.write(line("step 1"))
     async with host.followed() as heard:

@@ -15,6 +15,8 @@ from detectors.rules.facts import KernelLine
 from detectors.service.settings import AgentSettings
 from detectors.wire.contract import Device, NodeHealthStatus
 from recover.api import Blame
+from recover.model.modes import Mode
+from tests.acting import apply
 from tests.builders import BOOT, NOW, Worlds, cluster, gang
 from tests.recover.diagnose.test_blast_radius import Job, change_pod, listed
 
@@ -134,3 +136,84 @@ async def test_where_each_pod_has_its_own_gpus_an_exception_publishes_no_pods() 
     core.kernel_line(KernelLine(1, NOW, exception(0)))
 
     assert not any(device.pods for device in core.status(NOW).devices)
+
+
+async def playing_after(line: str) -> tuple[Worlds, AgentCore]:
+    """The crowd, of which nobody is restarted, right after that line; and the agent of its node."""
+    held, there = await listed(CROWD)
+    core = AgentCore(AgentSettings(), boot_id=BOOT)
+    core.inventory(GPUS, "595.45.04", MIG_DEVICES)
+    core.pods_listed(held, there)
+    core.kernel_line(KernelLine(1, NOW, line))
+    world = playing(CROWD, core.status(NOW))
+    world.mode = Mode.OBSERVE
+    return world, core
+
+
+def report(world: Worlds, status: NodeHealthStatus) -> None:
+    known = world.health["n0"]
+    told = msgspec.structs.replace(known.status, findings=status.findings, devices=status.devices)
+    world.health["n0"] = msgspec.structs.replace(known, status=told)
+
+
+def said_of(world: Worlds, name: str) -> list[tuple[Blame, str]]:
+    """Who is the culprit in each Incident of the gang itself, and the whole sentence, after one more look."""
+    apply(world, world.decide().plan)
+    own = [one.status for one in world.incidents.values() if one.spec.gang and one.spec.gang.name == name]
+    return [(status.blame, status.summary) for status in own]
+
+
+async def test_a_program_stays_blamed_when_the_agent_no_longer_publishes_who_holds_the_gpus() -> None:
+    world, core = await playing_after(exception(0))
+    world.crash("far", rank=0, ago_s=1)
+    ((blame, words),) = said_of(world, "far")
+    assert blame is Blame.APPLICATION
+
+    core.tick(later := NOW + timedelta(minutes=20))
+    world.later(1200)
+    report(world, core.status(later))
+
+    assert not any(device.pods for device in world.health["n0"].status.devices)
+    assert said_of(world, "far") == [(blame, words)]
+
+
+@pytest.mark.parametrize("after_s", [60, 1200])
+async def test_nobody_stays_blamed_when_the_neighbours_leave(after_s: float) -> None:
+    world, _ = await playing_after(exception(0))
+    world.crash("mine", rank=0, ago_s=1)
+    ((blame, words),) = said_of(world, "mine")
+    assert blame is Blame.UNKNOWN
+
+    for name in ("beside", "on-two"):
+        world.pods[f"{name}-uid"].clear()
+    world.later(after_s)
+
+    assert said_of(world, "mine") == [(blame, words)]
+
+
+async def test_an_exception_that_is_told_after_the_loss_still_clears_the_program() -> None:
+    world, core = await playing_after(exception(0))
+    world.crash("mine", rank=0, ago_s=1)
+    report(world, NodeHealthStatus())
+    ((blame, _),) = said_of(world, "mine")
+    assert blame is Blame.APPLICATION
+
+    world.later(5)
+    report(world, core.status(NOW))
+
+    ((blame, words),) = said_of(world, "mine")
+    assert blame is Blame.UNKNOWN
+    assert "xid-31" in words
+
+
+async def test_a_later_loss_of_the_same_job_is_judged_for_itself() -> None:
+    world, _ = await playing_after(exception(0))
+    world.crash("mine", rank=0, ago_s=1)
+    assert said_of(world, "mine")[0][0] is Blame.UNKNOWN
+
+    for name in ("beside", "on-two"):
+        world.pods[f"{name}-uid"].clear()
+    world.later(30)
+    world.crash("mine", rank=0, exit_code=7, ago_s=1)
+
+    assert said_of(world, "mine")[0][0] is Blame.APPLICATION
