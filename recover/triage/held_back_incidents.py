@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -48,14 +48,10 @@ class Gathered(msgspec.Struct, frozen=True):
     """Each in an Incident of its own."""
     groups: Mapping[Key, Sequence[Decision]]
     """In one Incident for each key."""
-    opened: Mapping[Key, Sequence[Incident]]
-    """Such Incidents that are open. New members join the first; a late watch may have led to a second."""
-
-    def first(self, key: Key) -> Incident | None:
-        return next(iter(self.opened.get(key, ())), None)
-
-    def open_for(self, why: Reason) -> Iterator[Incident]:
-        return (i for key, found in self.opened.items() if key[0] is why for i in found)
+    opened: Sequence[Incident]
+    """Such Incidents that are open."""
+    joined: Mapping[Key, Incident]
+    """Those of them that new members join: of brakes, only while the brake is in force."""
 
     @property
     def nodes(self) -> Iterator[str]:
@@ -69,7 +65,7 @@ def gathered(
     world: World,
     decisions: Iterable[Decision],
     proved: Mapping[str, Diagnosis],
-    brakes: Iterable[Brake],
+    brakes: Collection[Brake],
     limits: Budgets,
 ) -> Gathered:
     """A node that only a cause of `_NAMED` keeps in service joins the others that the same cause keeps there,
@@ -88,19 +84,45 @@ def gathered(
             if name not in named and world.has_no_incident(name):
                 by_key[why, fault].append(decision)
     opened = _opened(world)
+    joined = _joined(opened, brakes, limits)
     are_many = {(Reason.FLEET_BRAKE, brake.fault) for brake in brakes}
     are_many |= {
         key
         for key in by_key
-        if key[0] is Reason.BUDGET_EXHAUSTED and (key in opened or counts[key] >= limits.brake_nodes_min)
+        if key[0] is Reason.BUDGET_EXHAUSTED and (key in joined or counts[key] >= limits.brake_nodes_min)
     }
     groups = {
-        key: list(_fitting(found, opened.get(key, ()), key[0]))
+        key: list(_fitting(found, joined.get(key), key[0]))
         for key, found in by_key.items()
         if key in are_many
     }
-    joined = {one.diagnosis.name for found in groups.values() for one in found}
-    return Gathered([one for one in every if one.diagnosis.name not in joined], groups, opened)
+    grouped = {one.diagnosis.name for found in groups.values() for one in found}
+    alone = [one for one in every if one.diagnosis.name not in grouped]
+    return Gathered(alone, groups, opened, joined)
+
+
+def _opened(world: World) -> list[Incident]:
+    """By name."""
+    found = (incident for _, incident in sorted(world.incidents.items()))
+    return [i for i in found if i.status.phase is IncidentPhase.OPEN and holds_back(i) is not None]
+
+
+def _joined(opened: Iterable[Incident], brakes: Iterable[Brake], limits: Budgets) -> dict[Key, Incident]:
+    """The first of each key: a late watch may have led to a second. The Incident of an earlier brake may
+    still be open for its nodes. The brake is another one if all that it counts came after the window of that
+    Incident."""
+    window = timedelta(seconds=limits.brake_window_s)
+    began = {brake.fault: brake.since for brake in brakes}
+    found: dict[Key, Incident] = {}
+    for incident in opened:
+        why, spec = holds_back(incident), incident.spec
+        assert why is not None, "others are not among the opened"
+        is_joined = why is not Reason.FLEET_BRAKE or (
+            spec.fault in began and began[spec.fault] <= spec.detected_at + window
+        )
+        if is_joined:
+            found.setdefault((why, spec.fault), incident)
+    return found
 
 
 def _only_held_back_by(decision: Decision) -> Reason | None:
@@ -112,9 +134,9 @@ def _only_held_back_by(decision: Decision) -> Reason | None:
     return next((why for why in (Reason.FLEET_BRAKE, Reason.BUDGET_EXHAUSTED) if why in refused), None)
 
 
-def _fitting(found: Iterable[Decision], opened: Sequence[Incident], why: Reason) -> Iterator[Decision]:
+def _fitting(found: Iterable[Decision], joined: Incident | None, why: Reason) -> Iterator[Decision]:
     """Those for which the lists of one Incident have room. A brake ends soon, and lists only some gangs."""
-    status = opened[0].status if opened else IncidentStatus()
+    status = joined.status if joined is not None else IncidentStatus()
     members, gangs = {*status.members}, {victim.uid for victim in status.victims}
     for one in found:
         node, of_one = one.diagnosis.node, {ref.uid for ref in _gangs(one)}
@@ -142,18 +164,17 @@ def held_back(
     now: datetime,
 ) -> Iterator[Action]:
     """Opens the Incidents, keeps their members, and closes those that hold no node back any more."""
-    yield from _of_brakes(world, found, brakes, now)
-    yield from _of_limits(world, found, failures, now)
+    yield from _of_brakes(world, found, brakes)
+    yield from _new_limits(world, found)
+    yield from _kept_or_closed(world, found, failures, now)
 
 
-def _of_brakes(world: World, found: Gathered, brakes: Iterable[Brake], now: datetime) -> Iterator[Action]:
-    """Each is open while the brake is in force. Members only join: the brake ends soon."""
-    in_force = set()
+def _of_brakes(world: World, found: Gathered, brakes: Iterable[Brake]) -> Iterator[Action]:
+    """While a brake is in force, members only join its Incident: the brake ends soon."""
     for brake in brakes:
         key = (Reason.FLEET_BRAKE, brake.fault)
-        group, existing = found.groups.get(key, ()), found.first(key)
+        group, existing = found.groups.get(key, ()), found.joined.get(key)
         if existing is not None:
-            in_force.add(existing.metadata.name)
             yield from update(existing, _braked(existing.status, group), _MEMBERS)
         elif brake.nodes:
             summary = (
@@ -163,9 +184,6 @@ def _of_brakes(world: World, found: Gathered, brakes: Iterable[Brake], now: date
             spec = fitted(IncidentSpec, fault=brake.fault, detected_at=brake.since)
             status = fitted(IncidentStatus, summary=summary, fault=brake.fault)
             yield create(new_name(world, *key), spec, _braked(status, group), _OPEN_BRAKE)
-    for incident in found.open_for(Reason.FLEET_BRAKE):
-        if incident.metadata.name not in in_force:
-            yield from close(incident, now)
 
 
 def _braked(before: IncidentStatus, group: Sequence[Decision]) -> IncidentStatus:
@@ -173,21 +191,32 @@ def _braked(before: IncidentStatus, group: Sequence[Decision]) -> IncidentStatus
     return _with_members(before, members, group)
 
 
-def _of_limits(world: World, found: Gathered, failures: Iterable[Failure], now: datetime) -> Iterator[Action]:
-    """Each is open while a limit holds one of its members back, or nobody knows of one."""
+def _new_limits(world: World, found: Gathered) -> Iterator[Action]:
     for key, group in found.groups.items():
-        if key[0] is Reason.BUDGET_EXHAUSTED and key not in found.opened and group:
+        if key[0] is Reason.BUDGET_EXHAUSTED and key not in found.joined and group:
             fault, members = key[1], {one.diagnosis.node for one in group}
             spec = fitted(
                 IncidentSpec, fault=fault, detected_at=min(one.diagnosis.detected_at for one in group)
             )
             status = fitted(IncidentStatus, fault=fault)
             yield create(new_name(world, *key), spec, _limited(status, members, group), _OPEN_LIMIT)
-    opened = list(found.open_for(Reason.BUDGET_EXHAUSTED))
-    standing = _Standing(world, found, failures, now) if opened else None
-    for incident in opened:
-        key = (Reason.BUDGET_EXHAUSTED, incident.spec.fault)
-        group = found.groups.get(key, ()) if found.first(key) is incident else ()
+
+
+def _kept_or_closed(
+    world: World,
+    found: Gathered,
+    failures: Iterable[Failure],
+    now: datetime,
+) -> Iterator[Action]:
+    """All but those of brakes in force. Each is open while its cause holds one of its members back, or no
+    other open Incident names a member that may be broken."""
+    braking = {i.metadata.name for (why, _), i in found.joined.items() if why is Reason.FLEET_BRAKE}
+    others = [incident for incident in found.opened if incident.metadata.name not in braking]
+    standing = _Standing(world, found, failures, now) if others else None
+    joined = {incident.metadata.name: key for key, incident in found.joined.items()}
+    for incident in others:
+        key = joined.get(incident.metadata.name)
+        group = found.groups.get(key, ()) if key is not None else ()
         members = {one.diagnosis.node for one in group}
         members |= {node for node in incident.status.members if standing and standing.stays(node, incident)}
         if members:
@@ -197,7 +226,7 @@ def _of_limits(world: World, found: Gathered, failures: Iterable[Failure], now: 
 
 
 class _Standing:
-    """Which members of a limit's Incident stay although the limit does not hold them back at this look."""
+    """Which members stay in an Incident although its cause does not hold them back at this look."""
 
     def __init__(self, world: World, found: Gathered, failures: Iterable[Failure], now: datetime) -> None:
         self._world = world
@@ -208,7 +237,7 @@ class _Standing:
         self._own = {name for i in opened for name in (i.spec.node, i.status.blamed_node)}
         self._elsewhere: dict[str, set[str]] = defaultdict(set)
         """Node -> other Incidents that name it, since their cause holds it back at this look."""
-        for key, (incident, *_) in found.opened.items():
+        for key, incident in found.joined.items():
             members = {*incident.status.members}
             for one in found.groups.get(key, ()):
                 if one.diagnosis.node in members:
@@ -233,7 +262,10 @@ class _Standing:
 
 
 def _limited(before: IncidentStatus, members: Collection[str], group: Sequence[Decision]) -> IncidentStatus:
-    """With the gangs of those that are held back now, and the figures of the limits."""
+    """With the gangs of those that are held back now, and the figures of the limits. If nobody knows more
+    of the members, what was known stays."""
+    if not group:
+        return _with_members(before, members, group)
     gangs = {str(ref) for one in group for ref in _gangs(one)}
     kept = refitted(
         before, victims=[], actions=[record for record in before.actions if record.target in gangs]
@@ -270,13 +302,3 @@ def _with_members(
         victims=list(victims.values()),
         actions=merged_records(before.actions, refused),
     )
-
-
-def _opened(world: World) -> dict[Key, list[Incident]]:
-    """Those of one key by name."""
-    found: dict[Key, list[Incident]] = defaultdict(list)
-    for _, incident in sorted(world.incidents.items()):
-        why = holds_back(incident) if incident.status.phase is IncidentPhase.OPEN else None
-        if why is not None:
-            found[why, incident.spec.fault].append(incident)
-    return dict(found)
