@@ -1,7 +1,8 @@
 """The Incidents about many nodes that one cause holds back: one for each fault class and cause. Pure.
 
 The cause is the brake, or a limit on quarantines. A fault of a thousand nodes is then one Incident, and every
-node that was not acted on is named in an open Incident: here as a member, or in an Incident of its own.
+node that was not acted on is named in an open Incident: here as a member, or in an Incident of its own. In a
+pause, and after it, these nodes stay together in an Incident that names the pause.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from recover.model.actions import Action, Failure
 from recover.policy.settings import Budgets
 from recover.triage.brake import Brake
 from recover.triage.decisions import Decision
-from recover.triage.held_back import holds_back, new_name
+from recover.triage.held_back import CAUSES, holds_back, new_name
 from recover.triage.incidents import close, create, merged_records, update
 
 __all__ = ["ALARMS", "Gathered", "gathered", "held_back"]
@@ -38,7 +39,10 @@ Key = tuple[Reason, Fault]
 _MEMBERS_MAX = limit(IncidentStatus, "members")
 _VICTIMS_MAX = limit(IncidentStatus, "victims")
 _ACTIONS_MAX = limit(IncidentStatus, "actions")
-_LIMITS_TOLD_MAX = 3
+_CAUSES_TOLD_MAX = 3
+
+_BY_PAUSE = (Reason.PAUSED, Reason.STALE_EVIDENCE)
+"""A pause, and its end: Rekindle does not act on what it saw before."""
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -70,9 +74,12 @@ def gathered(
 ) -> Gathered:
     """A node that only a cause of `_NAMED` keeps in service joins the others that the same cause keeps there,
     if they are many: the brake is in force for the fault class, the limit's Incident is open, or limits hold
-    back at least as many nodes as the brake needs, those with Incidents of their own included. `proved` has
-    faults that explain a gang's own Incident, which points to theirs."""
+    back at least as many nodes as the brake needs, those with Incidents of their own included. A pause keeps
+    those together that are members already. `proved` has faults that explain a gang's own Incident, which
+    points to theirs."""
     named = {fault.name for fault in proved.values()}
+    opened = _opened(world)
+    together = {(one.spec.fault, node) for one in opened for node in one.status.members}
     by_key: dict[Key, list[Decision]] = defaultdict(list)
     every = list(decisions)
     counts: Counter[Key] = Counter()
@@ -81,11 +88,12 @@ def gathered(
         why = _only_held_back_by(decision)
         if why is not None:
             counts[why, fault] += 1
-            if name not in named and world.has_no_incident(name):
+            is_new = name not in named and world.has_no_incident(name)
+            if is_new and (why not in _BY_PAUSE or (fault, decision.diagnosis.node) in together):
                 by_key[why, fault].append(decision)
-    opened = _opened(world)
     joined = _joined(opened, brakes, limits)
     are_many = {(Reason.FLEET_BRAKE, brake.fault) for brake in brakes}
+    are_many |= {key for key in by_key if key[0] in _BY_PAUSE}
     are_many |= {
         key
         for key in by_key
@@ -128,10 +136,10 @@ def _joined(opened: Iterable[Incident], brakes: Iterable[Brake], limits: Budgets
 def _only_held_back_by(decision: Decision) -> Reason | None:
     """Why the node of a fault stays in service, if nothing was done about the fault."""
     records = decision.records
-    refused = {r.reason for r in records if r.action == Act.QUARANTINE_NODE and r.outcome is Outcome.REFUSED}
     if any(record.outcome is Outcome.DONE for record in records):
         return None
-    return next((why for why in (Reason.FLEET_BRAKE, Reason.BUDGET_EXHAUSTED) if why in refused), None)
+    reasons = {record.reason for record in records if record.action == Act.QUARANTINE_NODE}
+    return next((why for why in CAUSES if why in reasons), None)
 
 
 def _fitting(found: Iterable[Decision], joined: Incident | None, why: Reason) -> Iterator[Decision]:
@@ -141,7 +149,7 @@ def _fitting(found: Iterable[Decision], joined: Incident | None, why: Reason) ->
     for one in found:
         node, of_one = one.diagnosis.node, {ref.uid for ref in _gangs(one)}
         has_room = len(members | {node}) <= _MEMBERS_MAX
-        if why is Reason.BUDGET_EXHAUSTED and of_one:
+        if why is not Reason.FLEET_BRAKE and of_one:
             has_room = has_room and len(gangs | of_one) <= min(_VICTIMS_MAX, _ACTIONS_MAX)
         if node in members or has_room:
             members.add(node)
@@ -165,7 +173,7 @@ def held_back(
 ) -> Iterator[Action]:
     """Opens the Incidents, keeps their members, and closes those that hold no node back any more."""
     yield from _of_brakes(world, found, brakes)
-    yield from _new_limits(world, found)
+    yield from _new_groups(world, found)
     yield from _kept_or_closed(world, found, failures, now)
 
 
@@ -191,15 +199,17 @@ def _braked(before: IncidentStatus, group: Sequence[Decision]) -> IncidentStatus
     return _with_members(before, members, group)
 
 
-def _new_limits(world: World, found: Gathered) -> Iterator[Action]:
+def _new_groups(world: World, found: Gathered) -> Iterator[Action]:
     for key, group in found.groups.items():
-        if key[0] is Reason.BUDGET_EXHAUSTED and key not in found.joined and group:
+        if key[0] is not Reason.FLEET_BRAKE and key not in found.joined and group:
             fault, members = key[1], {one.diagnosis.node for one in group}
             spec = fitted(
                 IncidentSpec, fault=fault, detected_at=min(one.diagnosis.detected_at for one in group)
             )
             status = fitted(IncidentStatus, fault=fault)
-            yield create(new_name(world, *key), spec, _limited(status, members, group), _OPEN_LIMIT)
+            yield create(
+                new_name(world, *key), spec, _kept(world, key[0], status, members, group), _OPEN_LIMIT
+            )
 
 
 def _kept_or_closed(
@@ -220,7 +230,9 @@ def _kept_or_closed(
         members = {one.diagnosis.node for one in group}
         members |= {node for node in incident.status.members if standing and standing.stays(node, incident)}
         if members:
-            yield from update(incident, _limited(incident.status, members, group), _MEMBERS)
+            why = holds_back(incident)
+            assert why is not None, "others are not among the opened"
+            yield from update(incident, _kept(world, why, incident.status, members, group), _MEMBERS)
         else:
             yield from close(incident, now)
 
@@ -261,33 +273,39 @@ class _Standing:
         return fault is not Fault.HOST and (health is None or not health.status.boot_id)
 
 
-def _limited(before: IncidentStatus, members: Collection[str], group: Sequence[Decision]) -> IncidentStatus:
-    """With the gangs of those that are held back now, and the figures of the limits. If nobody knows more
-    of the members, what was known stays."""
+def _kept(
+    world: World, why: Reason, before: IncidentStatus, members: Collection[str], group: Sequence[Decision]
+) -> IncidentStatus:
+    """With the gangs of those that are held back now, and what holds them back. If nobody knows more of the
+    members, what was known stays."""
     if not group:
         return _with_members(before, members, group)
     gangs = {str(ref) for one in group for ref in _gangs(one)}
     kept = refitted(
         before, victims=[], actions=[record for record in before.actions if record.target in gangs]
     )
+    nodes = f"{len(members)} nodes" if len(members) > 1 else "1 node"
+    stay = "stay" if len(members) > 1 else "stays"
+    summary = f"{nodes} with {group[0].diagnosis.fault} {stay} in service{_because(world, why, group)}"
+    return refitted(_with_members(kept, members, group), summary=summary)
+
+
+def _because(world: World, why: Reason, group: Sequence[Decision]) -> str:
+    """For the end of the summary: with the figures of the limits, or who paused Rekindle."""
+    pause = world.modes.paused
+    if why is Reason.PAUSED and pause is not None:
+        return f": {pause.words()}"
     words = Counter(
         record.message
         for one in group
         for record in one.records
-        if (record.action, record.reason) == (Act.QUARANTINE_NODE, Reason.BUDGET_EXHAUSTED)
+        if (record.action, record.reason) == (Act.QUARANTINE_NODE, why)
     )
-    summary = before.summary
-    if words:
-        most = [text for text, _ in sorted(words.items(), key=lambda item: (-item[1], item[0]))]
-        left = len(most) - _LIMITS_TOLD_MAX
-        more = f"; and {left} more limits" if left > 0 else ""
-        nodes = f"{len(members)} nodes" if len(members) > 1 else "1 node"
-        stay = "stay" if len(members) > 1 else "stays"
-        summary = (
-            f"{nodes} with {group[0].diagnosis.fault} {stay} in service, because a limit prevents the "
-            f"quarantine: {'; '.join(most[:_LIMITS_TOLD_MAX])}{more}"
-        )
-    return refitted(_with_members(kept, members, group), summary=summary)
+    most = [text for text, _ in sorted(words.items(), key=lambda item: (-item[1], item[0]))]
+    left = len(most) - _CAUSES_TOLD_MAX
+    more = f"; and {left} more" if left > 0 else ""
+    limit = ", because a limit prevents the quarantine" if why is Reason.BUDGET_EXHAUSTED else ""
+    return f"{limit}: {'; '.join(most[:_CAUSES_TOLD_MAX])}{more}"
 
 
 def _with_members(
