@@ -37,6 +37,7 @@ from recover.policy.settings import Settings
 from recover.runtime.mode_keeper import STATE, kept_modes
 from recover.snapshot.agents_seen import release_namespace
 from recover.stories.recovery_words import has_stopped
+from recover.triage.held_back import refusals
 
 __all__ = ["pause", "resume"]
 
@@ -218,7 +219,7 @@ def _kept_back(incidents: Iterable[Incident]) -> Iterator[tuple[str, str]]:
     for incident in incidents:
         if incident.status.phase is not IncidentPhase.OPEN:
             continue
-        for record in incident.status.actions:
+        for record in (*incident.status.actions, *refusals(incident)):
             if record.reason == Why.PAUSED and record.action == Act.QUARANTINE_NODE:
                 line = f"{incident.status.summary} ({incident.metadata.name}): `{cordon(record.target)}`"
                 yield record.target, one_line(line)

@@ -57,7 +57,7 @@ def _blamed(incident: Incident) -> Iterable[Line]:
     status = incident.status
     if status.members:
         many = counted(len(status.members), "node")
-        if holds_back(incident) is Reason.BUDGET_EXHAUSTED:
+        if holds_back(incident) is not Reason.FLEET_BRAKE:
             yield Line(f"{many}, each for {incident.fault}")
             return
         yield Line(

@@ -1,8 +1,8 @@
 """An Incident about many nodes that one cause holds back: how it is named and recognised, and what it stands
 for. Pure; held_back_incidents.py writes it.
 
-The cause is the brake (brake.py) or a limit on quarantines (guard.py). The Incident is about one fault class,
-and its members are the nodes on which Rekindle did not act.
+The cause is the brake (brake.py), a limit on quarantines (guard.py), a pause, or the end of a pause. The
+Incident is about one fault class, and its members are the nodes on which Rekindle did not act.
 """
 
 from __future__ import annotations
@@ -16,10 +16,18 @@ from recover.api import Act, ActionRecord, Incident, Outcome
 from recover.api.reasons import Reason
 from recover.model import World
 
-__all__ = ["holds_back", "new_name", "refusal_of", "refusals"]
+__all__ = ["CAUSES", "holds_back", "new_name", "refusal_of", "refusals"]
 
-_NAMED = {Reason.FLEET_BRAKE: "fleet-brake", Reason.BUDGET_EXHAUSTED: "quarantine-limit"}
+_NAMED = {
+    Reason.FLEET_BRAKE: "fleet-brake",
+    Reason.BUDGET_EXHAUSTED: "quarantine-limit",
+    Reason.PAUSED: "paused",
+    Reason.STALE_EVIDENCE: "stale-evidence",
+}
 """The beginning of the name, by cause."""
+
+CAUSES = tuple(_NAMED)
+"""What may hold many nodes back. The guard gives one reason for each node."""
 
 
 def new_name(world: World, why: Reason, fault: Fault) -> str:

@@ -1,14 +1,15 @@
 """The Incidents about many nodes that one cause holds back: one for each fault class and cause. Pure.
 
 The cause is the brake, or a limit on quarantines. A fault of a thousand nodes is then one Incident, and every
-node that was not acted on is named in an open Incident: here as a member, or in an Incident of its own.
+node that was not acted on is named in an open Incident: here as a member, or in an Incident of its own. In a
+pause, and after it, these nodes stay together in an Incident that names the pause.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -23,7 +24,7 @@ from recover.model.actions import Action, Failure
 from recover.policy.settings import Budgets
 from recover.triage.brake import Brake
 from recover.triage.decisions import Decision
-from recover.triage.held_back import holds_back, new_name
+from recover.triage.held_back import CAUSES, holds_back, new_name
 from recover.triage.incidents import close, create, merged_records, update
 
 __all__ = ["ALARMS", "Gathered", "gathered", "held_back"]
@@ -38,7 +39,10 @@ Key = tuple[Reason, Fault]
 _MEMBERS_MAX = limit(IncidentStatus, "members")
 _VICTIMS_MAX = limit(IncidentStatus, "victims")
 _ACTIONS_MAX = limit(IncidentStatus, "actions")
-_LIMITS_TOLD_MAX = 3
+_CAUSES_TOLD_MAX = 3
+
+_BY_PAUSE = (Reason.PAUSED, Reason.STALE_EVIDENCE)
+"""A pause, and its end: Rekindle does not act on what it saw before."""
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -48,14 +52,10 @@ class Gathered(msgspec.Struct, frozen=True):
     """Each in an Incident of its own."""
     groups: Mapping[Key, Sequence[Decision]]
     """In one Incident for each key."""
-    opened: Mapping[Key, Sequence[Incident]]
-    """Such Incidents that are open. New members join the first; a late watch may have led to a second."""
-
-    def first(self, key: Key) -> Incident | None:
-        return next(iter(self.opened.get(key, ())), None)
-
-    def open_for(self, why: Reason) -> Iterator[Incident]:
-        return (i for key, found in self.opened.items() if key[0] is why for i in found)
+    opened: Sequence[Incident]
+    """Such Incidents that are open."""
+    joined: Mapping[Key, Incident]
+    """Those of them that new members join: of brakes, only while the brake is in force."""
 
     @property
     def nodes(self) -> Iterator[str]:
@@ -69,14 +69,17 @@ def gathered(
     world: World,
     decisions: Iterable[Decision],
     proved: Mapping[str, Diagnosis],
-    brakes: Iterable[Brake],
+    brakes: Collection[Brake],
     limits: Budgets,
 ) -> Gathered:
     """A node that only a cause of `_NAMED` keeps in service joins the others that the same cause keeps there,
     if they are many: the brake is in force for the fault class, the limit's Incident is open, or limits hold
-    back at least as many nodes as the brake needs, those with Incidents of their own included. `proved` has
-    faults that explain a gang's own Incident, which points to theirs."""
+    back at least as many nodes as the brake needs, those with Incidents of their own included. A pause keeps
+    those together that are members already. `proved` has faults that explain a gang's own Incident, which
+    points to theirs."""
     named = {fault.name for fault in proved.values()}
+    opened = _opened(world)
+    together = {(one.spec.fault, node) for one in opened for node in one.status.members}
     by_key: dict[Key, list[Decision]] = defaultdict(list)
     every = list(decisions)
     counts: Counter[Key] = Counter()
@@ -85,41 +88,68 @@ def gathered(
         why = _only_held_back_by(decision)
         if why is not None:
             counts[why, fault] += 1
-            if name not in named and world.has_no_incident(name):
+            is_new = name not in named and world.has_no_incident(name)
+            if is_new and (why not in _BY_PAUSE or (fault, decision.diagnosis.node) in together):
                 by_key[why, fault].append(decision)
-    opened = _opened(world)
+    joined = _joined(opened, brakes, limits)
     are_many = {(Reason.FLEET_BRAKE, brake.fault) for brake in brakes}
+    are_many |= {key for key in by_key if key[0] in _BY_PAUSE}
     are_many |= {
         key
         for key in by_key
-        if key[0] is Reason.BUDGET_EXHAUSTED and (key in opened or counts[key] >= limits.brake_nodes_min)
+        if key[0] is Reason.BUDGET_EXHAUSTED and (key in joined or counts[key] >= limits.brake_nodes_min)
     }
     groups = {
-        key: list(_fitting(found, opened.get(key, ()), key[0]))
+        key: list(_fitting(found, joined.get(key), key[0]))
         for key, found in by_key.items()
         if key in are_many
     }
-    joined = {one.diagnosis.name for found in groups.values() for one in found}
-    return Gathered([one for one in every if one.diagnosis.name not in joined], groups, opened)
+    grouped = {one.diagnosis.name for found in groups.values() for one in found}
+    alone = [one for one in every if one.diagnosis.name not in grouped]
+    return Gathered(alone, groups, opened, joined)
+
+
+def _opened(world: World) -> list[Incident]:
+    """By name."""
+    found = (incident for _, incident in sorted(world.incidents.items()))
+    return [i for i in found if i.status.phase is IncidentPhase.OPEN and holds_back(i) is not None]
+
+
+def _joined(opened: Iterable[Incident], brakes: Iterable[Brake], limits: Budgets) -> dict[Key, Incident]:
+    """The first of each key: a late watch may have led to a second. The Incident of an earlier brake may
+    still be open for its nodes. The brake is another one if all that it counts came after the window of that
+    Incident."""
+    window = timedelta(seconds=limits.brake_window_s)
+    began = {brake.fault: brake.since for brake in brakes}
+    found: dict[Key, Incident] = {}
+    for incident in opened:
+        why, spec = holds_back(incident), incident.spec
+        assert why is not None, "others are not among the opened"
+        is_joined = why is not Reason.FLEET_BRAKE or (
+            spec.fault in began and began[spec.fault] <= spec.detected_at + window
+        )
+        if is_joined:
+            found.setdefault((why, spec.fault), incident)
+    return found
 
 
 def _only_held_back_by(decision: Decision) -> Reason | None:
     """Why the node of a fault stays in service, if nothing was done about the fault."""
     records = decision.records
-    refused = {r.reason for r in records if r.action == Act.QUARANTINE_NODE and r.outcome is Outcome.REFUSED}
     if any(record.outcome is Outcome.DONE for record in records):
         return None
-    return next((why for why in (Reason.FLEET_BRAKE, Reason.BUDGET_EXHAUSTED) if why in refused), None)
+    reasons = {record.reason for record in records if record.action == Act.QUARANTINE_NODE}
+    return next((why for why in CAUSES if why in reasons), None)
 
 
-def _fitting(found: Iterable[Decision], opened: Sequence[Incident], why: Reason) -> Iterator[Decision]:
+def _fitting(found: Iterable[Decision], joined: Incident | None, why: Reason) -> Iterator[Decision]:
     """Those for which the lists of one Incident have room. A brake ends soon, and lists only some gangs."""
-    status = opened[0].status if opened else IncidentStatus()
+    status = joined.status if joined is not None else IncidentStatus()
     members, gangs = {*status.members}, {victim.uid for victim in status.victims}
     for one in found:
         node, of_one = one.diagnosis.node, {ref.uid for ref in _gangs(one)}
         has_room = len(members | {node}) <= _MEMBERS_MAX
-        if why is Reason.BUDGET_EXHAUSTED and of_one:
+        if why is not Reason.FLEET_BRAKE and of_one:
             has_room = has_room and len(gangs | of_one) <= min(_VICTIMS_MAX, _ACTIONS_MAX)
         if node in members or has_room:
             members.add(node)
@@ -142,18 +172,17 @@ def held_back(
     now: datetime,
 ) -> Iterator[Action]:
     """Opens the Incidents, keeps their members, and closes those that hold no node back any more."""
-    yield from _of_brakes(world, found, brakes, now)
-    yield from _of_limits(world, found, failures, now)
+    yield from _of_brakes(world, found, brakes)
+    yield from _new_groups(world, found)
+    yield from _kept_or_closed(world, found, failures, now)
 
 
-def _of_brakes(world: World, found: Gathered, brakes: Iterable[Brake], now: datetime) -> Iterator[Action]:
-    """Each is open while the brake is in force. Members only join: the brake ends soon."""
-    in_force = set()
+def _of_brakes(world: World, found: Gathered, brakes: Iterable[Brake]) -> Iterator[Action]:
+    """While a brake is in force, members only join its Incident: the brake ends soon."""
     for brake in brakes:
         key = (Reason.FLEET_BRAKE, brake.fault)
-        group, existing = found.groups.get(key, ()), found.first(key)
+        group, existing = found.groups.get(key, ()), found.joined.get(key)
         if existing is not None:
-            in_force.add(existing.metadata.name)
             yield from update(existing, _braked(existing.status, group), _MEMBERS)
         elif brake.nodes:
             summary = (
@@ -163,9 +192,6 @@ def _of_brakes(world: World, found: Gathered, brakes: Iterable[Brake], now: date
             spec = fitted(IncidentSpec, fault=brake.fault, detected_at=brake.since)
             status = fitted(IncidentStatus, summary=summary, fault=brake.fault)
             yield create(new_name(world, *key), spec, _braked(status, group), _OPEN_BRAKE)
-    for incident in found.open_for(Reason.FLEET_BRAKE):
-        if incident.metadata.name not in in_force:
-            yield from close(incident, now)
 
 
 def _braked(before: IncidentStatus, group: Sequence[Decision]) -> IncidentStatus:
@@ -173,31 +199,46 @@ def _braked(before: IncidentStatus, group: Sequence[Decision]) -> IncidentStatus
     return _with_members(before, members, group)
 
 
-def _of_limits(world: World, found: Gathered, failures: Iterable[Failure], now: datetime) -> Iterator[Action]:
-    """Each is open while a limit holds one of its members back, or nobody knows of one."""
+def _new_groups(world: World, found: Gathered) -> Iterator[Action]:
     for key, group in found.groups.items():
-        if key[0] is Reason.BUDGET_EXHAUSTED and key not in found.opened and group:
+        if key[0] is not Reason.FLEET_BRAKE and key not in found.joined and group:
             fault, members = key[1], {one.diagnosis.node for one in group}
             spec = fitted(
                 IncidentSpec, fault=fault, detected_at=min(one.diagnosis.detected_at for one in group)
             )
             status = fitted(IncidentStatus, fault=fault)
-            yield create(new_name(world, *key), spec, _limited(status, members, group), _OPEN_LIMIT)
-    opened = list(found.open_for(Reason.BUDGET_EXHAUSTED))
-    standing = _Standing(world, found, failures, now) if opened else None
-    for incident in opened:
-        key = (Reason.BUDGET_EXHAUSTED, incident.spec.fault)
-        group = found.groups.get(key, ()) if found.first(key) is incident else ()
+            yield create(
+                new_name(world, *key), spec, _kept(world, key[0], status, members, group), _OPEN_LIMIT
+            )
+
+
+def _kept_or_closed(
+    world: World,
+    found: Gathered,
+    failures: Iterable[Failure],
+    now: datetime,
+) -> Iterator[Action]:
+    """All but those of brakes in force. Each is open while its cause holds one of its members back, or no
+    other open Incident names a member that may be broken."""
+    braking = {i.metadata.name for (why, _), i in found.joined.items() if why is Reason.FLEET_BRAKE}
+    others = [incident for incident in found.opened if incident.metadata.name not in braking]
+    standing = _Standing(world, found, failures, now) if others else None
+    joined = {incident.metadata.name: key for key, incident in found.joined.items()}
+    for incident in others:
+        key = joined.get(incident.metadata.name)
+        group = found.groups.get(key, ()) if key is not None else ()
         members = {one.diagnosis.node for one in group}
         members |= {node for node in incident.status.members if standing and standing.stays(node, incident)}
         if members:
-            yield from update(incident, _limited(incident.status, members, group), _MEMBERS)
+            why = holds_back(incident)
+            assert why is not None, "others are not among the opened"
+            yield from update(incident, _kept(world, why, incident.status, members, group), _MEMBERS)
         else:
             yield from close(incident, now)
 
 
 class _Standing:
-    """Which members of a limit's Incident stay although the limit does not hold them back at this look."""
+    """Which members stay in an Incident although its cause does not hold them back at this look."""
 
     def __init__(self, world: World, found: Gathered, failures: Iterable[Failure], now: datetime) -> None:
         self._world = world
@@ -208,7 +249,7 @@ class _Standing:
         self._own = {name for i in opened for name in (i.spec.node, i.status.blamed_node)}
         self._elsewhere: dict[str, set[str]] = defaultdict(set)
         """Node -> other Incidents that name it, since their cause holds it back at this look."""
-        for key, (incident, *_) in found.opened.items():
+        for key, incident in found.joined.items():
             members = {*incident.status.members}
             for one in found.groups.get(key, ()):
                 if one.diagnosis.node in members:
@@ -232,30 +273,39 @@ class _Standing:
         return fault is not Fault.HOST and (health is None or not health.status.boot_id)
 
 
-def _limited(before: IncidentStatus, members: Collection[str], group: Sequence[Decision]) -> IncidentStatus:
-    """With the gangs of those that are held back now, and the figures of the limits."""
+def _kept(
+    world: World, why: Reason, before: IncidentStatus, members: Collection[str], group: Sequence[Decision]
+) -> IncidentStatus:
+    """With the gangs of those that are held back now, and what holds them back. If nobody knows more of the
+    members, what was known stays."""
+    if not group:
+        return _with_members(before, members, group)
     gangs = {str(ref) for one in group for ref in _gangs(one)}
     kept = refitted(
         before, victims=[], actions=[record for record in before.actions if record.target in gangs]
     )
+    nodes = f"{len(members)} nodes" if len(members) > 1 else "1 node"
+    stay = "stay" if len(members) > 1 else "stays"
+    summary = f"{nodes} with {group[0].diagnosis.fault} {stay} in service{_because(world, why, group)}"
+    return refitted(_with_members(kept, members, group), summary=summary)
+
+
+def _because(world: World, why: Reason, group: Sequence[Decision]) -> str:
+    """For the end of the summary: with the figures of the limits, or who paused Rekindle."""
+    pause = world.modes.paused
+    if why is Reason.PAUSED and pause is not None:
+        return f": {pause.words()}"
     words = Counter(
         record.message
         for one in group
         for record in one.records
-        if (record.action, record.reason) == (Act.QUARANTINE_NODE, Reason.BUDGET_EXHAUSTED)
+        if (record.action, record.reason) == (Act.QUARANTINE_NODE, why)
     )
-    summary = before.summary
-    if words:
-        most = [text for text, _ in sorted(words.items(), key=lambda item: (-item[1], item[0]))]
-        left = len(most) - _LIMITS_TOLD_MAX
-        more = f"; and {left} more limits" if left > 0 else ""
-        nodes = f"{len(members)} nodes" if len(members) > 1 else "1 node"
-        stay = "stay" if len(members) > 1 else "stays"
-        summary = (
-            f"{nodes} with {group[0].diagnosis.fault} {stay} in service, because a limit prevents the "
-            f"quarantine: {'; '.join(most[:_LIMITS_TOLD_MAX])}{more}"
-        )
-    return refitted(_with_members(kept, members, group), summary=summary)
+    most = [text for text, _ in sorted(words.items(), key=lambda item: (-item[1], item[0]))]
+    left = len(most) - _CAUSES_TOLD_MAX
+    more = f"; and {left} more" if left > 0 else ""
+    limit = ", because a limit prevents the quarantine" if why is Reason.BUDGET_EXHAUSTED else ""
+    return f"{limit}: {'; '.join(most[:_CAUSES_TOLD_MAX])}{more}"
 
 
 def _with_members(
@@ -270,13 +320,3 @@ def _with_members(
         victims=list(victims.values()),
         actions=merged_records(before.actions, refused),
     )
-
-
-def _opened(world: World) -> dict[Key, list[Incident]]:
-    """Those of one key by name."""
-    found: dict[Key, list[Incident]] = defaultdict(list)
-    for _, incident in sorted(world.incidents.items()):
-        why = holds_back(incident) if incident.status.phase is IncidentPhase.OPEN else None
-        if why is not None:
-            found[why, incident.spec.fault].append(incident)
-    return dict(found)

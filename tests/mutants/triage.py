@@ -119,6 +119,24 @@ _HELD_BACK = of(
         "a node with another fault than the brake's is named nowhere",
     ),
     (
+        "a new brake joins the Incident of the last one",
+        "began[spec.fault] <= spec.detected_at + window",
+        "began[spec.fault] > spec.detected_at - window",
+        "nobody remembers the new brake once its faults are no longer seen",
+    ),
+    (
+        "a brake that goes on has an Incident for each look",
+        "began[spec.fault] <= spec.detected_at + window",
+        "began[spec.fault] <= spec.detected_at",
+        "thousands of Incidents about one brake",
+    ),
+    (
+        "a pause gives each node an Incident of its own",
+        "if is_new and (why not in _BY_PAUSE or (fault, decision.diagnosis.node) in together):",
+        "if is_new and why not in _BY_PAUSE:",
+        "hundreds of Incidents for one fault, which all stay after the pause",
+    ),
+    (
         "a full Incident takes more gangs",
         "has_room = has_room and len(gangs | of_one) <= min(_VICTIMS_MAX, _ACTIONS_MAX)",
         "has_room = has_room and len(gangs) <= min(_VICTIMS_MAX, _ACTIONS_MAX)",

@@ -10,12 +10,14 @@ import pytest
 from chaos.apiserver.history import Stored
 from chaos.apiserver.store import MemoryCluster
 from detectors.client.kubeapi import ApiError
+from detectors.wire.contract import Fault
 from detectors.wire.resource import Resource
-from recover.api import Act, ActionRecord, Outcome
+from recover.api import Act, ActionRecord, IncidentSpec, Outcome
 from recover.api.reasons import Reason
 from recover.cli import pause_command
 from recover.cli.pause_command import pause, resume
 from recover.cli.status_command import status, why
+from recover.k8s.bodies import body
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NAMESPACES, NODES
 from recover.model.modes import Mode, Modes, begun
 from recover.model.pause import Pause
@@ -147,6 +149,22 @@ def test_the_resume_lists_what_was_not_done_in_the_pause(
 
     assert resume(["--kubeconfig", kubeconfig]) == 0
     assert "`kubectl cordon node-3`" in capsys.readouterr().out
+
+
+def test_the_resume_lists_the_nodes_that_one_incident_names(
+    store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = IncidentSpec(fault=Fault.DEVICE_LOST, detected_at=datetime.now(UTC))
+    store.create(INCIDENTS, body(INCIDENTS, "paused-device-lost-1", spec=spec))
+    status = {"phase": "Open", "summary": "2 nodes stay in service", "members": ["node-3", "node-4"]}
+    store.patch(INCIDENTS, "paused-device-lost-1", {"status": status}, subresource="status")
+    assert pause(["--kubeconfig", kubeconfig]) == 0
+    capsys.readouterr()
+
+    assert resume(["--kubeconfig", kubeconfig]) == 0
+
+    told = capsys.readouterr().out
+    assert not missing(told, "`kubectl cordon node-3`", "`kubectl cordon node-4`", "paused-device-lost-1")
 
 
 def test_the_resume_does_not_ask_for_the_cordon_of_a_node_that_is_cordoned(

@@ -330,7 +330,13 @@ def test_a_node_that_must_be_fenced_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "reason"), [("fleet-brake", "FleetBrake"), ("quarantine-limit", "BudgetExhausted")]
+    ("cause", "reason"),
+    [
+        ("fleet-brake", "FleetBrake"),
+        ("quarantine-limit", "BudgetExhausted"),
+        ("paused", "Paused"),
+        ("stale-evidence", "StaleEvidence"),
+    ],
 )
 def test_a_node_of_an_incident_about_many_nodes_is_told_of_the_cause(cause: str, reason: str) -> None:
     brake = Incident(

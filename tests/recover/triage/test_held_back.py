@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 import pytest
 
 from detectors.wire.contract import Fault
-from recover.api import ActionRecord, Incident, IncidentPhase, Outcome
+from recover.api import ActionRecord, Outcome
 from recover.api.reasons import Reason
 from recover.model.actions import Create, Patch
 from recover.runtime.execute import ALARMS
-from recover.triage.held_back import holds_back, refusals
+from recover.triage.held_back import refusals
 from recover.triage.held_back_incidents import gathered
 from tests.acting import acts, recovering
-from tests.builders import Worlds, cluster, gang
-
-
-def limited(nodes: int = 1000, **budgets: int) -> Worlds:
-    """One quarantine within the hour, unless the test says otherwise."""
-    world = cluster(nodes=nodes)
-    changed = msgspec.structs.replace(
-        world.settings.budgets, **({"quarantines_per_hour_max": 1, "brake_percent": 100.0} | budgets)
-    )
-    world.settings = msgspec.structs.replace(world.settings, budgets=changed)
-    return world
-
-
-def struck(world: Worlds, numbers: Iterable[int], fault: Fault = Fault.DEVICE_LOST) -> Worlds:
-    for number in numbers:
-        world.finding(on=f"n{number}", fault=fault)
-    return world
-
-
-def opened(world: Worlds) -> list[Incident]:
-    found = world.incidents.values()
-    return [i for i in found if i.status.phase is IncidentPhase.OPEN]
-
-
-def many(world: Worlds, why: Reason = Reason.BUDGET_EXHAUSTED) -> list[Incident]:
-    return [i for i in opened(world) if holds_back(i) is why]
-
-
-def named(world: Worlds) -> set[str]:
-    """Nodes that an open Incident names."""
-    return {name for i in opened(world) for name in (i.spec.node, *i.status.members) if name}
-
-
-def names(numbers: Iterable[int]) -> list[str]:
-    return sorted(f"n{number}" for number in numbers)
+from tests.builders import cluster, gang
+from tests.recover.triage.held_cases import limited, many, named, names, opened, struck
 
 
 def test_nodes_that_a_limit_keeps_in_service_are_one_incident_that_names_them() -> None:
@@ -228,7 +193,7 @@ def test_after_the_brake_the_limit_has_an_incident_again() -> None:
     world = recovering(struck(limited(brake_percent=3.0), range(20)))
     recovering(recovering(struck(world.later(5), range(20, 40))))
 
-    recovering(world.later(world.settings.budgets.brake_window_s + 5))
+    recovering(recovering(world.later(world.settings.budgets.brake_window_s + 5)))
 
     assert many(world, Reason.FLEET_BRAKE) == []
     (held,) = many(world)
