@@ -16,12 +16,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from statistics import linear_regression
 from typing import Any
 
 import pytest
 
 from detectors.client.kubeapi import ApiError, KubeApi, ReplyLost
+from detectors.wire.resource import MergePatch
 from recover.k8s.kinds import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.build import cached
 from tests.control_plane.cases import IN_STEP, indexed_job
@@ -37,6 +39,7 @@ NODES_COUNT, RANKS = 5, 2
 LIMIT_S = 180.0
 """Of one recovery: outages, a lease that must run out and a kubelet's pause may add up."""
 DEAD_S = (1.0, 6.0)
+FORGOTTEN_S = 15.0
 SILENCE_S = 8
 SETTINGS = [
     "mode=recover",
@@ -93,6 +96,7 @@ class Lab:
         self._is_cordoned = False
         self._lost: Counter[str] = Counter()
         """GPUs, by node."""
+        self._nudged: dict[str, float] = {}
 
     def memory_mib(self) -> float:
         return pss_bytes(self.container.child) / MIB
@@ -222,8 +226,19 @@ class Lab:
 
     async def _ranks(self, name: str, but: frozenset[str] = frozenset()) -> list[Any]:
         pods = await self.stage.all(PODS, NAMESPACE, f"batch.kubernetes.io/job-name={name}")
+        await self._nudge(pods)
         new = [p for p in pods if p["metadata"]["uid"] not in but and p["status"]["phase"] == "Running"]
         return new if len(new) == RANKS and not any("deletionTimestamp" in p["metadata"] for p in new) else []
+
+    async def _nudge(self, pods: list[Any]) -> None:
+        """KWOK forgets a pod if the API server fails while KWOK starts the pod, which no kubelet does. Any
+        change of the pod reminds KWOK."""
+        for meta in (pod["metadata"] for pod in pods if _awaits_its_kubelet(pod)):
+            if time.monotonic() - self._nudged.get(meta["uid"], 0.0) > FORGOTTEN_S:
+                self._nudged[meta["uid"]] = time.monotonic()
+                note = {"metadata": {"annotations": {"reminder": str(time.monotonic())}}}
+                path = PODS.path(meta["name"], NAMESPACE)
+                await self.stage.api.request("PATCH", path, body=note, content_type=MergePatch)
 
     async def _succeeded(self, name: str) -> Any:
         mine = [r for r in await self.stage.all(RECOVERIES, NAMESPACE) if r["spec"]["gang"]["name"] == name]
@@ -264,6 +279,15 @@ class Lab:
             pytest.fail(
                 f"seed {SEED}: no {what} in {LIMIT_S:g} s\n{told}\n{self.container.child.last_lines(30)}"
             )
+
+
+def _awaits_its_kubelet(pod: Any) -> bool:
+    """For longer than KWOK needs to start a pod."""
+    scheduled = [c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
+    if pod["status"]["phase"] != "Pending" or not pod["spec"].get("nodeName") or not scheduled:
+        return False
+    at = datetime.fromisoformat(scheduled[0]["lastTransitionTime"])
+    return (datetime.now(UTC) - at).total_seconds() > FORGOTTEN_S
 
 
 @asynccontextmanager
