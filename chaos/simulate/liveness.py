@@ -81,6 +81,8 @@ def _stands_rightly(sim: Simulation, key: str, job: Object) -> str:
         return "people have suspended it"
     if reason == Reason.CRASH_LOOP and gang.failures >= sim.settings.budgets.attempts_per_cause_max:
         return "its program fails again and again"
+    if reason == Reason.CRASH_LOOP and last is not None and last.status.last_step is None:
+        return "nobody reads its steps, so nobody knows that it makes any between its failures"
     if reason in (Reason.CRASH_LOOP, Reason.NO_STEPS) and (gang.silent or gang.crashes_at_start):
         return "its program cannot train"
     if reason == Reason.KNOWN_ISSUE and gang.blames_program:

@@ -143,9 +143,10 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
     attempts = attempts_without_progress(history, ctx.recovery, status, since)
     limit = restarts_limit(ctx.recovery, ctx.gang, ctx.settings.budgets)
     if attempts > limit:
+        unread = " that an agent has read" if status.last_step is None else ""
         message = (
             f"{attempts - 1} restarts for the same cause ({cause_words(ctx.recovery)}) brought no "
-            f"new step; the limit is {limit}. {ctx.gang.ref} stays suspended"
+            f"new step{unread}; the limit is {limit}. {ctx.gang.ref} stays suspended"
         )
         status = known_issues.not_tried(ctx, status)
         return Step(
