@@ -32,10 +32,10 @@ demo: $(STAMP) ## A training job survives a dead GPU and a crash, on this machin
 	$(BIN)/rekindle demo
 
 # Each core takes the tests of one file after the other, the files with the slowest tests first (tests/chaos).
-PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder
+PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder --durations 10
 
 # Much of each test is waiting, so two control planes run at a time.
-RUNGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+RUNGS ?= -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 
 test: $(STAMP) ## All tests that need nothing but this machine
 	$(BIN)/python -m pytest $(PARALLEL)
@@ -70,7 +70,7 @@ cluster-test: $(STAMP) ## The tests on three real nodes of this machine (as root
 	$(BIN)/python -m tests.cluster.build
 	$(BIN)/python -m chaos.rigs.torch_training.environment
 	$(BIN)/python -m tests.cluster.product
-	REKINDLE_REAL_NODES=1 $(BIN)/python -m pytest -s -m real_nodes tests/cluster
+	REKINDLE_REAL_NODES=1 $(BIN)/python -m pytest -s --durations 20 -m real_nodes tests/cluster
 
 parts: $(STAMP) ## What test-all is made of beside Python: Kubernetes from Go's modules, PyTorch, PaddlePaddle (once, as root)
 	$(BIN)/python -m tests.cluster.build
