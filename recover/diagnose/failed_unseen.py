@@ -18,7 +18,7 @@ from detectors.wire.fitting import fitted
 from recover.api import Blame, Evidence, Incident, Recovery
 from recover.diagnose.diagnosis import JOB_FAILED, AffectedGang, Diagnosis, Loss, incident_name
 from recover.diagnose.ranks import resumed_at, since
-from recover.model import Gang, Pod, World
+from recover.model import Gang, Pod, Terminal, World
 from recover.policy.consent import OptIn, opt_in
 
 __all__ = ["failed_unseen", "told_by_job"]
@@ -32,7 +32,7 @@ def failed_unseen(world: World, gang: Gang, pods: Iterable[Pod], now: datetime) 
     job. `pods` are those of the gang's present start that are there, and none of them is lost. A pod that has
     not ended will tell more: its watch is late."""
     terminal = gang.terminal
-    if terminal is None or terminal.succeeded or terminal.at is None:
+    if terminal is None or terminal.succeeded or terminal.at is None or _is_past_its_deadline(terminal):
         return None
     if opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.DISABLED:
         return None
@@ -46,6 +46,12 @@ def failed_unseen(world: World, gang: Gang, pods: Iterable[Pod], now: datetime) 
         told_at=terminal.at,
         code=JOB_FAILED,
     )
+
+
+def _is_past_its_deadline(terminal: Terminal) -> bool:
+    """Its owner wanted it to end then (`activeDeadlineSeconds`), so there is no fault. Both words are of
+    Kubernetes' Job controller; training-operator 1.9 has the second alone."""
+    return terminal.reason == "DeadlineExceeded" or "longer than specified deadline" in terminal.message
 
 
 def told_by_job(

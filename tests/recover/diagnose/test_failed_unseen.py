@@ -204,14 +204,30 @@ def test_a_notice_of_a_missing_first_step_hides_no_failure() -> None:
     apply(world, world.later(600).decide().plan)
     assert len(world.incidents) == 1
     world.pods["llm-uid"].clear()
-    world.later(60).change_gang(terminal=Terminal(succeeded=False, reason="DeadlineExceeded", at=world.now))
+    world.later(60).change_gang(terminal=Terminal(succeeded=False, reason="PodFailurePolicy", at=world.now))
 
     decision = world.later(10).decide()
 
     assert decision.restarts == ["llm"]
     apply(world, decision.plan)
     (incident,) = world.incidents.values()
-    assert "DeadlineExceeded" in incident.status.summary
+    assert "PodFailurePolicy" in incident.status.summary
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("DeadlineExceeded", "Job was active longer than specified deadline"),
+        ("PyTorchJobFailed", "Job llm has failed because it was active longer than specified deadline"),
+    ],
+)
+def test_a_job_that_has_reached_its_owners_deadline_has_not_failed(reason: str, message: str) -> None:
+    world = failed()
+    terminal = Terminal(succeeded=False, reason=reason, message=message, at=world.now - timedelta(seconds=10))
+
+    decision = world.change_gang(terminal=terminal).decide()
+
+    assert (decision.incidents, decision.restarts) == ([], [])
 
 
 def test_a_crash_that_the_framework_has_mended_hides_no_later_failure() -> None:
