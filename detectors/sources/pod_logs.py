@@ -75,6 +75,8 @@ class PodLogs:
         """Those that have more to tell, in the order in which they came."""
         self._serving: asyncio.TimerHandle | None = None
         self._looking: asyncio.TimerHandle | None = None
+        self._looks_soon = False
+        self._is_closed = False
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -89,6 +91,7 @@ class PodLogs:
                 await asyncio.sleep(until_next_s(_RESCAN_S, time.monotonic()))
                 self._scan()  # a watch may be lost where a user's watches are used up
         finally:
+            self._is_closed = True
             self._watch.close()
             for timer in (self._serving, self._looking):
                 if timer is not None:
@@ -152,7 +155,7 @@ class PodLogs:
         else:
             why = told(self._left_out, self._first, self._settings.containers_max)
             self._sink.covered(why, frozenset(ref.uid for ref in self._left_out))
-        self._look_for_ends()
+        self._look_soon()
 
     def _scan_pod(self, folder: Path, *, first: bool, only_running: bool) -> set[PodRef]:
         named = parse_pod_folder(folder.name)
@@ -221,6 +224,7 @@ class PodLogs:
         if not gone and not self._make_room(ref):
             return None
         container = self._containers[ref] = Container(ref, folder, self._settings)
+        self._find_cgroup(container)
         self._in_folder.setdefault(folder, set()).add(ref)
         if gone:
             self._read(container)
@@ -319,11 +323,20 @@ class PodLogs:
         self._metrics.log_bytes.inc(read_bytes)
         return read_bytes
 
+    def _look_soon(self) -> None:
+        """Once, after all folders of one turn of the loop have told what is new in them."""
+        if not self._looks_soon:
+            self._looks_soon = True
+            asyncio.get_running_loop().call_soon(self._look_for_ends)
+
     def _look_for_ends(self) -> None:
         """Now and again later. The kernel tells of a folder that was removed, so the later look comes soon
         only if a pod has no folder that is watched."""
+        self._looks_soon = False
         if self._looking is not None:
             self._looking.cancel()
+        if self._is_closed:
+            return
         looked = [self._look_for_end(container) for container in self._containers.values()]
         every_s = _LOOK_S if all(looked) else self._settings.ended_poll_s
         pause_s = until_next_s(every_s, time.monotonic())
@@ -340,18 +353,21 @@ class PodLogs:
             return True
         is_long_looked_for = container.looked >= _CGROUP_LOOKS
         if container.cgroup is None and not is_long_looked_for:
-            container.cgroup = self._cgroups.find(container.ref.uid)
-            self._seen_cgroup = self._seen_cgroup or container.cgroup is not None
+            self._find_cgroup(container)
         elif container.cgroup is None and self._seen_cgroup:
             self._end(container)  # others have one here: it had ended before we looked
         if container.cgroup is None:
             return is_long_looked_for  # no cgroups of pods are seen here
         # A removed cgroup is told to those who watch the folder above it, and to nobody else.
         watch, above = self._watch, container.cgroup.parent
-        is_watched = watch is not None and watch.add(above, self._look_for_ends, grown=_nothing)
+        is_watched = watch is not None and watch.add(above, self._look_soon, grown=_nothing)
         if not os.path.exists(container.cgroup):
             self._end(container)
         return is_watched
+
+    def _find_cgroup(self, container: Container) -> None:
+        container.cgroup = self._cgroups.find(container.ref.uid)
+        self._seen_cgroup = self._seen_cgroup or container.cgroup is not None
 
     def _end(self, container: Container) -> None:
         """Reads what is left, near the end at least, and tells."""

@@ -18,7 +18,7 @@ from detectors.wire.fitting import fitted
 from recover.api import Blame, Evidence, Incident, Recovery
 from recover.diagnose.diagnosis import JOB_FAILED, AffectedGang, Diagnosis, Loss, incident_name
 from recover.diagnose.ranks import resumed_at, since
-from recover.model import Gang, Pod, Terminal, World
+from recover.model import Gang, Pod, World
 from recover.policy.consent import OptIn, opt_in
 
 __all__ = ["failed_unseen", "told_by_job"]
@@ -32,7 +32,7 @@ def failed_unseen(world: World, gang: Gang, pods: Iterable[Pod], now: datetime) 
     job. `pods` are those of the gang's present start that are there, and none of them is lost. A pod that has
     not ended will tell more: its watch is late."""
     terminal = gang.terminal
-    if terminal is None or terminal.succeeded or terminal.at is None or _is_past_its_deadline(terminal):
+    if terminal is None or terminal.succeeded or terminal.at is None:
         return None
     if opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.DISABLED:
         return None
@@ -48,30 +48,21 @@ def failed_unseen(world: World, gang: Gang, pods: Iterable[Pod], now: datetime) 
     )
 
 
-def _is_past_its_deadline(terminal: Terminal) -> bool:
-    """Its owner wanted it to end then (`activeDeadlineSeconds`), so there is no fault. Both words are of
-    Kubernetes' Job controller; training-operator 1.9 has the second alone."""
-    return terminal.reason == "DeadlineExceeded" or "longer than specified deadline" in terminal.message
-
-
 def told_by_job(
     world: World, gang: Gang, loss: Loss, known: Incident | None, now: datetime
 ) -> Diagnosis | None:
     """`known` is the open Incident of the gang. It goes on as long as the job stays failed: whoever held the
     restart back may allow it later.
 
-    None if a recovery has stopped or started the job since, if the failure is old and has no Incident, or if
-    it has proved to be the fault of a node.
+    None if a recovery has stopped or started the job since, or if the failure is old and has no Incident.
     """
     history = world.history(gang.ref.uid)
     began = since(history)
     if began is not None and loss.at < _first_second(began, history):
         return None
     if known is not None and (began is None or known.spec.detected_at > began):
-        return _told_by_pods(gang, known, now) if _is_of_a_rank(known) else _unseen(gang, loss, now)
-    if now - loss.at > _RECENT or _is_of_a_node(world, gang, loss.at, began):
-        return None
-    return _unseen(gang, loss, now)
+        return _told_by_pods(gang, known, now) if _is_of_a_rank(known) else _unseen(world, gang, loss, now)
+    return _unseen(world, gang, loss, now) if now - loss.at <= _RECENT else None
 
 
 def _first_second(began: datetime, history: list[Recovery]) -> datetime:
@@ -105,10 +96,14 @@ def _told_by_pods(gang: Gang, known: Incident, now: datetime) -> Diagnosis:
     )
 
 
-def _unseen(gang: Gang, loss: Loss, now: datetime) -> Diagnosis:
+def _unseen(world: World, gang: Gang, loss: Loss, now: datetime) -> Diagnosis:
+    before = world.incidents.get(_name(gang, loss))
+    again = (
+        () if before is None or before.status.closed_at is None else (before.status.closed_at.isoformat(),)
+    )
     reason = (gang.terminal.reason if gang.terminal is not None else "") or "it gave no reason"
     return Diagnosis(
-        name=incident_name(gang.ref.name, Fault.UNKNOWN, gang.ref.uid, loss.code),
+        name=_name(gang, loss, *again),
         fault=Fault.UNKNOWN,
         severity=Severity.FATAL,
         detected_at=loss.at,
@@ -124,12 +119,5 @@ def _unseen(gang: Gang, loss: Loss, now: datetime) -> Diagnosis:
     )
 
 
-def _is_of_a_node(world: World, gang: Gang, at: datetime, began: datetime | None) -> bool:
-    """Whether an Incident of that hour has told of the failure and has ended as the fault of a node. An older
-    one is about something else, which the gang has outlived."""
-    since_then = at - _RECENT if began is None else max(began, at - _RECENT)
-    return any(
-        about.uid == gang.ref.uid and incident.status.superseded_by and incident.spec.detected_at > since_then
-        for incident in world.incidents.values()
-        if (about := incident.spec.gang) is not None
-    )
+def _name(gang: Gang, loss: Loss, *again: str) -> str:
+    return incident_name(gang.ref.name, Fault.UNKNOWN, gang.ref.uid, loss.code, *again)

@@ -61,8 +61,14 @@ class _Look:
         self.timing = timing
         self.now = now
         self.saves = Awaiting(world)
-        self.stopped_on = _stopped_on(world)
+        self._stopped_on: dict[str, list[Gang]] | None = None
         self._ranks: dict[str, dict[str, list[Pod]]] = {}
+
+    def stopped_on(self, node: str) -> list[Gang]:
+        """Gangs whose ranks ran there, and which a recovery has stopped, or is about to."""
+        if self._stopped_on is None:
+            self._stopped_on = _stopped_by_node(self.world)
+        return self._stopped_on.get(node, [])
 
     def ranks_at(self, gang: Gang, node: str) -> list[Pod]:
         """The gang's ranks there, those that went away included. A large gang may be on hundreds of nodes
@@ -75,8 +81,7 @@ class _Look:
         return by_node.get(node, [])
 
 
-def _stopped_on(world: World) -> dict[str, list[Gang]]:
-    """Node name -> gangs whose ranks ran there, and which a recovery has stopped, or is about to."""
+def _stopped_by_node(world: World) -> dict[str, list[Gang]]:
     found: dict[str, list[Gang]] = {}
     for recovery in world.recoveries.values():
         gang = world.gangs.get(recovery.gang_uid)
@@ -207,7 +212,7 @@ def _victims(look: _Look, node: Node, findings: list[Finding]) -> Iterator[tuple
         its = affecting(look.ranks_at(gang, node.name), findings, holders, is_dead=is_dead)
         if its:
             yield gang, is_dead, its
-    for stopped in look.stopped_on.get(node.name, ()):
+    for stopped in look.stopped_on(node.name):
         if stopped not in there:
             yield stopped, True, findings
 

@@ -71,8 +71,8 @@ def runs(world: World, gang: Gang) -> bool:
     """Whether its pods are to run; else it has no state of its own."""
     recovery = world.active_recovery(gang.ref.uid)
     is_stopped = recovery is not None and recovery.status.phase in STOPPED_PHASES
-    has_succeeded = gang.terminal is not None and gang.terminal.succeeded
-    return not (is_stopped or gang.suspended or gang.deleting or has_succeeded)
+    is_over = gang.terminal is not None and gang.terminal.is_meant
+    return not (is_stopped or gang.suspended or gang.deleting or is_over)
 
 
 def _brought_down(fault: Diagnosis) -> bool:

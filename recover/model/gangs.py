@@ -61,6 +61,13 @@ class Terminal(msgspec.Struct, frozen=True):
     at: datetime | None = None
     """When, where its status tells."""
 
+    @property
+    def is_meant(self) -> bool:
+        """It has completed, or has reached its owner's deadline (`activeDeadlineSeconds`), so there is no
+        fault. Both words are of Kubernetes' Job controller; training-operator 1.9 has the second alone."""
+        is_late = self.reason == "DeadlineExceeded" or "longer than specified deadline" in self.message
+        return self.succeeded or is_late
+
 
 class Gang(msgspec.Struct, frozen=True):
     """A job whose ranks live and die together, whatever its framework."""

@@ -246,8 +246,13 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
             "Rekindle may decide again, delete that Recovery",
         )
     terminal = gang.terminal
-    if terminal is not None and terminal.succeeded:
-        return Denied(Reason.TERMINAL_JOB, f"{gang.ref} has completed")
+    # What a recovery takes counts towards the deadline, too, and no owner wants the job to end of that.
+    is_recovering = world.active_recovery(gang.ref.uid) is not None
+    if terminal is not None and (terminal.succeeded or (terminal.is_meant and not is_recovering)):
+        how = (
+            "has completed" if terminal.succeeded else "has reached its own deadline (activeDeadlineSeconds)"
+        )
+        return Denied(Reason.TERMINAL_JOB, f"{gang.ref} {how}")
     if terminal is not None and not may_recreate(gang.annotations):
         return Denied(
             Reason.TERMINAL_JOB,

@@ -230,8 +230,8 @@ _NODES = of(
     ),
     (
         "a fault harms gangs elsewhere too",
-        "    for stopped in look.stopped_on.get(node.name, ()):\n",
-        "    for stopped in [gang for there in look.stopped_on.values() for gang in there]:\n",
+        "        return self._stopped_on.get(node, [])\n",
+        "        return [gang for there in self._stopped_on.values() for gang in there]\n",
         "every gang that is being recovered takes up every fault of the cluster",
     ),
 )

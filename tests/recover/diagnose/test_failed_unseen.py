@@ -9,7 +9,7 @@ import pytest
 
 from detectors.wire.contract import Fault
 from detectors.wire.training import Edge
-from recover.api import Blame, Phase
+from recover.api import Blame, IncidentPhase, Phase
 from recover.api.reasons import Reason
 from recover.model import PodPhase, Terminal
 from recover.model.modes import Mode
@@ -226,8 +226,11 @@ def test_a_job_that_has_reached_its_owners_deadline_has_not_failed(reason: str, 
     terminal = Terminal(succeeded=False, reason=reason, message=message, at=world.now - timedelta(seconds=10))
 
     decision = world.change_gang(terminal=terminal).decide()
+    with_pods = cluster(nodes=8).running(gang(annotations=RECREATE)).crash(rank=1, exit_code=143)
+    struck = with_pods.change_gang(terminal=terminal).finding(on="n1").later(5).decide()
 
     assert (decision.incidents, decision.restarts) == ([], [])
+    assert (struck.cordons, struck.restarts) == (["n1"], [])
 
 
 def test_a_crash_that_the_framework_has_mended_hides_no_later_failure() -> None:
@@ -269,3 +272,33 @@ def test_a_failed_job_whose_recovery_nobody_asked_for_is_ordinary() -> None:
     (job,) = world.gangs.values()
 
     assert is_ordinary_gang(world, job, Settings().timing, NOW)
+
+
+def test_a_failure_that_a_node_explained_in_a_hold_is_answered_after_the_hold() -> None:
+    """The gang's own Incident closes, since it points to the node's. Then the pods go, and with them what
+    makes the gang a victim of the node."""
+    world = cluster(nodes=8).running(gang(annotations={**RECREATE, "rekindle.dev/hold": "true"}))
+    world.crash(rank=1).change_gang(terminal=Terminal(succeeded=False, at=world.now))
+    apply(world, world.decide().plan)
+    apply(world, world.finding(on="n1").later(5).decide().plan)
+    world.pods["llm-uid"].clear()
+    for _ in range(3):
+        apply(world, world.later(10).decide().plan)
+    assert world.recoveries == {}
+
+    assert world.change_gang(annotations=RECREATE).later(5).decide().restarts == ["llm"]
+
+
+def test_an_incident_that_was_closed_for_a_moment_is_followed_by_another() -> None:
+    """Its owner had opted out, and took that back."""
+    held = {**RECREATE, "rekindle.dev/hold": "true"}
+    world = failed(annotations=held)
+    apply(world, world.decide().plan)
+    world.change_gang(annotations={**held, "rekindle.dev/auto-recovery": "disabled"})
+    apply(world, world.later(10).decide().plan)
+    world.change_gang(annotations=held)
+    for _ in range(2):
+        apply(world, world.later(10).decide().plan)
+
+    phases = sorted(incident.status.phase for incident in world.incidents.values())
+    assert phases == [IncidentPhase.CLOSED, IncidentPhase.OPEN]
