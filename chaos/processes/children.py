@@ -52,7 +52,8 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 self.process.terminate()
         try:
-            await asyncio.wait_for(self.process.wait(), grace_s)
+            async with asyncio.timeout(grace_s):
+                await self.process.wait()
         except TimeoutError:
             await self.kill()
         assert self.process.returncode is not None

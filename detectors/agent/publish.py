@@ -132,7 +132,8 @@ class Publisher:
         if self._core.dirty is Dirty.NOTHING:
             return
         try:
-            await asyncio.wait_for(self._send(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._send()
         except (ApiError, ReplyLost, OSError) as error:
             _log.warning("last status not written", error=str(error))
 

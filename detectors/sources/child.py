@@ -12,7 +12,7 @@ from pathlib import Path
 
 from detectors.sources.calls_file import last_call
 
-__all__ = ["LastingChild", "SilentError", "printed_by"]
+__all__ = ["LastingChild", "SilentError", "printed_by", "reaped"]
 
 _REAP_S = 1.0
 _LINE_BYTES_MAX = 2**20
@@ -38,9 +38,10 @@ async def printed_by(
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        output, _ = await asyncio.wait_for(child.communicate(), deadline_s)
+        async with asyncio.timeout(deadline_s):
+            output, _ = await child.communicate()
     finally:
-        if not await _ended(child) and outlived is not None:
+        if not await reaped(child) and outlived is not None:
             outlived.append(child)
     return output, child.returncode
 
@@ -107,7 +108,8 @@ class LastingChild:
         if not line.endswith(b"\n"):  # it has ended, perhaps in the middle of its answer
             doing = self._call(asked_s)[1]
             try:
-                status = await asyncio.wait_for(child.wait(), _REAP_S)
+                async with asyncio.timeout(_REAP_S):
+                    status = await child.wait()
             except TimeoutError:  # one that is killed closes its files, and the driver may hold it up in that
                 raise SilentError(f"its end, in {doing}") from None
             raise EOFError(f"ended with status {status} in {doing}")
@@ -118,7 +120,7 @@ class LastingChild:
         if self._calls >= 0:
             os.close(self._calls)
             self._calls = -1
-        if child is not None and not await _ended(child):
+        if child is not None and not await reaped(child):
             self._outlived.append(child)
 
     def _call(self, asked_s: float) -> tuple[float, str]:
@@ -151,12 +153,14 @@ def _lean(module: str) -> tuple[str, ...]:
     return "-I", "-S", "-c", program
 
 
-async def _ended(child: asyncio.subprocess.Process) -> bool:
+async def reaped(child: asyncio.subprocess.Process) -> bool:
     """Kills the child by its id. One stuck in the driver outlives that; it is left to the kernel."""
     if child.returncode is not None:
         return True
     with contextlib.suppress(ProcessLookupError):
         child.kill()
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(child.wait(), _REAP_S)
+        # Not by wait_for: before Python 3.12 it forgets a cancellation that comes with the child's end.
+        async with asyncio.timeout(_REAP_S):
+            await child.wait()
     return child.returncode is not None

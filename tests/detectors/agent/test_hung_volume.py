@@ -57,7 +57,11 @@ async def agent(host: Host, api: NodeApi) -> AsyncIterator[int]:
         assert process.returncode is None
     finally:
         process.terminate()
-        await asyncio.wait_for(process.wait(), 30)
+        try:
+            await asyncio.wait_for(process.wait(), 30)
+        finally:
+            if process.returncode is None:
+                process.kill()
 
 
 def children(pid: int) -> list[int]:

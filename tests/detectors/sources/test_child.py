@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
-from detectors.sources.child import LastingChild, SilentError
+from detectors.sources.child import LastingChild, SilentError, reaped
 from tests.detectors.sources.slow_child import CALL_S
 
 DEADLINE_S = 4 * CALL_S
@@ -76,3 +77,26 @@ async def test_a_child_that_answers_with_too_much_is_given_up(child: LastingChil
 async def test_half_an_answer_of_a_child_that_dies_is_none(child: LastingChild) -> None:
     with pytest.raises(EOFError, match="status 3"):
         await child.ask(60.0, b"half")
+
+
+async def test_a_cancellation_that_comes_with_the_end_of_the_child_is_not_forgotten() -> None:
+    """Else the agent never ends when it is told to."""
+    gone = asyncio.Event()
+
+    class Process:
+        returncode: int | None = None
+
+        def kill(self) -> None: ...
+
+        async def wait(self) -> int:
+            await gone.wait()
+            self.returncode = 0
+            return 0
+
+    task = asyncio.create_task(reaped(cast(asyncio.subprocess.Process, Process())))
+    await asyncio.sleep(0)
+    gone.set()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
