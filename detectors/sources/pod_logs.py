@@ -40,7 +40,8 @@ _CGROUP_LOOKS = 60
 _RESCAN_S = 30.0
 _MISSING_RETRY_S = 1.0
 _LOOK_S = 5.0
-"""The folder above may have been made anew, which ends a watch unnoticed."""
+"""Time between two looks at watched cgroups: somebody may have replaced the folder above a pod's cgroup, and
+the watch of the old folder then reports nothing."""
 _BEHIND = timedelta(seconds=60)
 _POD_FOLDER = re.compile(
     r"(?P<namespace>[A-Za-z0-9.-]{1,63})_(?P<pod>[A-Za-z0-9.-]{1,253})_(?P<uid>[A-Za-z0-9.-]{1,64})"
@@ -324,7 +325,7 @@ class PodLogs:
         return read_bytes
 
     def _look_soon(self) -> None:
-        """Once, after all folders of one turn of the loop have told what is new in them."""
+        """One look after this turn of the event loop, however many folders report a change in the turn."""
         if not self._looks_soon:
             self._looks_soon = True
             asyncio.get_running_loop().call_soon(self._look_for_ends)
@@ -348,7 +349,7 @@ class PodLogs:
         self._look_for_ends()
 
     def _look_for_end(self, container: Container) -> bool:
-        """Whether there is no cause to look again soon."""
+        """Returns True if the next look at this container need not come soon."""
         if container.ended:
             return True
         is_long_looked_for = container.looked >= _CGROUP_LOOKS
@@ -358,7 +359,7 @@ class PodLogs:
             self._end(container)  # others have one here: it had ended before we looked
         if container.cgroup is None:
             return is_long_looked_for  # no cgroups of pods are seen here
-        # A removed cgroup is told to those who watch the folder above it, and to nobody else.
+        # The kernel reports the removal of a cgroup only to a watch of the folder above the cgroup.
         watch, above = self._watch, container.cgroup.parent
         is_watched = watch is not None and watch.add(above, self._look_soon, grown=_nothing)
         if not os.path.exists(container.cgroup):

@@ -51,8 +51,8 @@ def failed_unseen(world: World, gang: Gang, pods: Iterable[Pod], now: datetime) 
 def told_by_job(
     world: World, gang: Gang, loss: Loss, known: Incident | None, now: datetime
 ) -> Diagnosis | None:
-    """`known` is the open Incident of the gang. It goes on as long as the job stays failed: whoever held the
-    restart back may allow it later.
+    """`known` is the open Incident of the gang. The Incident stays open as long as the job stays failed,
+    because a person who held the restart back may allow the restart later.
 
     None if a recovery has stopped or started the job since, or if the failure is old and has no Incident.
     """
@@ -73,12 +73,12 @@ def _first_second(began: datetime, history: list[Recovery]) -> datetime:
 
 
 def _is_of_a_rank(incident: Incident) -> bool:
-    """Pods told of a lost rank before they were deleted."""
+    """Whether the Incident has evidence of a lost rank from a pod. The pod may have been deleted since."""
     return incident.fault is not Fault.HANG and any(evidence.pod for evidence in incident.status.evidence)
 
 
 def _told_by_pods(gang: Gang, known: Incident, now: datetime) -> Diagnosis:
-    """As it was told: nobody will know more."""
+    """What the pods showed before they were deleted. No later look can find out more."""
     return Diagnosis(
         name=known.metadata.name,
         fault=known.fault,

@@ -6,8 +6,8 @@ two GPUs takes along those on the other one, too. MIG separates clients of diffe
 programs share a GPU in time, each has a context of its own, and suffers for itself alone.
 
 The agent publishes who holds the GPUs while an exception is recent (detectors/folds/core.py). A pod of which
-nobody knows that may hold any. Later the pods leave, and others come: what they hold then says nothing of the
-loss, so what its open Incident says of it is kept.
+nobody knows that may hold any. Later these pods leave, and other pods come. What the other pods hold
+says nothing about the loss, so the verdict in the open Incident of the loss is kept.
 Source: NVIDIA, Multi-Process Service, "Error Containment".
 """
 
