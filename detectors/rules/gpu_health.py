@@ -29,6 +29,7 @@ _POWER_BRAKE = 0x80
 _SLOWDOWNS = {0x08: "hardware slowdown", 0x40: "thermal slowdown by hardware"}
 _FABRIC_QUESTIONS = {0: "degraded bandwidth", 4: "an unhealthy route"}
 """Places of two bits in the fabric's health; 1 is yes."""
+_IXML_NAMED = 0x7F
 _MISCONFIGURED = range(2, 9)
 """Values of the bits from 8 on that name what is wrong with the fabric's set-up."""
 
@@ -133,6 +134,23 @@ def _narrow(gpu: GpuSample, past: Past) -> str | None:
     return "" if has_all else f"PCIe lanes: {gpu.pcie_width} of {gpu.pcie_width_max}"
 
 
+def _ixml(bit: int, text: str) -> Check:
+    """One bit of the verdict of Iluvatar's library."""
+
+    def check(gpu: GpuSample, past: Past) -> str | None:
+        return None if gpu.health_bits is None else f"IXML: {text}" if gpu.health_bits & bit else ""
+
+    return check
+
+
+def _ixml_other(gpu: GpuSample, past: Past) -> str | None:
+    """A newer library may know more that can be wrong than its published header names."""
+    if gpu.health_bits is None:
+        return None
+    unnamed = gpu.health_bits & ~_IXML_NAMED
+    return f"IXML: health {unnamed:#x}, which has no name" if unnamed else ""
+
+
 def _ever(gpu: GpuSample, past: Past) -> str | None:
     count = gpu.uncorrected_ever
     return None if count is None else f"uncorrectable ECC errors in its life: {count}" if count else ""
@@ -158,9 +176,17 @@ _CHECKS: Mapping[str, Check] = {
     "nvml-pcie-replays": _replays,
     "nvml-ecc-ever": _ever,
     "nvml-inforom": _flag("is_inforom_bad", "the InfoROM is damaged"),
+    "ixml-system-hub": _ixml(0x01, "error of the system hub"),
+    "ixml-memory-controller": _ixml(0x02, "error of the memory controller"),
+    "ixml-over-temperature": _ixml(0x04, "too hot"),
+    "ixml-over-voltage": _ixml(0x08, "voltage too high"),
+    "ixml-ecc": _ixml(0x10, "ECC error"),
+    "ixml-memory": _ixml(0x20, "error of the memory"),
+    "ixml-pcie": _ixml(0x40, "error of PCIe"),
+    "ixml-other": _ixml_other,
 }
 _EVENTS = frozenset({"nvml-ecc-uncorrectable", "nvml-link-errors", "nvml-pcie-replays"})
-_ENDED_BY = "NVML no longer says so"
+_ENDED_BY = "the GPU's driver no longer says so"
 _LOST, _RESET, _REFUSED = "nvml-gpu-lost", "nvml-reset-required", "nvml-gpu-no-handle"
 _FATES = {"GPU_IS_LOST": _LOST, "RESET_REQUIRED": _RESET}
 _ACTION, _MISSING, _FEWER, _SILENT = (

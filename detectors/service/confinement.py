@@ -1,6 +1,6 @@
 """What the agent gives up before it reads the first byte of a tenant's.
 
-Its container is privileged for the sake of a few devices: the kernel log and those of NVIDIA's driver
+Its container is privileged for the sake of a few devices: the kernel log and those of the GPUs' driver
 (docs/decisions/0018 says what else was tried). All other rights go at the start, for the agent and each
 process that it starts: every capability but CAP_SYSLOG, and by Landlock every access to files but to read
 what is not a device and to use those devices. Whoever takes the agent over by a log that it reads cannot
@@ -61,12 +61,14 @@ def confine(host_root: Path, dev: Path = Path("/dev")) -> Confined:
 
     Raises `OSError` where the kernel has a part of this and refuses it; the other parts hold all the same.
     """
-    nvidia = sorted(dev.glob("nvidia*"))
-    missing = _missing({path.name for path in nvidia}, host_root / "proc/driver/nvidia")
+    nvidia, iluvatar = sorted(dev.glob("nvidia*")), sorted(dev.glob("iluvatar*"))
+    driver = host_root / "proc/driver/nvidia"
+    is_iluvatar = bool(iluvatar) and not nvidia and not driver.exists()
+    missing = "" if is_iluvatar else _missing({path.name for path in nvidia}, driver)
     if missing:
         kept, use, devices = [_SYSLOG, _MKNOD, _CHOWN], _USE | _MAKE_DEVICES, [dev]
     else:
-        kept, use, devices = [_SYSLOG], _USE, [*nvidia, *(dev / name for name in _HARMLESS)]
+        kept, use, devices = [_SYSLOG], _USE, [*nvidia, *iluvatar, *(dev / name for name in _HARMLESS)]
     is_root = os.geteuid() == 0
     try:
         if is_root:
@@ -81,7 +83,7 @@ def confine(host_root: Path, dev: Path = Path("/dev")) -> Confined:
         finally:
             if is_root:
                 _keep(kept)
-    told = f"all, since {missing}" if missing else "NVIDIA's"
+    told = f"all, since {missing}" if missing else "Iluvatar's" if is_iluvatar else "NVIDIA's"
     return Confined(" ".join(_NAMES[one] for one in kept) if is_root else "none", landlock, told)
 
 

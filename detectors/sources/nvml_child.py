@@ -1,6 +1,8 @@
 """Asks NVML for the state of all GPUs each time a line comes in, and ends with its input. nvml.py runs it as
 a process of its own, since a driver call may never return.
 
+Where a node has no NVML and Iluvatar's IXML instead, IXML is asked (ixml.py).
+
 The answer is the sample, as JSON. Before each call the child writes the name of the call into a file in
 memory (calls_file.py), so the parent knows which call hangs.
 
@@ -19,7 +21,7 @@ from typing import Any
 import msgspec
 
 from detectors.commands.extras import install
-from detectors.sources import nvml_readings
+from detectors.sources import ixml, nvml_readings
 from detectors.sources.calls_file import tell_call
 from detectors.text.pci import parse_pci
 from detectors.wire.contract import Device, NodeHealthStatus
@@ -33,7 +35,7 @@ _FATES = {15: "GPU_IS_LOST", 16: "RESET_REQUIRED"}
 _CALLERS_OWN = frozenset({1, 2, 4, 7, 13, 20, 25})
 """Errors of the call and not of the GPU: uninitialized, invalid argument, no permission, too little room,
 function not found, no memory, another version."""
-_INVALID_ARGUMENT, _FUNCTION_NOT_FOUND, _CORRUPTED_INFOROM = 2, 13, 14
+_INVALID_ARGUMENT, _LIBRARY_NOT_FOUND, _FUNCTION_NOT_FOUND, _CORRUPTED_INFOROM = 2, 12, 13, 14
 _RECOVERY_ACTION = 230
 _LINK_ERRORS = (52, 59)
 """Fields: replays of all NVLinks, and recoveries."""
@@ -81,25 +83,40 @@ class _Nvml:
     def __init__(self, pynvml: Any, announce: Callable[[str], None]) -> None:
         self._pynvml = pynvml
         self._announce = announce
+        self._ixml: ixml.Ixml | None = None
         self.Error = pynvml.NVMLError
+
+    @property
+    def name(self) -> str:
+        return "NVML" if self._ixml is None else "IXML"
 
     def sample(self, *, checks_inforom: bool, reads_all: bool) -> Sample:
         """The InfoROM is read from flash, which takes its time. `reads_all`: readings for dashboards, too."""
         try:
-            self.call("nvmlInit")
+            self._begin()
         except self.Error as error:
-            return Sample(error=f"NVML: {error}")
+            return Sample(error=f"{self.name}: {error}")
         try:
             version = _text(self.call("nvmlSystemGetDriverVersion"))
             count = int(self.call("nvmlDeviceGetCount"))
             reads = (*_READS, *[_inforom] * checks_inforom, *[_readings] * reads_all)
             gpus = tuple(self._gpu(index, reads) for index in range(count))
         except self.Error as error:
-            return Sample(error=f"NVML: {error}")
+            return Sample(error=f"{self.name}: {error}")
         finally:
             with contextlib.suppress(self.Error):  # the driver was unloaded meanwhile
                 self.call("nvmlShutdown")
         return Sample(driver_version=fit(NodeHealthStatus, "driver_version", version), gpus=gpus)
+
+    def _begin(self) -> None:
+        """Where the node has no NVML, Iluvatar's library stands in. Raises NVMLError."""
+        try:
+            self.call("nvmlInit")
+        except self.Error as error:
+            if error.value != _LIBRARY_NOT_FOUND or (found := ixml.loaded()) is None:
+                raise
+            self._ixml = self._pynvml.nvmlLib = found
+            self.call("nvmlInit")
 
     def _gpu(self, index: int, reads: tuple[Read, ...]) -> GpuSample:
         try:
@@ -126,6 +143,16 @@ class _Nvml:
         if function is None:
             raise self.Error(_FUNCTION_NOT_FOUND)
         return function(*arguments)
+
+    def health(self, handle: Any, of: int) -> int | None:
+        """IXML's own verdict; None by NVML. Raises NVMLError."""
+        if self._ixml is None:
+            return None
+        self._announce(f"{ixml.HEALTH} of GPU {of}")
+        error, bits = self._ixml.health(handle)
+        if error:
+            raise self.Error(error)
+        return bits
 
     def struct(self, name: str) -> Any:
         """An empty one for NVML to fill; None where the package does not know it."""
@@ -157,10 +184,18 @@ class _Gpu:
 
     def ask(self, name: str, *arguments: Any, part: Any = None) -> Any:
         """None where the GPU, or a part of it, has no answer. One that is lost is asked nothing more."""
+        handle = self._handle if part is None else part
+        return self._answer(lambda: self.nvml.call(name, handle, *arguments, of=self._index))
+
+    def health(self) -> int | None:
+        bits: int | None = self._answer(lambda: self.nvml.health(self._handle, self._index))
+        return bits
+
+    def _answer(self, call: Callable[[], Any]) -> Any:
         if self.fate:
             return None
         try:
-            return self.nvml.call(name, self._handle if part is None else part, *arguments, of=self._index)
+            return call()
         except self.nvml.Error as error:
             self.error = error.value
             self.fate = _FATES.get(error.value, "")
@@ -295,6 +330,10 @@ def _speed(gpu: _Gpu) -> Told:
     }
 
 
+def _health(gpu: _Gpu) -> Told:
+    return {"health_bits": gpu.health()}
+
+
 def _inforom(gpu: _Gpu) -> Told:
     gpu.error = 0
     gpu.ask("nvmlDeviceValidateInforom")  # it returns nothing
@@ -305,7 +344,17 @@ def _readings(gpu: _Gpu) -> Told:
     return {"readings": nvml_readings.read(gpu, gpu.memory)}
 
 
-_READS: tuple[Read, ...] = (_identity, _modes, _memory, _defects, _ecc, _verdict_and_links, _fabric, _speed)
+_READS: tuple[Read, ...] = (
+    _identity,
+    _modes,
+    _memory,
+    _defects,
+    _ecc,
+    _verdict_and_links,
+    _fabric,
+    _speed,
+    _health,
+)
 
 
 def _value(field: Any) -> int:

@@ -2,7 +2,7 @@
 
 Every field that a GPU, its driver or the library does not know stays None or empty: that is no data, and
 never a fault.
-Source: NVIDIA, NVML API reference.
+Sources: NVIDIA, NVML API reference; Deep-Spark/go-ixml, pkg/ixml/api.h.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     replays: int | None = None
     """Packets that PCIe sent again."""
     is_inforom_bad: bool | None = None
+    health_bits: int | None = None
+    """What is wrong by Iluvatar's library IXML; 0 is nothing, None for a GPU of another vendor."""
     readings: GpuReadings | None = None
     """None where nobody wants them."""
 

@@ -29,6 +29,7 @@ EVERYTHING: dict[str, Any] = {
         "nodeSelector": {"pool": "gpu"},
         "runtimeClassName": "nvidia",
         "nvmlLibrary": "/run/nvidia/driver/usr/lib64/libnvidia-ml.so.1",
+        "corexFolder": "/usr/local/corex",
         "maxUnavailable": 1,
     },
     "repair": {

@@ -38,6 +38,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a label's value that is a boolean": ({"agent": {"nodeSelector": {"gpu": True}}}, "gpu"),
     "a path that is not absolute": ({"agent": {"hostPaths": {"kmsg": "dev/kmsg"}}}, "kmsg"),
     "a folder in place of the library": ({"agent": {"nvmlLibrary": "/usr/lib64"}}, "nvmlLibrary"),
+    "a folder that is not absolute": ({"agent": {"corexFolder": "corex"}}, "corexFolder"),
     "a namespace with a slash": ({"networkPolicy": {"scrapeNamespaces": ["a/b"]}}, "scrapeNamespaces"),
     "an address without its prefix": ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "apiServerCIDRs"),
     "a port that is none": ({"networkPolicy": {"egressPorts": [70000]}}, "egressPorts"),

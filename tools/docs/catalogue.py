@@ -320,7 +320,8 @@ _SENTENCES = [
 _HOW = {
     "gpu_health": [
         "",
-        "Every `nvml.every_s` the agent takes a sample by NVML, in a new session with the driver. The agent",
+        "Every `nvml.every_s` the agent takes a sample by NVML, in a new session with the driver. On nodes",
+        "with Iluvatar GPUs the agent uses IXML: the codes that begin with `ixml-` are IXML's. The agent",
         "reports a state after as many samples in succession as the column *samples* says. The state has",
         "ended after two samples that do not show the state. If a GPU does not support a value, the agent",
         "has no data for that value. While the MIG mode of a GPU changes, the agent does not judge that GPU.",

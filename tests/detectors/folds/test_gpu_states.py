@@ -140,6 +140,14 @@ ROWS: list[tuple[dict[str, Any], str, Severity, Remedy]] = [
     ({"replays": 100}, "nvml-pcie-replays", Severity.INFO, Remedy.NONE),
     ({"uncorrected_ever": 1}, "nvml-ecc-ever", Severity.INFO, Remedy.NONE),
     ({"is_inforom_bad": True}, "nvml-inforom", Severity.INFO, Remedy.NONE),
+    ({"health_bits": 0x01}, "ixml-system-hub", Severity.SUSPECT, Remedy.INSPECT),
+    ({"health_bits": 0x02}, "ixml-memory-controller", Severity.SUSPECT, Remedy.INSPECT),
+    ({"health_bits": 0x04}, "ixml-over-temperature", Severity.INFO, Remedy.NONE),
+    ({"health_bits": 0x08}, "ixml-over-voltage", Severity.INFO, Remedy.NONE),
+    ({"health_bits": 0x10}, "ixml-ecc", Severity.SUSPECT, Remedy.INSPECT),
+    ({"health_bits": 0x20}, "ixml-memory", Severity.SUSPECT, Remedy.INSPECT),
+    ({"health_bits": 0x40}, "ixml-pcie", Severity.SUSPECT, Remedy.INSPECT),
+    ({"health_bits": 0x80}, "ixml-other", Severity.INFO, Remedy.NONE),
 ]
 
 
@@ -186,6 +194,17 @@ def test_a_state_that_is_over_for_two_samples_has_ended(answers: dict[str, Any])
 
     assert not node_.open
     assert all(finding.cleared_by for finding in node_.core.findings)
+
+
+def test_what_iluvatars_library_said_ends_with_its_own_word_alone() -> None:
+    node_ = Node()
+    node_.samples(*[node(gpu(1, health_bits=0x10))] * 3)
+
+    node_.samples(*[node(gpu(1, health_bits=None))] * 2)
+    assert list(node_.open) == ["ixml-ecc"]
+    node_.samples(*[node(gpu(1, health_bits=0))] * 2)
+
+    assert not node_.open
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ answer = {
     "opens a terminal": opened("/dev/ptmx", os.O_RDWR),
     "uses null": opened(dev / "null", os.O_RDWR),
     "uses a GPU": opened(dev / "nvidia0", os.O_RDWR),
+    "uses an Iluvatar GPU": opened(dev / "iluvatar0", os.O_RDWR),
     "uses MIG's devices": opened(dev / "nvidia-caps/nvidia-cap1", os.O_RDWR),
     "mounts": subprocess.run(["mount", "-t", "tmpfs", "none", str(root)],
                              capture_output=True).returncode == 0,
@@ -134,6 +135,13 @@ def test_files_are_read_and_of_the_devices_only_nvidia_s_are_used(tmp_path: Path
         assert can == always
     else:
         assert can >= always
+
+
+def test_of_a_node_with_iluvatar_s_gpus_those_are_used_and_none_is_made(tmp_path: Path) -> None:
+    found = tried(tmp_path, devices=("iluvatar0",))
+    assert found["told"][1] == "Iluvatar's"
+    assert found["uses an Iluvatar GPU"]
+    assert not found["makes a device"]
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="nobody else makes devices")

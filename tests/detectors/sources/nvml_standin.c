@@ -1,4 +1,5 @@
-/* A stand-in for NVIDIA's libnvidia-ml.so.1: the calls that the agent makes, with NVIDIA's names and layouts.
+/* A stand-in for NVIDIA's libnvidia-ml.so.1: the calls that the agent makes, with NVIDIA's names and layouts. Built with
+ * IXML defined, it stands in for Iluvatar's libixml.so, which has some of these calls and ixmlDeviceGetHealth.
  *
  * What the devices answer stands in the file that NVML_STANDIN names, or in ANSWERS of the build, which is read at each
  * call, one answer a line:
@@ -7,7 +8,7 @@
  *     3 error 15              all calls of GPU 3 return this error; handle_error: it gives no handle
  *     * count 8               of the node; init_error: nvmlInit returns it; hang NAME: that call never returns
  *
- * Source of names, numbers and layouts: NVIDIA, NVML API reference (nvml.h).
+ * Source of names, numbers and layouts: NVIDIA, NVML API reference (nvml.h); Deep-Spark/go-ixml, pkg/ixml/api.h.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,11 @@
 
 #ifndef ANSWERS
 #define ANSWERS "/nonexistent"
+#endif
+#ifdef IXML
+#define MODEL "Iluvatar BI-V150"
+#else
+#define MODEL "NVIDIA H100 80GB HBM3"
 #endif
 #define EXPORT __attribute__((visibility("default")))
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3 };
@@ -90,14 +96,28 @@ static void note(const char *call) {
     fclose(file);
 }
 
-EXPORT int nvmlInitWithFlags(uint flags) {
+static int init(void) {
     long long error;
-    (void)flags;
     note("nvmlInit");
     hang_in("nvmlInit");
     number(NODE, "init_error", 0, &error);
     return (int)error;
 }
+#ifdef IXML
+EXPORT int nvmlInit_v2(void) { return init(); }
+EXPORT int ixmlDeviceGetHealth(void *device, ulong64 *health) {
+    long long found;
+    BEGIN("ixmlDeviceGetHealth", index_of(device));
+    int status = number(index_of(device), "health", 0, &found);
+    *health = (ulong64)found;
+    return status;
+}
+#else
+EXPORT int nvmlInitWithFlags(uint flags) {
+    (void)flags;
+    return init();
+}
+#endif
 EXPORT int nvmlShutdown(void) {
     hang_in("nvmlShutdown");
     note("nvmlShutdown");
@@ -149,10 +169,14 @@ EXPORT int nvmlDeviceGetUUID(void *device, char *text, uint size) {
 }
 EXPORT int nvmlDeviceGetName(void *device, char *text, uint size) {
     BEGIN("nvmlDeviceGetName", index_of(device));
-    snprintf(text, size, "NVIDIA H100 80GB HBM3");
+    snprintf(text, size, "%s", MODEL);
     return SUCCESS;
 }
+EXPORT int nvmlDeviceGetMinorNumber(void *device, uint *minor) {
+    return one("nvmlDeviceGetMinorNumber", device, "minor", index_of(device), minor);
+}
 
+#ifndef IXML
 EXPORT int nvmlDeviceGetMigMode(void *device, uint *current, uint *pending) {
     int status = one("nvmlDeviceGetMigMode", device, "mig", 0, current);
     return status ? status : one("nvmlDeviceGetMigMode", device, "mig_pending", *current, pending);
@@ -169,12 +193,10 @@ EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(void *device, uint place, void **
 EXPORT int nvmlDeviceGetGpuInstanceId(void *part, uint *id) {
     return one("nvmlDeviceGetGpuInstanceId", part, "instance", (index_of(part) - 1000) % 16 + 7, id);
 }
-EXPORT int nvmlDeviceGetMinorNumber(void *device, uint *minor) {
-    return one("nvmlDeviceGetMinorNumber", device, "minor", index_of(device), minor);
-}
 EXPORT int nvmlDeviceGetPersistenceMode(void *device, uint *mode) {
     return one("nvmlDeviceGetPersistenceMode", device, "persistent", 1, mode);
 }
+#endif
 
 typedef struct { ulong64 total, free, used; } Memory;
 typedef struct { uint version; ulong64 total, reserved, free, used; } Memory2;
@@ -219,6 +241,7 @@ EXPORT int nvmlDeviceGetClockInfo(void *device, uint clock, uint *mhz) {
     return clock == 2 ? one(call, device, "memory_clock_mhz", 2619, mhz) : INVALID_ARGUMENT;
 }
 
+#ifndef IXML
 EXPORT int nvmlDeviceGetRemappedRows(void *device, uint *corrected, uint *uncorrected, uint *pending, uint *failed) {
     const char *call = "nvmlDeviceGetRemappedRows";
     *corrected = *uncorrected = 0;
@@ -299,6 +322,7 @@ typedef struct { uint version; int margin; } Margin;
 EXPORT int nvmlDeviceGetMarginTemperature(void *device, Margin *margin) {
     return one("nvmlDeviceGetMarginTemperature", device, "margin_c", 40, (uint *)&margin->margin);
 }
+#endif
 EXPORT int nvmlDeviceGetCurrPcieLinkWidth(void *device, uint *width) {
     return one("nvmlDeviceGetCurrPcieLinkWidth", device, "pcie_width", 16, width);
 }
@@ -308,9 +332,11 @@ EXPORT int nvmlDeviceGetMaxPcieLinkWidth(void *device, uint *width) {
 EXPORT int nvmlDeviceGetPcieReplayCounter(void *device, uint *replays) {
     return one("nvmlDeviceGetPcieReplayCounter", device, "replays", 0, replays);
 }
+#ifndef IXML
 EXPORT int nvmlDeviceValidateInforom(void *device) {
     long long error;
     BEGIN("nvmlDeviceValidateInforom", index_of(device));
     number(index_of(device), "inforom_error", 0, &error);
     return (int)error;
 }
+#endif

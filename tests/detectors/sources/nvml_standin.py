@@ -1,4 +1,5 @@
-"""NVIDIA's library as the child loads it: built from nvml_standin.c, and answering what a test tells it to.
+"""NVIDIA's or Iluvatar's library as the child loads it: built from nvml_standin.c, and answering what a test
+tells it to.
 
 The production child loads it by the real pynvml. It stands for a driver and GPUs that are not here; what real
 ones answer is NVIDIA's to say.
@@ -18,7 +19,7 @@ import pytest
 __all__ = ["Answers", "Gpus", "library", "nvml_children", "pci_of", "uuid_of"]
 
 _SOURCE = Path(__file__).with_name("nvml_standin.c")
-_NAME = "libnvidia-ml.so.1"
+_NVML, _IXML = "libnvidia-ml.so.1", "libixml.so"
 
 
 def pci_of(index: int) -> str:
@@ -71,10 +72,12 @@ class Answers:
 class Gpus(Answers):
     """The GPUs of this machine, for each child that is started from now on."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int = 8) -> None:
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int = 8, *, is_iluvatar: bool = False
+    ) -> None:
         super().__init__(folder / "nvml-answers", count)
         self._calls = folder / "nvml-calls"
-        monkeypatch.setenv("LD_LIBRARY_PATH", str(library().parent))
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(library(is_iluvatar=is_iluvatar).parent))
         monkeypatch.setenv("NVML_STANDIN", str(folder / "nvml-answers"))
         monkeypatch.setenv("NVML_STANDIN_CALLS", str(self._calls))
 
@@ -92,14 +95,15 @@ class Gpus(Answers):
         return self._calls.read_text().split().count(call) if self._calls.exists() else 0
 
 
-def library(answers: str = "") -> Path:
+def library(answers: str = "", *, is_iluvatar: bool = False) -> Path:
     """Kept outside the tree, by what it was made of. `answers` is where it looks for them on its own."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: apt-get install build-essential")
-    made_of = hashlib.sha256(_SOURCE.read_bytes() + answers.encode()).hexdigest()[:12]
+    name = _IXML if is_iluvatar else _NVML
+    made_of = hashlib.sha256(_SOURCE.read_bytes() + name.encode() + answers.encode()).hexdigest()[:12]
     cache = Path(os.environ.get("XDG_CACHE_HOME", "") or Path.home() / ".cache") / "rekindle"
-    made = cache / f"nvml-{made_of}" / _NAME
+    made = cache / f"nvml-{made_of}" / name
     if not made.exists():
         made.parent.mkdir(parents=True, exist_ok=True)
         flags = [
@@ -110,11 +114,11 @@ def library(answers: str = "") -> Path:
             "-std=gnu11",
             "-shared",
             "-fPIC",
-            f"-Wl,-soname,{_NAME}",
+            f"-Wl,-soname,{name}",
         ]
-        flags += [f'-DANSWERS="{answers}"'] if answers else []
+        flags += [f'-DANSWERS="{answers}"'] * bool(answers) + ["-DIXML"] * is_iluvatar
         with tempfile.TemporaryDirectory(dir=made.parent) as folder:
-            new = Path(folder) / _NAME
+            new = Path(folder) / name
             subprocess.run([compiler, *flags, "-o", str(new), str(_SOURCE)], check=True)
             new.replace(made)
     return made

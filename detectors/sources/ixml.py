@@ -1,0 +1,54 @@
+"""Iluvatar's library IXML, as pynvml calls it: libixml.so has NVML's names, layouts and numbers, and a few
+functions of its own.
+
+Sources: Deep-Spark/go-ixml, pkg/ixml/api.h (a1a4e06); Deep-Spark/ix-container-toolkit, etc/config.yaml and
+internal/modifier/sdk.go (4c8017a). Never run on Iluvatar's hardware.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["HEALTH", "Ixml", "loaded"]
+
+HEALTH = "ixmlDeviceGetHealth"
+
+_FOLDERS = (Path("/usr/local/corex/lib64"), Path("/usr/local/corex/lib"), Path())
+"""Where Iluvatar's SDK is; the empty one is wherever the loader looks."""
+_NEEDED, _NAME = "libixthunk.so", "libixml.so"
+
+
+class Ixml:
+    """For `pynvml.nvmlLib`: pynvml looks its functions up here by NVML's names."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises `AttributeError` for a function that IXML does not have."""
+        return getattr(self._library, name)
+
+    def nvmlInitWithFlags(self, flags: int) -> int:  # noqa: N802  NVML's name
+        """IXML has only the version without flags."""
+        return int(self._library.nvmlInit_v2())
+
+    def health(self, device: Any) -> tuple[int, int]:
+        """NVML's error number, and what is wrong with the device, as bits."""
+        bits = ctypes.c_ulonglong()
+        return int(getattr(self._library, HEALTH)(device, ctypes.byref(bits))), bits.value
+
+
+def loaded(folders: Iterable[Path] = _FOLDERS) -> Ixml | None:
+    """None where there is no IXML. Not by the name alone: a library for XML has the same file name."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            if (folder / _NEEDED).exists():  # its place is not in IXML's own list of libraries
+                ctypes.CDLL(str(folder / _NEEDED), mode=ctypes.RTLD_GLOBAL)
+            library = ctypes.CDLL(str(folder / _NAME))
+            if hasattr(library, "nvmlInit_v2") and hasattr(library, HEALTH):
+                return Ixml(library)
+    return None
