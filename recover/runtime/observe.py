@@ -1,5 +1,5 @@
-"""API objects -> World: reflectors fill the caches (cache.py), and these the indexes that decisions look
-things up by.
+"""API objects -> World: reflectors fill the caches (cache.py) with what is kept of each object (kept.py), and
+these the indexes that decisions look things up by.
 
 A write's answer is absorbed here too, so a decision never acts on a view older than our own last write.
 """
@@ -16,13 +16,10 @@ import msgspec
 
 from detectors.wire.contract import NodeHealth
 from detectors.wire.resource import Resource
-from detectors.wire.training import Signature
 from recover.api import Incident, Recovery
-from recover.api.marks import REPAIR_OF
 from recover.k8s.kinds import (
     CONFIGMAPS,
     INCIDENTS,
-    JOBS,
     NAMESPACES,
     NODEHEALTHS,
     NODES,
@@ -34,31 +31,24 @@ from recover.kube.cluster import Cluster
 from recover.kube.reflector import Reflector
 from recover.model import AgentPod, Bystander, Gang, Node, Pod, PodPhase, Refusal, World, decode
 from recover.model.actions import ConfirmGone
-from recover.model.agent_readiness import AgentPods, agent_pod, is_agent
-from recover.model.modes import Mode, Modes
+from recover.model.agent_readiness import AgentPods
+from recover.model.modes import Modes
 from recover.model.pause import PAUSE, Pause, read_pause, unread_pause
-from recover.model.pod_glance import is_beside_the_gangs
-from recover.policy.consent import AUTO_RECOVERY
-from recover.policy.driver_work import work_labels
-from recover.policy.node_signals import SignalCatalogue
 from recover.policy.settings import Settings
 from recover.recipes.load import built_in
 from recover.recipes.objects import seen, settle
 from recover.recovery.scan_pod import scan_label
-from recover.repair.occupants import BACK_AFTER_A_REBOOT
 from recover.runtime.bounds import Room
 from recover.runtime.cache import Cache
 from recover.runtime.device_maps import DeviceMaps
 from recover.runtime.few import Few
+from recover.runtime.kept import Kept
 from recover.runtime.pod_index import PodIndex, is_scan
 from recover.runtime.refusals import Refusals, Write, is_our_own_record
-from recover.workloads import WORKLOADS, Workload, outline_of
-from recover.workloads.patches import asks_for_device
+from recover.workloads import WORKLOADS
 
 __all__ = ["Observer"]
 
-GANG_KINDS = frozenset(w.resource.kind for w in WORKLOADS) - {JOBS.kind}
-"""Owners whose pods are a gang's whatever they ask for."""
 DEPARTED_MAX = 16
 """Of one gang: the first lost rank is enough to know, and a framework may replace its pods for weeks."""
 
@@ -66,8 +56,6 @@ LARGE = 64
 """Pods of a gang whose changes one by one say little."""
 GONE_NODES_MAX = 20_000
 """Twice the nodes of the largest cluster. A forgotten name is read again if it still matters."""
-OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
-"""What the chart writes on all pods of the release."""
 
 
 class Observer:
@@ -101,12 +89,11 @@ class Observer:
         self._asked_nodes: set[str] = set()
         """Nodes that are being read live because they are not in the cache."""
         self._gone_nodes: dict[str, None] = {}
-        self.nodes = Cache(NODES, self._keep_node, self._node_change)
-        self._signals = SignalCatalogue(settings.signals)
-        self._signalling: dict[str, Node] = {}
         self.device_maps = DeviceMaps(cluster, settings.signals.reports, self._report_change, now)
-        self._signatures: list[Signature] = []
-        self.health = Cache(NODEHEALTHS, self._keep_health, self._health_change)
+        self._kept = Kept(settings, self._pods, self._recoveries_of, self.device_maps.added)
+        self.nodes = Cache(NODES, self._kept.node, self._node_change)
+        self._signalling: dict[str, Node] = {}
+        self.health = Cache(NODEHEALTHS, self._kept.health, self._health_change)
         self.namespaces = Cache(NAMESPACES, decode.namespace, self._namespace_change)
         self.incidents = Cache(INCIDENTS, msgspec.json.Decoder(Incident).decode, self._any_change)
         self.recoveries = Cache(
@@ -119,16 +106,16 @@ class Observer:
         self._in_force = settle(self._built_in, ())
         self.recipes = Cache(RECIPES, seen, self._recipe_change)
         self.pods: Cache[Pod | Bystander | AgentPod] = Cache(
-            PODS, self._keep_pod, self._pod_change, room=Room("pods", settings.room.pods_mib)
+            PODS, self._kept.pod, self._pod_change, room=Room("pods", settings.room.pods_mib)
         )
         jobs = Room("jobs", settings.room.jobs_mib)
         self.workloads = [
             Cache(
                 w.resource,
-                partial(self._keep_gang, w),
+                partial(self._kept.gang, w),
                 self._gang_change,
                 room=jobs,
-                outline=partial(self._outlined, w.resource),
+                outline=partial(self._kept.outlined, w.resource),
             )
             for w in WORKLOADS
         ]
@@ -279,78 +266,7 @@ class Observer:
             present=self.few.present,
         )
 
-    # --- what is kept, and the indexes ---------------------------------------------------------------------
-
-    def _keep_node(self, raw: bytes) -> Node:
-        """All nodes, accelerated or not: a node that is not here does not exist, and that is a proof."""
-        node = decode.node(raw, self._settings.accelerators, work_labels(), self._signals.read)
-        return self.device_maps.added(node)
-
-    def _keep_health(self, raw: bytes) -> NodeHealth:
-        """All nodes are told the same signatures. One list for all keeps them small, and quick to compare."""
-        health = decode.health(raw)
-        if health.spec.signatures != self._signatures:
-            self._signatures = health.spec.signatures
-            return health
-        spec = msgspec.structs.replace(health.spec, signatures=self._signatures)
-        return msgspec.structs.replace(health, spec=spec)
-
-    def _keep_pod(self, raw: bytes) -> Pod | Bystander | AgentPod | None:
-        """Ranks, scans and the pods of repairs. A gang's leader may have no accelerator; a Job's pods are all
-        alike, and most Jobs are no trainings. Of other owners' pods with accelerators, which are no gangs,
-        also what they ask."""
-        accelerators, ours = self._settings.accelerators, self._settings.namespace
-        is_kept_beside = self._settings.mode is Mode.REPAIR
-        if not is_kept_beside and is_beside_the_gangs(raw, accelerators, GANG_KINDS, ours):
-            return None
-        pod = decode.pod(raw, accelerators)
-        if pod.namespace == self._settings.namespace and is_agent(pod.labels):
-            return agent_pod(raw, pod)
-        is_of_a_set = decode.JOBSET_UID in pod.labels and pod.owner_uid
-        if is_scan(pod) or pod.owner_kind in GANG_KINDS or is_of_a_set:
-            return pod
-        if self._is_of_a_repair(pod.namespace, pod.labels):
-            return pod
-        if not pod.may_hold_devices:
-            return self._beside(pod)
-        if pod.owner_kind == JOBS.kind:
-            return pod
-        uid = pod.owner_uid or pod.uid
-        found = decode.outsider(raw)
-        sibling = next(iter(self._pods.pods_of.get(uid, {}).values()), None)
-        if sibling is not None and sibling.outsider == found:
-            found = sibling.outsider  # replicas are alike: one is kept for all
-        return msgspec.structs.replace(pod, outsider=found, owner_uid=uid)
-
-    def _keep_gang(self, workload: Workload, raw: bytes) -> Gang | None:
-        """Of Jobs those that may be trainings: a cluster may hold 100,000 others, of 16 KB each. Devices that
-        admission gives to the pods alone do not stand in the template, and are seen by the pods."""
-        gang = workload.parse(raw)
-        if gang.resource != JOBS or gang.part_of or self._is_of_a_repair(gang.ref.namespace, gang.labels):
-            return gang
-        uid = gang.ref.uid
-        is_known = gang.mark is not None or uid in self._pods.pods_of or uid in self._recoveries_of
-        says = AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations
-        containers = (c for template in gang.templates.values() for c in template.containers)
-        return gang if is_known or says or any(map(asks_for_device, containers)) else None
-
-    def _outlined(self, resource: Resource, raw: bytes, why: str) -> Gang | None:
-        """Nothing else tells the people of a job that asks for us why nothing will be done for it."""
-        gang = outline_of(raw, resource, why)
-        return gang if AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations else None
-
-    def _beside(self, pod: Pod) -> Bystander | None:
-        """What a reboot would take from others. Nothing is rebooted in a lower mode, so nothing is kept. A
-        controller of ours goes on where it is started next: waiting for itself, it would never reboot."""
-        is_lost = bool(pod.node) and not pod.ended and pod.owner_kind not in BACK_AFTER_A_REBOOT
-        is_ours = pod.namespace == self._settings.namespace and OUR_LABEL in pod.labels.items()
-        if not is_lost or is_ours or self._settings.mode is not Mode.REPAIR:
-            return None
-        return Bystander(pod.namespace, pod.name, pod.uid, pod.node, pod.deleting_since is not None)
-
-    def _is_of_a_repair(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Anybody may write that label, but nobody else may write into our own namespace."""
-        return REPAIR_OF in labels and namespace == self._settings.namespace
+    # --- the indexes ----------------------------------------------------------------------------------------
 
     def _report_change(self, node: str) -> None:
         self.nodes.revise(node, self.device_maps.added)
@@ -411,10 +327,10 @@ class Observer:
         self._notify()
 
     def _gang_change(self, _key: str, old: Gang | None, new: Gang | None) -> None:
-        if old is not None and self._is_of_a_repair(old.ref.namespace, old.labels):
+        if old is not None and self._kept.is_of_a_repair(old.ref.namespace, old.labels):
             self._repair_jobs.pop(old.ref.name, None)
             old = None
-        if new is not None and self._is_of_a_repair(new.ref.namespace, new.labels):
+        if new is not None and self._kept.is_of_a_repair(new.ref.namespace, new.labels):
             self._repair_jobs[new.ref.name] = new
             new = None
         if old is not None:

@@ -1,0 +1,128 @@
+"""What is kept of each API object: a reader for each cache of observe.py. Pure, but for what it looks up in
+the observer's indexes.
+
+A cluster holds far more objects than a decision reads, above all pods and Jobs of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from detectors.wire.contract import NodeHealth
+from detectors.wire.resource import Resource
+from detectors.wire.training import Signature
+from recover.api.marks import REPAIR_OF
+from recover.k8s.kinds import JOBS
+from recover.model import AgentPod, Bystander, Gang, Node, Pod, decode
+from recover.model.agent_readiness import agent_pod, is_agent
+from recover.model.modes import Mode
+from recover.model.pod_glance import is_beside_the_gangs
+from recover.policy.consent import AUTO_RECOVERY
+from recover.policy.driver_work import work_labels
+from recover.policy.node_signals import SignalCatalogue
+from recover.policy.settings import Settings
+from recover.repair.occupants import BACK_AFTER_A_REBOOT
+from recover.runtime.pod_index import PodIndex, is_scan
+from recover.workloads import WORKLOADS, Workload, outline_of
+from recover.workloads.patches import asks_for_device
+
+__all__ = ["Kept"]
+
+GANG_KINDS = frozenset(w.resource.kind for w in WORKLOADS) - {JOBS.kind}
+"""Owners whose pods are a gang's whatever they ask for."""
+OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
+"""What the chart writes on all pods of the release."""
+
+
+class Kept:
+    """Each method takes an object as JSON, and returns None for one that no decision reads. Each raises what
+    the decoder raises for an object that is malformed.
+
+    `recovered`: uids of the gangs with a Recovery. `reported`: adds to a node what the device plugins say."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        pods: PodIndex,
+        recovered: Collection[str],
+        reported: Callable[[Node], Node],
+    ) -> None:
+        self._settings = settings
+        self._pods = pods
+        self._recovered = recovered
+        self._reported = reported
+        self._signals = SignalCatalogue(settings.signals)
+        self._signatures: list[Signature] = []
+
+    def node(self, raw: bytes) -> Node:
+        """All nodes, accelerated or not: a node that is not here does not exist, and that is a proof."""
+        node = decode.node(raw, self._settings.accelerators, work_labels(), self._signals.read)
+        return self._reported(node)
+
+    def health(self, raw: bytes) -> NodeHealth:
+        """All nodes are told the same signatures. One list for all keeps them small, and quick to compare."""
+        health = decode.health(raw)
+        if health.spec.signatures != self._signatures:
+            self._signatures = health.spec.signatures
+            return health
+        spec = msgspec.structs.replace(health.spec, signatures=self._signatures)
+        return msgspec.structs.replace(health, spec=spec)
+
+    def pod(self, raw: bytes) -> Pod | Bystander | AgentPod | None:
+        """Ranks, scans and the pods of repairs. A gang's leader may have no accelerator; a Job's pods are all
+        alike, and most Jobs are no trainings. Of other owners' pods with accelerators, which are no gangs,
+        also what they ask."""
+        accelerators, ours = self._settings.accelerators, self._settings.namespace
+        is_kept_beside = self._settings.mode is Mode.REPAIR
+        if not is_kept_beside and is_beside_the_gangs(raw, accelerators, GANG_KINDS, ours):
+            return None
+        pod = decode.pod(raw, accelerators)
+        if pod.namespace == self._settings.namespace and is_agent(pod.labels):
+            return agent_pod(raw, pod)
+        is_of_a_set = decode.JOBSET_UID in pod.labels and pod.owner_uid
+        if is_scan(pod) or pod.owner_kind in GANG_KINDS or is_of_a_set:
+            return pod
+        if self.is_of_a_repair(pod.namespace, pod.labels):
+            return pod
+        if not pod.may_hold_devices:
+            return self._beside(pod)
+        if pod.owner_kind == JOBS.kind:
+            return pod
+        uid = pod.owner_uid or pod.uid
+        found = decode.outsider(raw)
+        sibling = next(iter(self._pods.pods_of.get(uid, {}).values()), None)
+        if sibling is not None and sibling.outsider == found:
+            found = sibling.outsider  # replicas are alike: one is kept for all
+        return msgspec.structs.replace(pod, outsider=found, owner_uid=uid)
+
+    def gang(self, workload: Workload, raw: bytes) -> Gang | None:
+        """Of Jobs those that may be trainings: a cluster may hold 100,000 others, of 16 KB each. Devices that
+        admission gives to the pods alone do not stand in the template, and are seen by the pods."""
+        gang = workload.parse(raw)
+        if gang.resource != JOBS or gang.part_of or self.is_of_a_repair(gang.ref.namespace, gang.labels):
+            return gang
+        uid = gang.ref.uid
+        is_known = gang.mark is not None or uid in self._pods.pods_of or uid in self._recovered
+        says = AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations
+        containers = (c for template in gang.templates.values() for c in template.containers)
+        return gang if is_known or says or any(map(asks_for_device, containers)) else None
+
+    def outlined(self, resource: Resource, raw: bytes, why: str) -> Gang | None:
+        """Nothing else tells the people of a job that asks for us why nothing will be done for it."""
+        gang = outline_of(raw, resource, why)
+        return gang if AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations else None
+
+    def _beside(self, pod: Pod) -> Bystander | None:
+        """What a reboot would take from others. Nothing is rebooted in a lower mode, so nothing is kept. A
+        controller of ours goes on where it is started next: waiting for itself, it would never reboot."""
+        is_lost = bool(pod.node) and not pod.ended and pod.owner_kind not in BACK_AFTER_A_REBOOT
+        is_ours = pod.namespace == self._settings.namespace and OUR_LABEL in pod.labels.items()
+        if not is_lost or is_ours or self._settings.mode is not Mode.REPAIR:
+            return None
+        return Bystander(pod.namespace, pod.name, pod.uid, pod.node, pod.deleting_since is not None)
+
+    def is_of_a_repair(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Anybody may write that label, but nobody else may write into our own namespace."""
+        return REPAIR_OF in labels and namespace == self._settings.namespace
