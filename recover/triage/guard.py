@@ -144,7 +144,8 @@ class Guard(msgspec.Struct, frozen=True):
                 return f"{out} of {peers} nodes of {what} {value} are quarantined; the limit is {limit}"
         recent = len(self.recent - {(incident, node.name)})
         if recent + 1 > limits.quarantines_per_hour_max:
-            return f"{recent} quarantines in the last hour; the limit is {limits.quarantines_per_hour_max}"
+            many = f"{recent} quarantine{'' if recent == 1 else 's'}"
+            return f"{many} in the last hour; the limit is {limits.quarantines_per_hour_max}"
         return ""
 
     # --- gangs ---------------------------------------------------------------------------------------------
