@@ -21,7 +21,7 @@ import msgspec
 from chaos.simulate.drawing import situation_of
 from tests.mutants.model import Mutant, copied
 from tests.mutants.reach import Reach
-from tests.mutants.reached_tests import FILE
+from tests.mutants.reached_tests import FILE, ONLY
 from tests.mutants.table import MUTANTS
 from tests.mutants.verdicts import Verdict, appended, recorded, sums, told
 
@@ -106,7 +106,7 @@ def _without_mutant(options: argparse.Namespace) -> _Reached | None:
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree, file = copied(Path(folder), None), Path(folder) / "reached.json"
         tested = [*_PYTEST, "-p", "tests.mutants.reached_tests", "tests/recover"]
-        tests = "" if options.no_tests else _noticed(tree, tested, {FILE: str(file)})
+        tests = "" if options.no_tests else _noticed(tree, tested, {FILE: str(file), ONLY: options.only})
         reach = ["-m", "tests.mutants.reach", options.seeds, str(options.jobs)]
         if options.record:
             reach.append(str(options.record.absolute().with_suffix(".reach.jsonl")))

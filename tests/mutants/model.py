@@ -10,7 +10,8 @@ import msgspec
 __all__ = ["ROOT", "Mutant", "NotApplicableError", "applied", "copied", "of"]
 
 ROOT = Path(__file__).resolve().parents[2]
-_PARTS = ("detectors", "recover", "chaos", "tests", "charts", "docs", "tools", "pyproject.toml", "Dockerfile")
+_FOLDERS = ("detectors", "recover", "chaos", "tests", "charts", "docs", "tools")
+_PARTS = (*_FOLDERS, "pyproject.toml", "Dockerfile", "README.md")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".pytest_cache", ".hypothesis", "modules")
 
 

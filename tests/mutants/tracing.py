@@ -19,8 +19,10 @@ Sites = Mapping[str, tuple[str, Site]]
 """Mutant -> the file that it changes, and where."""
 
 
-def sites() -> Sites:
-    return {m.name: (m.file, site_of(m, (ROOT / m.file).read_text())) for m in MUTANTS}
+def sites(only: str = "") -> Sites:
+    """Of the mutants whose name contains `only`."""
+    chosen = (mutant for mutant in MUTANTS if only in mutant.name)
+    return {m.name: (m.file, site_of(m, (ROOT / m.file).read_text())) for m in chosen}
 
 
 @contextmanager
