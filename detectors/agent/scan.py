@@ -95,12 +95,13 @@ class _NoKernelLogError(Exception):
 def _of_file(path: str, settings: AgentSettings) -> _Report:
     """Of a log from anywhere: which devices the node had is not known, so all addresses count. Raises
     OSError, or _NoKernelLogError."""
-    lines, count, is_known = [], 0, False
+    lines, count, is_known, rules = [], 0, False, KernelRules()
     with _opened(path) as file:
         for line, has_form in read_saved(file):
             count += 1
             is_wanted = wants(line.text)
-            is_known = is_known or has_form or is_wanted
+            # A beginning such as `{` or `INFO: ` alone is no sign: other logs and packed files have it, too.
+            is_known = is_known or has_form or (is_wanted and rules.read(line, HostFacts()) is not None)
             if is_wanted:
                 lines.append(line)
     if not is_known:

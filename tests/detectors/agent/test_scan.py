@@ -138,7 +138,16 @@ def test_a_log_comes_by_standard_input_as_well(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"bread\nmilk\n", gzip.compress(XID_79.encode())], ids=["nothing", "another text", "gzip"]
+    "data",
+    [
+        b"",
+        b"bread\nmilk\n",
+        gzip.compress(XID_79.encode()),
+        b"\xfd7zXZ\0\0\x04\n{\x8a\x02\n",
+        b"INFO: step 1\n{ x\n",
+        json.dumps({"dmesg": [{"pri": 3, "msg": XID_79}]}).encode(),
+    ],
+    ids=["nothing", "another text", "gzip", "xz", "a program's log", "another JSON"],
 )
 def test_what_is_no_kernel_log_gives_no_answer(tmp_path: Path, data: bytes) -> None:
     """No finding in it would say nothing of the node."""
