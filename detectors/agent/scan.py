@@ -17,14 +17,14 @@ import msgspec
 from detectors.agent.scan_sources import SourceState, scan_sources
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
-from detectors.folds.gpu_states import BusGpus, GpuStates
+from detectors.folds.gpu_states import GpuStates
 from detectors.folds.report import Entry, entries
 from detectors.rules import KernelRules, wants
 from detectors.rules.catalogues import Catalogues
 from detectors.rules.facts import Draft, HostFacts, KernelLine, Seen, addresses_of
 from detectors.rules.gpu_health import GpuHealth
 from detectors.service.settings import AgentSettings, SettingsError, load
-from detectors.sources.inventory import addresses, bus_gpus, from_proc, of_sample, sees_all_gpus
+from detectors.sources.inventory import addresses, bus_of, from_proc, of_sample
 from detectors.sources.kmsg import heard, records_now
 from detectors.sources.nvml import NvmlError, sampled_once
 from detectors.sources.saved_log import NO_YEAR, SINCE_BOOT, read_saved
@@ -165,7 +165,7 @@ def _by_nvml(
     """What one sample shows. The agent takes further samples before it believes some of it."""
     now = datetime.now(UTC)
     health = GpuHealth(Catalogues.load(settings.catalogue).user)
-    bus = bus_gpus(root) if sees_all_gpus() else BusGpus()
+    bus = bus_of(sample, root)
     for one in GpuStates(health, settings.nvml.gpus_expected).observations(sample, host, bus, now):
         if one.text:
             yield Seen(sequence=0, at=now, text=one.text, source=Source.NVML), one.draft

@@ -24,7 +24,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
 async def test_healthy_gpus_tell_who_they_are_and_that_nothing_is_wrong(gpus: Gpus) -> None:
     sample = await sampled_once(DEADLINE_S)
 
-    assert (sample.error, len(sample.gpus)) == ("", 8)
+    assert (sample.error, len(sample.gpus), sample.is_by_ixml) == ("", 8, True)
     assert sample.gpus[2] == GpuSample(
         index=2,
         uuid=uuid_of(2),
