@@ -96,6 +96,8 @@ class _Nvml:
             self._begin()
         except self.Error as error:
             return Sample(error=f"{self.name}: {error}")
+        except ixml.IxmlError as error:
+            return Sample(error=f"IXML: {error}")
         try:
             version = _text(self.call("nvmlSystemGetDriverVersion"))
             count = int(self.call("nvmlDeviceGetCount"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from detectors.sources.ixml import loaded
+from detectors.sources.ixml import IxmlError, loaded
 from detectors.sources.nvml import NvmlError, sampled_once
 from detectors.wire.gpu_sample import GpuSample
 from tests.detectors.sources.nvml_standin import Gpus, pci_of, uuid_of
@@ -89,6 +89,21 @@ def test_a_library_for_xml_of_the_same_name_is_not_taken(tmp_path: Path) -> None
     )
 
     assert loaded([tmp_path]) is None
+
+
+def test_a_library_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+    """Else the agent would say that there is no NVML, which nobody expects on such a node."""
+    source = tmp_path / "ixml.c"
+    source.write_text("int other(void);\nint nvmlInit_v2(void) { return other(); }\n")
+    (tmp_path / "other.c").write_text("int other(void) { return 0; }\n")
+    needed = tmp_path / "libother.so"
+    made = [[str(needed), "other.c"], ["libixml.so", "ixml.c", str(needed)]]
+    for words in made:
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", *words], check=True, timeout=60, cwd=tmp_path)
+    needed.unlink()
+
+    with pytest.raises(IxmlError, match=r"libother\.so"):
+        loaded([tmp_path / "nowhere", tmp_path])
 
 
 def test_a_folder_without_the_library_has_none(tmp_path: Path) -> None:
