@@ -135,5 +135,10 @@ class Node:
         """Only these pods are still on the node."""
         self.core.pods_listed([], frozenset(stay))
 
+    def clock_set(self, **by: float) -> None:
+        step = timedelta(**by)
+        self.now += step
+        self.core.clock_set(step, self.now)
+
     def pods_change(self) -> None:
         self.core.pods_changed(self.now)

@@ -133,6 +133,39 @@ def test_a_dead_port_whose_rank_ends_takes_the_node_out(node: Node, lost: Port, 
     assert (dead.subject.pci, dead.final) == ("0000:0d:00.0", False)
 
 
+@pytest.mark.parametrize("hours", [-8, 8])
+def test_a_clock_that_is_set_hides_no_dead_port(node: Node, hours: float) -> None:
+    """A node whose hardware clock has local time is hours ahead until NTP sets it back."""
+    node.rank()
+    node.sample(ib(), times=4)
+    node.clock_set(hours=hours)
+    node.sample(ib(), times=4)
+    node.sample(ib(**POLLING), times=3)
+    node.ends()
+
+    assert node.sample(ib(**POLLING), times=3) == ["port-dead", "port-down"]
+
+
+@pytest.mark.parametrize("hours", [-8, 8])
+def test_a_clock_that_is_set_while_a_port_is_down_makes_it_no_deader(node: Node, hours: float) -> None:
+    died(node, ib(**POLLING), ib())
+    node.clock_set(hours=hours)
+    node.ends()
+
+    assert node.sample(ib(**POLLING)) == ["port-down"]
+    assert node.sample(ib(**POLLING), times=2) == ["port-dead", "port-down"]
+
+
+@pytest.mark.parametrize("hours", [-8, 8])
+def test_a_link_that_still_trains_is_not_judged_because_the_clock_was_set(hours: float) -> None:
+    node = Node(up_s=0.0)
+    node.sample(ib(), times=2)
+    node.clock_set(hours=hours)
+    node.sample(ib(**POLLING), times=10)
+
+    assert node.core.findings == []
+
+
 def test_a_rank_whose_pod_is_gone_has_ended_though_its_log_was_never_read(node: Node) -> None:
     node.rank()
     node.sample(ib(), times=4)
