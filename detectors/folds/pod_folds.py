@@ -109,14 +109,21 @@ class PodFolds:
 
     def ranks(self, uids: frozenset[str], now: datetime) -> Ranks:
         """What is known of the training in these pods. A pod of which all known containers have ended is
-        none of those that train. A step that is later than now was dated before the clock was set back, and
-        nobody knows when it was."""
+        none of those that train. What ends beside a container that trains, as a helper that is started
+        again, is no end of the rank. A step that is later than now was dated before the clock was set back,
+        and nobody knows when it was."""
         folds = [fold for ref, fold in self._folds.items() if ref.uid in uids]
+        trains = {
+            (fold.ref.uid, fold.ref.container)
+            for fold in folds
+            if fold.ended_at is None and fold.progress.last_step_at is not None
+        }
         ended: dict[str, datetime] = {}
         last_steps: dict[str, datetime] = {}
         for fold in folds:
             uid, step_at = fold.ref.uid, _past(fold.progress.last_step_at, now)
-            if fold.ended_at is not None:
+            is_helper = any(pod == uid and name != fold.ref.container for pod, name in trains)
+            if fold.ended_at is not None and not is_helper:
                 ended[uid] = max(fold.ended_at, ended.get(uid, fold.ended_at))
             if step_at is not None:
                 last_steps[uid] = max(step_at, last_steps.get(uid, step_at))
