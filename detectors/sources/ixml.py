@@ -55,7 +55,8 @@ def loaded(folders: Iterable[Path] = _FOLDERS) -> Ixml | None:
                 ctypes.CDLL(str(folder / _NEEDED), mode=ctypes.RTLD_GLOBAL)
             library = ctypes.CDLL(str(folder / _NAME))
         except OSError as error:
-            why = why or (str(error) if (folder / _NAME).exists() else "")
+            is_absent = _NAME in str(error) and "No such file" in str(error)
+            why = why or ("" if is_absent else str(error))
             continue
         if hasattr(library, "nvmlInit_v2") and hasattr(library, HEALTH):
             return Ixml(library)

@@ -106,5 +106,15 @@ def test_a_library_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
         loaded([tmp_path / "nowhere", tmp_path])
 
 
+async def test_a_library_that_the_loader_finds_and_cannot_load_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libixml.so").write_bytes(b"\x7fELF")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+
+    with pytest.raises(NvmlError, match=r"^IXML: .*libixml\.so"):
+        await sampled_once(DEADLINE_S)
+
+
 def test_a_folder_without_the_library_has_none(tmp_path: Path) -> None:
     assert loaded([tmp_path]) is None
