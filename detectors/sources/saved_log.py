@@ -51,21 +51,28 @@ _CLOCK = r"(?P<month>[A-Z][a-z]{2}) +(?P<day>[0-9]{1,2}) (?:[0-9]{4} )?(?P<clock
 _ISO_TIME = r"(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z| ?[+-][0-9:]+| [A-Z]{3,5})?)"
 _ZONE = re.compile(r" (?:[A-Z]{3,5}$|(?=[+-]))")
 """Its name, which does not tell how far it is from UTC, or the blank before its number."""
-_FULL = rf"(?:[A-Z][a-z]{{2}} )?{_ISO_TIME}"
+_WITH_POINT = _ISO_TIME.replace("[0-9:.,]", "[0-9:.]")
+"""dmesg prints a comma, and names no host and no program: `EDAC MC0: ` is a driver's word there."""
+_FULL = rf"(?:[A-Z][a-z]{{2}} )?{_WITH_POINT}"
 _UNIX = r"(?P<unix>[0-9]{9,11}(?:\.[0-9]+)?)"
-_WHO = r" [^\s\[\]:]+ (?P<who>[^\s:\[\]]+)(?:\[[0-9]+\])?: "
+_WHO = r" (?:[^\s\[\]:]+ (?P<who>[^\s:\[\]]+)(?:\[[0-9]+\])?|kernel): "
+"""Without a host (`--no-hostname`) a driver's name would look like a program's: only the kernel is known."""
 _JOURNAL = tuple(re.compile(rf"{time}(?:\.[0-9]+)?{_WHO}") for time in (_CLOCK, _FULL, _UNIX))
 _MONOTONIC = re.compile(
-    r"\[ *(?P<monotonic>[0-9]{1,12}\.[0-9]{1,9})(?: <[ 0-9.]{1,24}\*?>| {16})?\] [^\s\[\]:]+ kernel: "
+    r"\[ *(?P<monotonic>[0-9]{1,12}\.[0-9]{1,9})(?: <[ 0-9.]{1,24}\*?>| {16})?\] "
+    r"(?:[^\s\[\]:]+ )?kernel: "
 )
 """Of another program the same looks as what a driver says of its device, so only this one is known."""
-_RFC_5424 = re.compile(rf"{_ISO_TIME} \S+ (?P<who>\S+) \S+ \S+ (?:-|\[[^\]]*\]) ?")
+_RFC_5424 = re.compile(rf"{_WITH_POINT} \S+ (?P<who>\S+) \S+ \S+ (?:-|\[[^\]]*\]) ?")
 _SINCE_BOOT = re.compile(r"\[ *(?P<seconds>[0-9]{1,12}\.[0-9]{1,9})(?: *<[ 0-9.+]*>)?\] ?")
 _DELTA = re.compile(
     r"(?:\[ *\+[0-9.]+\]|\[ *<[ 0-9.+]*>\]|\[[A-Z][a-z]{2} ?[0-9]{1,2} [0-9]{2}:[0-9]{2}\]) ?"
 )
 _CALLER = re.compile(r"\[ *[TC][0-9]+\] ?")
-_CTIME = re.compile(r"\[(?P<ctime>[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} [0-9]{4})\] ")
+_CTIME = re.compile(
+    r"\[(?P<ctime>[^\s\]]{1,16} +[^\s\]]{1,16} +[0-9]{1,2} [0-9:]{8} [0-9]{4})(?: *<[ 0-9.+]*>)?\] "
+)
+"""The names of the day and the month are those of the reader's language."""
 _ISO = re.compile(rf"{_ISO_TIME} ")
 _CONTAINER = re.compile(r"(?:\[pod/\S+\] |std(?:out|err) [FP] )")
 _FIELD = re.compile(r" *MESSAGE=")

@@ -55,6 +55,11 @@ LONG = (
         (json.dumps({"MESSAGE": XID, "__REALTIME_TIMESTAMP": "9" * 18}), None),
         (f"Mon 2026-11-23 20:30:00 UTC node-1 kernel: {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
         (f"1795465800.500000 node-1 kernel: {XID}", datetime(2026, 11, 23, 20, 30, 0, 500000, tzinfo=UTC)),
+        (f"Nov 23 20:30:00 kernel: {XID}", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"2026-11-23T20:30:00+0000 kernel: {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"[ 5000.500000] kernel: {XID}", AT_BOOT),
+        (f"[Thu Sep 19 02:29:46 2024 <    0.000012>] {XID}", datetime(2024, 9, 19, 2, 29, 46, tzinfo=UTC)),
+        (f"[四 9月 19 02:29:46 2024] {XID}", None),
         (f"Nov 23 2026 20:30:00 node-1 kernel: {XID}", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
         (f"<3>1 2026-11-23T20:30:00Z node-1 kernel - - - {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
         (f'2026-11-23T20:30:00Z node-1 kernel - - [x y="1"] {XID}', datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
@@ -71,6 +76,17 @@ def test_each_form_is_told_apart_by_itself(line: str, at: datetime | None) -> No
 
     assert read is not None
     assert (read.text, read.at and read.at.astimezone(UTC)) == (XID, at)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["EDAC MC0: 1 UE memory read error", "Memory failure: 0x1: x", "XFS (sda1): x", "nvme nvme0: a b - c"],
+)
+def test_a_driver_is_no_host_where_dmesg_has_printed_the_time(text: str) -> None:
+    read = saved_line(f"2026-11-23T20:30:00,500000+00:00 {text}")
+
+    assert read is not None
+    assert read.text == text
 
 
 @pytest.mark.parametrize(
