@@ -63,7 +63,7 @@ _MONOTONIC = re.compile(
     r"(?:[^\s\[\]:]+ )?kernel: "
 )
 """Of another program the same looks as what a driver says of its device, so only this one is known."""
-_RFC_5424 = re.compile(rf"{_WITH_POINT} \S+ (?P<who>\S+) \S+ \S+ (?:-|\[[^\]]*\]) ?")
+_RFC_5424 = re.compile(rf"{_WITH_POINT} [^\s\[]\S* (?P<who>\S+) \S+ \S+ (?:-|\[[^\]]*\]) ?")
 _SINCE_BOOT = re.compile(r"\[ *(?P<seconds>[0-9]{1,12}\.[0-9]{1,9})(?: *<[ 0-9.+]*>)?\] ?")
 _DELTA = re.compile(
     r"(?:\[ *\+[0-9.]+\]|\[ *<[ 0-9.+]*>\]|\[[A-Z][a-z]{2} ?[0-9]{1,2} [0-9]{2}:[0-9]{2}\]) ?"

@@ -113,6 +113,13 @@ def test_what_a_form_shows_to_be_another_programs_does_not_count(line: str) -> N
     assert read is None
 
 
+def test_what_dmesg_prints_is_no_host_behind_the_time_of_a_container() -> None:
+    read = saved_line("2026-11-23T20:30:00Z [ 5000.500000] Oops: 0000 [#1] SMP NOPTI")
+
+    assert read is not None
+    assert read.text == "Oops: 0000 [#1] SMP NOPTI"
+
+
 @pytest.mark.parametrize("head", ["[    5.000000] ", "Nov 23 20:30:00 node-1 kernel: ", "<3>[    5.000000] "])
 def test_the_lines_of_one_record_are_put_together(head: str) -> None:
     read = list(read_saved([head + text for text in (XID, *LONG, XID)]))
