@@ -248,7 +248,9 @@ def _read(source: SourceState) -> str:
 
 
 def _when(at: datetime) -> str:
-    """Times of a saved log may count from the boot, or have no year (sources/saved_log.py)."""
+    """Times of a saved log may count from the boot, have no year, or be none (sources/saved_log.py)."""
+    if at == SINCE_BOOT:
+        return "time unknown"
     if at.year == SINCE_BOOT.year:
         return f"{(at - SINCE_BOOT).total_seconds():.3f} s after the boot"
     return f"{at:%b %d %H:%M:%S}" if at.year == NO_YEAR else f"{at:%Y-%m-%d %H:%M:%S}"

@@ -157,6 +157,13 @@ def test_what_is_no_kernel_log_gives_no_answer(tmp_path: Path, data: bytes) -> N
     assert run(["scan", "--replay", str(file)]) == 3
 
 
+def test_a_log_without_times_tells_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As journalctl -o cat prints it."""
+    scan(tmp_path, XID_79.removeprefix("[ 5000.1] "))
+
+    assert "time unknown  NVRM: Xid" in capsys.readouterr().out
+
+
 def test_the_evidence_is_the_gravest_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = [
         f"[ {at}.0] nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, {word}, Link 28 x"
