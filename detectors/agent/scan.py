@@ -17,14 +17,14 @@ import msgspec
 from detectors.agent.scan_sources import SourceState, scan_sources
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
-from detectors.folds.gpu_states import BusGpus, GpuStates
+from detectors.folds.gpu_states import GpuStates
 from detectors.folds.report import Entry, entries
 from detectors.rules import KernelRules, wants
 from detectors.rules.catalogues import Catalogues
 from detectors.rules.facts import Draft, HostFacts, KernelLine, Seen, addresses_of
 from detectors.rules.gpu_health import GpuHealth
 from detectors.service.settings import AgentSettings, SettingsError, load
-from detectors.sources.inventory import addresses, bus_gpus, from_proc, of_sample, sees_all_gpus
+from detectors.sources.inventory import addresses, bus_of, from_proc, of_sample
 from detectors.sources.kmsg import heard, records_now
 from detectors.sources.nvml import NvmlError, sampled_once
 from detectors.sources.saved_log import NO_YEAR, SINCE_BOOT, read_saved
@@ -95,12 +95,13 @@ class _NoKernelLogError(Exception):
 def _of_file(path: str, settings: AgentSettings) -> _Report:
     """Of a log from anywhere: which devices the node had is not known, so all addresses count. Raises
     OSError, or _NoKernelLogError."""
-    lines, count, is_known = [], 0, False
+    lines, count, is_known, rules = [], 0, False, KernelRules()
     with _opened(path) as file:
         for line, has_form in read_saved(file):
             count += 1
             is_wanted = wants(line.text)
-            is_known = is_known or has_form or is_wanted
+            # A beginning such as `{` or `INFO: ` alone is no sign: other logs and packed files have it, too.
+            is_known = is_known or has_form or (is_wanted and rules.read(line, HostFacts()) is not None)
             if is_wanted:
                 lines.append(line)
     if not is_known:
@@ -164,7 +165,7 @@ def _by_nvml(
     """What one sample shows. The agent takes further samples before it believes some of it."""
     now = datetime.now(UTC)
     health = GpuHealth(Catalogues.load(settings.catalogue).user)
-    bus = bus_gpus(root) if sees_all_gpus() else BusGpus()
+    bus = bus_of(sample, root)
     for one in GpuStates(health, settings.nvml.gpus_expected).observations(sample, host, bus, now):
         if one.text:
             yield Seen(sequence=0, at=now, text=one.text, source=Source.NVML), one.draft
@@ -247,7 +248,9 @@ def _read(source: SourceState) -> str:
 
 
 def _when(at: datetime) -> str:
-    """Times of a saved log may count from the boot, or have no year (sources/saved_log.py)."""
+    """Times of a saved log may count from the boot, have no year, or be none (sources/saved_log.py)."""
+    if at == SINCE_BOOT:
+        return "time unknown"
     if at.year == SINCE_BOOT.year:
         return f"{(at - SINCE_BOOT).total_seconds():.3f} s after the boot"
     return f"{at:%b %d %H:%M:%S}" if at.year == NO_YEAR else f"{at:%Y-%m-%d %H:%M:%S}"

@@ -347,7 +347,7 @@ class _NvmlEvents:
         core, found = self._agent.core, inventory.of_sample(sample)
         if (shown := answered(sample)) != self._shown:
             self._shown = shown
-            self._bus = inventory.bus_gpus(self._host_root) if inventory.sees_all_gpus() else BusGpus()
+            self._bus = inventory.bus_of(sample, self._host_root)
             self._agent.read_bus()
         is_doubtful = core.gpus(sample, found.devices, found.mig_devices, self._bus, datetime.now(UTC))
         core.device_memory(found.free_device_bytes)

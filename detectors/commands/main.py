@@ -18,7 +18,7 @@ __all__ = ["GROUP", "is_here", "main"]
 GROUP = "rekindle.commands"
 EXIT_INTERRUPTED = 130
 _DAEMONS = frozenset({"agent", "controller"})
-"""The standard output of these two is a log."""
+"""The standard output of these two is a log, but for what `agent scan` prints."""
 
 _HELP = {
     "Ask a cluster": {
@@ -82,11 +82,12 @@ def main() -> int:
     name, args = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
     # The first process of a container gets only signals for which it has a handler. The daemons set theirs.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    if name not in _DAEMONS:
+    if name not in _DAEMONS or args[:1] == ["scan"]:
         ends_with_its_reader()
-    status = _answered(commands, name, args)
-    sys.stdout.flush()
-    return status
+    try:
+        return _answered(commands, name, args)
+    finally:  # also where argparse has printed its help and ends the process
+        sys.stdout.flush()
 
 
 def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> int:

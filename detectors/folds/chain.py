@@ -135,7 +135,9 @@ class Chain:
             for finding in self._findings.values()
         )
 
-    def end(self, code: str, subject: Subject, at: datetime, why: str, *, with_prefix: str) -> bool:
+    def end(
+        self, code: str, subject: Subject, at: datetime, why: str, *, with_prefix: str | tuple[str, ...]
+    ) -> bool:
         """What this code showed is over; False where no open finding begins with it. A finding that codes
         with another prefix have followed stays open, since those have not ended."""
         ended = [

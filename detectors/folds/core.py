@@ -340,7 +340,7 @@ class AgentCore:
 
     def ports(self, sample: PortSample, now: datetime) -> bool:
         """One sample of the ports of the network. True if it was an edge of a finding."""
-        ranks = self._pods.ranks(self._holders.there)
+        ranks = self._pods.ranks(self._holders.there, now)
         folded = self._fabric.fold(self._chain, sample, now, ranks)
         self._folded(folded)
         return folded.is_edge
@@ -440,6 +440,7 @@ class AgentCore:
     def clock_set(self, by: timedelta, now: datetime) -> None:
         """Forwards or back, since the last tick. `now` is by the new time."""
         self._pods.clock_set(by, now)
+        self._fabric.clock_set(by, now)
         self._host_state.clock_set()
 
     def ask_every_s(self, now: datetime) -> float:

@@ -19,6 +19,7 @@ from detectors.rules.fabric_ports import (
     PortSample,
     Ranks,
     Track,
+    clock_set,
     is_dead,
     is_down,
     link,
@@ -65,6 +66,14 @@ class FabricFold:
         """A pod of the node came or went: what its network did to the links is no fault."""
         self._pods_changed_at = at
         self._tracks = {key: track.without(at) for key, track in self._tracks.items()}
+
+    def clock_set(self, by: timedelta, now: datetime) -> None:
+        """No more and no less time went by for it: else no port would be judged until a clock that was set
+        back by hours is as far as before. `now` is by the new time."""
+        self._tracks = {key: track.clock_set(by, now) for key, track in self._tracks.items()}
+        self._gone_since = {pci: clock_set(since, by, now) for pci, since in self._gone_since.items()}
+        if self._pods_changed_at is not None:
+            self._pods_changed_at = clock_set(self._pods_changed_at, by, now)
 
     def fold(self, chain: Chain, sample: PortSample, at: datetime, ranks: Ranks) -> Folded:
         """Begins and ends findings."""

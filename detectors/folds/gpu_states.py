@@ -21,7 +21,7 @@ from detectors.wire.gpu_sample import GpuSample, Sample
 __all__ = ["BusGpus", "GpuStates", "expected_gpus"]
 
 _SAMPLES_TO_END = 2
-_CODE_PREFIX = "nvml-"
+_CODE_PREFIXES = ("nvml-", "ixml-")
 
 
 class BusGpus(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class GpuStates:
         self._gpus_expected = gpus_expected
         self._gpus_before = 0
         # The kernel log tells of the same faults, and ends what it has told.
-        self._states = States(Source.NVML, _CODE_PREFIX, samples_to_end=_SAMPLES_TO_END, unless_known=True)
+        self._states = States(Source.NVML, _CODE_PREFIXES, samples_to_end=_SAMPLES_TO_END, unless_known=True)
         self._last: dict[PciAddress, tuple[datetime, GpuSample]] = {}
         self._links_up: dict[PciAddress, frozenset[int]] = {}
         self._driver_version = ""

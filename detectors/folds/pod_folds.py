@@ -21,6 +21,8 @@ from detectors.wire.training import PodProgress, PodSettings
 
 __all__ = ["PodFolds"]
 
+_AHEAD_MAX = timedelta(seconds=5)
+
 
 class PodFolds:
     def __init__(self, settings: Logs, rows: tuple[LogErrorRow, ...]) -> None:
@@ -105,21 +107,29 @@ class PodFolds:
         waiting = [fold for fold in self._folds.values() if fold.waits_for_second(now)]
         return bool(stalled or waiting)
 
-    def ranks(self, uids: frozenset[str]) -> Ranks:
+    def ranks(self, uids: frozenset[str], now: datetime) -> Ranks:
         """What is known of the training in these pods. A pod of which all known containers have ended is
-        none of those that train."""
+        none of those that train. What ends beside a container that trains, as a helper that is started
+        again, is no end of the rank. A step that is later than now was dated before the clock was set back,
+        and nobody knows when it was."""
         folds = [fold for ref, fold in self._folds.items() if ref.uid in uids]
+        trains = {
+            (fold.ref.uid, fold.ref.container)
+            for fold in folds
+            if fold.ended_at is None and fold.progress.last_step_at is not None
+        }
         ended: dict[str, datetime] = {}
         last_steps: dict[str, datetime] = {}
         for fold in folds:
-            uid, step_at = fold.ref.uid, fold.progress.last_step_at
-            if fold.ended_at is not None:
+            uid, step_at = fold.ref.uid, _past(fold.progress.last_step_at, now)
+            is_helper = any(pod == uid and name != fold.ref.container for pod, name in trains)
+            if fold.ended_at is not None and not is_helper:
                 ended[uid] = max(fold.ended_at, ended.get(uid, fold.ended_at))
             if step_at is not None:
                 last_steps[uid] = max(step_at, last_steps.get(uid, step_at))
         runs = {fold.ref.uid for fold in folds if fold.ended_at is None}
         training = [fold.progress for fold in folds if fold.ended_at is None]
-        steps = [one.last_step_at for one in training if one.last_step_at is not None]
+        steps = [at for one in training if (at := _past(one.last_step_at, now)) is not None]
         return Ranks(
             pods=uids - (ended.keys() - runs),
             ended=ended,
@@ -168,3 +178,7 @@ class PodFolds:
             other.uid == ref.uid and other.container == ref.container and other.instance > ref.instance
             for other in self._folds
         )
+
+
+def _past(at: datetime | None, now: datetime) -> datetime | None:
+    return at if at is not None and at <= now + _AHEAD_MAX else None

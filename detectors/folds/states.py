@@ -35,15 +35,16 @@ class States:
     def __init__(
         self,
         source: Source,
-        code_prefix: str,
+        code_prefix: str | tuple[str, ...],
         *,
         samples_to_end: int,
         unless_known: bool,
         notes_at_once: bool = False,
     ) -> None:
-        """`code_prefix`: how the codes of these states begin; empty for any beginning. A finding that other
-        codes have followed is not ended. `unless_known`: a state is no news where another source has told as
-        much of its device. `notes_at_once`: a note, too, is worth a write when it begins."""
+        """`code_prefix`: how the codes of these states begin, or the ways in which they do; empty for any
+        beginning. A finding that other codes have followed is not ended. `unless_known`: a state is no news
+        where another source has told as much of its device. `notes_at_once`: a note, too, is worth a write
+        when it begins."""
         self._source = source
         self._code_prefix = code_prefix
         self._samples_to_end = samples_to_end

@@ -29,6 +29,7 @@ __all__ = [
     "PortSample",
     "Ranks",
     "Track",
+    "clock_set",
     "is_dead",
     "is_down",
     "link",
@@ -65,6 +66,9 @@ _DIES_WITHIN = timedelta(hours=1)
 """A rank that lost a port which it needs has ended by then: NCCL's own limit, and those that PyTorch,
 Megatron, DeepSpeed and Hugging Face set, are 30 minutes or less. A later end has another cause."""
 _DOWNS_MAX = 8
+_MOMENT = timedelta(seconds=3)
+_DATED = ("since", "active_since", "down_since", "dead_since", "errors_since")
+"""Fields of a track that are times."""
 _PAUSES_WAITED_FOR = 3
 _WAIT_S_MAX = 900.0
 
@@ -143,6 +147,11 @@ class Link(Enum):
     """Not to be judged."""
 
 
+def clock_set(at: datetime, by: timedelta, now: datetime) -> datetime:
+    """A time by the node's new clock. What came in the last moment may be dated by that already."""
+    return at if abs(now - at) <= _MOMENT else at + by
+
+
 def link(port: Port) -> Link:
     if port.state is None:
         return Link.UNSEEN
@@ -204,6 +213,12 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
         proven = self.dead_since + timedelta(seconds=limits.dead_s)
         needing = frozenset(uid for uid in self.ranks if ranks.steps.get(uid, self.dead_since) < proven)
         return msgspec.structs.replace(self, ranks=needing)
+
+    def clock_set(self, by: timedelta, now: datetime) -> Track:
+        """By the node's new clock."""
+        dated = {name: value for name in _DATED if (value := getattr(self, name)) is not None}
+        new = {name: clock_set(value, by, now) for name, value in dated.items()}
+        return msgspec.structs.replace(self, downs=tuple(clock_set(at, by, now) for at in self.downs), **new)
 
     def without(self, around: datetime) -> Track:
         """Without what the link did at about this time, when a pod came or went."""

@@ -15,7 +15,7 @@ from detectors.wire.contract import Device, NodeHealthStatus
 from detectors.wire.fitting import fit, fitted
 from detectors.wire.gpu_sample import Sample
 
-__all__ = ["Inventory", "addresses", "bus_gpus", "from_proc", "of_sample", "sees_all_gpus"]
+__all__ = ["Inventory", "addresses", "bus_gpus", "bus_of", "from_proc", "of_sample"]
 
 _ALL = "all"
 
@@ -67,9 +67,11 @@ def of_sample(sample: Sample) -> Inventory:
     )
 
 
-def sees_all_gpus() -> bool:
-    """Whether this container was given all GPUs of its node: of the others NVML tells nothing."""
-    return os.environ.get("NVIDIA_VISIBLE_DEVICES", _ALL) == _ALL
+def bus_of(sample: Sample, host_root: Path) -> BusGpus:
+    """The bus' GPUs of which the sample should tell. None where this container was not given all of them, or
+    where another vendor's library was asked, as on a node whose display is NVIDIA's."""
+    sees_all = os.environ.get("NVIDIA_VISIBLE_DEVICES", _ALL) == _ALL
+    return bus_gpus(host_root) if sees_all and not sample.is_by_ixml else BusGpus()
 
 
 def bus_gpus(host_root: Path) -> BusGpus:

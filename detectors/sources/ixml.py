@@ -7,19 +7,22 @@ internal/modifier/sdk.go (4c8017a). Never run on Iluvatar's hardware.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["HEALTH", "Ixml", "loaded"]
+__all__ = ["HEALTH", "Ixml", "IxmlError", "loaded"]
 
 HEALTH = "ixmlDeviceGetHealth"
 
 _FOLDERS = (Path("/usr/local/corex/lib64"), Path("/usr/local/corex/lib"), Path())
 """Where Iluvatar's SDK is; the empty one is wherever the loader looks."""
 _NEEDED, _NAME = "libixthunk.so", "libixml.so"
+
+
+class IxmlError(Exception):
+    """The library is there and cannot be loaded. The message says why."""
 
 
 class Ixml:
@@ -43,12 +46,20 @@ class Ixml:
 
 
 def loaded(folders: Iterable[Path] = _FOLDERS) -> Ixml | None:
-    """None where there is no IXML. Not by the name alone: a library for XML has the same file name."""
+    """None where there is no IXML. Not by the name alone: a library for XML has the same file name. Raises
+    `IxmlError`."""
+    why = ""
     for folder in folders:
-        with contextlib.suppress(OSError):
+        try:
             if (folder / _NEEDED).exists():  # its place is not in IXML's own list of libraries
                 ctypes.CDLL(str(folder / _NEEDED), mode=ctypes.RTLD_GLOBAL)
             library = ctypes.CDLL(str(folder / _NAME))
-            if hasattr(library, "nvmlInit_v2") and hasattr(library, HEALTH):
-                return Ixml(library)
+        except OSError as error:
+            is_absent = _NAME in str(error) and "No such file" in str(error)
+            why = why or ("" if is_absent else str(error))
+            continue
+        if hasattr(library, "nvmlInit_v2") and hasattr(library, HEALTH):
+            return Ixml(library)
+    if why:
+        raise IxmlError(why)
     return None

@@ -202,19 +202,20 @@ def _is_device(path: Path) -> bool:
 
 
 def read_device(read: Callable[[], bytes], sink: KmsgSink) -> Iterable[bytes]:
-    """The records that are ready now. An overrun (EPIPE) goes on with the oldest record that is left."""
+    """The records that are ready now. An overrun (EPIPE) goes on with the oldest record that is left. What
+    could not be read is told as an empty record: if there are as many as are read at once, there is more."""
     for _ in range(_RECORDS_AT_ONCE):
         try:
             data = read()
         except BlockingIOError:
             return
         except OSError as error:
-            if error.errno == errno.EPIPE:
-                continue  # the gap in the sequence says how much is lost
             if error.errno == errno.EINVAL:
                 sink.lost(1, f"a record is longer than {_RECORD_BYTES_MAX} bytes")
-                continue
-            raise
+            elif error.errno != errno.EPIPE:  # then the gap in the sequence says how much is lost
+                raise
+            yield b""
+            continue
         if not data:
             return
         yield data.split(b"\n", 1)[0]

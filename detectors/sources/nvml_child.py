@@ -96,6 +96,8 @@ class _Nvml:
             self._begin()
         except self.Error as error:
             return Sample(error=f"{self.name}: {error}")
+        except ixml.IxmlError as error:
+            return Sample(error=f"IXML: {error}")
         try:
             version = _text(self.call("nvmlSystemGetDriverVersion"))
             count = int(self.call("nvmlDeviceGetCount"))
@@ -106,10 +108,14 @@ class _Nvml:
         finally:
             with contextlib.suppress(self.Error):  # the driver was unloaded meanwhile
                 self.call("nvmlShutdown")
-        return Sample(driver_version=fit(NodeHealthStatus, "driver_version", version), gpus=gpus)
+        return Sample(
+            driver_version=fit(NodeHealthStatus, "driver_version", version),
+            gpus=gpus,
+            is_by_ixml=self._ixml is not None,
+        )
 
     def _begin(self) -> None:
-        """Where the node has no NVML, Iluvatar's library stands in. Raises NVMLError."""
+        """Where the node has no NVML, Iluvatar's library stands in. Raises NVMLError or IxmlError."""
         try:
             self.call("nvmlInit")
         except self.Error as error:

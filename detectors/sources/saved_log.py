@@ -11,7 +11,8 @@ the kernel's words is taken away piece by piece, in any order:
     Nov 23 20:30:00 node-1 kernel: [ 5000.123456] NVRM: ...   journalctl -k, syslog; also with other times
     <3>1 2026-11-23T20:30:00Z node-1 kernel - - - NVRM: ...   RFC 5424
     2026-11-23T20:30:00Z stdout F NVRM: Xid ...               the log of a container
-    {"MESSAGE": "NVRM: Xid ...", ...}                         journalctl -k -o json
+    {"MESSAGE": "NVRM: Xid ...", ...}                         journalctl -k -o json, json-pretty
+    {"pri": 3, "msg": "NVRM: Xid ...", ...}                   dmesg --json, of several lines as json-pretty
     MESSAGE=NVRM: Xid ...                                     journalctl -k -o export, verbose
 
 rsyslog writes a newline within a record as `#012`.
@@ -47,20 +48,31 @@ _DECODED = re.compile(
     r"(?:emerg|alert|crit|err|warn|notice|info|debug) *: "
 )
 _CLOCK = r"(?P<month>[A-Z][a-z]{2}) +(?P<day>[0-9]{1,2}) (?:[0-9]{4} )?(?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2})"
-_ISO_TIME = r"(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z|[+-][0-9:]+| [A-Z]{3,5})?)"
-_FULL = rf"(?:[A-Z][a-z]{{2}} )?{_ISO_TIME}"
+_ISO_TIME = r"(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z| ?[+-][0-9:]+| [A-Z]{3,5})?)"
+_ZONE = re.compile(r" (?:[A-Z]{3,5}$|(?=[+-]))")
+"""Its name, which does not tell how far it is from UTC, or the blank before its number."""
+_WITH_POINT = _ISO_TIME.replace("[0-9:.,]", "[0-9:.]")
+"""dmesg prints a comma, and names no host and no program: `EDAC MC0: ` is a driver's word there."""
+_FULL = rf"(?:[A-Z][a-z]{{2}} )?{_WITH_POINT}"
 _UNIX = r"(?P<unix>[0-9]{9,11}(?:\.[0-9]+)?)"
-_WHO = r" [^\s\[\]:]+ (?P<who>[^\s:\[\]]+)(?:\[[0-9]+\])?: "
+_WHO = r" (?:[^\s\[\]:]+ (?P<who>[^\s:\[\]]+)(?:\[[0-9]+\])?|kernel): "
+"""Without a host (`--no-hostname`) a driver's name would look like a program's: only the kernel is known."""
 _JOURNAL = tuple(re.compile(rf"{time}(?:\.[0-9]+)?{_WHO}") for time in (_CLOCK, _FULL, _UNIX))
-_MONOTONIC = re.compile(r"\[ *(?P<monotonic>[0-9]{1,12}\.[0-9]{1,9})\] [^\s\[\]:]+ kernel: ")
+_MONOTONIC = re.compile(
+    r"\[ *(?P<monotonic>[0-9]{1,12}\.[0-9]{1,9})(?: <[ 0-9.]{1,24}\*?>| {16})?\] "
+    r"(?:[^\s\[\]:]+ )?kernel: "
+)
 """Of another program the same looks as what a driver says of its device, so only this one is known."""
-_RFC_5424 = re.compile(rf"{_ISO_TIME} \S+ (?P<who>\S+) \S+ \S+ (?:-|\[[^\]]*\]) ?")
+_RFC_5424 = re.compile(rf"{_WITH_POINT} [^\s\[]\S* (?P<who>\S+) \S+ \S+ (?:-|\[[^\]]*\]) ?")
 _SINCE_BOOT = re.compile(r"\[ *(?P<seconds>[0-9]{1,12}\.[0-9]{1,9})(?: *<[ 0-9.+]*>)?\] ?")
 _DELTA = re.compile(
     r"(?:\[ *\+[0-9.]+\]|\[ *<[ 0-9.+]*>\]|\[[A-Z][a-z]{2} ?[0-9]{1,2} [0-9]{2}:[0-9]{2}\]) ?"
 )
 _CALLER = re.compile(r"\[ *[TC][0-9]+\] ?")
-_CTIME = re.compile(r"\[(?P<ctime>[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} [0-9]{4})\] ")
+_CTIME = re.compile(
+    r"\[(?P<ctime>[^\s\]]{1,16} +[^\s\]]{1,16} +[0-9]{1,2} [0-9:]{8} [0-9]{4})(?: *<[ 0-9.+]*>)?\] "
+)
+"""The names of the day and the month are those of the reader's language."""
 _ISO = re.compile(rf"{_ISO_TIME} ")
 _CONTAINER = re.compile(r"(?:\[pod/\S+\] |std(?:out|err) [FP] )")
 _FIELD = re.compile(r" *MESSAGE=")
@@ -73,6 +85,10 @@ _GOES_ON_WITH = "NVRM: "
 _IS_NEWS = ("NVRM: Xid ", "NVRM: GPU ", *_GOES_ON)
 """A record of its own, though it may have the same time."""
 _LINES_MAX = 4
+_OBJECT_BEGINS = ('"', "]", *string.digits)
+"""How lines within a JSON object begin."""
+_OBJECT_LINES_MAX = 10_000
+"""Journals print a message that is no text as one number a line."""
 
 
 class SavedLine(msgspec.Struct, frozen=True):
@@ -87,6 +103,12 @@ class SavedLine(msgspec.Struct, frozen=True):
     is_indented: bool = False
 
 
+class _DmesgEntry(msgspec.Struct):
+    msg: str = ""
+    time: float | str = ""
+    fac: str | int = "kern"
+
+
 class _JournalEntry(msgspec.Struct):
     message: str | list[int] = msgspec.field(name="MESSAGE", default="")
     transport: str = msgspec.field(name="_TRANSPORT", default="kernel")
@@ -98,7 +120,8 @@ def read_saved(lines: Iterable[str]) -> Iterator[tuple[KernelLine, bool]]:
     """The kernel's lines, numbered from 1, each with whether its form is known. Lines without a time have
     that of the line before, the first ones that of the boot."""
     at = SINCE_BOOT
-    for number, line in enumerate(_whole(filter(None, map(saved_line, lines))), start=1):
+    found = filter(None, map(saved_line, _in_one_line(lines)))
+    for number, line in enumerate(_whole(found), start=1):
         at = line.at or at
         yield KernelLine(sequence=number, at=at, text=line.text), line.has_form
 
@@ -114,7 +137,8 @@ def saved_line(line: str) -> SavedLine | None:
         return SavedLine(text, None, "", has_form=False, is_indented=True) if is_more else None
     if line.startswith("{"):
         with contextlib.suppress(msgspec.MsgspecError):
-            return _of_entry(msgspec.json.decode(line, type=_JournalEntry))
+            dmesg = msgspec.json.decode(line, type=_DmesgEntry)
+            return _of_dmesg(dmesg) if dmesg.msg else _of_entry(msgspec.json.decode(line, type=_JournalEntry))
     record = parse_record(line.encode("utf-8", "surrogatepass")) if line[:1].isdigit() else None
     if record is not None:
         if record.facility != KERN:
@@ -124,6 +148,44 @@ def saved_line(line: str) -> SavedLine | None:
     return _plain(line)
 
 
+def _in_one_line(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, and each JSON object that has lines of its own as one. Of objects within another one the
+    innermost counts: dmesg prints a list of them. What turns out to be no object stays as it was."""
+    held: list[str] = []
+    for line in lines:
+        text = line.strip()
+        is_begin = text == "{" or (bool(held) and text.endswith("{"))
+        if held and text.startswith("}"):
+            whole = "".join(("{", *map(str.strip, held[1:]), "}"))
+            yield from [whole] if _is_object(whole) else held
+            held = []
+        elif is_begin or (held and (len(held) >= _OBJECT_LINES_MAX or not text.startswith(_OBJECT_BEGINS))):
+            yield from held
+            held = []
+        if is_begin:
+            held = [line]
+        elif held:
+            held.append(line)
+        elif not text.startswith("}"):
+            yield line
+    yield from held
+
+
+def _is_object(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return False
+    return True
+
+
+def _of_dmesg(entry: _DmesgEntry) -> SavedLine | None:
+    if entry.fac not in ("kern", KERN):
+        return None
+    at = _after(entry.time) if isinstance(entry.time, float) else _iso(entry.time)
+    return SavedLine(entry.msg.rstrip("\n"), at, f"{entry.time} {len(entry.msg)}")
+
+
 def _of_entry(entry: _JournalEntry) -> SavedLine | None:
     if not entry.message or entry.transport != "kernel" or entry.facility != str(KERN):
         return None
@@ -131,7 +193,7 @@ def _of_entry(entry: _JournalEntry) -> SavedLine | None:
     if not isinstance(text, str):
         text = bytes(byte & 255 for byte in text).decode("utf-8", "replace")
     digits = entry.realtime[:18]
-    at = SINCE_BOOT + timedelta(microseconds=int(digits)) if digits.isdecimal() else None
+    at = _after(int(digits) / 1e6) if digits.isdecimal() else None
     return SavedLine(text, at, f"{digits} {len(text)}")
 
 
@@ -195,8 +257,16 @@ def _at(fields: dict[str, str | None]) -> datetime | None:
     if ctime := fields.get("ctime"):
         return _parsed(ctime, "%a %b %d %H:%M:%S %Y")
     if seconds := fields.get("seconds") or fields.get("monotonic") or fields.get("unix"):
-        return SINCE_BOOT + timedelta(seconds=float(seconds))
+        return _after(float(seconds))
     return None
+
+
+def _after(seconds: float) -> datetime | None:
+    """None for what is no time: a damaged log may hold any number."""
+    try:
+        return SINCE_BOOT + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
 
 
 def _without_year(month: str, day: str, clock: str) -> datetime | None:
@@ -215,7 +285,7 @@ def _parsed(text: str, form: str) -> datetime | None:
 
 def _iso(text: str) -> datetime | None:
     try:
-        at = datetime.fromisoformat(text.replace(",", ".").removesuffix(" UTC"))
+        at = datetime.fromisoformat(_ZONE.sub("", text.replace(",", ".")))
     except ValueError:
         return None
     return at if at.tzinfo is not None else at.replace(tzinfo=UTC)

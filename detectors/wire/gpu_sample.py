@@ -104,3 +104,5 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why nothing was found out at all; NVML is left for this time."""
     driver_version: str = ""
     gpus: tuple[GpuSample, ...] = ()
+    is_by_ixml: bool = False
+    """Iluvatar's library gave it, which knows no GPU of another vendor."""

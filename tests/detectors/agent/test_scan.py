@@ -138,7 +138,16 @@ def test_a_log_comes_by_standard_input_as_well(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"bread\nmilk\n", gzip.compress(XID_79.encode())], ids=["nothing", "another text", "gzip"]
+    "data",
+    [
+        b"",
+        b"bread\nmilk\n",
+        gzip.compress(XID_79.encode()),
+        b"\xfd7zXZ\0\0\x04\n{\x8a\x02\n",
+        b"INFO: step 1\n{ x\n",
+        json.dumps({"dmesg": [{"pri": 3, "msg": XID_79}]}).encode(),
+    ],
+    ids=["nothing", "another text", "gzip", "xz", "a program's log", "another JSON"],
 )
 def test_what_is_no_kernel_log_gives_no_answer(tmp_path: Path, data: bytes) -> None:
     """No finding in it would say nothing of the node."""
@@ -146,6 +155,13 @@ def test_what_is_no_kernel_log_gives_no_answer(tmp_path: Path, data: bytes) -> N
     file.write_bytes(data)
 
     assert run(["scan", "--replay", str(file)]) == 3
+
+
+def test_a_log_without_times_tells_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As journalctl -o cat prints it."""
+    scan(tmp_path, XID_79.removeprefix("[ 5000.1] "))
+
+    assert "time unknown  NVRM: Xid" in capsys.readouterr().out
 
 
 def test_the_evidence_is_the_gravest_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,15 +125,23 @@ class Node:
         ]
         self.core.pods_listed(held, frozenset((uid, *others)))
 
+    def line(self, text: str, container: str, uid: str = "rank-0") -> None:
+        self.core.log_line(PodRef("ml", uid, uid, container), text, self.now)
+
     def step(self, number: int, uid: str = "rank-0") -> None:
         self.core.log_line(PodRef("ml", uid, uid, "main"), f"step {number} loss 1.0", self.now)
 
-    def ends(self, uid: str = "rank-0") -> None:
-        self.core.pod_ended(PodRef("ml", uid, uid, "main"), self.now)
+    def ends(self, uid: str = "rank-0", container: str = "main") -> None:
+        self.core.pod_ended(PodRef("ml", uid, uid, container), self.now)
 
     def leaves(self, *stay: str) -> None:
         """Only these pods are still on the node."""
         self.core.pods_listed([], frozenset(stay))
+
+    def clock_set(self, **by: float) -> None:
+        step = timedelta(**by)
+        self.now += step
+        self.core.clock_set(step, self.now)
 
     def pods_change(self) -> None:
         self.core.pods_changed(self.now)

@@ -10,6 +10,7 @@ import pytest
 from detectors.folds.core import Dirty
 from detectors.rules.fabric_ports import Port
 from detectors.rules.fabric_rows import fabric_rows
+from detectors.rules.facts import PodRef
 from detectors.wire.contract import CoverageState, Fault, Origin, Remedy, Severity, Source, SubjectKind
 from tests.detectors.folds.ports import (
     ARMED,
@@ -131,6 +132,59 @@ def test_a_dead_port_whose_rank_ends_takes_the_node_out(node: Node, lost: Port, 
     dead = node.core.findings[-1]
     assert (dead.severity, dead.fault, dead.remedy) == (Severity.FATAL, Fault.NETWORK, Remedy.INSPECT)
     assert (dead.subject.pci, dead.final) == ("0000:0d:00.0", False)
+
+
+def test_a_helper_that_is_started_again_beside_the_training_proves_nothing(node: Node) -> None:
+    """The last step is a while ago: none has yet shown that the training needs no port."""
+    died(node, ib(**POLLING), ib())
+    node.line("uploads", "helper")
+    node.ends(container="helper")
+
+    assert node.sample(ib(**POLLING), times=4) == ["port-down"]
+    node.ends()
+    assert node.sample(ib(**POLLING)) == ["port-dead", "port-down"]
+
+
+def test_a_rank_that_is_started_again_beside_a_helper_has_ended(node: Node) -> None:
+    died(node, ib(**POLLING), ib())
+    node.line("uploads", "helper")
+    node.ends()
+    node.core.log_line(PodRef("ml", "rank-0", "rank-0", "main", 1), "import torch", node.now)
+
+    assert node.sample(ib(**POLLING), times=2) == ["port-dead", "port-down"]
+
+
+@pytest.mark.parametrize("hours", [-8, 8])
+def test_a_clock_that_is_set_hides_no_dead_port(node: Node, hours: float) -> None:
+    """A node whose hardware clock has local time is hours ahead until NTP sets it back."""
+    node.rank()
+    node.sample(ib(), times=4)
+    node.clock_set(hours=hours)
+    node.sample(ib(), times=4)
+    node.sample(ib(**POLLING), times=3)
+    node.ends()
+
+    assert node.sample(ib(**POLLING), times=3) == ["port-dead", "port-down"]
+
+
+@pytest.mark.parametrize("hours", [-8, 8])
+def test_a_clock_that_is_set_while_a_port_is_down_makes_it_no_deader(node: Node, hours: float) -> None:
+    died(node, ib(**POLLING), ib())
+    node.clock_set(hours=hours)
+    node.ends()
+
+    assert node.sample(ib(**POLLING)) == ["port-down"]
+    assert node.sample(ib(**POLLING), times=2) == ["port-dead", "port-down"]
+
+
+@pytest.mark.parametrize("hours", [-8, 8])
+def test_a_link_that_still_trains_is_not_judged_because_the_clock_was_set(hours: float) -> None:
+    node = Node(up_s=0.0)
+    node.sample(ib(), times=2)
+    node.clock_set(hours=hours)
+    node.sample(ib(**POLLING), times=10)
+
+    assert node.core.findings == []
 
 
 def test_a_rank_whose_pod_is_gone_has_ended_though_its_log_was_never_read(node: Node) -> None:

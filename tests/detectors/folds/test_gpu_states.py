@@ -207,6 +207,18 @@ def test_what_iluvatars_library_said_ends_with_its_own_word_alone() -> None:
     assert not node_.open
 
 
+def test_of_several_bits_of_iluvatars_library_each_ends_by_itself() -> None:
+    node_ = Node()
+    node_.samples(*[node(gpu(1, health_bits=0x11))] * 4)
+    assert list(node_.open) == ["ixml-system-hub"]
+
+    node_.samples(*[node(gpu(1, health_bits=0x10))] * 4)
+    assert list(node_.open) == ["ixml-ecc"]
+    node_.samples(*[node(gpu(1, health_bits=0))] * 2)
+
+    assert not node_.open
+
+
 @pytest.mark.parametrize(
     "nothing", [{"rows_failed": None}, {"mig_changes": True}, {"refused": "RESET_REQUIRED"}]
 )

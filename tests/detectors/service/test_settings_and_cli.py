@@ -170,7 +170,15 @@ def test_an_unknown_command_names_the_nearest(
 
 
 @pytest.mark.parametrize(
-    "args", [["--help"], ["crds"], ["recipes", "list"], ["recipes", "list", "-o", "json"]], ids=" ".join
+    "args",
+    [
+        ["--help"],
+        ["crds"],
+        ["recipes", "list"],
+        ["recipes", "list", "-o", "json"],
+        ["agent", "scan", "--help"],
+    ],
+    ids=" ".join,
 )
 def test_a_command_whose_output_nobody_reads_ends_quietly_as_by_sigpipe(args: list[str]) -> None:
     reading, writing = os.pipe()
@@ -178,6 +186,17 @@ def test_a_command_whose_output_nobody_reads_ends_quietly_as_by_sigpipe(args: li
     with os.fdopen(writing, "wb") as unread:
         command = [sys.executable, "-m", "detectors.commands.main", *args]
         done = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, check=False)
+
+    assert (done.returncode, done.stderr) == (EXIT_UNREAD, b"")
+
+
+def test_a_scan_whose_output_nobody_reads_does_not_end_as_on_a_broken_node(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("[    0.000000] Linux version 6.8.0\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as unread:
+        command = [sys.executable, "-m", "detectors.commands.main", "agent", "scan", "--replay", "log"]
+        done = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, check=False, cwd=tmp_path)
 
     assert (done.returncode, done.stderr) == (EXIT_UNREAD, b"")
 

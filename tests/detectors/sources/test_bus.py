@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from detectors.sources.inventory import bus_gpus, sees_all_gpus
+from detectors.sources.inventory import bus_gpus, bus_of
+from detectors.wire.gpu_sample import Sample
 from tests.detectors.sources.pci_tree import BRIDGE, COMPUTE, DISPLAY, MELLANOX, NETWORK, NVIDIA, device
 
 
@@ -33,11 +34,20 @@ def test_a_machine_without_that_bus_has_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("shown", "all_"), [("all", True), (None, True), ("0,1", False), ("void", False)])
 def test_a_container_that_was_given_some_gpus_does_not_miss_the_others(
-    monkeypatch: pytest.MonkeyPatch, shown: str | None, all_: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: str | None, all_: bool
 ) -> None:
+    device(tmp_path, "0000:18:00.0", NVIDIA, DISPLAY)
     if shown is None:
         monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", shown)
 
-    assert sees_all_gpus() == all_
+    assert bool(bus_of(Sample(), tmp_path).ours) == all_
+
+
+def test_iluvatars_library_does_not_miss_a_gpu_of_nvidias(tmp_path: Path) -> None:
+    """Servers have display adapters, too, and no driver of NVIDIA's need be there."""
+    device(tmp_path, "0000:18:00.0", NVIDIA, DISPLAY, driver="")
+
+    assert bus_of(Sample(), tmp_path).ours
+    assert not bus_of(Sample(is_by_ixml=True), tmp_path).ours

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from detectors.sources.ixml import loaded
+from detectors.sources.ixml import IxmlError, loaded
 from detectors.sources.nvml import NvmlError, sampled_once
 from detectors.wire.gpu_sample import GpuSample
 from tests.detectors.sources.nvml_standin import Gpus, pci_of, uuid_of
@@ -24,7 +24,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpus:
 async def test_healthy_gpus_tell_who_they_are_and_that_nothing_is_wrong(gpus: Gpus) -> None:
     sample = await sampled_once(DEADLINE_S)
 
-    assert (sample.error, len(sample.gpus)) == ("", 8)
+    assert (sample.error, len(sample.gpus), sample.is_by_ixml) == ("", 8, True)
     assert sample.gpus[2] == GpuSample(
         index=2,
         uuid=uuid_of(2),
@@ -89,6 +89,31 @@ def test_a_library_for_xml_of_the_same_name_is_not_taken(tmp_path: Path) -> None
     )
 
     assert loaded([tmp_path]) is None
+
+
+def test_a_library_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+    """Else the agent would say that there is no NVML, which nobody expects on such a node."""
+    source = tmp_path / "ixml.c"
+    source.write_text("int other(void);\nint nvmlInit_v2(void) { return other(); }\n")
+    (tmp_path / "other.c").write_text("int other(void) { return 0; }\n")
+    needed = tmp_path / "libother.so"
+    made = [[str(needed), "other.c"], ["libixml.so", "ixml.c", str(needed)]]
+    for words in made:
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", *words], check=True, timeout=60, cwd=tmp_path)
+    needed.unlink()
+
+    with pytest.raises(IxmlError, match=r"libother\.so"):
+        loaded([tmp_path / "nowhere", tmp_path])
+
+
+async def test_a_library_that_the_loader_finds_and_cannot_load_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libixml.so").write_bytes(b"\x7fELF")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+
+    with pytest.raises(NvmlError, match=r"^IXML: .*libixml\.so"):
+        await sampled_once(DEADLINE_S)
 
 
 def test_a_folder_without_the_library_has_none(tmp_path: Path) -> None:

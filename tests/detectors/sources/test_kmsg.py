@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detectors.rules.facts import KernelLine
+from detectors.sources import kmsg
 from detectors.sources.kmsg import follow, parse_record, read_device, unescape
 
 XID = "NVRM: Xid (PCI:0000:38:00): {}, x"
@@ -297,8 +298,43 @@ def test_an_overrun_of_the_device_goes_on_with_the_oldest_record() -> None:
         return answer
 
     heard = Heard()
-    assert list(read_device(read, heard)) == [b"6,1,1,-;a", b"6,9,1,-;b", b"6,11,1,-;c"]
+    assert list(filter(None, read_device(read, heard))) == [b"6,1,1,-;a", b"6,9,1,-;b", b"6,11,1,-;c"]
     assert len(heard.gaps) == 1
+
+
+@pytest.mark.parametrize("fails", [errno.EPIPE, errno.EINVAL])
+async def test_an_overrun_among_old_records_is_not_the_end_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    """Else the place of an earlier run would look wrong, and what it has read would be news once more."""
+    device = tmp_path / "kmsg"
+    os.mkfifo(device)
+    answers: list[bytes | int] = [record(number, XID.format(79)).encode() for number in range(1, 3000)]
+    answers.insert(1, fails)
+    read_of_file = os.read
+
+    def read(fd: int, size: int) -> bytes:
+        if not os.path.samestat(os.fstat(fd), device.stat()):
+            return read_of_file(fd, size)
+        if not answers:
+            raise BlockingIOError
+        answer = answers.pop(0)
+        if isinstance(answer, int):
+            raise OSError(answer, "told to")
+        return answer
+
+    monkeypatch.setattr(kmsg, "_is_device", lambda path: True)
+    monkeypatch.setattr(os, "read", read)
+    writes = os.open(device, os.O_RDWR)
+    os.write(writes, b"there is more")
+    try:
+        async with following(device, after=2990) as heard:
+            await heard.until(lambda: bool(heard.caught_up_at))
+    finally:
+        os.close(writes)
+
+    assert heard.coverage == ["covered"]
+    assert [line.sequence for line in heard.lines] == list(range(2991, 3000))
 
 
 @given(st.lists(st.binary(max_size=60).filter(lambda data: b"\n" not in data), max_size=8))

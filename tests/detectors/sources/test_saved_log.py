@@ -45,8 +45,21 @@ LONG = (
         (f"[  +0.000012] {XID}", None),
         (f"[Nov23 20:30] {XID}", None),
         (f"[ 5000.500000] node-1 kernel: {XID}", AT_BOOT),
+        (f"[ 5000.500000 <    0.000012 >] node-1 kernel: {XID}", AT_BOOT),
+        (f"[ 5000.500000 <    0.000012*>] node-1 kernel: {XID}", AT_BOOT),
+        (f"[ 5000.500000                ] node-1 kernel: {XID}", AT_BOOT),
+        (f"Tue 2026-11-24 04:30:00 +08 node-1 kernel: {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"Tue 2026-11-24 04:30:00 CST node-1 kernel: {XID}", datetime(2026, 11, 24, 4, 30, tzinfo=UTC)),
+        (json.dumps({"fac": "kern", "pri": "err", "time": 5000.5, "msg": f"{XID}\n"}), AT_BOOT),
+        (f"[999999999999.0] {XID}", None),
+        (json.dumps({"MESSAGE": XID, "__REALTIME_TIMESTAMP": "9" * 18}), None),
         (f"Mon 2026-11-23 20:30:00 UTC node-1 kernel: {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
         (f"1795465800.500000 node-1 kernel: {XID}", datetime(2026, 11, 23, 20, 30, 0, 500000, tzinfo=UTC)),
+        (f"Nov 23 20:30:00 kernel: {XID}", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"2026-11-23T20:30:00+0000 kernel: {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"[ 5000.500000] kernel: {XID}", AT_BOOT),
+        (f"[Thu Sep 19 02:29:46 2024 <    0.000012>] {XID}", datetime(2024, 9, 19, 2, 29, 46, tzinfo=UTC)),
+        (f"[四 9月 19 02:29:46 2024] {XID}", None),
         (f"Nov 23 2026 20:30:00 node-1 kernel: {XID}", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
         (f"<3>1 2026-11-23T20:30:00Z node-1 kernel - - - {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
         (f'2026-11-23T20:30:00Z node-1 kernel - - [x y="1"] {XID}', datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),
@@ -66,6 +79,17 @@ def test_each_form_is_told_apart_by_itself(line: str, at: datetime | None) -> No
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["EDAC MC0: 1 UE memory read error", "Memory failure: 0x1: x", "XFS (sda1): x", "nvme nvme0: a b - c"],
+)
+def test_a_driver_is_no_host_where_dmesg_has_printed_the_time(text: str) -> None:
+    read = saved_line(f"2026-11-23T20:30:00,500000+00:00 {text}")
+
+    assert read is not None
+    assert read.text == text
+
+
+@pytest.mark.parametrize(
     "line",
     [
         f"11,1001,5000500000,-;{XID}",
@@ -74,6 +98,7 @@ def test_each_form_is_told_apart_by_itself(line: str, at: datetime | None) -> No
         f"Nov 23 20:30:00 node-1 sshd[4711]: {XID}",
         f"2026-11-23T20:30:00+0000 node-1 mine: {XID}",
         json.dumps({"MESSAGE": XID, "_TRANSPORT": "syslog"}),
+        json.dumps({"fac": "daemon", "pri": "err", "time": 5000.5, "msg": XID}),
         json.dumps({"MESSAGE": XID, "_TRANSPORT": "kernel", "SYSLOG_FACILITY": "1"}),
         f"<11>1 2026-11-23T20:30:00Z node-1 kernel - - - {XID}",
         f"2026-11-23T20:30:00Z node-1 mine - - - {XID}",
@@ -88,11 +113,56 @@ def test_what_a_form_shows_to_be_another_programs_does_not_count(line: str) -> N
     assert read is None
 
 
+def test_what_dmesg_prints_is_no_host_behind_the_time_of_a_container() -> None:
+    read = saved_line("2026-11-23T20:30:00Z [ 5000.500000] Oops: 0000 [#1] SMP NOPTI")
+
+    assert read is not None
+    assert read.text == "Oops: 0000 [#1] SMP NOPTI"
+
+
 @pytest.mark.parametrize("head", ["[    5.000000] ", "Nov 23 20:30:00 node-1 kernel: ", "<3>[    5.000000] "])
 def test_the_lines_of_one_record_are_put_together(head: str) -> None:
     read = list(read_saved([head + text for text in (XID, *LONG, XID)]))
 
     assert [line.text for line, _ in read] == [XID, "\n".join(LONG), XID]
+
+
+DMESG = f"""{{
+   "dmesg": [
+      {{
+         "pri": 6,
+         "time":     0.000000,
+         "msg": "Linux version 6.8.0"
+      }},{{
+         "pri": 3,
+         "time":  5000.500000,
+         "msg": "{XID}"
+      }}
+   ]
+}}
+"""
+JOURNAL = f"""{{
+\t"_HOSTNAME" : "node-1",
+\t"MESSAGE" : "{XID}",
+\t"_TRANSPORT" : "%s"
+}}
+"""
+
+
+def test_an_object_of_several_lines_is_read_as_a_whole() -> None:
+    dmesg = [(line.text, line.at) for line, _ in read_saved(DMESG.splitlines(keepends=True))]
+    journal = (JOURNAL % "kernel" + JOURNAL % "syslog").splitlines(keepends=True)
+
+    assert dmesg[-2:] == [("Linux version 6.8.0", SINCE_BOOT), (XID, AT_BOOT)]
+    assert [line.text for line, _ in read_saved(journal)].count(XID) == 1
+
+
+@pytest.mark.parametrize("more", [[], ["}"], ["2,", "}"], ["3,1,1,-;x"] * 20_000])
+def test_an_open_brace_hides_no_line(more: list[str]) -> None:
+    record = f"3,1001,5000500000,-;{XID}"
+
+    assert [line.text for line, _ in read_saved(["{", record, *more])].count(XID) == 1
+    assert [line.text for line, _ in read_saved(["{", *more, record])].count(XID) == 1
 
 
 def test_a_record_that_rsyslog_wrote_as_one_line_has_its_newlines_again() -> None:
