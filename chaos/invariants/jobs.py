@@ -30,7 +30,8 @@ __all__ = ["EachActOnce", "OnlyTheFieldsOfAStart"]
 
 class OnlyTheFieldsOfAStart(Check):
     """In a job that has opted in the controller changes suspend, affinity and envFrom, and only together with
-    a stop or a start, or to take its own changes back. In a status it resets what counts restarts.
+    a stop or a start, or to take its own changes back. In a status it resets what counts restarts. A mark may
+    count one more, which wakes the framework's controller.
 
     Harm if missed: Rekindle touches a job of somebody who has not asked for that, or changes what the job
     does.
@@ -53,7 +54,8 @@ class OnlyTheFieldsOfAStart(Check):
             return
         if without_ours(old) != without_ours(new):
             yield "the controller changed more of a job than suspend, affinity and envFrom"
-        if is_suspended(old) == is_suspended(new) and not self._is_taken_back(old, new):
+        is_done = _is_woken(old, new) or self._is_taken_back(old, new)
+        if is_suspended(old) == is_suspended(new) and not is_done:
             yield "the controller changed a job without a stop or start of the job"
 
     def _part_of_set(self, old: Object, new: Object, of_set: str) -> Iterator[str]:
@@ -75,6 +77,16 @@ class OnlyTheFieldsOfAStart(Check):
         name = msgspec.json.decode(before)["recovery"]
         found = self.facts.store.objects(RECOVERIES, new["metadata"]["namespace"])
         return not any(is_active(recovery) for recovery in found if recovery["metadata"]["name"] == name)
+
+
+def _is_woken(old: Object, new: Object) -> bool:
+    """Only the mark was written anew, and counts that."""
+    before, after = (body["metadata"].get("annotations", {}).get(MARK) for body in (old, new))
+    if before is None or after is None or old["spec"] != new["spec"]:
+        return False
+    told = msgspec.json.decode(before)
+    counted = told | {"woken": told.get("woken", 0) + 1}
+    return bool(msgspec.json.decode(after) == counted)
 
 
 class EachActOnce(Check):

@@ -87,6 +87,7 @@ class EventReason(StrEnum):
     RECOVERY_SUCCEEDED = "RecoverySucceeded"
     RECOVERY_FAILED = "RecoveryFailed"
     RECOVERY_BLOCKED = "RecoveryBlocked"
+    FRAMEWORK_WOKEN = "FrameworkWoken"
     KNOWN_ISSUE = "KnownIssue"
     NODE_QUARANTINED = "NodeQuarantined"
     NODE_RELEASED = "NodeReleased"
@@ -371,6 +372,9 @@ EVENT_EXPLANATIONS: dict[EventReason, str] = {
     EventReason.RECOVERY_SUCCEEDED: "The job runs again.",
     EventReason.RECOVERY_FAILED: "The recovery failed. A person must act. The message says why.",
     EventReason.RECOVERY_BLOCKED: "The recovery waits. The message says why.",
+    EventReason.FRAMEWORK_WOKEN: "The framework's controller has not ended or created the job's pods for "
+    "minutes. Rekindle has changed its own annotation on the job, so that this controller processes the job "
+    "again.",
     EventReason.KNOWN_ISSUE: "The job shows a known issue. The message names the change that corrects it.",
     EventReason.NODE_QUARANTINED: "Rekindle has put the node into quarantine (cordon and taint "
     "rekindle.dev/unhealthy): the node takes no new pods.",

@@ -50,6 +50,9 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
     """Host names that the template's affinity makes less preferable because of our start."""
     restarts: int | None = None
     """What the stop brings the framework's own number of restarts to, where that is part of it."""
+    woken: int | msgspec.UnsetType = msgspec.UNSET
+    """How often it was written anew since, so that the framework's controller looks at the job
+    (recovery/wake.py)."""
 
 
 class Terminal(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from recover.recovery.handover import handed_over, names
 from recover.recovery.hold import without_room
 from recover.recovery.recreate import instead_of_start
 from recover.recovery.stop import stuck_words
+from recover.recovery.wake import woken
 from recover.workloads import workload_of
 from recover.workloads.patches import environment_name
 
@@ -79,6 +80,8 @@ def resuming(ctx: Context) -> Step:
             writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         )
     waiting = _waiting(ctx, pods, running)
+    if len(pods) + ended < gang.size - gang.may_lack:
+        waiting = woken(ctx, waiting)
     return waiting if again is None else _sooner(waiting, again.requeue_after_s)
 
 

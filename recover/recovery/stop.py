@@ -18,6 +18,7 @@ from recover.recovery import scan_pod
 from recover.recovery.avoid import to_avoid
 from recover.recovery.causes import are_gone, first_cause
 from recover.recovery.context import Context, Step, moved, remove_scans, taken
+from recover.recovery.wake import woken
 from recover.triage.capacity import priority_of
 from recover.triage.guard import Denied, Verdict, may_touch
 from recover.workloads import workload_of
@@ -180,6 +181,12 @@ def _waited(ctx: Context) -> Step:
     living = ctx.remaining()
     if not living:
         return Step(status=old_pods_ended(ctx))
+    step = _waited_for(ctx, living)
+    is_untold = any(pod.deleting_since is None and not pod.ended for pod in living)
+    return woken(ctx, step) if is_untold else step
+
+
+def _waited_for(ctx: Context, living: list[Pod]) -> Step:
     if all(ctx.is_lost(pod) for pod in living):
         nodes = ", ".join(sorted({pod.node for pod in living}))
         message = (

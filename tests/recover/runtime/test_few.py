@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from chaos.bench.scale import objects
 from detectors.wire.contract import NodeHealthStatus
 from detectors.wire.training import Edge
-from recover.k8s.kinds import JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.k8s.kinds import JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
 from recover.policy.settings import Settings
 from recover.runtime.few import Few
 from tests.recover.runtime.few_cluster import (
@@ -222,6 +222,37 @@ def failed_before(woken: Woken) -> None:
     woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed"))
 
 
+def failed_before_it_was_made_anew(woken: Woken) -> None:
+    """The job was made anew twice; the first recovery has noted the pod that has failed."""
+    woken.cluster.put(PODS, pod("a", 7, "n0", phase="Failed"))
+    for name, uid, next_uid, leftovers in (
+        ("r-older", "older-uid", "old-uid", ["a-7-uid"[:8]]),
+        ("r-old", "old-uid", "a-uid", []),
+    ):
+        body = recovery("a", "Succeeded", leftovers)
+        body["metadata"]["name"] = name
+        body["spec"]["gang"]["uid"] = uid
+        body["status"]["gangUid"] = next_uid
+        woken.cluster.put(RECOVERIES, body)
+
+
+def signalling(name: str) -> dict[str, Any]:
+    body = node(name)
+    signal = {"type": "GpuMemWatch", "status": "True", "lastTransitionTime": BORN.isoformat()}
+    body["status"]["conditions"] = [*body["status"]["conditions"], signal]
+    return body
+
+
+def recipe(line: str) -> dict[str, Any]:
+    spec = {
+        "title": "Programs of this version stop",
+        "source": "a test of the subjects",
+        "match": {"allOf": [{"log": line}]},
+        "change": {"advise": "Let it sleep."},
+    }
+    return {"metadata": {"name": "night"}, "spec": spec}
+
+
 def nothing(_: Woken) -> None:
     pass
 
@@ -320,6 +351,25 @@ WAYS: dict[str, tuple[Callable[[Woken], None], Callable[[Woken], None], str, str
     "a node is not ready": (nothing, lambda w: w.cluster.put(NODES, node("n2", ready=False)), "nodes", "n2"),
     "a node is quarantined": (nothing, lambda w: w.cluster.put(NODES, quarantined("n2")), "nodes", "n2"),
     "a node is a spare": (nothing, lambda w: w.cluster.put(NODES, spare("n2")), "nodes", "n2"),
+    "a node has a signal": (nothing, lambda w: w.cluster.put(NODES, signalling("n2")), "nodes", "n2"),
+    "the report of a node with a signal": (
+        nothing,
+        lambda w: w.cluster.put(NODES, signalling("n2")),
+        "health",
+        "n2",
+    ),
+    "people look for a line": (
+        nothing,
+        lambda w: w.cluster.put(RECIPES, recipe("good night")),
+        "untold",
+        "n0",
+    ),
+    "what a recovery of the job before has noted is gone": (
+        failed_before_it_was_made_anew,
+        lambda w: w.cluster.drop(RECOVERIES, "r-older", "ml"),
+        "gangs",
+        "a-uid",
+    ),
 }
 
 

@@ -1,0 +1,61 @@
+"""Wakes a framework's controller that has forgotten a job. Pure.
+
+Kubernetes' Job controller does nothing for a job while it waits to see the pods that it has created or
+deleted, and training-operator does the same. If the API server was killed in that moment, they wait in vain:
+for five minutes, and after that until the job changes. So a job that was stopped keeps its pods, or one that
+was started gets none. A new mark is such a change.
+Sources: kubernetes/kubernetes, pkg/controller/controller_utils.go, ExpectationsTimeout;
+tests/control_plane/test_mixed_faults.py, in which an etcd that was killed leaves such a job.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from recover.api import Phase
+from recover.api.reasons import EventReason
+from recover.recovery.context import Context, Step
+from recover.workloads.patches import marked
+
+__all__ = ["woken"]
+
+FORGOTTEN_S = 310.0
+"""Somewhat longer than the five minutes."""
+_DOUBLED_MAX = 8
+"""A quota may keep a job without pods for days."""
+
+
+def woken(ctx: Context, step: Step) -> Step:
+    """The step, for a job whose framework has not done its part since it was stopped or started: with a write
+    that wakes the framework's controller, or with the time of that write. A new status goes first."""
+    mark, since = ctx.gang.mark, _since(ctx)
+    if step.status is not None or mark is None or since is None or not ctx.has(mark.did):
+        return step
+    times = mark.woken or 0
+    due = since + timedelta(seconds=FORGOTTEN_S * 2 ** min(times, _DOUBLED_MAX))
+    wait_s = max((due - ctx.now).total_seconds(), ctx.pause_s(ctx.refusal(ctx.gang.ref.name)))
+    if wait_s > 0:
+        sooner_s = wait_s if step.requeue_after_s is None else min(wait_s, step.requeue_after_s)
+        return msgspec.structs.replace(step, requeue_after_s=sooner_s)
+    again = marked(ctx.gang, "wake-framework", msgspec.structs.replace(mark, woken=times + 1))
+    done = "ended" if ctx.has("stopped") else "created"
+    message = (
+        f"the framework's controller has not {done} all pods of {ctx.gang.ref} within {FORGOTTEN_S:g} s. "
+        "Rekindle has changed its annotation on the job, so that this controller processes the job again"
+    )
+    told = ctx.event(EventReason.FRAMEWORK_WOKEN, message, key=f"-{times + 1}")
+    return msgspec.structs.replace(step, writes=(*step.writes, again, told))
+
+
+def _since(ctx: Context) -> datetime | None:
+    """When the API server took the stop or start, or later: a start that was refused, or that waits for the
+    framework's own pause, has a later deadline. None while a stop has not used up its time."""
+    status = ctx.status
+    if status.phase is Phase.RESUMING and status.deadline is not None:
+        return status.deadline - timedelta(seconds=ctx.allowed_s(ctx.timing.resume_deadline_s))
+    if status.phase is not Phase.BLOCKED:
+        return None
+    began = (one.at for one in status.phases if one.phase in (Phase.STOPPING, Phase.RESUMING))
+    return max(began, default=None)
