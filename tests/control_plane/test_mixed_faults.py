@@ -282,8 +282,12 @@ class Lab:
             pytest.fail(f"seed {SEED}: no {what} in {LIMIT_S:g} s\n{await self._all_told()}")
 
     async def _all_told(self) -> str:
-        told = "\n".join([line async for line in self.stage._told()])
-        return f"{told}\n{self.container.child.last_lines(30)}"
+        told = [line async for line in self.stage._told()]
+        pods = await self.answered(lambda: self.stage.all(PODS, NAMESPACE))
+        told += [f"{pod['metadata']['name']} is on {pod['spec'].get('nodeName')}" for pod in pods]
+        nodes = await self.answered(lambda: self.stage.all(NODES))
+        told += [f"{n['metadata']['name']} {n['metadata'].get('annotations')} {n['spec']}" for n in nodes]
+        return "\n".join([*told, self.container.child.last_lines(60)])
 
 
 def _awaits_its_kubelet(pod: Any) -> bool:
