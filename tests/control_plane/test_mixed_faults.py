@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from statistics import linear_regression
 from typing import Any
 
@@ -124,7 +125,7 @@ class Lab:
             for disturb in disturbances:
                 group.create_task(self._later(disturb))
             struck = self._chance.choice(pods)
-            bad = await self.answered(lambda: fault(struck))
+            bad = await self.answered(lambda: fault(struck, pods))
         old = frozenset(pod["metadata"]["uid"] for pod in pods)
         new = await self.until("ranks made anew", lambda: self._ranks(name, old))
         for pod in new:
@@ -167,7 +168,7 @@ class Lab:
 
     # --- faults: each returns its node --------------------------------------------------------------------
 
-    async def _xid(self, pod: Any) -> str:
+    async def _xid(self, pod: Any, _: list[Any]) -> str:
         """A GPU that was sound so far: the same fault of the same GPU, within a minute after a person has
         given the node back, is what that person knew."""
         self._is_cordoned = True
@@ -178,23 +179,39 @@ class Lab:
         host.append_kmsg(f"NVRM: Xid (PCI:{pci}): 79, pid=4242, name=python3, GPU has fallen off the bus.")
         return bad
 
-    async def _silent_node(self, pod: Any) -> str:
+    async def _silent_node(self, pod: Any, pods: list[Any]) -> str:
         """A GPU is lost, and the kubelet with it for a while: nobody can tell whether the old ranks ended."""
-        bad = await self._xid(pod)
+        bad = await self._xid(pod, pods)
         await self.stage.patch(NODES, bad, {"metadata": {"labels": {"type": None}}})
         await asyncio.sleep(SILENCE_S + self._chance.uniform(*DEAD_S))
         await self.answered(lambda: self.stage.patch(NODES, bad, {"metadata": {"labels": {"type": "kwok"}}}))
         return bad
 
-    async def _crash(self, pod: Any) -> str:
+    async def _crash(self, pod: Any, _: list[Any]) -> str:
         self._is_cordoned = False
         await self.stage.end(pod, exit_code=1)
         return str(pod["spec"]["nodeName"])
 
-    async def _deleted(self, pod: Any) -> str:
+    async def _deleted(self, pod: Any, pods: list[Any]) -> str:
+        """Its peers fail a moment later, as all do whose connection to a peer is closed. If no controller saw
+        the deletion, since the API server was down, their failure is the first sign of it."""
         self._is_cordoned = False
         await self.stage.api.request("DELETE", PODS.path(pod["metadata"]["name"], NAMESPACE))
+        await asyncio.sleep(self._chance.uniform(*DEAD_S))
+        for peer in pods:
+            if peer is not pod:
+                await self.answered(partial(self._fails, peer))
         return str(pod["spec"]["nodeName"])
+
+    async def _fails(self, pod: Any) -> None:
+        """Unless a recovery has stopped it."""
+        try:
+            now = await self.stage.get(PODS, pod["metadata"]["name"], NAMESPACE)
+            if "deletionTimestamp" not in now["metadata"]:
+                await self.stage.end(pod, exit_code=1)
+        except ApiError as error:
+            if error.status != 404:
+                raise
 
     # --- disturbances, at any moment of the recovery --------------------------------------------------------
 
