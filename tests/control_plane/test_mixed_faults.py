@@ -102,6 +102,8 @@ class Lab:
         self._lost: Counter[str] = Counter()
         """GPUs, by node."""
         self._nudged: dict[str, float] = {}
+        self._printed: set[str] = set()
+        """Pods that have made their first steps after a fault."""
 
     def memory_mib(self) -> float:
         return pss_bytes(self.container.child) / MIB
@@ -130,14 +132,16 @@ class Lab:
             struck = self._chance.choice(pods)
             bad = await self.answered(lambda: fault(struck, pods))
         old = frozenset(pod["metadata"]["uid"] for pod in pods)
-        new = await self.until("ranks made anew", lambda: self._ranks(name, old))
-        for pod in new:
-            self.stage.agents[pod["spec"]["nodeName"]].prints(pod, ["step 101 loss 0.3", "step 102 loss 0.3"])
-        printed_s = time.monotonic()
-        recovery = await self.until(
-            "Recovery Succeeded",
-            lambda: self._succeeded(name, may_lack=fault == self._deleted, since_s=printed_s),
-        )
+        await self.until("ranks made anew", lambda: self._trains(name, old))
+        trains_s = time.monotonic()
+        may_lack = fault == self._deleted
+
+        async def ended() -> Any:
+            await self._trains(name, old)  # also after another start
+            return await self._succeeded(name, may_lack=may_lack, since_s=trains_s)
+
+        recovery = await self.until("Recovery Succeeded", ended)
+        new = await self.until("ranks", lambda: self._ranks(name, old))
         try:
             await self._judge(name, recovery, bad, new, is_node=self._is_cordoned)
         except AssertionError as error:
@@ -258,6 +262,16 @@ class Lab:
         await self._nudge(pods)
         new = [p for p in pods if p["metadata"]["uid"] not in but and p["status"]["phase"] == "Running"]
         return new if len(new) == RANKS and not any("deletionTimestamp" in p["metadata"] for p in new) else []
+
+    async def _trains(self, name: str, old: frozenset[str]) -> bool:
+        """The ranks make steps, once all of them run."""
+        ranks = await self._ranks(name, old)
+        for pod in ranks:
+            if pod["metadata"]["uid"] not in self._printed:
+                self._printed.add(pod["metadata"]["uid"])
+                steps = ["step 101 loss 0.3", "step 102 loss 0.3"]
+                self.stage.agents[pod["spec"]["nodeName"]].prints(pod, steps)
+        return bool(ranks)
 
     async def _nudge(self, pods: list[Any]) -> None:
         """KWOK forgets a pod if the API server fails while KWOK starts the pod, which no kubelet does. Any
