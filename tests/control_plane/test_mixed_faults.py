@@ -67,16 +67,19 @@ async def test_each_recovery_ends_rightly_whatever_fails_meanwhile(plane: Contro
     print(f"\nseed {SEED}, {MIXED_S:g} s")
     chance = random.Random(SEED)
     began_s = time.monotonic()
-    memory: list[tuple[float, float]] = []
+    memory: list[tuple[float, float, int]] = []
     async with laid(plane, chance) as lab:
         number = 0
         while number < 1 or time.monotonic() - began_s < MIXED_S:
             number += 1
             await lab.round(number)
-            memory.append((time.monotonic() - began_s, lab.memory_mib()))
-    if len(memory) > 2 and lab.container.restarts == 0:
-        slope = 3600 * linear_regression(*zip(*memory, strict=True)).slope
-        print(f"memory {memory[0][1]:.1f} -> {memory[-1][1]:.1f} MiB, {slope:+.1f} MiB an hour")
+            memory.append((time.monotonic() - began_s, lab.memory_mib(), lab.container.restarts))
+    for restarts in sorted({restarts for *_, restarts in memory}):
+        of_one = [(at_s, mib) for at_s, mib, which in memory if which == restarts]
+        if len(of_one) > 2:
+            slope = 3600 * linear_regression(*zip(*of_one, strict=True)).slope
+            told = f"{of_one[0][1]:.1f} -> {of_one[-1][1]:.1f} MiB, {slope:+.1f} MiB an hour"
+            print(f"memory of controller {restarts + 1} in {of_one[-1][0] - of_one[0][0]:.0f} s: {told}")
     print(f"{number} recoveries in {time.monotonic() - began_s:.0f} s: {lab.told()}")
 
 
