@@ -44,7 +44,7 @@ DEAD_S = (1.0, 6.0)
 FORGOTTEN_S = 15.0
 ALONE_S = 60.0
 """A gang that trains for so long without a Recovery needs none."""
-_NONE_NEEDED: dict[str, Any] = {}
+_NONE_NEEDED: dict[str, Any] = {"status": {"phase": "none was needed"}}
 SILENCE_S = 8
 SETTINGS = [
     "mode=recover",
