@@ -74,7 +74,7 @@ def _stands_rightly(sim: Simulation, key: str, job: Object) -> str:
     if sim.truth.paused_since is not None and not is_suspended(job):
         return "it has failed in a pause"
     if has_failed(job) and job["metadata"].get("annotations", {}).get(RECREATES) != "recreate":
-        return "its framework has failed it for good"
+        return "the framework's controller has marked the job as failed"
     if reason in (Reason.FOREIGN_OWNER, Reason.HELD) and key in sim.truth.decided_by_people:
         return "people decide when it runs"
     if key in sim.truth.decided_by_people and is_suspended(job) and last is None:
