@@ -63,7 +63,8 @@ def wrongly_waiting(sim: Simulation, key: str) -> str:
         f"{last.status.phase} {last.status.reason}: {last.status.message}" if last is not None else "nothing"
     )
     return (
-        f"{key} stands still beside {free} free places for its {gang.job.ranks} ranks ({where}). Said: {said}"
+        f"{key} does not run, although {free} places are free for its {gang.job.ranks} ranks ({where}). "
+        f"The last Recovery: {said}"
     )
 
 

@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=SECONDS",
-        help="Time limit of one check, also of your own; you can repeat this option.",
+        help="Time limit of one packaged check or of your own check; you can repeat this option.",
     )
     parser.add_argument(
         "--host-root",

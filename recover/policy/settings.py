@@ -106,7 +106,8 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum share of quarantined nodes in a pool, as a percentage of the nodes with the same value of
     `pool_label`."""
     pool_label: str = "node.kubernetes.io/instance-type"
-    """Label of nodes. Each value of the label is one pool, also for `modes.pools` and for spares."""
+    """Label of nodes. Each value of the label is one pool. `modes.pools` and spares use
+    the same pools."""
     domain_nodes_max: Count = 1
     """Maximum number of quarantined nodes at a time among the nodes with the same value of `domain_label` (a
     rack or an NVLink domain)."""
