@@ -35,8 +35,8 @@ class AllRanksRunBeforeProof(Check):
         have_run = sum(1 for at in life.started.values() if at >= since)
         if have_run < life.gang.job.ranks:
             yield (
-                f"the start of the job was called good after {have_run} of {life.gang.job.ranks} "
-                "ranks had run"
+                f"Rekindle declared the start of the job complete when only {have_run} of "
+                f"{life.gang.job.ranks} ranks had run"
             )
 
 
@@ -63,4 +63,7 @@ class GraceInPlace(Check):
         # A time with fractions of a second is the controller's own: no kubelet has told when the rank ended.
         # A clock that is ahead makes the wait seem negative.
         if not ended_at.microsecond and timedelta(0) <= waited < grace:
-            yield f"a rank that restarts in place was called lost after {waited.total_seconds():g} s"
+            yield (
+                f"Rekindle declared a rank lost {waited.total_seconds():g} s after its end, although the "
+                "rank restarts in place"
+            )

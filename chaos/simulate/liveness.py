@@ -63,7 +63,8 @@ def wrongly_waiting(sim: Simulation, key: str) -> str:
         f"{last.status.phase} {last.status.reason}: {last.status.message}" if last is not None else "nothing"
     )
     return (
-        f"{key} stands still beside {free} free places for its {gang.job.ranks} ranks ({where}). Said: {said}"
+        f"{key} does not run, although {free} places are free for its {gang.job.ranks} ranks ({where}). "
+        f"The last Recovery: {said}"
     )
 
 
@@ -74,7 +75,7 @@ def _stands_rightly(sim: Simulation, key: str, job: Object) -> str:
     if sim.truth.paused_since is not None and not is_suspended(job):
         return "it has failed in a pause"
     if has_failed(job) and job["metadata"].get("annotations", {}).get(RECREATES) != "recreate":
-        return "its framework has failed it for good"
+        return "the framework's controller has marked the job as failed"
     if reason in (Reason.FOREIGN_OWNER, Reason.HELD) and key in sim.truth.decided_by_people:
         return "people decide when it runs"
     if key in sim.truth.decided_by_people and is_suspended(job) and last is None:

@@ -112,7 +112,7 @@ def _write_slowly(path: Path, data: bytes, write_s: float) -> None:
 def _verified(path: Path, size_bytes: int, sha256: str) -> bytes:
     data = path.read_bytes()
     if len(data) != size_bytes:
-        raise ValueError(f"{path.name} has {len(data)} bytes, {MARKER} says {size_bytes}")
+        raise ValueError(f"{path.name} has {len(data)} bytes, but {MARKER} expects {size_bytes}")
     if hashlib.sha256(data).hexdigest() != sha256:
         raise ValueError(f"the checksum of {path.name} is not the one in {MARKER}")
     return data

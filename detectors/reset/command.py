@@ -142,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
         "--devices",
         default=os.environ.get("REKINDLE_DEVICES", ""),
         metavar="UUID,...",
-        help="The GPUs to reset; empty: all GPUs of the node (default: $REKINDLE_DEVICES).",
+        help="The GPUs to reset; if empty, all GPUs of the node (default: $REKINDLE_DEVICES).",
     )
     parser.add_argument(
         "--host-root",

@@ -124,7 +124,7 @@ def _power_brake(gpu: GpuSample, past: Past) -> str | None:
 def _hot(gpu: GpuSample, past: Past) -> str | None:
     if gpu.margin_c is None:
         return None
-    return f"{gpu.margin_c} degrees Celsius left to its limit" if gpu.margin_c <= _HOT_C else ""
+    return f"{-gpu.margin_c} degrees Celsius above the slowdown limit" if gpu.margin_c <= _HOT_C else ""
 
 
 def _narrow(gpu: GpuSample, past: Past) -> str | None:

@@ -41,10 +41,9 @@ TABLE = (
     Metric(
         "rekindle_log_signature_total",
         "counter",
-        "Lines of pod logs since the start of the agent that match a template of this recipe: a "
-        "sign of the known issue, and no proof. The number leaves out lines whose figures contradict "
-        "the issue "
-        "(memory that is really full).",
+        "Lines of pod logs since the start of the agent that match a log template of this recipe. A match is "
+        "a sign of the known issue, and no proof. The number does not include lines with values that "
+        "contradict the issue, for example an out-of-memory error while the memory is really full.",
         ("signature",),
     ),
     Metric("rekindle_agent_containers_followed", "gauge", "Containers whose log the agent reads."),

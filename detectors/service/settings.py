@@ -126,8 +126,8 @@ class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time between two reads of GPUs that no pod uses and that the driver does not keep ready: without
     persistence mode each read would start the GPU."""
     gpus_expected: Annotated[int, Meta(ge=0, le=64)] = 0
-    """Number of GPUs that the node should have. If the node has fewer GPUs, the node is a suspect. 0: the
-    agent expects the largest number of GPUs that the PCI bus, this boot or the last boot has shown."""
+    """Number of GPUs that the node should have. If the node has fewer GPUs, the node is a suspect. With
+    0, the agent expects the largest number of GPUs that the PCI bus, this boot or the last boot has shown."""
     retry_s: PositiveSeconds = 60.0
     """Wait after the first failure of NVML, before the agent uses NVML again. Each further failure doubles
     the wait, up to `refresh_s`."""
@@ -192,7 +192,7 @@ class Volumes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time between two reads of the volumes. After the end of a rank the agent reads earlier. For a network
     volume, each read is one request to the file server."""
     pause_s: PositiveSeconds = 5.0
-    """Minimum time between two reads of the volumes, also after the end of a rank."""
+    """Minimum time between two reads of the volumes. The minimum also applies after the end of a rank."""
     deadline_s: PositiveSeconds = 60.0
     """Time limit of a call to a file system. If a volume does not answer within this time, the agent reports
     the volume as silent. The failover of a file server may take most of this time."""

@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=SECONDS",
-        help="Time limit of one check, also of your own; you can repeat this option.",
+        help="Time limit of one packaged check or of your own check; you can repeat this option.",
     )
     parser.add_argument(
         "--host-root",
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         "--expected-devices",
         default=os.environ.get("REKINDLE_EXPECTED_DEVICES", ""),
         metavar="COUNT",
-        help="Number of GPUs that the node must have; 0: unknown (default: $REKINDLE_EXPECTED_DEVICES).",
+        help="Number of GPUs that the node must have, or 0 if unknown (default: $REKINDLE_EXPECTED_DEVICES).",
     )
     parser.add_argument(
         "--devices",

@@ -407,8 +407,8 @@ class NodeHealthStatus(Wire, frozen=True, kw_only=True):
     refresh_s: Annotated[
         float,
         Meta(
-            description="Interval in seconds within which the agent writes at least once. 0: the agent "
-            "writes only changes, and the readiness of its pod shows whether the agent runs.",
+            description="Interval in seconds within which the agent writes at least once. With 0, the "
+            "agent writes only changes, and the readiness of its pod shows whether the agent runs.",
             ge=0,
         ),
     ] = 0.0

@@ -308,7 +308,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "--force the pods that the message names.",
     ),
     Reason.FRAMEWORK_BACKOFF: Explanation(
-        "The job's framework has counted failed pods and waits before it creates new pods.",
+        "The framework's controller has counted failed pods and waits before it creates new pods.",
         "Nothing to do. To avoid the wait, put the annotation rekindle.dev/on-terminal: "
         "recreate on the job: Rekindle then deletes the job and creates it again.",
     ),
@@ -332,9 +332,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.RANKS_ENDED: Explanation(
         "Some ranks ended with exit code 0, or failed permanently, for example because their retries are "
-        "used up. The framework never creates their pods again, so the gang can never be complete. Rekindle "
-        "does not stop the other "
-        "ranks while they train.",
+        "used up. The framework's controller never creates their pods again, so the gang can never be "
+        "complete. Rekindle does not stop the other ranks while they train.",
         "If the job stays stopped, submit the job again, with a training script that does not exit "
         "with code 0 when the script is stopped. To let Rekindle create such a job again, put the annotation "
         "rekindle.dev/on-terminal: recreate on the job.",

@@ -334,12 +334,12 @@ class Recreation(Wire, frozen=True, kw_only=True):
     attempt: Annotated[int, Meta(ge=1)]
     """The attempt in which the job is deleted and created again."""
     why: Annotated[str, Meta(max_length=512)]
-    """Why the framework would not start the whole job again."""
+    """Why the framework's controller would not start the whole job again."""
     definition: Annotated[
         str,
         Meta(
-            description="Definition of the job for its new creation, in JSON; empty when the job was "
-            "created.",
+            description="Definition, in JSON, from which Rekindle creates the job again; empty after the "
+            "creation.",
             max_length=DEFINITION_CHARS_MAX,
             extra=WHOLE,
         ),
@@ -377,7 +377,11 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     ] = []
     witnesses: Annotated[
         list[Witness],
-        Meta(description="Witnesses among the ranks that a later attempt has stopped.", max_length=8),
+        Meta(
+            description="Of the ranks that a later attempt has stopped: the ranks that were lost first, or "
+            "whose steps were readable before the stop.",
+            max_length=8,
+        ),
     ] = []
     avoid_nodes: Annotated[
         list[str], Meta(description="Broken nodes that the job must not use now.", max_length=256)

@@ -40,7 +40,7 @@ def _part_bytes(folder: Folder) -> int:
     length_bytes, size_bytes = _length(folder, MANIFEST)
     if length_bytes != size_bytes:
         raise DamagedError(
-            f"{folder.path.name!a:.80}: {MANIFEST} has {size_bytes} bytes, it says {length_bytes}"
+            f"{folder.path.name!a:.80}: {MANIFEST} has {size_bytes} bytes, but its header says {length_bytes}"
         )
     data = folder.enter(DATA)
     if not data.files:

@@ -66,7 +66,7 @@ class RekindleSharded:
             size_bytes = folder.size_bytes(file.name)
             total_bytes += size_bytes
             if size_bytes != file.bytes or size_bytes == 0:
-                reason = f"{file.name!a:.80} has {size_bytes} bytes, {MARKER} says {file.bytes}"
+                reason = f"{file.name!a:.80} has {size_bytes} bytes, but {MARKER} expects {file.bytes}"
                 return Verdict(complete=False, bytes=total_bytes, reason=reason)
         return Verdict(complete=True, bytes=total_bytes)
 

@@ -64,7 +64,7 @@ class TorchDcp:
             size_bytes = folder.size_bytes(name)
             total_bytes += size_bytes
             if size_bytes < needed_bytes:
-                reason = f"{name!a:.80} has {size_bytes} bytes, {INDEX} needs {needed_bytes}"
+                reason = f"{name!a:.80} has {size_bytes} bytes, but {INDEX} needs {needed_bytes}"
                 return Verdict(complete=False, bytes=total_bytes, reason=reason)
         return Verdict(complete=True, bytes=total_bytes)
 

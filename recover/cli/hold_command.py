@@ -37,7 +37,7 @@ Namespace = Annotated[
 _MEANS = {
     True: "Rekindle does not cordon, taint or repair the node, and does not end its quarantine. Rekindle may "
     "restart jobs that run on the node.",
-    False: "Rekindle does not stop the job, and does not start the job while it is stopped.",
+    False: "Rekindle does not stop the job. If the job is stopped, Rekindle does not start the job.",
 }
 """By whether it is a node."""
 

@@ -193,7 +193,7 @@ async def _under_way(cluster: Cluster) -> list[str]:
 def _goes_on(recovery: Recovery) -> str:
     if has_stopped(recovery):
         return "The Recovery has stopped the job, so it continues until the job trains again."
-    return "The Recovery has not stopped the job so far: it ends, and the job stays as it is."
+    return "The Recovery has not stopped the job so far. The Recovery ends, and the job stays as it is."
 
 
 async def _not_done(cluster: Cluster) -> list[str]:

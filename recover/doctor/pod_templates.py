@@ -77,9 +77,9 @@ def resources(case: Case) -> Iterator[Finding]:
                         name="resource-unknown",
                         severity=Severity.RISKS,
                         what=f"container {container.name} requests {name}, which NVIDIA's device plugin does "
-                        f"not offer; did you mean {_NVIDIA}gpu?",
+                        f"not advertise; did you mean {_NVIDIA}gpu?",
                         where=case.at(f"{field}.spec.containers[{container.name}].resources", name),
-                        means="no node offers the resource, so no pod of the job is scheduled",
+                        means="no node has the resource, so no pod of the job is scheduled",
                         fix=f"resources: {{limits: {{{_NVIDIA}gpu: 8}}}}",
                     )
 
@@ -94,8 +94,8 @@ def elastic(case: Case) -> Iterator[Finding]:
             what=f"the job is elastic: it continues while {least} of its {case.gang.size} pods run",
             where=case.at("spec.elasticPolicy.minReplicas"),
             means=f"if at most {case.gang.may_lack} workers are lost and another worker makes steps, "
-            "Rekindle does not act, because the framework creates the lost workers again; if the other "
-            "workers stall, Rekindle restarts the whole gang",
+            "Rekindle does not act, because the framework's controller creates the lost workers again; if "
+            "the other workers stall, Rekindle restarts the whole gang",
             fix="nothing, if you want this; otherwise remove spec.elasticPolicy",
         )
 

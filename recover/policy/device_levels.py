@@ -153,7 +153,7 @@ class LevelCatalogue:
                 by="the kubelet, of Iluvatar's device plugin",
                 severity=row.severity,
                 fault=row.fault,
-                reason=f"{left} of {whole} are offered; {row.meaning}",
+                reason=f"{left} of {whole} are allocatable; {row.meaning}",
                 settles_s=row.settles_s,
             )
 
@@ -166,7 +166,7 @@ def _lacks(one: ReportedFault, *, is_known: bool, is_short: bool) -> list[str]:
         (not one.is_public, "not the driver but another program reported the fault"),
         (is_known or not is_chip, "none of its fault codes is known"),
         (one.is_listed or not is_chip, "the plugin does not list the chip as unhealthy"),
-        (is_short or not is_chip, "the kubelet offers all chips"),
+        (is_short or not is_chip, "all chips of the node are allocatable"),
     )
     return [words for is_met, words in needs if not is_met]
 

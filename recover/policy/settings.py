@@ -106,7 +106,8 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum share of quarantined nodes in a pool, as a percentage of the nodes with the same value of
     `pool_label`."""
     pool_label: str = "node.kubernetes.io/instance-type"
-    """Label of nodes. Each value of the label is one pool, also for `modes.pools` and for spares."""
+    """Label of nodes. Each value of the label is one pool. `modes.pools` and spares use
+    the same pools."""
     domain_nodes_max: Count = 1
     """Maximum number of quarantined nodes at a time among the nodes with the same value of `domain_label` (a
     rack or an NVLink domain)."""
@@ -156,10 +157,11 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Images(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scan: str = "rekindle:latest"
-    """Image of the scan pod. The image needs only the Python package `rekindle`."""
+    """Image of the scan pod, which reads the volume of a job to find the newest complete checkpoint. The
+    image needs only the Python package `rekindle`."""
     repair: str = ""
-    """Image for the containers of a repair whose template names no image. Empty: the image of the scan
-    pod."""
+    """Image for the containers of a repair whose template names no image. If the value is empty, these
+    containers use the image of the scan pod."""
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -238,16 +240,17 @@ class LowerModes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Files with the pod templates of a repair's steps: YAML with `metadata` and `spec`, as in a Job.
-    Empty: the packaged templates. docs/repair.md describes the input of a container, and the result that
-    it must leave."""
+    Without a file, a step uses the packaged template. docs/repair.md describes the input of a container,
+    and the result that it must leave."""
 
     reset: str = ""
-    """Template that resets the devices in `REKINDLE_DEVICES`, or all devices. Exit code 0 means that the
-    reset was done."""
+    """File with the template of the pod that resets the devices in `REKINDLE_DEVICES`, or all devices.
+    Exit code 0 means that the reset was done."""
     reboot: str = ""
-    """Template that requests the reboot. A new boot id proves the reboot."""
+    """File with the template of the pod that requests the reboot. A new boot id proves the reboot."""
     validate: str = ""
-    """Template that checks the node, and writes its report as termination message."""
+    """File with the template of the pod that checks the node, and writes its report as termination
+    message."""
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -265,7 +268,7 @@ class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
     """The controller sends a POST with `action`, `id`, `node`, `bootId` and more as JSON to this URL. The
     service answers 2xx if it will reboot the node. The same `id` may arrive again, and must then cause no
-    second reboot. Empty: reboots are Jobs."""
+    second reboot. Without a URL, reboots are Jobs."""
     token_file: str = ""
     """Path of a file with the token that the controller sends in the header `Authorization: Bearer`. The
     controller reads the file again for each request."""
@@ -283,8 +286,8 @@ class Maintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     create and delete objects of this kind."""
     manifest: str = ""
     """The object in YAML. The controller replaces `{node}`, `{id}`, `{incident}` and `{fault}`. The name
-    of the object is the id of the step, and the controller deletes the object after the reboot. Empty:
-    reboots are Jobs, or requests to the webhook."""
+    of the object is the id of the step, and the controller deletes the object after the reboot. Without a
+    manifest, reboots are Jobs, or requests to the webhook."""
 
 
 class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -319,7 +322,7 @@ class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     closed the devices. After this time, the reset begins without the report. While a device is broken, the
     agent reads the controller's request every 30 s."""
     reset_deadline_s: PositiveSeconds = 600.0
-    """Time limit of a reset, from the begin of its Job to the end. After the limit, the controller reboots
+    """Time limit of a reset, from the start of its Job to the end. After the limit, the controller reboots
     the node."""
     reboot_deadline_s: PositiveSeconds = 1200.0
     """Time limit of a reboot, until the node is Ready in a new boot; large servers take 15 min. After
@@ -363,7 +366,7 @@ class DeviceReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `mindx-dl-nodeinfo-*` and `cluster-info-*`."""
     iluvatar: bool = False
     """With `true`, the controller reads the ConfigMaps `ix-device-info-cm-*`, and compares the number of
-    devices that the kubelet offers with the number of devices that the kubelet has."""
+    allocatable devices with the capacity of the node."""
     plugin_namespace: DnsLabel = "kube-system"
     """Namespace in which the device plugins write."""
     cluster_namespace: DnsLabel = "mindx-dl"
@@ -446,7 +449,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "iluvatar.ai/MR-V100-vgpu",
         "amd.com/gpu",
     )
-    """Names of resources. A node that offers one of them is an accelerator node, and a pod that requests one
+    """Names of resources. A node that has one of them is an accelerator node, and a pod that requests one
     of them is a rank. `nvidia.com/mig-*`, virtual NPUs such as `huawei.com/Ascend910-8c`,
     `huawei.com/Ascend310P-V`, `-VPro` and `-IPro`, and `iluvatar.ai/*-vgpu` are always such resources,
     without an entry in this list. The names with a chip, such as `huawei.com/Ascend910B2`, are the names that

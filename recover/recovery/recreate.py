@@ -81,13 +81,16 @@ def obstacle(ctx: Context) -> str:
             f"({terminal.reason or 'it gave no reason'})"
         )
     if gang.done_ranks:
-        return f"the framework counts ranks {gang.done_ranks} as completed and creates no other pods for them"
+        return (
+            f"the framework's controller counts ranks {gang.done_ranks} as completed and creates no other "
+            "pods for them"
+        )
     left_s = delay_s(ctx)
     if left_s:
         failed = _failures(ctx)
         return (
-            f"after {failed} failed pod{'s' if failed != 1 else ''} the framework would wait another "
-            f"{left_s:.0f} s before it creates new pods"
+            f"after {failed} failed pod{'s' if failed != 1 else ''} the framework's controller would "
+            f"create new pods only after another {left_s:.0f} s"
         )
     return ""
 
@@ -138,9 +141,9 @@ def _fenced(ctx: Context) -> Refusal | None:
 def _started_instead(ctx: Context, refusal: Refusal) -> Step:
     wait_s = delay_s(ctx)
     message = (
-        f"Rekindle starts {ctx.gang.ref} instead of creating the job again, because an admission "
-        f"policy refuses the deletion. The framework waits another {wait_s:.0f} s before it creates "
-        f"new pods. The API server's answer: {ctx.words_of(refusal)}"
+        f"Rekindle starts {ctx.gang.ref} and does not create the job again, because an admission policy "
+        f"refuses the deletion. The framework's controller creates new pods after another {wait_s:.0f} s. "
+        f"The API server's answer: {ctx.words_of(refusal)}"
     )
     status = refitted(
         ctx.status,

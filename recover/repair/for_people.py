@@ -48,7 +48,7 @@ def see_to_that(node: Node) -> str:
 
 def move_pods(rung: StepKind, node: Node) -> str:
     """The same after pods of others have stood in the way until the deadline."""
-    return _then_release(f"end or move these pods, then {rung} the node by hand", node)
+    return _then_release(f"delete or move these pods, then {rung} the node by hand", node)
 
 
 def _then_release(what: str, node: Node) -> str:

@@ -57,7 +57,9 @@ async def confirm_gone(cluster: Cluster, observer: Observer, asked: ConfirmGone)
         if not error.not_found:
             raise
         if not observer.confirmed(asked):
-            raise Transient(f"{asked.name} came while it was looked for", retry_in_s=NEWS_S) from error
+            raise Transient(
+                f"{asked.name} arrived while the controller searched for the object", retry_in_s=NEWS_S
+            ) from error
         return
     found = _read(raw)
     if not _is_asked_for(found, asked):

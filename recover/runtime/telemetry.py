@@ -133,7 +133,7 @@ class Metrics:
         )
         self.repair_seconds = Gauge(
             "rekindle_repair_seconds",
-            "Sum of the seconds from the begin to the end of ended repairs, by phase. Divide by "
+            "Sum of the seconds from the start to the end of ended repairs, by phase. Divide by "
             "rekindle_repairs for the mean.",
             ["phase"],
             registry=self.registry,

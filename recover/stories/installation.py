@@ -67,7 +67,7 @@ class ProblemCode(StrEnum):
     SILENT_AGENTS = "silent-agents"
     """Faults of some nodes are not seen."""
     NO_ACCELERATORS = "no-accelerators"
-    "No node offers accelerators, so Rekindle has nothing to watch."
+    "No node has accelerators, so Rekindle has nothing to watch."
     NOT_READABLE = "not-readable"
     """Whoever asks may not read what would tell."""
 
@@ -214,7 +214,7 @@ def _problems(
     if accelerator_nodes == 0:
         yield Problem(
             code=ProblemCode.NO_ACCELERATORS,
-            message="No node offers accelerators, so Rekindle has nothing to watch.",
+            message="No node has accelerators, so Rekindle has nothing to watch.",
             fix="rekindle doctor",
         )
 

@@ -293,7 +293,7 @@ def _fence(case: _Case) -> Iterator[str]:
 
 
 def _backoff(case: _Case) -> Iterator[str]:
-    yield "You need not do anything: the framework creates new pods when its wait is over."
+    yield "You need not do anything: the framework's controller creates new pods when its wait is over."
     if case.job.gang is None or not may_recreate(case.job.gang.annotations):
         yield (f"To avoid the wait at the next failure: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`.")
 

@@ -199,7 +199,7 @@ class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
 
     at: Time
     namespace: Annotated[
-        str, Meta(description="the namespace of the listed recoveries; empty: all namespaces")
+        str, Meta(description="the namespace of the listed recoveries; empty for all namespaces")
     ]
     hidden: Annotated[
         list[str], Meta(description="plural names of the kinds that you have no permission to read")

@@ -204,7 +204,7 @@ one of the codes below.
 The agent and the controller judge ports by these rules:
 
 - A finding is about an adapter (the PCI function), and the evidence of the finding names the port. The
-  agent writes a finding at its begin and at its end. A finding that lasts causes no further writes.
+  agent writes a finding at its start and at its end. A finding that lasts causes no further writes.
 - The agent compares a port with itself in this boot. For `settle_s` after a boot, and after the driver was
   loaded, the agent does not judge the port. If a link was up for less than a minute, the
   agent assumes that the link is still in training.

@@ -31,7 +31,7 @@ def device_levels_page() -> str:
     for part in Part:
         lines += [f"## {_TITLES[part]}", "", *_TABLE, *_levels(part), ""]
     lines += [
-        "## Devices that the kubelet does not offer (Iluvatar)",
+        "## Devices that are not allocatable (Iluvatar)",
         "",
         "| resource | severity | after | class | meaning | source |",
         _TABLE[1],

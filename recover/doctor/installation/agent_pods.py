@@ -79,7 +79,7 @@ def on_nodes(seen: Installation) -> Iterator[Finding]:
         yield Finding(
             name="no-accelerators",
             severity=Severity.RISKS,
-            what=f"none of {counted(len(seen.nodes), 'node')} offers an accelerator that Rekindle knows"
+            what=f"none of {counted(len(seen.nodes), 'node')} has an accelerator that Rekindle knows"
             if seen.nodes
             else "the cluster has no nodes",
             where=Place("nodes", "status.allocatable"),
@@ -159,7 +159,7 @@ def _silent(seen: Installation, node: str) -> str:
     if there is not None and not there.ready:
         return "the node is NotReady"
     if there is not None and not there.is_accelerated:
-        return "the node offers no accelerators, so Rekindle creates no NodeHealth for the node"
+        return "the node has no accelerators, so Rekindle creates no NodeHealth for the node"
     if there is not None and node not in seen.health:
         return "the controller has not created the NodeHealth of the node"
     return "the agent runs, and cannot use its NodeHealth; the agent's log says why"

@@ -207,8 +207,8 @@ def lowered(seen: Installation) -> Iterator[Finding]:
             severity=Severity.ADVICE,
             what=f"the settings name a mode above the cluster's mode for {some(higher)}",
             where=Place(place, "modes", higher[0]),
-            means=f"the cluster's mode {seen.settings.mode} applies there: such a setting can only lower "
-            "the mode",
+            means=f"the cluster's mode {seen.settings.mode} applies, because the mode of a pool or namespace "
+            "can only be lower",
             fix=f"{seen.upgrade(f'mode={max((mode for _, mode in above))}')}  # and lower the mode of "
             "all others",
         )

@@ -189,7 +189,9 @@ def clocks(seen: Installation) -> Iterator[Finding]:
                 severity=Severity.RISKS,
                 what=f"{counted(len(those), 'clock is', 'clocks are')} {side} the API server's, by up to "
                 f"{duration(abs(worst.ahead_s))}: {some(sorted(one.by for one in those), 6)}",
-                where=Place(worst.by, "time of its last write", f"{worst.theirs:%Y-%m-%d %H:%M:%S} UTC"),
+                where=Place(
+                    worst.by, "local time of the last write", f"{worst.theirs:%Y-%m-%d %H:%M:%S} UTC"
+                ),
                 means="Rekindle may put faults in the wrong order, for example before a start instead of "
                 "after it",
                 fix=f"timedatectl status  # on {worst.by}: let chronyd or systemd-timesyncd set the clock",

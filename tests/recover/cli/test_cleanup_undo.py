@@ -187,7 +187,9 @@ def test_only_a_job_whose_restart_is_under_way_is_waited_for() -> None:
 
 def test_a_job_that_only_its_recovery_can_make_again_keeps_rekindle() -> None:
     recovery = only_recovery(recovering(cluster(nodes=8).running(gang()).finding(on="n1")))
-    kept = Recreation(attempt=1, why="its framework has failed it for good", definition="{}")
+    kept = Recreation(
+        attempt=1, why="the framework's controller has marked the job as failed", definition="{}"
+    )
     status = msgspec.structs.replace(recovery.status, phase=Phase.RESUMING, recreation=kept)
 
     (found,) = under_way([], [msgspec.structs.replace(recovery, status=status)], [])

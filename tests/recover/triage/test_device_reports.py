@@ -117,7 +117,7 @@ def test_a_level_that_people_have_raised_takes_the_node_out_and_moves_the_gang(l
         ({"ago_s": None}, "the report contains no time"),
         ({"codes": ("A8028801",)}, "none of its fault codes is known"),
         ({"listed": False}, "the plugin does not list the chip as unhealthy"),
-        ({"short": False}, "the kubelet offers all chips"),
+        ({"short": False}, "all chips of the node are allocatable"),
         ({"kind": "PublicFault"}, "not the driver but another program reported the fault"),
     ],
 )
