@@ -96,7 +96,7 @@ def test_the_daemons_take_their_settings_and_arguments(helm: Helm, tmp_path: Pat
         assert mounted(of_kind(objects, kind), str(options.settings))
 
 
-@pytest.mark.parametrize("values", [{"uninstall": {"cleanup": False}}, {"controller": {"enabled": False}}])
+@pytest.mark.parametrize("values", [{"uninstall": {"takeBack": False}}, {"controller": {"enabled": False}}])
 def test_a_release_that_wrote_nothing_or_shall_leave_it_has_nothing_to_take_back(
     helm: Helm, values: dict[str, Any]
 ) -> None:

@@ -68,7 +68,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a step of a repair that does not exist": ({"repair": {"templates": {"wash": {}}}}, "wash"),
     "an image with a space": ({"repair": {"image": "a b"}}, "image"),
     "a secret in capitals": ({"repair": {"webhookSecret": "Token"}}, "webhookSecret"),
-    "a removal in a word": ({"uninstall": {"cleanup": "no"}}, "cleanup"),
+    "a removal in a word": ({"uninstall": {"takeBack": "no"}}, "takeBack"),
     "warnings in a word": ({"policies": {"warnings": "on"}}, "warnings"),
     "an unknown setting": ({"settings": {"controller": {"timing": {"setle_s": 1}}}}, "setle_s"),
     "a setting below its limit": ({"settings": {"agent": {"logs": {"stall_factor": 1}}}}, "stall_factor"),
