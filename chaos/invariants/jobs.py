@@ -80,13 +80,13 @@ class OnlyTheFieldsOfAStart(Check):
 
 
 def _is_woken(old: Object, new: Object) -> bool:
-    """Only the mark was written anew, and counts that."""
+    """The write changed the mark alone, and the mark counts one more such write."""
     before, after = (body["metadata"].get("annotations", {}).get(MARK) for body in (old, new))
     if before is None or after is None or old["spec"] != new["spec"]:
         return False
-    told = msgspec.json.decode(before)
-    counted = told | {"woken": told.get("woken", 0) + 1}
-    return bool(msgspec.json.decode(after) == counted)
+    mark = msgspec.json.decode(before)
+    expected = mark | {"woken": mark.get("woken", 0) + 1}
+    return bool(msgspec.json.decode(after) == expected)
 
 
 class EachActOnce(Check):

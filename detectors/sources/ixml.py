@@ -40,14 +40,14 @@ class Ixml:
         return int(self._library.nvmlInit_v2())
 
     def health(self, device: Any) -> tuple[int, int]:
-        """NVML's error number, and what is wrong with the device, as bits."""
+        """Returns NVML's error number, and the faults of the device as bits."""
         bits = ctypes.c_ulonglong()
         return int(getattr(self._library, HEALTH)(device, ctypes.byref(bits))), bits.value
 
 
 def loaded(folders: Iterable[Path] = _FOLDERS) -> Ixml | None:
-    """None where there is no IXML. Not by the name alone: a library for XML has the same file name. Raises
-    `IxmlError`."""
+    """The library, or None if no folder has it. A library for XML has the same file name, so the functions
+    decide. Raises `IxmlError`."""
     why = ""
     for folder in folders:
         try:

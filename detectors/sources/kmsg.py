@@ -203,7 +203,7 @@ def _is_device(path: Path) -> bool:
 
 def read_device(read: Callable[[], bytes], sink: KmsgSink) -> Iterable[bytes]:
     """The records that are ready now. An overrun (EPIPE) goes on with the oldest record that is left. What
-    could not be read is told as an empty record: if there are as many as are read at once, there is more."""
+    could not be read counts as an empty record, so fewer records than a full batch still mean the end."""
     for _ in range(_RECORDS_AT_ONCE):
         try:
             data = read()

@@ -1,7 +1,7 @@
 """Asks NVML for the state of all GPUs each time a line comes in, and ends with its input. nvml.py runs it as
 a process of its own, since a driver call may never return.
 
-Where a node has no NVML and Iluvatar's IXML instead, IXML is asked (ixml.py).
+On a node with Iluvatar's library IXML and without NVML, the child asks IXML (ixml.py).
 
 The answer is the sample, as JSON. Before each call the child writes the name of the call into a file in
 memory (calls_file.py), so the parent knows which call hangs.

@@ -51,8 +51,8 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
     restarts: int | None = None
     """What the stop brings the framework's own number of restarts to, where that is part of it."""
     woken: int | msgspec.UnsetType = msgspec.UNSET
-    """How often it was written anew since, so that the framework's controller looks at the job
-    (recovery/wake.py)."""
+    """How often Rekindle has written the mark once more, so that the framework's controller processes the
+    job again (recovery/wake.py)."""
 
 
 class Terminal(msgspec.Struct, frozen=True):

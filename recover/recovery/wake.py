@@ -4,8 +4,9 @@ Kubernetes' Job controller does nothing for a job while it waits to see the pods
 deleted, and training-operator does the same. If the API server was killed in that moment, they wait in vain:
 for five minutes, and after that until the job changes. So a job that was stopped keeps its pods, or one that
 was started gets none. A new mark is such a change.
-Sources: kubernetes/kubernetes, pkg/controller/controller_utils.go, ExpectationsTimeout;
-tests/control_plane/test_mixed_faults.py, in which an etcd that was killed leaves such a job.
+Sources: ExpectationsTimeout in kubernetes/kubernetes, pkg/controller/controller_utils.go, and in
+kubeflow/training-operator 1.9.4, pkg/controller.v1/expectation/expectation.go. Seen of Jobs alone, after etcd
+was killed (tests/control_plane/test_mixed_faults.py).
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ MIXED_S = float(os.environ.get("REKINDLE_MIXED_S", "60"))
 SEED = int(os.environ.get("REKINDLE_MIXED_SEED", str(random.randrange(10_000))))
 NODES_COUNT, RANKS = 5, 2
 LIMIT_S = 420.0
-"""Of one recovery: outages, a lease that must run out, a kubelet's pause, and the retries of Kubernetes' own
-Job controller (at most a minute apart) may add up."""
+"""Of one recovery: outages, a lease that must run out, a kubelet's pause, and the five minutes for which
+Kubernetes' Job controller may forget a job (recover/recovery/wake.py) may add up."""
 DEAD_S = (1.0, 6.0)
 FORGOTTEN_S = 15.0
 ALONE_S = 60.0

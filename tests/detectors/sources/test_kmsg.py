@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -280,6 +281,16 @@ async def test_a_missing_device_is_blind_with_the_reason(tmp_path: Path) -> None
     assert heard.coverage == [f"{tmp_path / 'kmsg'}: {os.strerror(errno.ENOENT)}"]
 
 
+def answered(answers: list[bytes | int]) -> bytes:
+    """The next answer of a device; a number is an error."""
+    if not answers:
+        raise BlockingIOError
+    answer = answers.pop(0)
+    if isinstance(answer, int):
+        raise OSError(answer, "told to")
+    return answer
+
+
 def test_an_overrun_of_the_device_goes_on_with_the_oldest_record() -> None:
     answers: list[bytes | int] = [
         b"6,1,1,-;a\n KEY=v\n",
@@ -289,16 +300,12 @@ def test_an_overrun_of_the_device_goes_on_with_the_oldest_record() -> None:
         b"6,11,1,-;c\n",
     ]
 
-    def read() -> bytes:
-        if not answers:
-            raise BlockingIOError
-        answer = answers.pop(0)
-        if isinstance(answer, int):
-            raise OSError(answer, "told to")
-        return answer
-
     heard = Heard()
-    assert list(filter(None, read_device(read, heard))) == [b"6,1,1,-;a", b"6,9,1,-;b", b"6,11,1,-;c"]
+    assert list(filter(None, read_device(partial(answered, answers), heard))) == [
+        b"6,1,1,-;a",
+        b"6,9,1,-;b",
+        b"6,11,1,-;c",
+    ]
     assert len(heard.gaps) == 1
 
 
@@ -316,12 +323,7 @@ async def test_an_overrun_among_old_records_is_not_the_end_of_the_log(
     def read(fd: int, size: int) -> bytes:
         if not os.path.samestat(os.fstat(fd), device.stat()):
             return read_of_file(fd, size)
-        if not answers:
-            raise BlockingIOError
-        answer = answers.pop(0)
-        if isinstance(answer, int):
-            raise OSError(answer, "told to")
-        return answer
+        return answered(answers)
 
     monkeypatch.setattr(kmsg, "_is_device", lambda path: True)
     monkeypatch.setattr(os, "read", read)
