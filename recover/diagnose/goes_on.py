@@ -18,8 +18,8 @@ _LEAD = timedelta(seconds=5)
 """A clock that is kept in time is ahead by less. A clock that is ahead by more is not trusted."""
 SETTLED = timedelta(seconds=60)
 """Consequences of one fault come within this time and also move its last time; after a longer pause it is
-another finding (`repeat_s` of the agents). So a finding whose last time is later than this was shown
-again."""
+another finding (the agents' longest pause, detectors/folds/chain.py). So a finding whose last time is later
+than this was shown again."""
 
 
 def shown_at(finding: Finding) -> datetime:
