@@ -45,6 +45,9 @@ class Loss(msgspec.Struct, frozen=True):
     """When its log showed that, by its node's clock."""
     created: datetime | None = None
     """When its pod was created."""
+    is_missed: bool = False
+    """Whether no watch reported that its pod was deleted: `at` is the time at which that was noticed, and the
+    pod that takes its place may be older."""
 
 
 class AffectedGang(msgspec.Struct, frozen=True):

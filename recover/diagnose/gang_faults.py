@@ -78,7 +78,7 @@ class GangState(msgspec.Struct, frozen=True):
     @property
     def failed_at(self) -> datetime | None:
         """The same, where it is certain: `at` is only a guess for a loss of which nobody tells the time."""
-        is_certain = all(loss.at == loss.told_at for loss in self.losses)
+        is_certain = all(loss.at == loss.told_at and not loss.is_missed for loss in self.losses)
         return self.troubled_at if is_certain else None
 
 

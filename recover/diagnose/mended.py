@@ -34,7 +34,7 @@ def trains_on(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], timin
     read = [(p, restarts) for p, restarts in read if p.instance >= restarts or p.first_step is not None]
     if not all(makes_steps(progress) and progress.instance >= restarts for progress, restarts in read):
         return False
-    after = max(loss.at for loss in lost) + timedelta(seconds=timing.in_place_grace_s)
+    after = max(_lost_after(loss) for loss in lost) + timedelta(seconds=timing.in_place_grace_s)
     return any((progress.first_step_at or progress.at) > after for progress, _ in read)
 
 
@@ -59,11 +59,16 @@ def _made_for(gone: list[Loss], present: Iterable[Pod]) -> list[Pod]:
     if not gone:
         return []
     lost_at, born_at = (
-        min(loss.at for loss in gone),
+        min(_lost_after(loss) for loss in gone),
         [loss.created for loss in gone if loss.created is not None],
     )
     made = ((pod, pod.created) for pod in present)
     return [p for p, at in made if at is not None and at >= lost_at and all(at > born for born in born_at)]
+
+
+def _lost_after(loss: Loss) -> datetime:
+    """When the rank was lost, or a time before that if nobody knows."""
+    return loss.created if loss.is_missed and loss.created is not None else loss.at
 
 
 def _places(gone: list[Loss]) -> int:

@@ -30,6 +30,9 @@ __all__ = [
 
 _SIGTERM = 143
 """Exit code of an orderly stop."""
+_MISSED_SETTLE_S = 30.0
+"""After a broken watch the lists of pods and of jobs come in any order, up to the longest pause of a
+reflector apart: the job may have ended, or its people may have stopped it."""
 _BY_KUBELET = {
     "Evicted": "evicted",
     "Preempting": "made-way",
@@ -81,8 +84,8 @@ def is_down(recovery: Recovery, gang: Gang) -> bool:
 
 def is_surplus(pod: Pod, pods: list[Pod], gang: Gang) -> bool:
     """It was told to go, and as many older peers stay as the gang is to have: people have scaled it down."""
-    at = pod.deleting_since
-    if at is None:
+    at = pod.was_rank_until
+    if pod.deleting_since is None or at is None:
         return False
     peers = [p for p in pods if p.deleting_since is None and not p.ended and p.created and p.created < at]
     return len(peers) >= gang.size
@@ -113,6 +116,7 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
             error=error.code if error is not None else "",
             error_at=error.at if error is not None else None,
             created=pod.created,
+            is_missed=pod.is_missed,
         )
 
     if _was_told_to_end(pod):
@@ -195,6 +199,8 @@ def _unsettled(loss: Loss, timing: Timing, now: datetime, *, has_succeeded: bool
     lose a master which has ended well fail by themselves, a moment before the job's status tells."""
     if loss.code == JOB_FAILED:  # pods may come that tell more: they have another watch than the job
         return _is_fresh(loss, timing.in_place_grace_s, now)
+    if loss.is_missed:
+        return _is_fresh(loss, _MISSED_SETTLE_S, now)
     if loss.code == "deleted":
         return _is_fresh(loss, timing.deleted_settle_s, now)
     return has_succeeded and _is_fresh(loss, timing.in_place_grace_s, now)

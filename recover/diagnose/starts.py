@@ -10,6 +10,7 @@ may be there for a while beside the new pods, and are no lost ranks of the prese
 | was told to end and has not | the job was resumed since then, by whomever (`_resumed_since`) |
 | was told to end and is there | all pods of its age were told so before the new ones came (`_replaced`) |
 | was deleted and is gone | it was deleted before the pods that run were created (`departed`) |
+| is gone, and its deletion was missed | it started before the pods that run were created (`departed`) |
 
 A pod that nobody can end keeps its place in the gang: the third and the fourth rule do not apply to it.
 """
@@ -76,12 +77,12 @@ def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
         for pod in world.departed.get(gang.ref.uid, {}).values()
         if pod.namespace == gang.ref.namespace
         and leftover(pod) not in noted
-        and pod.deleting_since is not None
-        and oldest <= pod.deleting_since
+        and (until := pod.was_rank_until) is not None
+        and oldest <= until
     ]
     # Kubernetes writes whole seconds. A pod that was created and deleted in the second in which its oldest
     # peer was created is a rank of that gang, unless so many were that the whole gang was made anew.
-    in_one_second = [pod for pod in gone if pod.deleting_since == oldest]
+    in_one_second = [pod for pod in gone if pod.was_rank_until == oldest]
     is_whole = len(in_one_second) >= gang.size
     no_peers = [pod.uid for pod in in_one_second if is_whole or pod.created != oldest]
     return [pod for pod in gone if pod.uid not in no_peers]

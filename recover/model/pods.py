@@ -82,6 +82,9 @@ class Pod(msgspec.Struct, frozen=True):
     admitted_at: datetime | None = None
     """When its kubelet took it up, to start or to refuse it."""
     deleting_since: datetime | None = None
+    is_missed: bool = False
+    """Whether the pod is gone and no watch reported its deletion, as when a watch broke and the next list
+    lacked the pod. `deleting_since` is then the time at which the controller noticed."""
     deleting_until: datetime | None = None
     """When the kubelet kills what still runs of it. Whoever deletes a pod chooses this time. It may be
     centuries ahead, where nobody can calculate with it: compare it only."""
@@ -107,6 +110,12 @@ class Pod(msgspec.Struct, frozen=True):
     unhealthy: tuple[UnhealthyDevice, ...] = ()
     """Its devices that are not healthy, in its kubelet's words."""
     outsider: Outsider | None = None
+
+    @property
+    def was_rank_until(self) -> datetime | None:
+        """The last time at which a deleted pod was certainly a rank; None if it was none. If the deletion was
+        missed, only the start of the pod is certain."""
+        return self.admitted_at if self.is_missed else self.deleting_since
 
     @property
     def not_started(self) -> str:

@@ -73,6 +73,7 @@ class Observer:
         of_gang: Callable[[str], None] | None = None,
     ) -> None:
         self._settings = settings
+        self._now = now
         self._notify = changed
         self._notify_soon = soon or changed
         self._notify_gang = of_gang or (lambda _uid: changed())
@@ -485,6 +486,8 @@ class Observer:
 
         This is lost when the controller starts anew; then the ranks that wait for their peer tell by a hang.
         """
+        if pod.deleting_since is None and not pod.ended:
+            pod = msgspec.structs.replace(pod, deleting_since=self._now(), is_missed=True)
         departed = self._departed.setdefault(pod.owner_uid, {})
         departed[pod.uid] = pod
         if len(departed) > DEPARTED_MAX:

@@ -409,6 +409,58 @@ def test_a_gang_that_its_framework_has_made_anew_within_a_second_has_lost_nothin
     assert world.decide().restarts == []
 
 
+def missed(world: Worlds, *ranks: int, admitted: bool = True) -> Worlds:
+    """The watch of pods broke, and the next list has new pods in the place of these, which had run."""
+    pods = world.pods["llm-uid"]
+    world.departed["llm-uid"] = {}
+    for rank in ranks:
+        old = pods.pop(f"llm-{rank}-uid")
+        began = (world.now - timedelta(seconds=60)) if admitted else None
+        gone = msgspec.structs.replace(
+            old, created=NOW, admitted_at=began, deleting_since=world.now, is_missed=True
+        )
+        world.departed["llm-uid"][old.uid] = gone
+        created = world.now - timedelta(seconds=20)
+        pods[f"new-{rank}-uid"] = msgspec.structs.replace(old, uid=f"new-{rank}-uid", created=created)
+    return world
+
+
+def trains_again(world: Worlds) -> Worlds:
+    """The pod in the place of rank 2 has made its first step before the watch was there again."""
+    world.progress(world.pods["llm-uid"]["new-2-uid"], Edge.STEPPING, at=world.now - timedelta(seconds=10))
+    return world
+
+
+def running_for_two_minutes() -> Worlds:
+    world = cluster().running(gang("llm", ranks=4))
+    pods = world.pods["llm-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, created=NOW)
+    return world.later(120)
+
+
+def test_a_rank_that_was_replaced_while_the_watch_was_broken_is_lost_half_a_minute_later() -> None:
+    """Until then the list of jobs may show that the job has ended."""
+    world = missed(running_for_two_minutes(), 2)
+
+    assert world.later(20).decide().restarts == []
+    assert world.later(15).decide().restarts == ["llm"]
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        missed(running_for_two_minutes(), 0, 1, 2, 3),
+        missed(running_for_two_minutes(), 2, admitted=False),
+        trains_again(missed(running_for_two_minutes(), 2)),
+        missed(running_for_two_minutes(), 2).change_gang(size=3),
+    ],
+    ids=["the whole gang made again", "a pod that never ran", "the new pod makes steps", "scaled down"],
+)
+def test_a_gang_that_is_whole_again_after_a_broken_watch_has_lost_nothing(world: Worlds) -> None:
+    assert world.later(35).decide().restarts == []
+
+
 def test_ranks_that_fail_in_turn_leave_the_first_suspect_in_their_incident() -> None:
     """A gang that nobody may restart can go on like this for days, with a write at each turn."""
     world = cluster(nodes=8).running(gang(opted_in=False)).blind("n1").blind("n2")

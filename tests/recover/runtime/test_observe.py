@@ -434,6 +434,20 @@ def test_a_pod_that_goes_away_is_remembered_until_its_gang_is_no_longer_meant_to
     assert seen(made).departed == {}
 
 
+def test_a_pod_that_a_new_list_lacks_is_remembered_as_gone_now() -> None:
+    made = observer()
+    job = raw("llm", 1, uid="job-uid", spec={"parallelism": 2, "template": {"spec": GPU}})
+    put(made, (JOBS, job), (PODS, pod("a", 2, node="n1")), (PODS, pod("b", 3)))
+
+    made.pods.begin()
+    made.pods.listed(msgspec.Raw(pod("b", 3)))
+    made.pods.finish("9")
+
+    (gone,) = seen(made).departed["job-uid"].values()
+    assert (gone.name, gone.is_missed) == ("a", True)
+    assert gone.deleting_since is not None
+
+
 def test_pods_of_another_namespace_push_no_departed_rank_out() -> None:
     """Whoever knows a gang's uid can name it as the owner of pods of their own."""
     made = observer()
