@@ -1,5 +1,5 @@
-"""Tells by Events that Rekindle was paused and resumed, on the ConfigMap that pauses it; for a loop of its
-own. A controller that starts during a pause tells of it once more, under the same name.
+"""Reports by Events on the pausing ConfigMap that Rekindle was paused and resumed. A separate loop runs it. A
+controller that starts during a pause writes the Event again, under the same name.
 """
 
 from __future__ import annotations
