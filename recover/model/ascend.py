@@ -7,7 +7,8 @@
                                                (switches: 2,000)
 
 Content that differs from the documentation raises ValueError, which names the key of `data`, and the
-ConfigMap counts as not read. Source: MindCluster, docs/en/scheduling/api (ascend_device_plugin.md, noded.md,
+ConfigMap counts as not read.
+Source: MindCluster, docs/en/scheduling/api (ascend_device_plugin.md, noded.md,
 clusterd/00_cluster_resources.md) and component/ascend-device-plugin/pkg/common/proto.go, August 2026.
 """
 

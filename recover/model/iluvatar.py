@@ -3,7 +3,8 @@
 The plugin writes `ix-device-info-cm-<node>` if it works with Volcano. `DeviceListCfg` lists the healthy
 devices that no pod uses: a device that is missing there is broken or in use, so the list proves no fault. The
 plugin reports the health of a device only to the kubelet, which removes an unhealthy device from the Node's
-allocatable. Source: ix-device-plugin 4.4.0, pkg/kube/kubeops.go, pkg/dpm/device.go, May 2026.
+allocatable.
+Source: ix-device-plugin 4.4.0, pkg/kube/kubeops.go, pkg/dpm/device.go, May 2026.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A job's template does not show all tolerations: admission adds some to the pods, and these may be on the pods
 alone. The plugin ExtendedResourceToleration adds one for each extended resource that a pod requests (GKE
-taints all its GPU nodes and relies on that), a RuntimeClass adds its own, and webhooks may add any. Sources:
-kubernetes.io/docs/reference/access-authn-authz/admission-controllers,
+taints all its GPU nodes and relies on that), a RuntimeClass adds its own, and webhooks may add any.
+Sources: kubernetes.io/docs/reference/access-authn-authz/admission-controllers,
 cloud.google.com/kubernetes-engine/docs/how-to/gpus.
 """
 
