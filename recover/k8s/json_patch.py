@@ -31,8 +31,8 @@ def expecting(seen: Mapping[str, Any]) -> Operations:
 
 def changes(body: Mapping[str, Any], there: Collection[Path]) -> Operations:
     """Returns the merge patch as operations. Objects whose path is in `there` exist, and are changed field by
-    field; every other value of the body is added as a whole. Raises ValueError for a null, since an operation
-    cannot remove a field that may be missing."""
+    field; every other value of the body is added as a whole. Raises ValueError for a null in an existing
+    object, since an operation cannot remove a field that may be missing."""
     return list(_changes(body, there, ()))
 
 

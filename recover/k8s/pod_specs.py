@@ -118,7 +118,8 @@ class OwnedMeta(ObjectMeta, rename="camel", frozen=True):
 
     @property
     def suspend_writer(self) -> str:
-        """The last writer of the suspend field. The API server moves a field to the entry of its last writer."""
+        """The last writer of the suspend field. The API server moves a field to the entry of its last
+        writer."""
         for entry in self.managed_fields:
             if not entry.subresource and b'"f:suspend"' in bytes(entry.fields):
                 return entry.manager

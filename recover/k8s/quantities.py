@@ -11,7 +11,7 @@ DIGITS_MAX = 15
 
 def parse_count(text: str) -> int | None:
     """Returns the requested amount of an extended resource, a whole number (`30`, `1k`). None if the text is
-    none."""
+    no such number."""
     number = text.rstrip("kKMGi")
     factor = _COUNT_SUFFIXES.get(text[len(number) :], 1 if number == text else 0)
     if not (number.isascii() and number.isdigit() and len(number) <= DIGITS_MAX and factor):

@@ -29,8 +29,8 @@ RENEW_PAUSE_S = 10.0
 minutes early, and therefore a token with a shorter life as expired at once."""
 RENEW_S_MAX = 10.0
 _SHAPELESS = (AssertionError, AttributeError, TypeError, KeyError)
-"""Errors that kubernetes-asyncio raises for a kubeconfig, or an answer of a plugin, of an unexpected shape.
-"""
+"""Errors that kubernetes-asyncio raises for a kubeconfig, or an answer of a plugin, of an unexpected
+shape."""
 
 log = structlog.get_logger(__name__)
 

@@ -1,5 +1,5 @@
 """Reads a long list page by page. If a page is lost or too slow, it is requested again, later with fewer
-objects. To begin the whole list again would never end if one request in twenty is lost.
+objects. If one request in twenty is lost, a list that begins again after each loss would never end.
 """
 
 from __future__ import annotations

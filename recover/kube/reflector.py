@@ -64,7 +64,8 @@ class Sink(Protocol):
     def apply(self, event: WatchEvent) -> None: ...
 
     def owes_list(self) -> bool:
-        """Whether a list would bring more than the watch. The reflector calls this at the end of each watch."""
+        """Whether a list would bring more than the watch. The reflector calls this at the end of each
+        watch."""
         ...
 
 
@@ -164,8 +165,8 @@ class Reflector:
     # --- watching -----------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Returns after a good watch: a watch that brought an event or was held open long enough, whatever
-        ended it."""
+        """Runs one watch. Returns after a good watch, whatever ended it: a watch that brought an event or was
+        open long enough. Otherwise raises."""
         began_at, started = self._version, asyncio.get_running_loop().time()
         turn = _Turn()
         try:

@@ -67,7 +67,7 @@ class RestCluster:
 
     async def _page(self, path: str, params: dict[str, str], limit: int) -> bytes:
         """Returns a page of at most `limit` objects, and of fewer if they are large. Raises ReplyLost if one
-        object alone is too large, or if the answer of a server that ignores the limit is."""
+        object alone is too large, or if a server ignores the limit and its answer is too large."""
         while True:
             asked = {"limit": str(limit), **params}
             try:

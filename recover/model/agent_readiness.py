@@ -35,7 +35,7 @@ def is_agent(labels: Mapping[str, str]) -> bool:
 
 
 def agent_pod(raw: bytes, pod: Pod) -> AgentPod | None:
-    """Returns the agent's view of the pod, or None for a pod that has no node yet or has ended."""
+    """Returns the view of an agent's pod, or None for a pod that has no node yet or has ended."""
     if not pod.node or pod.ended:
         return None
     if pod.deleting_since is not None:

@@ -36,8 +36,8 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]{0,39}")
 _CODE = re.compile(r"[0-9A-Za-z]{1,16}|\[[0-9A-Za-z,]{1,48}\]")
 _TEMPLATE = r"-[0-9]{1,3}c(?:\.[0-9a-z]{1,8}){0,3}-[0-9]{1,6}"
 _CHIP = re.compile(rf"([A-Za-z][A-Za-z0-9]{{0,15}})(?:{_TEMPLATE})?-([0-9]{{1,4}})")
-"""Name of a chip, or of a virtual chip: family, template, the virtual chip's number, and the chip's number.
-"""
+"""Name of a chip, or of a virtual chip: family, template, the virtual chip's number, and the chip's
+number."""
 _HEALTHY = "Healthy"
 _NO_LEVELS = frozenset({"", "NormalNPU", "NormalNetwork"})
 

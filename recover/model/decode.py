@@ -379,7 +379,8 @@ def _asked(container: pod_specs.Container) -> _Quantities:
 
 @lru_cache(maxsize=1024)
 def _shared(requests: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Returns the same tuple for equal requests: most of 100,000 pods request the same, and share one tuple."""
+    """Returns the same tuple for equal requests: most of 100,000 pods request the same, and share one
+    tuple."""
     return requests
 
 

@@ -17,8 +17,8 @@ __all__ = ["queue_words", "template_of", "terminal_of", "volumes_of"]
 
 
 def queue_words(parallelism: int, completions: int | None) -> str:
-    """Returns why a batch/v1 Job is no gang: its pods do not all live at once. The text follows the Job's
-    name. Empty if the pods do."""
+    """Returns why a batch/v1 Job is no gang, as a clause that follows the Job's name: its pods do not all
+    live at once. Empty if they do."""
     if completions is None or completions <= parallelism:
         return ""
     return f"completes {completions} pods, {parallelism} at a time, so its pods are not one gang"

@@ -10,8 +10,8 @@ from recover.model import Gang, Mark
 __all__ = ["TOLD", "is_left_stopped", "words"]
 
 _STOPPED, TOLD = "stopped", "left-stopped"
-"""Values of `did` in the job's mark: our stop, and the note that the job's owner knows that nobody starts it
-again."""
+"""Values of `did` in the job's mark: our stop, and the note that Rekindle has reported on the job that nobody
+starts it again."""
 
 
 def is_left_stopped(gang: Gang) -> bool:

@@ -73,7 +73,7 @@ class NodeSignal(msgspec.Struct, frozen=True):
     reason: str = ""
     """Reason of a condition."""
     since: datetime | None = None
-    """Begin of the signal, by the API server's or the writer's clock; None if nobody provides it. For a
+    """Start of the signal, by the API server's or the writer's clock; None if nobody provides it. For a
     report without a time: when this controller first saw it."""
     device: str = ""
     """The single accelerator that the signal is about, with the name that told_devices.py gives to a pod's
@@ -120,7 +120,7 @@ class Node(msgspec.Struct, frozen=True):
     accelerators: int = 0
     """Number of all accelerators that the kubelet offers; a shared device may count several times."""
     allocatable: Mapping[str, int] = {}
-    """Accelerators that pods can get on the node now, by resource."""
+    """Accelerators that the kubelet offers to pods now, by resource."""
     signals: tuple[NodeSignal, ...] = ()
     """Statements of other controllers about the node; never what Rekindle itself has written."""
     told: OwnCondition | None = None

@@ -10,8 +10,8 @@ __all__ = ["as_written"]
 
 
 def as_written(taints: Iterable[Taint]) -> list[dict[str, str]] | None:
-    """Returns the value of `spec.taints` in a merge patch. None, which removes the field, if there are no
-    taints."""
+    """Returns the value of `spec.taints` in a merge patch. If there are no taints, returns None, which
+    removes the field."""
     return [_fields(taint) for taint in taints] or None
 
 

@@ -21,8 +21,8 @@ __all__ = ["of_pods", "of_resources", "tolerates", "tolerates_all", "written"]
 
 
 def of_pods(world: World, gang: Gang) -> list[Toleration]:
-    """Returns the tolerations of the gang's pods that its templates lack, including pods that went away a
-    moment ago."""
+    """Returns the tolerations of the gang's pods that its templates lack. Pods that went away a moment ago
+    count, too."""
     said = {_parts(one) for template in gang.templates.values() for one in template.tolerations}
     pods = [*world.pods(gang.ref.uid), *world.departed.get(gang.ref.uid, {}).values()]
     found = {_parts(msgspec.to_builtins(one)): one for pod in pods for one in pod.tolerations}

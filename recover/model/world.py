@@ -48,7 +48,8 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class World(msgspec.Struct, frozen=True):
-    """One consistent copy of the caches. It offers only lookups; its user must not keep it across an await."""
+    """One consistent copy of the caches. It offers only lookups; its user must not keep it across an
+    await."""
 
     modes: Modes
     nodes: Mapping[str, Node]
@@ -64,8 +65,8 @@ class World(msgspec.Struct, frozen=True):
     recoveries: Mapping[str, Recovery]
     """Recoveries by `namespace/name`."""
     recoveries_of: Mapping[str, Mapping[str, Recovery]] = {}
-    """Gang uid -> `namespace/name` -> recovery. A recovery whose gang was created again is under both uids.
-    """
+    """Gang uid -> `namespace/name` -> recovery. A recovery whose gang was created again is under both
+    uids."""
     gangs_on: Mapping[str, frozenset[str]] = {}
     """Node name -> uids of the gangs with a pod bound to the node."""
     bystanders: Mapping[str, Mapping[str, Bystander]] = {}
@@ -169,7 +170,8 @@ class World(msgspec.Struct, frozen=True):
         return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
 
     def parts(self, gang: Gang) -> list[Gang]:
-        """Returns the jobs that the gang's framework has created for it, by name; none of another namespace."""
+        """Returns the jobs that the gang's framework has created for it, by name; none of another
+        namespace."""
         found = self.parts_of.get(gang.ref.uid, {}).values()
         mine = [part for part in found if part.ref.namespace == gang.ref.namespace]
         return sorted(mine, key=lambda part: part.ref.name)

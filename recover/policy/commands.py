@@ -81,7 +81,7 @@ def cordon(node: str) -> str:
 
 def enabled_by(ref: GangRef, gang: Gang | None) -> tuple[str, ...]:
     """Returns the commands that give consent for the job. If label and annotation disagree, the more careful
-    value counts, so each one with another value is set."""
+    value counts, so the commands set each one that has another value."""
     labels = gang.labels if gang is not None else {}
     annotations = gang.annotations if gang is not None else {}
     commands = [

@@ -141,9 +141,9 @@ class LevelCatalogue:
             )
 
     def _of_kubelet(self, node: Node, free: int | None) -> Iterator[NodeSignal]:
-        """Yields a signal if the kubelet does not offer some devices of a resource. If it offers none at all,
-        a plugin or the kubelet is starting. If the plugin lists all devices as free and healthy, the kubelet
-        only lags."""
+        """Yields a signal if the kubelet does not offer some devices of a resource. There is no signal if the
+        kubelet offers none at all, since a plugin or the kubelet is then starting, and none if the plugin
+        lists all devices as free and healthy, since the kubelet then only lags."""
         for row in self._resources:
             whole, left = node.capacity.get(row.name, 0), node.allocatable.get(row.name, 0)
             if not 0 < left < whole or (free is not None and free >= whole):
@@ -197,7 +197,7 @@ def _reason(
 
 
 def dated(one: NodeSignal, seen: datetime, now: datetime) -> NodeSignal:
-    """Dates a signal. A signal without a time began when it was first `seen`; without a time, it is a
-    suspicion at most. A time in the future comes from a clock that runs ahead, and counts as no time."""
+    """Dates a signal. A signal without a time begins when it was first `seen`, and is a suspicion at most
+    (`_lacks`). A time in the future comes from a clock that runs ahead, and is replaced by `seen`, too."""
     is_told = one.since is not None and one.since <= now
     return one if is_told else msgspec.structs.replace(one, since=seen)

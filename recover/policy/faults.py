@@ -1,4 +1,6 @@
-"""Reads from faults.toml what the controller does about each fault class. A wrong row makes the start fail."""
+"""Reads from faults.toml what the controller does about each fault class. A wrong row makes the start
+fail.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def policies() -> Mapping[Fault, Policy]:
-    """Returns one policy for each fault class. Raises msgspec.ValidationError, which names the row and field."""
+    """Returns one policy for each fault class. Raises msgspec.ValidationError, which names the row and
+    field."""
     text = resources.files("recover.policy").joinpath("faults.toml").read_text(encoding="utf-8")
     rows = msgspec.convert(tomllib.loads(text), dict[Fault, Policy])
     missing = set(Fault) - set(rows)

@@ -53,7 +53,8 @@ class PackagedRow(msgspec.Struct, frozen=True):
     values: tuple[str, ...]
     fault: Fault
     ahead_s: float = 0.0
-    """Time before the label's value, a time, from which the signal counts. Zero if the value is no time."""
+    """Seconds before the announced time (the label's value) at which the signal begins. Zero if the value is
+    no time."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Classifies an error answer of the API server to a write: a stale view, a passing trouble, or a refusal.
+"""Classifies an error answer of the API server to a write: a stale view, a temporary failure, or a refusal.
 Pure.
 """
 

@@ -30,8 +30,8 @@ make the data longer."""
 
 
 class Room:
-    """The memory that each namespace may take for one kind of object. All namespaces may take the same.
-    `what` names the objects, in the plural."""
+    """The memory that each namespace may take for one kind of object. The limit is the same for all
+    namespaces. `what` names the objects, in the plural."""
 
     def __init__(self, what: str, namespace_mib: int) -> None:
         self._what = what
@@ -39,7 +39,8 @@ class Room:
         self._taken: Counter[str] = Counter()
 
     def take(self, namespace: str, size: int) -> str:
-        """Takes `size` bytes. Returns an empty string, or the reason if the namespace has fewer bytes left."""
+        """Takes `size` bytes. Returns an empty string, or the reason if the namespace has fewer bytes
+        left."""
         if self._taken[namespace] + size > self._mib * 1024 * 1024:
             return (
                 f"the {self._what} of namespace {namespace} use up the {self._mib} MiB that "

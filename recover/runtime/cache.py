@@ -82,8 +82,8 @@ class Cache(Generic[T]):
         self._versions: dict[str, int] = {}
         self._tombstones: dict[str, int] = {}
         self._unlisted: set[str] | None = None
-        """Known keys that have not yet appeared in the list that is being read. None while no list is read.
-        """
+        """Known keys that have not yet appeared in the list that is being read. None while no list is
+        read."""
 
     def begin(self) -> None:
         self._unlisted = set(self._versions)
@@ -233,7 +233,8 @@ class Cache(Generic[T]):
 
 
 def _is_alike(before: object, after: object) -> bool:
-    """Whether both are equal except for the version, which is part of every view of another owner's object."""
+    """Whether both are equal except for the version, which is part of every view of another owner's
+    object."""
     if isinstance(before, msgspec.Struct) and isinstance(after, type(before)) and hasattr(after, "version"):
         return msgspec.structs.replace(before, version=after.version) == after
     return before == after

@@ -65,8 +65,8 @@ LAST_LEADERS_WORK = (NODES, INCIDENTS, RECOVERIES)
 """Kinds by which budgets are counted. No precondition of a write protects against a view of them that is too
 old."""
 FRAMEWORKS = tuple(workload.resource for workload in WORKLOADS)
-"""Kinds of jobs. The last leader may have just created a job again, and this controller must not take that
-job for gone. Not every kind need be installed."""
+"""Kinds of jobs. The last leader may have just created a job again, and this controller must not conclude
+that the job is gone. Not every kind need be installed."""
 
 
 class Controller:
@@ -160,8 +160,8 @@ class Controller:
         self._soon.set()
 
     async def run(self) -> None:
-        """Runs all loops. They begin once it is known whether another controller has led; if one has, its
-        writes are read again first."""
+        """Runs all loops. The caller waits until it is known whether another controller leads. If another one
+        leads, its writes are read again before the loops decide."""
         follows_another = not self.leading.is_set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.observer.run())

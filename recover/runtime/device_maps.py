@@ -63,7 +63,8 @@ def bytes_max(settings: DeviceReports, namespace: str) -> int:
 
 
 def read(raw: bytes, settings: DeviceReports) -> Reports | None:
-    """Returns None for a ConfigMap of another purpose. Raises ValueError that names the key."""
+    """Decodes a ConfigMap. Returns None for a ConfigMap of another purpose. Raises ValueError, which names
+    the key."""
     wire = msgspec.json.decode(raw, type=_ConfigMap)
     name = wire.metadata.name
     found = ascend.read(name, wire.data) if settings.ascend else None
@@ -111,8 +112,8 @@ class DeviceMaps:
             )
 
     async def synced(self) -> None:
-        """Waits until all ConfigMaps are read, so that a restarted controller does not take a report for
-        gone. If the permission to read them is missing, the wait would never end, so it stops after
+        """Waits until all ConfigMaps are read, so that a restarted controller does not conclude that a report
+        is gone. Without the permission to read them the wait would never end, so it stops after
         `IN_STEP_S_MAX`."""
         if not self.is_on:
             return

@@ -217,7 +217,8 @@ class Few:
         return missed, True
 
     def _count_anew(self, world: World) -> int:
-        """Counts again what is kept beside the subjects, and corrects it. Returns the number of wrong counts."""
+        """Counts again what is kept beside the subjects, and corrects it. Returns the number of wrong
+        counts."""
         missed = 0
         accelerated = (node for node in world.nodes.values() if node.is_accelerated)
         counted = Counter(key for node in accelerated for key in self._keys(node))
@@ -250,8 +251,8 @@ class Few:
 
 
 def _now_s() -> float:
-    """Returns the time of the running event loop, or of the system if none runs. A simulation therefore
-    behaves the same on each machine."""
+    """Returns the time of the running event loop, or of the monotonic clock if none runs. A simulation
+    therefore behaves the same on each machine."""
     try:
         return asyncio.get_running_loop().time()
     except RuntimeError:

@@ -55,7 +55,7 @@ def _nodes(metrics: Metrics, world: World, now: datetime) -> None:
 
 
 def _nodes_for_people(world: World) -> Iterator[str]:
-    """Yields, for each node that only a person can bring back, the reason."""
+    """Yields the reason for each node that only a person can return to service."""
     out = {node.quarantine.incident for node in world.subjects.nodes.values() if node.quarantine is not None}
     for name, incident in world.incidents.items():
         status = incident.status

@@ -59,8 +59,8 @@ class Kept:
         self._signatures: list[Signature] = []
 
     def node(self, raw: bytes) -> Node:
-        """Keeps all nodes, accelerated or not. A node that is not in this cache does not exist, and decisions
-        rely on that."""
+        """Keeps all nodes, accelerated or not: if a node is missing from the cache, decisions can have its
+        absence confirmed by a live read."""
         node = decode.node(raw, self._settings.accelerators, work_labels(), self._signals.read)
         return self._reported(node)
 
@@ -75,9 +75,10 @@ class Kept:
         return msgspec.structs.replace(health, spec=spec)
 
     def pod(self, raw: bytes) -> Pod | Bystander | AgentPod | None:
-        """Keeps ranks, scans, agents, and the pods of repairs. A gang's leader may have no accelerator. A
+        """Keeps ranks, scans, agents, and the pods of repairs. Pods of gang kinds are kept even without
+        accelerators, since a gang's leader may have none. Pods of Jobs are kept only with accelerators: a
         Job's pods are all alike, and most Jobs are no trainings. Pods of other owners that use accelerators
-        are no gangs; for them the request of the pod is kept, too."""
+        are no gangs; for them the containers' requests are kept, too."""
         accelerators, ours = self._settings.accelerators, self._settings.namespace
         is_kept_beside = self._settings.mode is Mode.REPAIR
         if not is_kept_beside and is_beside_the_gangs(raw, accelerators, GANG_KINDS, ours):
@@ -114,15 +115,15 @@ class Kept:
         return gang if is_known or says or any(map(asks_for_device, containers)) else None
 
     def outlined(self, resource: Resource, raw: bytes, why: str) -> Gang | None:
-        """Keeps an outline of a job that requests recovery and cannot be read. Nothing else shows the owner
-        of the job why Rekindle will not act on it."""
+        """Keeps an outline of a job that cannot be read and that has the label or annotation `auto-recovery`.
+        Nothing else shows the owner of the job why Rekindle will not act on it."""
         gang = outline_of(raw, resource, why)
         return gang if AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations else None
 
     def _beside(self, pod: Pod) -> Bystander | None:
-        """Keeps what a reboot would take from others. Rekindle reboots nothing in a lower mode, so nothing is
-        kept then. Pods of the release are left out: a controller continues where it is started next, and a
-        controller that waited for itself would never reboot a node."""
+        """Keeps a pod that a reboot of its node would end. Rekindle reboots nothing in a lower mode, so
+        nothing is kept then. Pods of the release are left out: a controller continues where it is started
+        next, and a controller that waited for itself would never reboot a node."""
         is_lost = bool(pod.node) and not pod.ended and pod.owner_kind not in BACK_AFTER_A_REBOOT
         is_ours = pod.namespace == self._settings.namespace and OUR_LABEL in pod.labels.items()
         if not is_lost or is_ours or self._settings.mode is not Mode.REPAIR:

@@ -1,10 +1,10 @@
 """Limits how many writes are in flight at once, and decides whose turn it is. execute.py takes a slot here
 before each write.
 
-Acts on nodes, jobs and pods go before reports, so that a storm of findings does not delay a stop by its own
-reports. Among the reports, a report about many nodes comes first. Events have the same place as other
-reports, since a chain keeps its object busy until its Event is written. The settings of all agents and the
-deletion of old objects come last.
+Acts on nodes, jobs and pods go before reports, so that the reports of a storm of findings do not delay a
+stop. Among the reports, a report about many nodes comes first. Events have the same place as other reports,
+since a chain keeps its object busy until its Event is written. Writes to the NodeHealths of agents, other
+writes of upkeep, and the deletion of old objects come last.
 
 If the API server reports overload (429, 503), the limiter halves the number of slots, and waits as long as
 Retry-After requests. With success the slots come back one at a time. A slow write releases its slot before it
@@ -88,7 +88,7 @@ class Limiter:
         self._to_read: dict[str, deque[asyncio.Future[None]]] = {}
         """Reads that wait, by namespace. The namespace whose turn is next comes first."""
         self._good = 0
-        """Number of successful writes and reads since the number of slots changed."""
+        """Number of requests without an overload error since the number of slots changed."""
         self._halvings = 0
         self._pause: asyncio.TimerHandle | None = None
         """Timer of the wait that the API server has requested."""
@@ -102,7 +102,8 @@ class Limiter:
         return self._in_flight + self._slow + self._reading.total()
 
     def waiting(self) -> Counter[Urgency]:
-        """Returns the number of waiting requests by urgency. Reads count as acts, since acts wait for them."""
+        """Returns the number of waiting requests by urgency. Reads count as acts, since acts wait for
+        them."""
         found = Counter(urgency for urgency, *_, turn in self._waiting if not turn.done())
         reads = sum(not turn.done() for turns in self._to_read.values() for turn in turns)
         return found + Counter({Urgency.ACT: reads})

@@ -88,7 +88,8 @@ class ModeKeeper:
         self._loaded = True
 
     def _promoted_at(self, kept: Modes | None) -> datetime:
-        """Returns when the modes began that the settings allow and the kept modes did not."""
+        """Returns the time from which a mode counts that the settings allow and the kept modes did not
+        allow."""
         now = self._clock.now()
         known = [kept.cluster, *kept.pools.values()] if kept is not None else []
         is_news = all(at <= self._started for standing in known for at in standing.since.values())
@@ -181,7 +182,10 @@ def _tell_pause(paused: Pause | None) -> None:
 
 def kept_modes(data: Mapping[str, str]) -> Modes:
     """Reads the modes from the ConfigMap's data. Versions without modes of pools and namespaces kept only the
-    cluster's mode."""
+    cluster's mode.
+
+    Raises KeyError, ValueError.
+    """
     if "modes" in data:
         return _checked(msgspec.json.decode(data["modes"], type=Modes))
     since = datetime.fromisoformat(data["since"])
@@ -201,7 +205,8 @@ def _lowered(by_settings: Mapping[str, Mode], views: Mapping[str, NamespaceView]
 
 
 def _checked(modes: Modes) -> Modes:
-    """Returns the modes. Raises ValueError if a time has no zone, or if the cluster's own mode has no time."""
+    """Returns the modes. Raises ValueError if a time has no zone, or if the cluster's own mode has no
+    time."""
     standings: list[Standing] = [modes.cluster, *modes.pools.values(), *modes.namespaces.values()]
     if any(at.tzinfo is None for standing in standings for at in standing.since.values()):
         raise ValueError("a time without a zone")

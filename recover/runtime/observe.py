@@ -294,7 +294,7 @@ class Observer:
 
     def _health_change(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
         """Takes a change of a node's report. The agents of a large cluster write at any time about steps and
-        about themselves. Decisions reconcile at once only if the node is out of the ordinary, or if a
+        about themselves. The loops reconcile at once only if the node is out of the ordinary, or if a
         recovery waits for the change."""
         was_looked_at = self.few.is_looked_at(name)
         self.few.report_changed(name, self.nodes.rows.get(name), new)

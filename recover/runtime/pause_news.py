@@ -1,5 +1,5 @@
-"""Reports by Events on the pausing ConfigMap that Rekindle was paused and resumed. A separate loop runs it. A
-controller that starts during a pause writes the Event again, under the same name.
+"""Writes Events on the ConfigMap `rekindle-pause` when Rekindle is paused or resumed. A separate loop runs
+this decision. A controller that starts during a pause writes the Event again, under the same name.
 """
 
 from __future__ import annotations

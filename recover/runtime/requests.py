@@ -26,8 +26,8 @@ from recover.runtime.observe import Observer
 __all__ = ["Requests"]
 
 CONFLICTS_MAX = 3
-"""Number of writes that are repeated after a conflict. A training-operator writes a job's status two or three
-times in a row when a rank fails or a gang ends."""
+"""Maximum number of conflicts after which a write is repeated. A training-operator writes a job's status two
+or three times in a row when a rank fails or a gang ends."""
 
 FOREIGN_TOLD_MAX = 8
 """Maximum number of foreign keys that an Event names. A name has up to `NAME_CHARS_MAX` characters."""
@@ -124,7 +124,8 @@ class Requests:
         return msgspec.structs.replace(action.foreign, message=f"{names}: {action.foreign.message}")
 
     async def _foreign(self, action: Ensure) -> list[str]:
-        """Returns the keys of the existing object that the action does not name. Raises the cluster's errors."""
+        """Returns the keys of the existing object that the action does not name. Raises the cluster's
+        errors."""
         if action.foreign is None:
             return []
         raw = await self._cluster.get(action.resource, action.name, action.namespace)

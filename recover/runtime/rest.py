@@ -7,8 +7,8 @@ __all__ = ["REST_S_MAX", "rest_after"]
 SHORT_S = 0.005
 SHARE = 3.0
 SHARE_UNHURRIED = 12.0
-"""Rest per second of a reconcile, in a loop for which no fault and no gang waits: the loop takes at most a
-thirteenth of a core, however much changes."""
+"""Rest, as a multiple of the duration of a reconcile, in a loop for which no fault and no gang waits: the
+loop takes at most a thirteenth of a core, however much changes."""
 REST_S_MAX = 2.0
 """Longest rest, in seconds. A machine that stood still makes a reconcile seem long."""
 

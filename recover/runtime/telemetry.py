@@ -1,4 +1,4 @@
-"""Logs and metrics: edges that decisions must not use themselves."""
+"""Defines the controller's metrics and configures its logs: edges that the pure decisions must not use."""
 
 from __future__ import annotations
 

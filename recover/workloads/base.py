@@ -105,7 +105,7 @@ class Workload(Protocol):
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         """Returns the patches that start the stopped gang on nodes that the mark does not avoid; the last
         patch carries the mark. If no patch carries the mark, these patches must come first, and the caller
-        asks for the start again."""
+        calls `start` again."""
         ...
 
     def lift(self, gang: Gang) -> list[Patch]:

@@ -42,8 +42,8 @@ _RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 _SUCCEEDED, _FAILED = ("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget")
 _OF_THE_UID = frozenset({"controller-uid", "job-name"})
 _CRASHES = (1, 134, 137, 139)
-"""Exit codes of a training whose GPU, memory or program has failed: an exception, SIGABRT, SIGKILL, SIGSEGV.
-"""
+"""Exit codes of a training whose GPU, memory or program has failed: an exception, SIGABRT, SIGKILL,
+SIGSEGV."""
 _MADE_ANEW = "a Job that has failed permanently cannot be started again"
 
 
@@ -191,7 +191,8 @@ class Job(StopsAtOnce, Workload):
         return [_without_its_start(gang) if is_first else _started(gang, mark)]
 
     def lift(self, gang: Gang) -> list[Patch]:
-        """Removes what our last start has added. The affinity may be changed only while the Job is suspended."""
+        """Removes what our last start has added. The affinity may be changed only while the Job is
+        suspended."""
         if gang.mark is None:
             return []
         if not (gang.mark.avoided or gang.mark.suspected):

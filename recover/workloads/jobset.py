@@ -245,8 +245,8 @@ class JobSet(Workload):
 
     def lift(self, gang: Gang) -> list[Patch]:
         """Removes the mark. The affinity of the JobSet's Jobs disappears with them at the next stop. If the
-        JobSet was created again, its own template contains our requirements; the next start removes these
-        from each Job."""
+        JobSet was created again, its own template contains our requirements: the mark then stays, and the
+        next start removes these requirements from each Job."""
         is_in_template = bool(_in_template(gang) or _asked_in_template(gang))
         return [] if gang.mark is None or is_in_template else [lifted(gang, {})]
 

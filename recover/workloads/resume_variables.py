@@ -14,7 +14,7 @@ CHECKPOINT_VARIABLES = ("REKINDLE_RESUME_FROM", "REKINDLE_RESUME_STEP")
 
 def without_checkpoint(ref: GangRef) -> tuple[Ensure, ...]:
     """Returns the writes that remove the variables from the job's ConfigMaps. They create no ConfigMap if
-    none exists, for example because it was deleted together with its job."""
+    none exists, for example if it was deleted together with its job."""
     return tuple(
         Ensure(
             what="take-checkpoint-back",
