@@ -1,4 +1,5 @@
-"""Reads the parts that the job objects of all frameworks have in common: owners, pod templates, conditions.
+"""Reads the parts that the job objects of all frameworks have in common, as the API gives them: owners, pod
+templates, conditions.
 
 Only the parts that a decision or a patch needs are read. workloads/base.py makes a Gang of them.
 """
