@@ -49,8 +49,8 @@ JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 Jobs are created again."""
 _HEALTH = msgspec.json.Decoder(NodeHealth)
 _HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
-"""Resources of which 100 are one card: that of GPU-Manager by its documentation; Alauda's MPS plugin is said
-to limit the share of a card in per cent."""
+"""Resources of which 100 are one card. GPU-Manager documents this for its resource; Alauda's MPS plugin is
+said to limit the share of a card in per cent."""
 
 _PART = re.compile(
     r"nvidia\.com/mig-.*"

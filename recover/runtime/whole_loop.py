@@ -1,5 +1,5 @@
-"""Runs the loop of one decision: look at the world, decide, write. The loop runs whenever something changes,
-and when time alone may matter.
+"""Runs the loop of one decision: read the World, decide, write. The loop runs whenever something changes, and
+when time alone may matter.
 
 One reconcile runs at a time, on purpose: budgets and brakes are counted from objects, so two decisions at
 once could both take the last place. The next reconcile of triage does not wait for the writes of the last one

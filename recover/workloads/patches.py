@@ -98,7 +98,7 @@ def tested(gang: Gang, patch: Patch, there: Collection[Path]) -> Patch:
 def lifted(gang: Gang, spec: dict[str, Any]) -> Patch:
     """Returns the patch that removes what a start has put into the job, and the mark that remembers it.
     Requirements of recipes on the nodes stay for later starts, and so does their part of the mark. A job that
-    is left stopped keeps the mark that says so."""
+    is left stopped keeps its mark, which records that state."""
     assert gang.mark is not None, "without a mark there is nothing of ours"
     left = msgspec.structs.replace(gang.mark, avoided=(), suspected=())
     is_kept = bool(left.placed) or (left.did == TOLD and gang.suspended)
