@@ -35,7 +35,7 @@ class Awaited(Enum):
     NEXT = auto()
     """The gang is moved once its next checkpoint is complete."""
     SAVED = auto()
-    """A checkpoint has been complete since the gang has to leave."""
+    """A checkpoint was completed after the gang had to leave."""
     MOVED_BEFORE = auto()
     """The gang was moved for this fault before, and came back. The gang keeps the whole grace period:
     otherwise a gang that saves often would be moved again and again."""

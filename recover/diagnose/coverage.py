@@ -179,6 +179,6 @@ def looked_at(world: World, node: str) -> str:
 
 
 def _has_hardware_faults(health: NodeHealth) -> bool:
-    """Whether the node has an open fault, which did not explain the failure."""
+    """Whether the node has an open fault of its hardware. Such a fault did not explain the failure."""
     levels = (quarantine_level(f.fault, f.severity) for f in health.status.findings if is_open(f))
     return any(level is not QuarantineLevel.NONE for level in levels)

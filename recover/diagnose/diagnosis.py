@@ -34,8 +34,8 @@ class Loss(msgspec.Struct, frozen=True):
     ahead."""
     told_at: datetime | None
     code: str
-    """`exit-1`, `oom-killed`, `deleted`, `node-gone`, `evicted`, `made-way`, `not-admitted`,
-    `job-failed`."""
+    """Kind of the loss: `exit-1`, `oom-killed`, `deleted`, `node-gone`, `evicted`, `made-way`,
+    `not-admitted`, `job-failed`."""
     restarts: int = 0
     in_place: bool = False
     """True if its container was started again in the same pod: elastic training may continue."""
@@ -94,7 +94,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     node: str = ""
     boot_id: str = ""
     finding: str = ""
-    """Id of the node's strongest finding. A stronger finding that joins the Incident is another cause."""
+    """Id of the node's strongest finding. If a stronger finding joins the Incident, it is a different
+    cause."""
     struck_at: datetime | None = None
     """Time at which that finding was first shown, if it is younger than the Incident. The brake counts by
     this time."""

@@ -53,7 +53,7 @@ class FailingStarts(msgspec.Struct, frozen=True):
 
     reason: str
     pods: tuple[Pod, ...]
-    """Oldest first."""
+    """Pods that are not started, oldest first."""
     also: tuple[str, ...] = ()
     """Nodes that showed the failure a short while ago and show it no more: their pods may have moved."""
 

@@ -20,8 +20,8 @@ _LEAD = timedelta(seconds=5)
 """Largest lead of a clock that is kept in time. A clock that is ahead by more is not trusted."""
 SETTLED = timedelta(seconds=60)
 """Time within which the consequences of one fault come, and also move its last time. After a longer pause the
-agents make a new finding (`repeat_s` of the agents). So a finding whose last time is later than this after
-its first time was shown again."""
+agents make a new finding (`repeat_s` of the agents). So a finding was shown again if its last time is more
+than this time after its first time."""
 
 
 def shown_at(finding: Finding) -> datetime:

@@ -40,8 +40,8 @@ _BY_KUBELET = {
     "TopologyAffinityError": "not-admitted",
     "NodeAffinity": "not-admitted",
 }
-"""Codes of a loss, by the reason that a kubelet writes into the pod: it ended the pod under pressure, for a
-static pod of the node, or at the machine's shutdown; or it refused the pod at its start, for example because
+"""Codes of a loss, by the reason that a kubelet writes into the pod: it ended the pod under pressure, to make
+room for a critical pod, or at the machine's shutdown; or it refused the pod at its start, for example because
 the device plugin has no healthy device. The reason `OutOf` is followed by the name of a resource."""
 
 

@@ -43,7 +43,7 @@ __all__ = [
 _GATE = "rekindle.dev/old-pods-ended"
 _NO_MESH_LABELS = {"sidecar.istio.io/inject": "false"}
 _NO_MESH = {"linkerd.io/inject": "disabled"}
-"""Labels and annotations that keep service meshes away. The scan needs no network. It would never end beside
+"""Labels and annotations that keep service meshes away. The scan calls no service. It would never end beside
 a sidecar that continues to run, and the policy of the chart refuses a scan pod with one more container."""
 
 

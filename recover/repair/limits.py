@@ -26,7 +26,7 @@ _HOUR = timedelta(hours=1)
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How many nodes are under repair, how many steps were begun within the hour, and how many may be."""
+    """Numbers of nodes under repair and of steps that were begun within the hour, with their limits."""
 
     rules: Repairs
     at_once: int

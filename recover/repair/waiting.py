@@ -38,7 +38,7 @@ _NOTHING_BEGINS = (Reason.PAUSED, Reason.HELD, Reason.FLEET_BRAKE, Reason.DRIVER
 
 
 class InTheWay(msgspec.Struct, frozen=True):
-    """Why a reset or a reboot may not begin now."""
+    """An obstacle: the reason why a reset or a reboot may not begin now."""
 
     reason: Reason
     message: str

@@ -44,7 +44,7 @@ AT_ONCE_MAX = 50
 minutes, and if the API server refuses the first of these writes, the rest is not tried."""
 
 REFUSED_S = 600.0
-"""Pause after a refusal. Nothing waits for this write."""
+"""Pause after a refusal. No decision waits for this write."""
 
 REFUSED_NODES_MAX = 3
 """Number of refused nodes from which the write counts as refused in general, for example for a missing

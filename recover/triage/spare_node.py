@@ -73,8 +73,8 @@ class Spare(msgspec.Struct, frozen=True):
         return self.kept.node if self.kept is not None else ""
 
     def keep(self, now: datetime) -> Patch | None:
-        """Returns the patch that makes a spare outside of use complete, or None if nothing needs to
-        change."""
+        """Returns the patch that brings our taint and notes into agreement with what people have set, or None
+        if none is needed."""
         if not self.labelled:
             return self._ended()
         if self.taint is None:
