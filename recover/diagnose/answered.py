@@ -28,9 +28,9 @@ known fault continues (`publishing.refresh_s`); then it writes."""
 
 
 _AHEAD_MAX = timedelta(days=1)
-"""Time after an answer from which a finding counts as unknown then, whatever the numbers of a log say: the
-numbers come from the agent, and anyone who has its token could name a number that the log never reaches. No
-clock is so far ahead for long."""
+"""Time after an answer beyond which a finding counts as unknown at the answer, whatever the numbers of a log
+say: the numbers come from the agent, and anyone who has its token could name a number that the log never
+reaches. No clock is so far ahead for long."""
 
 
 class Answer(msgspec.Struct, frozen=True):

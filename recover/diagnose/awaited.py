@@ -4,8 +4,8 @@ the checkpoint, which agents it asks, and whether an agent has answered. Pure.
 triage/nodehealths.py asks the agents of pods whose logs have shown a complete checkpoint before.
 node_faults.py and repair/waiting.py decide by the answer. A wait has an id, which names the Incident of each
 degraded node of the gang and the pods there: if the gang has to leave for a different reason, another wait
-begins. No clocks are compared: an agent answers with the id once a checkpoint is complete that was completed
-after the agent had read the wait.
+begins. No clocks are compared: an agent answers with the id once a checkpoint has become complete after the
+agent had read the id.
 """
 
 from __future__ import annotations

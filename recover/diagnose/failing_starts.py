@@ -1,8 +1,8 @@
-"""Finds pods that a kubelet refuses or cannot start, and decides whether one node is suspect or a part that
-many nodes share. Pure; triage writes the Incident (triage/start_incidents.py).
+"""Finds pods that a kubelet refuses or cannot start, and decides whether one node is a suspect, or whether
+many nodes share one fault. Pure; triage writes the Incident (triage/start_incidents.py).
 
-Failures count only if jobs of two namespaces show them, because one tenant's jobs may share a fault in the
-jobs. For each reason that kubelets give:
+Failures count only if jobs of two namespaces show them, because the jobs of one tenant may share a fault that
+no node has. For each reason that kubelets give:
 
 | shown by | result |
 |---|---|

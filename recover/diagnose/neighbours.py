@@ -131,7 +131,7 @@ def _meet(one: frozenset[int], other: frozenset[int]) -> bool:
 
 
 def _may_have(held: Held, finding: Finding) -> bool:
-    """Whether the exception may be of the pod that uses these devices."""
+    """Whether the exception may belong to the pod that uses these devices."""
     device, instance = finding.subject.device, finding.subject.gpu_instance
     if held is None or not device:
         return True

@@ -63,8 +63,8 @@ def _new_pods(world: World, gang: Gang) -> list[Pod]:
 
 
 def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
-    """Returns the deleted pods of the present start that no longer exist. `pods` are the existing pods. If
-    none of them runs, the framework has created the whole gang again by itself."""
+    """Returns the deleted pods of the present start that no longer exist. `pods` are the existing pods.
+    Returns none if no existing pod lives: the framework then creates the whole gang again by itself."""
     if gang.ref.uid not in world.departed:
         return []
     noted = _noted(world, gang)

@@ -1,7 +1,7 @@
 """Chooses the witnesses of a stopped gang: ranks whose agents' reports outlive the pods. Pure.
 
-The witnesses are chosen while the pods exist (triage/plan.py, recovery/context.py), and read once the pods
-are gone.
+The witnesses are chosen while the pods exist (triage/restarts.py, recovery/context.py), and read once the
+pods are gone.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def to_avoid(gang: Gang, world: World, now: datetime) -> tuple[str, ...]:
 
 
 def _closed(world: World, gang: Gang) -> set[str]:
-    """Returns the nodes that our own quarantine keeps the gang off. Such a quarantine ends by a person or a
-    repair, but the affinity of pods that wait would not end with it."""
+    """Returns the nodes that our own quarantine keeps the gang off. A person or a repair ends such a
+    quarantine, but an affinity would remain in the pods that wait."""
     if tolerates_all(gang):
         return set()
     out = (n for n in world.subjects.nodes.values() if n.quarantine is not None and n.quarantine.cordoned)
@@ -106,8 +106,9 @@ def _suspects(ctx: Context, status: RecoveryStatus) -> dict[str, str]:
 
 
 def _is_suspicious(ctx: Context, cause: Cause) -> bool:
-    """Whether nothing since has shown that the node is well: no person or repair, no passed time, no training
-    on the node. After a reboot the proof of the cause is gone, and the suspicion stays."""
+    """Whether the cause's node is still a suspect: since the cause, no person or repair has returned the node
+    to service, no training has continued on it, and the suspicion has not expired. After a reboot the proof
+    of the cause is gone, and the suspicion stays."""
     if cause.blame is not Blame.NODE and cause.attempt - 1 in ctx.status.uncounted:
         return False  # its ranks only waited for others in vain
     node = ctx.world.nodes.get(cause.node)

@@ -80,9 +80,9 @@ def _gone(ctx: Context, cause: Cause) -> str:
 
 
 def _is_crowded_out(ctx: Context, cause: Cause) -> bool:
-    """Whether the list of causes is full and the cause is older than all of its entries. If more nodes break
-    than the list has room for, a cause that gave its place to a later cause would otherwise come back at each
-    reconcile."""
+    """Whether the list of causes is full and the node's cause is not newer than the newest entry. If more
+    nodes break than the list has room for, a cause that gave its place to a later cause would otherwise come
+    back at each reconcile."""
     known = ctx.status.causes
     return len(known) >= CAUSES_MAX and cause.node != "" and cause.at <= max(one.at for one in known)
 

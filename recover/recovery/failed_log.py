@@ -15,7 +15,7 @@ from recover.recovery.context import Context, Step
 __all__ = ["failed_log", "with_failed_log"]
 
 _BEFORE_THE_START = frozenset({Phase.PLANNED, Phase.STOPPING, Phase.FENCING, Phase.CHOOSING, Phase.BLOCKED})
-"""Phases up to which choosing still takes the log itself."""
+"""Phases before the end of Choosing: until then choosing takes the log itself."""
 
 
 def failed_log(ctx: Context) -> FailedLog | None:

@@ -157,8 +157,8 @@ def _start(ctx: Context) -> Step:
 
 
 def _confirmed_ended(gang: Gang) -> ConfirmListed:
-    """Returns the live list of old pods. A watch that lags may hide a pod that was created just before the
-    stop and has not ended."""
+    """Returns the live read that confirms that no old pod is left. A watch that lags may hide a pod that was
+    created just before the stop and has not ended."""
     labels = f"{workload_of(gang).pod_label}={gang.ref.name}"
     return ConfirmListed(
         what="confirm-pods-ended", resource=PODS, namespace=gang.ref.namespace, labels=labels

@@ -149,7 +149,7 @@ def _whole_pod(place: Place) -> dict[str, Any]:
         case {"seLinuxOptions": {"level": str(level)}}:
             who["seLinuxOptions"] = {
                 "level": level
-            }  # files of volumes that a pod may see; no type, e.g. spc_t
+            }  # the level decides which files a pod sees; no type, e.g. spc_t
     return {**who, "seccompProfile": {"type": "RuntimeDefault"}}
 
 

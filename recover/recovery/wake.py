@@ -5,7 +5,7 @@ deleted, and training-operator does the same. If the API server was killed in th
 wait in vain: for five minutes, and after that until the job changes. So a job that was stopped keeps its
 pods, or a job that was started gets none. A new mark is such a change. Sources: ExpectationsTimeout in
 kubernetes/kubernetes, pkg/controller/controller_utils.go, and in kubeflow/training-operator 1.9.4,
-pkg/controller.v1/expectation/expectation.go. Seen of Jobs alone, after etcd was killed
+pkg/controller.v1/expectation/expectation.go. Observed only for Jobs, after etcd was killed
 (tests/control_plane/test_mixed_faults.py).
 """
 
