@@ -26,8 +26,7 @@ __all__ = [
 ]
 
 EVICTION_AFTER_S = 300
-"""Seconds of toleration that the DefaultTolerationSeconds admission gives a pod without a value of its
-own."""
+"""Seconds of toleration that the DefaultTolerationSeconds admission gives a pod that sets no value itself."""
 GRACE_S = 30
 BACKOFF_LIMIT = 6
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")

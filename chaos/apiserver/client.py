@@ -31,7 +31,7 @@ class Client:
     """Implements recover.kube.cluster.Cluster in process. `user` is the user in the audit log."""
 
     def __init__(self, store: MemoryCluster, user: str, *, dry_run: bool = False) -> None:
-        """With `dry_run` each request that writes is sent with dryRun=All."""
+        """Creates the view of one user. With `dry_run` each request that writes is sent with dryRun=All."""
         self.user = user
         self._dry_run = dry_run
         self.disturbance = Disturbance()

@@ -71,5 +71,6 @@ def check_identity(resource: Resource, old: dict[str, Any], new: dict[str, Any])
 
 
 def without_empty(meta: dict[str, Any]) -> dict[str, Any]:
-    """Empty maps and lists are not stored, so setting one changes nothing."""
+    """Returns the metadata without empty maps and lists. They are not stored, so setting one changes
+    nothing."""
     return {key: value for key, value in meta.items() if value not in ({}, [])}

@@ -51,7 +51,7 @@ class Host:
         """Starts a new kernel: a new boot id, and an empty log that counts from zero. Files of the disk
         stay."""
         self._booted_at, self._sequence = self._now(), 0
-        # In this order, because a running agent reads the boot id as soon as it sees that the log is another.
+        # The order matters: a running agent reads the boot id as soon as it sees that the log is another.
         _write(self.root / "proc/sys/kernel/random/boot_id", boot_id + "\n")
         _write(self.kmsg, "")
         for index, gpu in enumerate(self.gpus):

@@ -48,7 +48,7 @@ class _NoInput(selectors.BaseSelector):
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Called once, for the pipe by which the loop would wake itself."""
+        """Registers a file. The loop calls this once, for the pipe by which it would wake itself."""
         key = selectors.SelectorKey(fileobj, int(fileobj), events, data)
         self._files[fileobj] = key
         return key

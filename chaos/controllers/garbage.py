@@ -19,7 +19,7 @@ _Place = tuple[Resource, str, str]
 
 
 class GarbageCollector(Controller):
-    """Its keys are the uids of owners."""
+    """The keys are the uids of owners."""
 
     user = "garbage-collector"
     kinds = tuple(KINDS)

@@ -18,7 +18,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 class AllRanksRunBeforeProof(Check):
     """A recovery waits for the proof of its start only once all ranks have run since that start.
 
-    Harm if missed: a gang that waits for its last rank is called recovered.
+    Harm if missed: a gang that waits for its last rank is reported as recovered.
     """
 
     def violations(self, write: Write) -> Iterator[str]:

@@ -85,7 +85,7 @@ class OffSuspects(Check):
             node, told_at = cause.get("node", ""), datetime.fromisoformat(cause["at"])
             if node not in open_ones or node in left or told_at <= write.at - _FRESH:
                 continue
-            # By a clock that is ahead the steps before the loss come after it.
+            # If a node's clock is ahead, the steps before the loss seem to come after it.
             truth = self.facts.truth
             if not truth.is_ahead(node) and not truth.has_trained(node, told_at):
                 yield f"a gang was started without avoiding {node}, the suspect of its cause"

@@ -1,6 +1,6 @@
 """Finds what must have been undone once a gang's recoveries are over and the run is at rest: the changes that
-a start made in the job, and the checkpoint from which the ranks resume. Later starts of the gang do not
-concern Rekindle."""
+a start made in the job, and the checkpoint from which the ranks resume. Later starts of the gang are not
+Rekindle's."""
 
 from __future__ import annotations
 

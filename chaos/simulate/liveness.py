@@ -199,8 +199,8 @@ def job_of(sim: Simulation, key: str) -> Object | None:
 
 
 def _unfenced(sim: Simulation, gang: Gang) -> bool:
-    """Whether a pod of the gang is on a machine that is off, has a volume of its own, and nothing proves that
-    the machine is off."""
+    """Whether a pod of the gang with its own volume is on a machine that is off, and nothing proves that the
+    machine is off."""
     by_name = {node["metadata"]["name"]: node for node in sim.cluster.store.objects(NODES)}
     left = [pod for pod in sim.pods(gang.job.key) if node_of(pod) and node_of(pod) not in sim.machines]
     return any(
@@ -210,7 +210,7 @@ def _unfenced(sim: Simulation, gang: Gang) -> bool:
 
 
 def _failed_before(life: Life, at: datetime) -> bool:
-    """Whether the last step is older than `at`. The time in which a hang is noticed counts as before."""
+    """Whether the gang's last step is older than `at` plus the time in which a hang is noticed."""
     return life.stepped_at is not None and life.stepped_at < at + timedelta(seconds=_NOTICED_S)
 
 

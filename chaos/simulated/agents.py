@@ -230,7 +230,8 @@ class Agent:
         return reply
 
     def _hands_off(self, step: str) -> None:
-        """Reports NVML as let go or as covered. A simulation has no NVML that would have to end first."""
+        """Reports NVML as blind during a repair step, and otherwise as covered. A simulation has no NVML that
+        would have to end first."""
         self._core.let_go(step)
         state = CoverageState.BLIND if step else CoverageState.COVERED
         self._core.cover(Source.NVML, state, self._now(), why=f"let go for repair {step}" if step else "")

@@ -184,8 +184,8 @@ class Course:
         return Figure(name, words, "ms", 1000 * used_s / count, rounds=count)
 
     async def _burst(self, controller: Controller, names: Sequence[str]) -> list[Figure]:
-        """Several writers change ranks of one gang at the same time. Changes that arrive together share one
-        turn of the controller's loop, so each of them costs less."""
+        """Changes ranks of one gang with several writers at the same time. Changes that arrive together share
+        one turn of the controller's loop, so each of them costs less."""
         count = self._pace.burst
         await controller.quiet()
         before_s, began_s = controller.cpu_s(), time.monotonic()
@@ -261,8 +261,8 @@ class Course:
         return found
 
     async def _told_s(self, began_s: float) -> float | None:
-        """Seconds from `began_s` until an Incident about many nodes exists; None if none came in time.
-        Further nodes fail in this time."""
+        """Returns the seconds from `began_s` until an Incident about many nodes exists, or None if none came
+        in time. Further nodes fail in this time."""
         while time.time() < began_s + self._pace.told_s:
             if any(name.startswith(ABOUT_MANY) for name in await self._ground.incidents()):
                 return time.time() - began_s

@@ -163,8 +163,8 @@ class InProcess:
         }
 
     def _looks(self, rounds: int) -> list[Figure]:
-        """In each round a node changes and triage runs; then a finding appears, every decision runs once, and
-        the finding goes away. The rounds are spread over all nodes."""
+        """Measures each decision. In each round a node changes and triage runs; then a finding appears, every
+        decision runs once, and the finding goes away. The rounds are spread over all nodes."""
         times: dict[str, list[float]] = {}
         decisions = self.decisions()
         for number in range(rounds):

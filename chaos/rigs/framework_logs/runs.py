@@ -123,7 +123,7 @@ def _versions(python: Path, libraries: tuple[str, ...]) -> dict[str, str]:
 
 
 def _without_paths(chunk: Chunk, folders: tuple[Path, ...]) -> Chunk:
-    """Replaces paths, so that the log tells nothing about the machine."""
+    """Replaces paths, so that the stored log shows nothing of the machine."""
     data = chunk.data
     for folder in folders:
         data = data.replace(f"{folder}".encode(), b"/run")

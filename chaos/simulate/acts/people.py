@@ -122,7 +122,7 @@ class JobDeletion(OfJob, frozen=True):
 
 
 class Disagreement(Act, frozen=True):
-    """A person deletes a running Recovery, and lets the job run again if it was stopped."""
+    """A person deletes a running Recovery, and resumes the job if it was stopped."""
 
     job: str
     after_s: float
