@@ -23,7 +23,7 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """How a container ended. `message` is the content of its termination message file."""
+    """The end of a container. `message` is the content of its termination message file."""
 
     code: int
     signal: int = 0

@@ -1,5 +1,5 @@
-"""What really happened in a simulation, whether or not anybody has seen it. The checks compare with this
-truth."""
+"""The truth of a simulation: what really happened, whether or not anybody has seen it. The checks compare
+with this truth."""
 
 from __future__ import annotations
 
