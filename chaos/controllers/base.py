@@ -63,8 +63,8 @@ class Controller:
             again_in_s = await self.reconcile(key)
             if again_in_s is not None:
                 self.queue.add_after(key, again_in_s)
-        # another writer was faster, or the test disturbs the requests: reconcile again
         except (ApiError, ReplyLost):
+            # Another writer was faster, or the test disturbs the requests: reconcile again.
             self.queue.add_after(key, RETRY_S)
         finally:
             self.queue.done(key)

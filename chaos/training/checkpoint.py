@@ -35,7 +35,7 @@ def save(root: Path, step: int, state: State, peers: Peers, *, write_s: float) -
     directory = root / f"step-{step}"
     if peers.rank == 0:
         directory.mkdir(parents=True, exist_ok=True)
-        # the marker must never vouch for shards that are being written
+        # The marker must never vouch for shards that are being written.
         (directory / MARKER).unlink(missing_ok=True)
     peers.barrier()
 
