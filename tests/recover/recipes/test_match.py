@@ -1,4 +1,5 @@
-"""One test of a recipe at a time: when it holds, and what is said when it does not."""
+"""Tests the conditions of a recipe one by one: when a condition is true, and what the answer says when it
+is not."""
 
 from __future__ import annotations
 
