@@ -244,7 +244,7 @@ ODD: dict[Resource, list[object]] = {
     PYTORCHJOBS: [{"metadata": _IN_TEAM, "spec": {"pytorchReplicaSpecs": "three"}}, 5],
     PADDLEJOBS: [{"metadata": _IN_TEAM, "spec": {"paddleReplicaSpecs": {"Worker": 3}}}, {"spec": {}}],
 }
-"""For each kind, content that another version of the object or of its schema might have, and values that
+"""Kind -> content that another version of the object or of its schema might have, and values that
 are no object at all."""
 
 

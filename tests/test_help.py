@@ -1,5 +1,5 @@
-"""Tests `--help` of every command: it has one style, whichever library reads the arguments. Also tests the
-list of exit statuses."""
+"""Tests `--help` of every command, which has one style whichever library reads the arguments, and the list of
+exit statuses."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_names_are_unique_and_those_that_are_explained_exist() -> None:
     assert set(SURVIVORS) <= set(names)
 
 
-# --- which scripts are played -----------------------------------------------------------------------------
+# --- choice of the scripts --------------------------------------------------------------------------------
 
 _CODE = """LIMIT = 3
 

@@ -144,7 +144,7 @@ def sleep() -> None:
 
 
 def never() -> None:
-    """Accepts every time, as if no limit were near."""
+    """Does not end the scan, because its time is not over."""
 
 
 def test_what_is_answered_comes_back_whatever_its_size() -> None:

@@ -119,7 +119,8 @@ def test_time_that_is_over_within_a_listing_ends_the_scan(tmp_path: Path) -> Non
 
 
 def test_time_that_is_over_while_files_are_told_apart_ends_the_scan(tmp_path: Path) -> None:
-    """The scan can list names faster than it can look at the files: 190,000 files take some 20 s on two
+    """The scan can list names faster than it can examine the
+    files: 190,000 files take some 20 s on two
     busy cores."""
     (tmp_path / "step=40.ckpt").touch()
     times = iter([0.0])

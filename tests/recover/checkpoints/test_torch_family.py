@@ -139,7 +139,7 @@ def test_without_one_of_its_files_it_is_incomplete(case: Case, file: Path, root:
 
 @pytest.mark.parametrize(("case", "file"), FILES, ids=named)
 def test_with_one_of_its_files_cut_anywhere_it_is_incomplete(case: Case, file: Path, root: Path) -> None:
-    """Exceptions are the spare files that are no archives: the scan does not look at them."""
+    """Exceptions are the spare files that are no archives: the scan does not read them."""
     path = laid(case, root) / file
     data = path.read_bytes()
     whole = len(data.rstrip()) if file.suffix in (".json", ".txt", "") else len(data)

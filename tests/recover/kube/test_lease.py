@@ -18,7 +18,7 @@ from recover.kube.lease import MOMENT_S, Elector, read_record
 from recover.policy.settings import Settings
 from tests.recover.kube.lease_cases import DURATION_S, RENEW_DEADLINE_S, RETRY_S, Lab, now_s, played
 
-# --- taking it --------------------------------------------------------------------------------------------
+# --- taking the lease -------------------------------------------------------------------------------------
 
 
 def test_a_lease_without_a_holder_is_taken_at_once_and_renewed() -> None:
@@ -182,7 +182,7 @@ def test_an_answer_that_is_no_lease_is_as_good_as_none() -> None:
             read_record(raw, duration_s=DURATION_S)
 
 
-# --- keeping it -------------------------------------------------------------------------------------------
+# --- keeping the lease ------------------------------------------------------------------------------------
 
 
 def test_a_lost_answer_to_a_renewal_that_happened_is_no_loss() -> None:

@@ -93,7 +93,7 @@ class Scene:
             wrote += found
         raise AssertionError(f"no end: {wrote}")
 
-    # --- what others do ------------------------------------------------------------------------------------
+    # --- events from outside -------------------------------------------------------------------------------
 
     def agent_lets_go(self) -> Scene:
         step = self.repair.step

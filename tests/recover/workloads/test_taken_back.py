@@ -52,7 +52,7 @@ def deleted(world: Worlds) -> None:
 
 
 def no_longer_wanted(world: Worlds) -> None:
-    """Lets a fresh fault occur after the job's consent was removed, so the next stop is cancelled."""
+    """Begins a second attempt, as for a fresh fault, and removes the consent: the next stop is cancelled."""
     recovery = only_recovery(world)
     status = msgspec.structs.replace(recovery.status, phase=Phase.STOPPING, attempt=2)
     (key,) = world.recoveries
@@ -144,8 +144,7 @@ def test_what_an_ended_recovery_has_left_in_its_job_is_lifted_whenever_it_ended(
 
 
 def test_what_an_earlier_version_has_left_under_the_old_name_is_taken_back_with_its_mark() -> None:
-    """That version left its checkpoint in place: a container that restarts in its pod would resume from
-    it."""
+    """That version never removed its checkpoint: a container that restarts in place would resume from it."""
     world = resumed()
     recovery = only_recovery(world)
     suspended(world)
