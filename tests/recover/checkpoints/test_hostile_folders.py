@@ -119,9 +119,8 @@ def test_time_that_is_over_within_a_listing_ends_the_scan(tmp_path: Path) -> Non
 
 
 def test_time_that_is_over_while_files_are_told_apart_ends_the_scan(tmp_path: Path) -> None:
-    """The scan can list names faster than it can examine the
-    files: 190,000 files take some 20 s on two
-    busy cores."""
+    """The scan can list names faster than it can examine the files: 190,000 files take some 20 s on
+    two busy cores."""
     (tmp_path / "step=40.ckpt").touch()
     times = iter([0.0])
 
@@ -246,7 +245,7 @@ def without_rights() -> Iterator[None]:
 
 
 def test_what_may_not_be_read_is_told_and_the_one_before_is_chosen() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # only root can enter the parent of tmp_path
+    with tempfile.TemporaryDirectory() as folder:  # only this user can enter the parent of tmp_path
         root = Path(folder)
         root.chmod(0o755)
         for step in (20, 40, 60, 80):

@@ -165,7 +165,7 @@ def test_a_volume_needs_its_place_in_the_training_and_the_reverse(
 def test_what_only_the_training_s_user_may_read_is_not_replaced_by_an_older_one() -> None:
     """A training that runs as root may make files that other users cannot read, and the scan never runs as
     root."""
-    with tempfile.TemporaryDirectory() as folder:  # only root can enter the parent of tmp_path
+    with tempfile.TemporaryDirectory() as folder:  # only this user can enter the parent of tmp_path
         root = Path(folder)
         root.chmod(0o755)
         for step in (40, 60):

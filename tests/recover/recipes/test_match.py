@@ -1,5 +1,4 @@
-"""Tests the conditions of a recipe one by one: when a condition is true, and what the answer says when it
-is not."""
+"""Tries each kind of test that a recipe may have: when it is true, and what the answer says when it is not."""
 
 from __future__ import annotations
 
