@@ -1,4 +1,4 @@
-"""Tries each kind of test that a recipe may have: when it is true, and what the answer says when it is not."""
+"""Tries each kind of test that a recipe may have: when it is true, and what the answer says if it is not."""
 
 from __future__ import annotations
 
