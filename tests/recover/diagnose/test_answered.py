@@ -39,7 +39,7 @@ def goes_on(world: Worlds, skew_s: float) -> Worlds:
 
 
 def uncordoned(world: Worlds) -> Worlds:
-    """A person uncordons n1 and removes Rekindle's taint, and the Incident of n1 closes."""
+    """Lets a person uncordon n1, and removes Rekindle's taint. The Incident of n1 closes."""
     world.change_node("n1", unschedulable=False, taints=())
     recovering(recovering(world))
     assert world.nodes["n1"].quarantine is None

@@ -136,7 +136,7 @@ def test_a_job_whose_recovery_nobody_asked_for_is_left_alone() -> None:
 
 @pytest.mark.parametrize("before", [timedelta(seconds=2), timedelta(0)], ids=["before", "in the same second"])
 def test_a_failure_before_a_recovery_stopped_the_job_is_of_an_earlier_start(before: timedelta) -> None:
-    """Such a job was given up: it stays failed, and Rekindle must not start it again."""
+    """The job was given up: it stays failed, and Rekindle must not start it again."""
     world = recovering(cluster(nodes=8).running(gang(annotations=RECREATE)).crash(rank=1))
     world.later(0.4)
     while "stop-gang" not in step(world):

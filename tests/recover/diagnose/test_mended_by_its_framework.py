@@ -116,7 +116,7 @@ def test_a_node_that_breaks_under_an_elastic_gang_is_taken_out_and_its_gang_trai
 
 
 def told_to_end(world: Worlds, *ranks: int, ago_s: float) -> Worlds:
-    """Somebody else deletes these pods, and they use their grace period."""
+    """Lets somebody else delete these pods, which use their grace period."""
     at = world.now - timedelta(seconds=ago_s)
     for rank in ranks:
         pod = world.pods["llm-uid"][f"llm-{rank}-uid"]

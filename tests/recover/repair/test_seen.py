@@ -67,7 +67,7 @@ def test_a_pod_without_accelerators_is_known_by_its_node_for_as_long_as_it_runs(
 def test_a_pod_that_bears_the_label_of_a_jobset_and_belongs_to_none_is_seen_too(
     gpus: int, found: str
 ) -> None:
-    """Such a pod may be a copy of a rank that somebody made to examine it."""
+    """The pod may be a copy of a rank that somebody made to examine it."""
     seen = observer()
     limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}
     meta = {"namespace": "ml", "uid": "copy-uid", "labels": {JOBSET_UID: "set-uid"}}

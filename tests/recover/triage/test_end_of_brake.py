@@ -167,7 +167,7 @@ def test_a_node_that_reports_again_moves_to_the_incident_of_the_new_brake() -> N
 
 
 def test_a_brake_that_goes_on_has_one_incident_for_each_window_at_most() -> None:
-    """Of the some 40 nodes that count at a time, the first soon stop counting, so the brake's beginning
+    """About 40 nodes count at a time, and the first of them soon stop counting, so the brake's beginning
     moves with the clock."""
     world = limited(brake_percent=3.0)
     looks, every_s = 60, 20
