@@ -160,8 +160,8 @@ def test_one_object_that_cannot_be_read_is_reported_and_the_others_are_there(bro
 
 @pytest.mark.parametrize("resources", [None, {"limits": None}, {"limits": 3}, [], "8"])
 def test_a_job_whose_template_is_not_what_it_should_be_ends_no_watch(resources: object) -> None:
-    """The API server refuses all of these. If one came nevertheless, the controller would not see the
-    others."""
+    """The API server refuses all of these. If one came nevertheless and ended the watch, the controller
+    would not see the other jobs."""
     made = observer()
     spec = {"template": {"spec": {"containers": [{"name": "train", "resources": resources}]}}}
 
