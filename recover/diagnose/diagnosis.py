@@ -48,8 +48,8 @@ class Loss(msgspec.Struct, frozen=True):
     created: datetime | None = None
     """Time at which its pod was created."""
     is_missed: bool = False
-    """Whether no watch reported the deletion of its pod. `at` is then the time at which the controller noticed
-    the loss, and the pod that takes its place may be older."""
+    """True if no watch reported the deletion of its pod. `at` is then the time at which the controller
+    noticed the loss, and the pod that takes its place may be older."""
 
 
 class AffectedGang(msgspec.Struct, frozen=True):
