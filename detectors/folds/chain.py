@@ -65,8 +65,8 @@ class Chain:
 
     def __init__(self, settings: ChainSettings, boot_id: str) -> None:
         self._repeat = timedelta(seconds=settings.repeat_s)
-        """The first such pause of a hardware fault. Each further finding of the same fault doubles the pause, so
-        that a fault which occurs every few seconds does not cost a write each time."""
+        """The first such pause of a hardware fault. Each further finding of the same fault doubles the pause,
+        so a fault that occurs every few seconds does not cost a write each time."""
         self._repeat_max = max(self._repeat, _REPEAT_MAX)
         self._consequence = timedelta(seconds=settings.consequence_s)
         self._boot_id = boot_id
@@ -322,8 +322,8 @@ def _is_hardware(item: Draft | Finding) -> bool:
 
 
 def _may_stop(item: Draft | Finding) -> bool:
-    """Whether a gang may be stopped for it. After a person has returned the node to service, the next line must
-    soon count as new."""
+    """Whether a gang may be stopped for it. After a person has returned the node to service, the next line
+    must soon count as new."""
     return _is_hardware(item) and item.severity in (Severity.PENDING, Severity.FATAL)
 
 

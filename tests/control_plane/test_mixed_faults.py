@@ -181,7 +181,7 @@ class Lab:
     # --- faults: each returns its node --------------------------------------------------------------------
 
     async def _xid(self, pod: Any, _: list[Any]) -> str:
-        """Always the first GPU: it may have been lost in the round before, too."""
+        """Breaks always the first GPU, which may already have been lost in the round before."""
         self._is_cordoned = True
         bad = str(pod["spec"]["nodeName"])
         host = self.stage.agents[bad].host
