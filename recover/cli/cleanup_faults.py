@@ -1,4 +1,5 @@
-"""Which nodes stay out of service when Rekindle is removed, and which broken nodes it never took out. Pure.
+"""Decides which nodes stay out of service when Rekindle is removed, and names broken nodes that Rekindle
+never quarantined. Pure.
 
 cleanup_command.py asks here. If Rekindle lifted a cordon over a broken GPU, the next job would be placed on
 that GPU, when nothing watches it any more.
@@ -37,8 +38,8 @@ def stays_cordoned(
 def broken_in_service(
     node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
 ) -> str:
-    """The proven fault of a node that takes pods and that Rekindle has not taken out; empty where there is
-    none."""
+    """Returns the proven fault of a node that takes pods and that Rekindle has not quarantined; empty if
+    there is none."""
     out = node.unschedulable or node.quarantine is not None
     return "" if out else _proof(node, health, incidents, now)
 
