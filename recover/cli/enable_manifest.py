@@ -52,8 +52,7 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
     """Returns the documents with the consent, the environment and, if given, the checkpoint annotation in
     each job.
 
-    Raises BadValueError for a job with a field that its kind does not allow; the error names file, document
-    and field.
+    Raises BadValueError for a job that is not valid for its kind; the error names file, document and field.
     """
     changed = copy.deepcopy(list(documents))
     jobs, notes = 0, []

@@ -67,7 +67,8 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _by_field(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Prints a row that is too long for a line as one line for each field: `NODE: gpu-17`, and so on."""
+    """Returns the lines of rows that are too long for one line: one line for each field, such as
+    `NODE: gpu-17`."""
     longest = max(map(len, columns)) + 2
     lines: list[str] = []
     for row in rows:
