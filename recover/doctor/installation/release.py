@@ -72,8 +72,7 @@ def _why_not(seen: Installation) -> str:
 
 
 def leads(seen: Installation) -> Iterator[Finding]:
-    """Reports a Lease that nobody holds or renews, or that is held by a controller of no pod of this
-    release."""
+    """Reports a Lease that nobody holds or renews, or whose holder is no pod of this release."""
     lease = seen.lease
     place = f"Lease {seen.lease_kept_in}"
     look = f"kubectl -n {seen.namespace} logs -l app.kubernetes.io/component=controller --tail=20"
