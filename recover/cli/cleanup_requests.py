@@ -1,4 +1,4 @@
-"""The requests of `rekindle cleanup`, which are repeated while the API server is away. A dry run writes
+"""Sends the requests of `rekindle cleanup`, and repeats them while the API server is away. A dry run writes
 nothing. I/O only; cleanup_command.py decides the order."""
 
 from __future__ import annotations

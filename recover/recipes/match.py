@@ -41,8 +41,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one failed gang. Requests and env count as complete; all other fields may be
-    incomplete."""
+    """The known facts of one failed gang. Requests and env count as complete; other fields may be incomplete."""
 
     lines: tuple[LogLine, ...] = ()
     exit_codes: frozenset[int] = frozenset()

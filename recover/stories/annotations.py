@@ -26,7 +26,7 @@ _AN = {Form.LABEL: "a label", Form.ANNOTATION: "an annotation"}
 
 class Misread(msgspec.Struct, frozen=True):
     text: str
-    """One sentence."""
+    """One sentence that says why the key has no effect."""
     fix: str
     meant: str = ""
     """The name that the person probably meant, if the name or place of the key is the reason why it has no

@@ -41,7 +41,7 @@ _MODES = {
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read of the Helm release. `hidden` names the parts that may not be read."""
+    """Parts of the Helm release that were read. `hidden` names the parts that may not be read."""
 
     namespace: str
     mode: Mode | None = None
