@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Reason(StrEnum):
-    """Reasons why an action was not taken, or why a recovery or repair waits or how it ended."""
+    """Reasons why an action was not taken, why a recovery or repair waits, or how it ended."""
 
     # Reasons why an action was refused.
     NOT_OPTED_IN = "NotOptedIn"

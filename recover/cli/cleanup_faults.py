@@ -25,8 +25,8 @@ def stays_cordoned(
     node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
 ) -> str:
     """Returns why a node that Rekindle keeps out of service must stay out, in words; empty if it need not.
-    The node takes pods again only if its agent reports and shows that no fault is open. A degraded
-    node takes pods already, and a node whose quarantine a person has ended stays as that person left it."""
+    The node takes pods again only if its agent reports and shows that no fault is open. A degraded node
+    takes pods already, and a node whose quarantine a person has ended stays as that person left it."""
     if node.quarantine is None or is_released(node) or not takes_no_pods(node):
         return ""
     if fault := _proof(node, health, incidents, now):

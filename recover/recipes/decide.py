@@ -51,7 +51,7 @@ def decide(
 
 def environment(uses: Iterable[RecipeUse]) -> dict[str, str | None]:
     """Returns the variables that are set after these uses, oldest first: the latest change of each recipe.
-    The value is None for a variable that must be removed, because no other recipe sets it."""
+    The value is None for a variable that must be removed, and that no other recipe sets."""
     standing: dict[str, RecipeUse] = {}
     variables: dict[str, str | None] = {}
     for use in uses:

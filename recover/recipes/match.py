@@ -41,7 +41,8 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """The known facts of one failed gang. Requests and env count as complete; other fields may be incomplete."""
+    """The known facts of one failed gang. Requests and env count as complete; the other fields
+    may be incomplete."""
 
     lines: tuple[LogLine, ...] = ()
     exit_codes: frozenset[int] = frozenset()

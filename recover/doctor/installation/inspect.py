@@ -215,8 +215,8 @@ class _ConfigMap(msgspec.Struct):
 
 
 async def _settings(reader: Reader, namespace: str) -> tuple[Settings | None, str]:
-    """Returns the controller's settings, or the problem with them; neither if the ConfigMap cannot be
-    read."""
+    """Returns the controller's settings, or the problem with them; neither if there is no ConfigMap, or if it
+    cannot be read."""
     found = await reader.one(Part.SETTINGS, CONFIGMAPS, SETTINGS, _ConfigMap, namespace)
     if found is None:
         return None, ""

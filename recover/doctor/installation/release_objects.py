@@ -272,7 +272,7 @@ class Written(msgspec.Struct, frozen=True):
     @property
     def ahead_s(self) -> float:
         """Returns the seconds by which the writer's clock is ahead, negative if it is behind. The API server
-        drops fractions of a second, so a difference of less than one second does not count as ahead."""
+        drops fractions of a second, so the first second by which the writer is ahead does not count."""
         ahead_s = (self.theirs - self.servers).total_seconds()
         return min(ahead_s, 0.0) if ahead_s < 1 else ahead_s - 1
 
