@@ -39,8 +39,8 @@ def deadline(case: Case) -> Iterator[Finding]:
 
 
 def removal(case: Case) -> Iterator[Finding]:
-    """Reports a failed job that Kubernetes removes too soon. Rekindle creates a failed job again from its
-    object, after the scan has chosen a checkpoint."""
+    """Reports a job that Kubernetes removes too soon after its failure. Rekindle creates a failed job again
+    from its object, after the scan has chosen a checkpoint."""
     limit = case.spec.removal()
     field, seconds = limit.field, limit.seconds
     needed_s = case.timing.stop_deadline_s + case.timing.scan_deadline_s
