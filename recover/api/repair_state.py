@@ -29,8 +29,7 @@ __all__ = [
 
 
 class RepairPhase(StrEnum):
-    """Phase of a repair. Waiting comes before each reset and each reboot, since either may have to wait for
-    something else."""
+    """Phase of a repair. Waiting precedes each reset and each reboot, since either may have to wait."""
 
     WAITING = "Waiting"
     RESETTING = "Resetting"
