@@ -1,4 +1,4 @@
-"""Faults of a node, and what keeps a gang off it."""
+"""Faults of a node, and the means that keep a gang off it."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""Where the chart is installed: what our pods may do, what they cost, and what they know of the node. One
-cluster for all."""
+"""Tests on a cluster with the chart installed: what Rekindle's pods may do, what they cost, and what they
+know about the node. All tests share one cluster."""
