@@ -121,7 +121,7 @@ def test_every_row_is_found_by_a_line_of_either_layout_whatever_driver_is_known(
 
 
 def test_no_word_fits_both_layouts_but_where_they_are_one() -> None:
-    """So a line is read correctly even if the driver's version is not known."""
+    """Therefore each line is read correctly even if the driver's version is not known."""
     for a in TABLE.rows:
         for b in TABLE.rows:
             pair = zip(a.layout_before_r575, b.layout_r575, strict=True)

@@ -72,7 +72,8 @@ def test_sound_memory_and_arithmetic_pass(modules: Path) -> None:
     ids=["a bit that is always set", "a bit that is never set"],
 )
 def test_memory_that_does_not_keep_what_is_written_is_found(modules: Path, fault: str, words: int) -> None:
-    """A stuck bit is found by those of the four patterns and the addresses in which the bit has the other value."""
+    """A stuck bit shows only in those of the four patterns and the addresses in which the bit has the other
+    value."""
     script = MEMORY + (
         "fill, copy = torch.Tensor.fill_, torch.Tensor.copy_\n"
         "def broken(write):\n"
