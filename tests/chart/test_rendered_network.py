@@ -1,4 +1,4 @@
-"""Which addresses the chart's pods reach, and who reaches the pods."""
+"""Tests which addresses the chart's pods reach, and who reaches the pods."""
 
 from __future__ import annotations
 

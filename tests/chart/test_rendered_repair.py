@@ -1,4 +1,4 @@
-"""What the chart gives to the controller for repairs: templates of pods, and permissions on another
+"""Tests what the chart gives to the controller for repairs: templates of pods, and permissions on another
 operator's reboots."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a release is on each Kubernetes version on which it may be installed: a release with fewer features
+"""Tests the release on each Kubernetes version on which it may be installed: a release with fewer features
 says so, or is refused."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What an independent observer sees of a cluster, with kubectl and in the API server's audit log. Rekindle's
-own code reads none of it."""
+"""Reads what an independent observer sees of a cluster, with kubectl and in the API server's audit log.
+Rekindle's own code reads none of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""From nothing to a gang that survives the loss of a GPU, on real nodes, as a user experiences it: a cluster,
-`helm install`, a label, a GPU that falls off the bus, `helm upgrade`, and `helm uninstall`. The test prints
-the time of every phase.
+"""A gang survives the loss of a GPU, on real nodes, as a user experiences it from nothing: a cluster, `helm
+install`, a label, a GPU that falls off the bus, `helm upgrade`, and `helm uninstall`. The test prints the
+time of every phase.
 
 kubectl, the API server's audit log and the bytes on disk show that nothing else was touched, and which
 weights came out.

@@ -1,4 +1,4 @@
-"""What real nodes must do before Rekindle is tested on them: GPUs, names, logs, exec, crash, boot."""
+"""Tests the features of real nodes that Rekindle's tests need: GPUs, names, logs, exec, crash, boot."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ FOLDERS = ("/", "/dev", "/etc", "/opt", "/run", "/usr/libexec", "/var/lib", "/va
 
 
 Snapshot = dict[str, set[str]]
-"""What exists of each kind."""
+"""The things that exist on the machine, by kind."""
 
 
 def snapshot() -> Snapshot:

@@ -1,4 +1,4 @@
-"""How much an agent can store in its node's NodeHealth, tested on a real API server with an agent's token."""
+"""Tests how much an agent can store in its node's NodeHealth, on a real API server with an agent's token."""
 
 from __future__ import annotations
 

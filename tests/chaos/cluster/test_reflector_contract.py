@@ -25,7 +25,8 @@ class Text(msgspec.Struct):
 
 
 class Followed:
-    """What a reflector reports about the test's objects: their texts by name, and every change of them."""
+    """Records what a reflector reports about the test's objects: their texts by name, and every change of
+    them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.changes: list[tuple[str, str | None, str | None]] = []

@@ -1,2 +1,2 @@
-"""Tests on a cluster with the chart installed: what Rekindle's pods may do, what they cost, and what they
-know about the node. All tests share one cluster."""
+"""Tests on a cluster with the chart installed: permissions and cost of Rekindle's pods, and their knowledge
+about the node. All tests share one cluster."""

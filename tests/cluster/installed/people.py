@@ -1,4 +1,4 @@
-"""What people see of Rekindle's actions, and do about them, with kubectl."""
+"""Reads Rekindle's actions as people see them with kubectl, and reacts to them as people do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pod uses which GPU: the agents publish what scheduler and kubelets have decided."""
+"""Tests which pod uses which GPU: the agents publish what scheduler and kubelets have decided."""
 
 from __future__ import annotations
 

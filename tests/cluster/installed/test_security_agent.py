@@ -1,5 +1,5 @@
-"""What an attacker who has broken into an agent may do, with the very token that the kubelet has given to the
-agent."""
+"""Tests what an attacker who has broken into an agent may do with the very token that the kubelet has given
+to the agent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What an administrator of a namespace may do: harm their own jobs, and nothing else. All of it is tried in
-mode recover, in which Rekindle acts at once on a fault that it believes."""
+"""An administrator of a namespace may harm their own jobs, and nothing else. All attempts are made in mode
+recover, in which Rekindle acts at once on a fault that it believes."""
 
 from __future__ import annotations
 

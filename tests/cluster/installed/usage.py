@@ -1,5 +1,5 @@
-"""What pods cost: memory and CPU as the kernel counts them for the pods' cgroups, and requests as the API
-server counts them. The measured programs are not involved."""
+"""Measures what pods cost: memory and CPU as the kernel counts them for the pods' cgroups, and requests as
+the API server counts them. The measured programs are not involved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent writes, how large it is, how often, and what happens when the API server fails."""
+"""Tests what the agent writes, how large it is, how often, and what happens when the API server fails."""
 
 from __future__ import annotations
 

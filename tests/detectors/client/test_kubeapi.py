@@ -1,4 +1,5 @@
-"""How the REST client handles answers that no API server gives: proxies, broken connections, garbage."""
+"""Tests how the REST client handles answers that no API server gives: proxies, broken connections,
+garbage."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _PIPE_LAG = timedelta(seconds=0.05)
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What a framework's log shows about its steps."""
+    """Properties of a framework's log that concern its steps."""
 
     known_from: int | None = 1
     """First step of a fresh run that the agent knows, or None if nothing in the log shows the step."""
@@ -63,7 +63,7 @@ RULES = {
 
 
 class Seen(msgspec.Struct):
-    """What was read. Pairs of steps are the agent's and the trainer's."""
+    """The content that was read. Pairs of steps are the agent's and the trainer's."""
 
     fold: PodFold
     numbers: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Which samples of the ports become a finding, and what ends the finding."""
+"""Tests which samples of the ports become a finding, and what ends the finding."""
 
 from __future__ import annotations
 

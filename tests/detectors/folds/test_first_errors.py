@@ -1,4 +1,4 @@
-"""Which line of a log is the error that ended the training."""
+"""Tests which line of a log is the error that ended the training."""
 
 from __future__ import annotations
 

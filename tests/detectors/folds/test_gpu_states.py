@@ -1,4 +1,5 @@
-"""From samples of the GPUs to findings of a NodeHealth: what counts, when, and what ends a finding."""
+"""Tests the way from samples of the GPUs to findings of a NodeHealth: what counts, when, and what ends a
+finding."""
 
 from __future__ import annotations
 

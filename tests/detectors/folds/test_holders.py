@@ -1,4 +1,4 @@
-"""Which pod uses which device: ids of device plugins, names and uids, pods that are gone."""
+"""Tests which pod uses which device: ids of device plugins, names and uids, pods that are gone."""
 
 from __future__ import annotations
 

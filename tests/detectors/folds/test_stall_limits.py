@@ -1,5 +1,5 @@
-"""How long silence may last before it is a stall: within a line that does not end, and when a checkpoint is
-due."""
+"""Tests how long silence may last before it is a stall: within a line that does not end, and when a
+checkpoint is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which number of a log is the training's step: several lines decide, and a single line never does."""
+"""Tests which number of a log is the training's step: several lines decide, and a single line never does."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What an attacker who has taken over an agent can still do. Each trial is a separate process, because the
-confinement does not end."""
+"""Tests what an attacker who has taken over an agent can still do. Each trial is a separate process, because
+the confinement does not end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which log is given up if there are too many, and how the agent's core reports it."""
+"""Tests which log is given up if there are too many, and how the agent's core reports it."""
 
 from __future__ import annotations
 
