@@ -131,7 +131,7 @@ def _templates(workload: Workload) -> Iterator[_Item]:
         add = f"'{kind.plural}' with its `{'.'.join(path)}`"
     yield _Item(_ANEW, "rekindle-fence-anew", item, words, f"{add} to the variable {item}")
     if workload.makes_jobs:
-        return  # a start does not change its templates
+        return  # a start changes the templates of its Jobs
     yield _Item(_JOBS, _FENCE_JOBS, item, words, f"{add} to the variable {item}, as it was and as it is")
     add = f"'{field}' to the fields that a start changes"
     yield _Item(_JOBS, _FENCE_JOBS, _OF_THE_SPEC, f"'{field}'", add)

@@ -170,7 +170,7 @@ class ControlPlane:
         return program
 
     def wait_until_ready(self) -> None:
-        """Raises PlaneError if the API server ends, or is not ready within READY_S."""
+        """Waits for the API server. Raises PlaneError if it ends, or is not ready within READY_S."""
         for path in ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"):
             _wait_until_answered(self, path)
 

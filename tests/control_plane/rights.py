@@ -34,7 +34,7 @@ AGENT = "rekindle-agent"
 CONTROLLER_NAME = "rekindle-controller"
 AGENT_USER = f"system:serviceaccount:{SYSTEM}:{AGENT}"
 CONTROLLER_USER = f"system:serviceaccount:{SYSTEM}:{CONTROLLER_NAME}"
-"""Name of the controller's user in the policies and the audit log."""
+"""Users of agent and controller, as the policies and the audit log name them."""
 IN_FORCE_S = 60.0
 TOKEN_S = 24 * 3600
 

@@ -1,4 +1,4 @@
-"""Changes in folders are heard, with inotify and without."""
+"""Changes in folders are noticed, with inotify and without."""
 
 from __future__ import annotations
 
