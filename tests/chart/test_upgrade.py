@@ -83,8 +83,8 @@ OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshut
 
 @pytest.fixture
 def plane() -> Iterator[ControlPlane]:
-    """Yields a separate control plane: its objects of the chart are those that the earlier version has
-    installed."""
+    """Yields a separate control plane, on which the earlier version has installed all objects of the
+    chart."""
     with started(cached(), controllers=True) as plane, training_operator(cached(), plane):
         yield plane
 

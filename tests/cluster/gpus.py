@@ -32,8 +32,8 @@ def gpu_id(node: str, index: int) -> str:
 
 
 def lay_driver(folder: Path, node: str, gpus: int) -> None:
-    """Writes the driver's files into the node's folder. The addresses are those that the node's kernel names
-    in an Xid."""
+    """Writes the driver's files into the node's folder, with the addresses that the node's kernel names in an
+    Xid."""
     driver = folder / DRIVER / "nvidia"
     for index in range(gpus):
         pci = gpu_address(index).removeprefix("PCI:") + ".0"

@@ -132,7 +132,7 @@ class Record(msgspec.Struct):
                 raise ClusterError(f"the link {link} cannot be deleted")
         for name in reversed(self.cgroups):
             remove_cgroup(name)
-        # The record goes last: if the process is killed before that, the record still names what is left.
+        # The record goes last: if the process is killed before that, the record still names the rest.
         for path in FOLDER.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)

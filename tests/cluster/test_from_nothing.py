@@ -154,8 +154,8 @@ def its_weights_are_those_of_an_undisturbed_run(story: Story, undisturbed: bytes
 
 
 def nothing_stays_behind(story: Story, bare: set[str], marks: dict[str, Any]) -> None:
-    """Uninstalls the chart and asserts what is left: what `crds.keep` keeps, which are the definitions and
-    their objects; and the namespace, which Helm never removes."""
+    """Uninstalls the chart and asserts which objects stay: the definitions and their objects, which
+    `crds.keep` keeps, and the namespace, which Helm never removes."""
     with story.times.phase("helm uninstall"):
         story.release.uninstall()
         story.until("the end of its last pod", lambda: not ends_later(story))

@@ -7,8 +7,8 @@ server does not answer, the process tries again.
 
 KWOK 0.7 and 0.8 can renew Leases, too, but a node that is deleted, or loses its label, while its Lease is
 being renewed stays in KWOK's queue. The next node with that name is then in the queue twice, and may block
-the renewal of all other nodes (`pkg/utils/heap` loses the index of the first). In tests that create nodes
-with the same names again and again, nodes fell silent without a cause.
+the renewal of all other nodes (`pkg/utils/heap` loses the index of the first). In tests that repeatedly
+create nodes with the same names, nodes fell silent without a cause.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One gang is recovered again and again, and the framework must have counted none of the recoveries.
+"""One gang is recovered several times in a row, and the framework must have counted none of the recoveries.
 
 REKINDLE_RECOVERIES sets how many recoveries there are (default 2). `pytest -s` shows the framework's own
 counters before the first recovery and after each one, and the settings that allow the quarantine of so many

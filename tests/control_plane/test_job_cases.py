@@ -69,7 +69,7 @@ async def test_no_rank_starts_before_the_last_old_one_has_ended_and_none_counts_
 
 
 async def overlaps(stage: RealStage, job: str, old: list[str], seen: list[tuple[int, int]]) -> None:
-    """Records again and again how many old and new pods have not ended."""
+    """Records repeatedly how many old and new pods have not ended."""
     while True:
         there = await living(stage, job)
         former = sum(1 for pod in there if pod["metadata"]["uid"] in old)

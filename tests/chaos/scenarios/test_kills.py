@@ -212,8 +212,8 @@ async def one_stop_and_one_resume(writes: JobWrites, recovery: Recovery) -> None
 async def test_a_killed_controller_stops_and_resumes_each_gang_once(
     tmp_path: Path, moments: tuple[Moment, ...], round_: int
 ) -> None:
-    # Only one node may be quarantined here. The acts need this for the cordon. Of the states, each round uses
-    # another one.
+    # Only one node may be quarantined here. The acts need this for the cordon. Each round uses another one of
+    # the states.
     first = 0 if moments is ACTS else round_ % len(moments)
     async with raised(tmp_path, nodes=3, mode="recover") as stage:
         await stage.cluster.apply(training_job(TRAINING, JOB, free_port()))

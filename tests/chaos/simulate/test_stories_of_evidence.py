@@ -234,8 +234,8 @@ def test_a_gpu_that_dies_after_an_uncordon_is_seen_on_a_node_whose_clock_is_off(
 def test_a_program_that_fails_again_and_again_after_a_contained_error_is_given_up_as_the_culprit(
     lead_s: float,
 ) -> None:
-    """In seed 583 Rekindle blamed each crash within two minutes of the error's only line on the crash's
-    node."""
+    """In seed 583 Rekindle took each crash within two minutes of the error's only line for a fault of the
+    crash's node."""
 
     async def story(sim: Simulation) -> None:
         await sim.submit(Job(ranks=2))

@@ -120,8 +120,8 @@ class Trial:
 
     def recovered(self, *, attempts: int = 1) -> Any:
         """Returns the Recovery once it has succeeded, and asserts all that this must mean: the gang resumed
-        right after the newest checkpoint, its ranks were told which checkpoint, and it has trained since, in
-        new pods and without another restart."""
+        right after the newest checkpoint, its ranks got the name of this checkpoint, and it has trained
+        since, in new pods and without another restart."""
         recovery = self.until_phase("Succeeded", "Escalated", "Failed")
         status = recovery["status"]
         self._tell(status)
@@ -196,7 +196,7 @@ def quarantined(cluster: Cluster) -> set[str]:
 
 
 def cordoned(cluster: Cluster) -> set[str]:
-    """Returns the nodes that take no pods, whoever cordoned them."""
+    """Returns the nodes that take no pods, no matter who cordoned them."""
     return {
         node["metadata"]["name"] for node in listed(cluster, "nodes") if node["spec"].get("unschedulable")
     }

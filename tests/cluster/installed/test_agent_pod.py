@@ -115,7 +115,7 @@ def test_every_step_is_read_once_while_the_kubelet_rotates_the_log(cluster: Clus
 
 
 def made(cluster: Cluster, name: str) -> list[dict[str, Any]]:
-    """Returns the pods of that gang, including those that have ended."""
+    """Returns the pods of that gang, including ended pods."""
     return listed(cluster, "pods", f"--selector=steppers={name}")
 
 

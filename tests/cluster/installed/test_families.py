@@ -1,5 +1,5 @@
 """Faults of a node other than GPU faults, and faults of what a job may use, on real nodes. Each is named, the
-gang continues as the policy says, and none is blamed on the application."""
+gang continues as the policy says, and Rekindle names the application as the culprit of none."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Samples of what ports of healthy nodes do: no finding from them is more than a note.
 
-Each family of sequences is drawn 200 times or more. The states are those that drivers show: InfiniBand trains
-its link from Polling over Init and Armed to Active, and a RoCE port is down while its carrier is down.
+Each family of sequences is drawn 200 times or more. The states are the ones that drivers show: InfiniBand
+trains its link from Polling over Init and Armed to Active, and a RoCE port is down while its carrier is down.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the agent remembers about a line's words hides nothing in the line."""
+"""The agent's memory of a line's words hides nothing in the line."""
 
 from __future__ import annotations
 
