@@ -104,7 +104,7 @@ class Lab:
         self._disturbances: list[str] = []
         self._is_cordoned = False
         self._lost: Counter[str] = Counter()
-        """Number of lost GPUs by node."""
+        """GPUs, by node."""
         self._nudged: dict[str, float] = {}
         self._printed: set[str] = set()
         """Uids of pods that have made their first steps after a fault."""
@@ -186,8 +186,8 @@ class Lab:
     # --- faults: each returns its node --------------------------------------------------------------------
 
     async def _xid(self, pod: Any, _: list[Any]) -> str:
-        """Breaks a GPU that was healthy so far. The same fault of the same GPU, within a minute after a
-        person has returned the node to service, would be a fault that the person knew about."""
+        """A GPU that was sound so far: the same fault of the same GPU, within a minute after a person has
+        given the node back, is what that person knew."""
         self._is_cordoned = True
         bad = str(pod["spec"]["nodeName"])
         host = self.stage.agents[bad].host
