@@ -207,7 +207,7 @@ class Placement(_Part, frozen=True, kw_only=True):
 
 
 class Change(_Part, frozen=True, kw_only=True):
-    """What Rekindle changes. Rekindle never edits a pod template: for such a change write `advise`."""
+    """Changes that Rekindle makes. Rekindle never edits a pod template: for such a change write `advise`."""
 
     env: Annotated[dict[str, Annotated[str, Meta(max_length=1024)]], Meta(max_length=32)] = {}
     """Variables for the new containers. The containers read them by `envFrom`, so a variable in the `env` of
@@ -246,7 +246,7 @@ class RecipeSpec(_Part, frozen=True, kw_only=True):
     match: Match
     """When the recipe applies."""
     change: Change
-    """What Rekindle changes if the recipe applies."""
+    """Changes that Rekindle makes if the recipe applies."""
     verify: Verify | None = None
     """How Rekindle sees that the change helped. Required if the change restarts the job."""
     attempts: Annotated[int, Meta(ge=1, le=10)] = 1

@@ -28,7 +28,7 @@ ASKED_MAX = 4
 
 
 class Awaited(Enum):
-    """What the next checkpoint of a gang means for its move off a degraded node."""
+    """Meaning of a gang's next checkpoint for the move of the gang off a degraded node."""
 
     UNTOLD = auto()
     """No log of the gang has shown a complete checkpoint so far."""

@@ -73,7 +73,7 @@ class AffectedGang(msgspec.Struct, frozen=True):
     """True if the devices that the gang uses are at most degraded. The gang then continues to train if there
     is no better place, whatever else broke on the node."""
     awaited: Awaited = Awaited.UNTOLD
-    """What the gang's next checkpoint means, if the gang may train until then."""
+    """Meaning of the gang's next checkpoint, if the gang may train until then."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class _Told(msgspec.Struct):
-    """What the log has reported about a skipped object."""
+    """Reports of the log about one skipped object."""
 
     why: str = ""
     seldom: Seldom = msgspec.field(default_factory=Seldom)

@@ -37,7 +37,7 @@ class Hazard(msgspec.Struct, frozen=True, kw_only=True):
     field: str
     value: str
     means: str
-    """What the field causes at a fault."""
+    """Consequence of the field at a fault."""
     fix: str
     """A line to write, in the form `field: value`, or a command to run."""
 
@@ -45,7 +45,7 @@ class Hazard(msgspec.Struct, frozen=True, kw_only=True):
 class Limit(msgspec.Struct, frozen=True):
     field: str
     seconds: int | None
-    """None means that there is no such limit."""
+    """Limit that the field sets; None if there is no such limit."""
 
 
 class Camel(msgspec.Struct, frozen=True, rename="camel"):

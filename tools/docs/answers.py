@@ -20,7 +20,7 @@ _NAMES = {
 }
 
 _HEAD = f"""\
-# What commands answer to programs
+# Answers of commands to programs
 
 Generated from the structs of the answers by `make docs`. [answers.schema.json](answers.schema.json) is the
 same as a JSON Schema, for each answer under `$defs`.
