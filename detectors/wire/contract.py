@@ -1,7 +1,7 @@
-"""NodeHealth: the wire between agent and controller.
+"""Defines NodeHealth, the object between agent and controller.
 
-The agent writes `status` of the one NodeHealth that bears its node's name, the controller writes `spec`.
-These structs, and those of training.py, are the single definition: the CRD is generated from them
+The agent writes `status` of the one NodeHealth that has its node's name; the controller writes `spec`. These
+structs, and those of training.py, are the single definition: the CRD is generated from them
 (recover/api/crds.py), the agent encodes them, the controller decodes them. Unknown fields are ignored when
 read, so either side may be newer.
 
@@ -68,7 +68,7 @@ OBJECT_BYTES_MAX = 30 * 1024
 
 
 def key(name: str) -> str:
-    """The full name of one of our labels, annotations or taints: `rekindle.dev/<name>`."""
+    """Returns the full name of one of our labels, annotations or taints: `rekindle.dev/<name>`."""
     return f"{GROUP}/{name}"
 
 

@@ -1,6 +1,5 @@
-"""The part of NodeHealth that tells of trainings: what the agent has read in the logs of pods (status), and
-what the controller asks it to read there (spec). contract.py has the rest.
-"""
+"""Defines the part of NodeHealth about trainings: what the agent has read in the logs of pods (status), and
+what the controller asks the agent to read there (spec). contract.py has the rest."""
 
 from __future__ import annotations
 
