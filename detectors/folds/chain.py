@@ -317,8 +317,8 @@ def _says_what_broke(finding: Finding) -> bool:
 
 
 def _gravity(item: Draft | Finding) -> tuple[bool, int, bool]:
-    """Orders by: evidence on the hardware above evidence of an application, then severity, then a final
-    verdict."""
+    """Returns a sort key: evidence on the hardware above evidence of an application, then severity, then a
+    final verdict."""
     return _is_hardware(item), _GRAVITY[item.severity], item.final
 
 

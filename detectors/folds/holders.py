@@ -215,8 +215,8 @@ def _order(held: HeldDevices) -> tuple[str, str, str]:
 
 def _by_minor(devices: Iterable[Device]) -> dict[int, str]:
     """Returns number -> UUID for GPUs that are named by a number, such as `gpu-N` in a resource slice. N is
-    the minor number of the device file; earlier versions of NVIDIA's DRA driver took NVML's number, so a GPU
-    whose two numbers could name different GPUs is left out."""
+    the minor number of the device file; earlier versions of NVIDIA's DRA driver took NVML's number, so a
+    number that could name several GPUs is left out."""
     found: dict[int, list[str]] = {}
     for device in devices:
         for number in {one for one in (device.minor, device.index) if one is not None}:

@@ -176,6 +176,6 @@ def _fold_least(status: NodeHealthStatus) -> NodeHealthStatus:
 
 
 def _worth(pod: PodProgress) -> tuple[int, datetime]:
-    """Ranks a pod. A running container without steps ranks lowest: it is mostly a service that has nothing to
-    do with training."""
+    """Returns the sort key by which pods keep their places. A running container without steps is worth least:
+    it is mostly a service that has nothing to do with training."""
     return _WORTH.get(pod.edge, len(_WORTH)), pod.at

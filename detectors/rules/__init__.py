@@ -94,10 +94,10 @@ def wants(text: str) -> bool:
 
 
 def families() -> list[Family]:
-    """The families of the registered rules, which the agent reads from the kernel log."""
+    """Returns the families of the registered rules, which the agent reads from the kernel log."""
     return [family for family in Family if any(rule.family is family for rule in RULES)]
 
 
 def tables() -> tuple[Table[Any], ...]:
-    """The tables of the rules, which a user's file may extend."""
+    """Returns the tables of the rules, which a user's file may extend."""
     return tuple(table for rule in RULES for table in rule.tables)

@@ -1,9 +1,11 @@
 """Reads progress bars, which overwrite their own line with carriage returns. Pure.
 
-One line of a log then contains many pieces, of which a terminal shows the last. tqdm writes `Steps:  12%|#2
-| 12/100 [00:10<01:15,  1.17it/s, loss=0.31]`, and `<?, ?it/s` before its first count. In a terminal without
-width tqdm leaves out the part between the `|`. A bar that is drawn below another one moves the cursor up
-again after itself.
+One line of a log then contains many pieces, of which a terminal shows the last. tqdm writes:
+
+    Steps:  12%|#2   | 12/100 [00:10<01:15,  1.17it/s, loss=0.31]
+
+Before its first count the rate is `<?, ?it/s`. In a terminal without width tqdm leaves out the part between
+the `|`. A bar that is drawn below another one moves the cursor up again after itself.
 """
 
 from __future__ import annotations

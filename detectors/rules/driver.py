@@ -26,9 +26,11 @@ _FALLEN_AT_PROBE = re.compile(
 def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
     """Reads the reports of a GPU that has fallen off the bus; returns None for any other line.
 
-    The forms are `NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.`, by older drivers `NVRM: GPU at
-    0000:91:00.0 has fallen off the bus.`, and the long form, which comes as one record of three lines with
-    `NVRM:` before each, with varying line breaks.
+        NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.
+        NVRM: GPU at 0000:91:00.0 has fallen off the bus.       older drivers
+
+    A third, long form comes as one record of three lines, with `NVRM:` before each and with varying line
+    breaks.
     Source: open driver R515 to R595, osinit.c and osapi.c; logs of R470 and before.
     """
     if line.text.startswith(_LONG):

@@ -99,8 +99,8 @@ class Rows:
                     trigger = next((one for one in TRIGGERS if one in words), words)
                     self.by_trigger.setdefault(trigger, []).append((place, pattern, words))
         self.near = by_words(self._near)
-        """Returns the patterns that may be in a line, in order of precedence, with the indices of their
-        rows."""
+        """Function that returns the patterns that may be in a line, in order of precedence, with the indices
+        of their rows."""
 
     def place_of(self, code: str) -> int | None:
         return next((place for place, row in enumerate(self.rows) if row.code == code), None)

@@ -159,7 +159,8 @@ def _ever(gpu: GpuSample, past: Past) -> str | None:
 
 
 Check = Callable[[GpuSample, Past], str | None]
-"""Returns the evidence; empty if the row does not apply, None if the GPU does not report it."""
+"""A check of one GPU. It returns the evidence; empty if the row does not apply, None if the GPU does not
+report it."""
 
 _CHECKS: Mapping[str, Check] = {
     "nvml-row-remap-failed": _flag("rows_failed", "a row of memory could not be remapped"),

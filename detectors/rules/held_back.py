@@ -15,7 +15,7 @@ import msgspec
 __all__ = ["HeldBack", "figures", "part", "whole"]
 
 _TOGETHER_S = 0.05
-"""Time within which lines came out of one buffer, also on a busy machine."""
+"""Time in seconds. Lines that are closer together came out of one buffer, also on a busy machine."""
 _FIGURES_MIN = 2
 
 

@@ -1,10 +1,13 @@
 """Reads machine checks: the errors in a bank of the processor's error registers. Pure.
 
-A line is `mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 5: be00000000800400`, without
-`Exception` if the kernel found the error without one, for example after a boot that a machine check caused.
-If AMD's decoder is loaded, the line is `[Hardware Error]: CPU:21 (19:1:1)
-MC1_STATUS[-|UE|MiscV|-|-|TCC|-|-|-|-]: 0xbcb0000000000108` instead. The last number is the bank's status
-register. Source: Intel SDM volume 3B, 15.3.2.2; AMD64 APM volume 2, 9.3.2; Linux, arch/x86/kernel/cpu/mce and
+The kernel prints the first form, without `Exception` if it found the error without one, for example after a
+boot that a machine check caused. If AMD's decoder is loaded, the kernel prints the second form instead:
+
+    mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 5: be00000000800400
+    [Hardware Error]: CPU:21 (19:1:1) MC1_STATUS[-|UE|MiscV|-|-|TCC|-|-|-|-]: 0xbcb0000000000108
+
+The last number is the bank's status register.
+Source: Intel SDM volume 3B, 15.3.2.2; AMD64 APM volume 2, 9.3.2; Linux, arch/x86/kernel/cpu/mce and
 drivers/edac/mce_amd.c.
 """
 

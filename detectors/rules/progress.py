@@ -74,7 +74,7 @@ class Progress(msgspec.Struct, frozen=True):
     longest_s: float = 0.0
     """The longest pause between two lines."""
     heard_at: datetime | None = None
-    """End of the last pause among lines that this run of the agent has read; at first, the begin of the
+    """End of the last pause among lines that this run of the agent has read; at first, the start of the
     container."""
     heard_step: int | None = None
     """The step that ended that pause."""

@@ -58,7 +58,7 @@ class Signatures(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     """Messages about templates that cannot be used and are left out."""
     near: Callable[[str], tuple[_Sought, ...]] = lambda _: ()
-    """Returns the templates whose head may be in a line, by its words."""
+    """Function that returns the templates whose head may be in a line, by its words."""
 
 
 class Hit(msgspec.Struct, frozen=True):

@@ -5,8 +5,7 @@ step_lines.py names candidates. Lines with one name are a track, and a track is 
 from one line to another. A line that is printed once, such as `step=0` when a framework is initialised, is
 never believed. Several tracks may rise together; one of them leads.
 
-    candidate -> track, unproven -> risen over two lines -> believed -> leads, or counts beside the leading
-    one
+    candidate -> track, unproven -> risen over two lines -> believed -> leads, or counts beside the lead
 
 - Lower numbers that rise again take the track back: a restart in place, or an epoch that begins again. A
   single lower number does not: the ranks of a container print in any order.
@@ -27,7 +26,7 @@ from detectors.rules.step_lines import ANONYMOUS, PLAIN, VAGUE, Candidate, Metri
 __all__ = ["Steps", "Track", "observe", "shows_life"]
 
 TOGETHER_S = 0.005
-"""Time in seconds within which lines came out of one buffer."""
+"""Time in seconds. Lines that are closer together came out of one buffer."""
 _TRACKS_MAX = 12
 _PACE_PER_S_MAX = 100_000.0
 _VAGUE_RISES = 3

@@ -171,7 +171,7 @@ class Nvml:
 
     async def _pause(self, sample: Sample, *, is_doubtful: bool) -> None:
         """Waits until the next sample. A GPU that nobody uses, and that the driver does not keep ready, would
-        have to be started for each sample; such samples are rarer."""
+        have to be started for each sample, so its samples are rarer."""
         settings = self._settings
         if is_doubtful:
             await asyncio.sleep(settings.confirm_s)

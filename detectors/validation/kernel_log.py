@@ -3,9 +3,9 @@ GPU.
 
 The check runs last, so that it sees faults that the other checks have caused. It reads the log of this boot
 and folds the lines as the agent does. Lines before the last reset do not count: the line of the reset
-(`reset_line`) shows the time of the reset, its Incident, and its devices. A line of another repair, of an
-older repair, or of a reset without an Incident proves nothing about this repair. Without a line of this
-repair's reset, the whole boot counts.
+(`reset_line`) shows the time of the reset, its Incident, and its devices. A line of another repair or of an
+older repair proves nothing about this repair; if this repair has an Incident, a line without one proves
+nothing either. Without a line of this repair's reset, the whole boot counts.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Reader(Protocol):
         """Whether some file has a name of this format, also if the checkpoint is only half written."""
 
     def read(self, folder: Folder, step: int) -> Verdict:
-        """Whether everything that a resume at `step` needs is present."""
+        """Returns the verdict: complete if everything that a resume at `step` needs is present."""
 
 
 READERS: tuple[Reader, ...] = (

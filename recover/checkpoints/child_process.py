@@ -92,7 +92,7 @@ def in_child(
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
         told = f"a read takes more than {cpu_s:.0f} s of CPU time, which no file of a trainer needs"
         raise DamagedError(f"{what} {UNREADABLE}: {told}")
-    # The kernel killed it because of its memory.
+    # A SIGKILL is from the kernel, because the child takes too much memory.
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         raise DamagedError(f"{what} is {TOO_LARGE}: the process that read it was killed")
     raise DamagedError(f"{what} {UNREADABLE}: the process that read it ended with status {status}")

@@ -125,5 +125,5 @@ def _undated(folder: Folder, names: list[str], readers: Sequence[Recogniser]) ->
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort key by which `epoch=10` comes after `epoch=9`, and `last` after both."""
+    """Returns the sort key by which `epoch=10` comes after `epoch=9`, and `last` after both."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,15})", name)]

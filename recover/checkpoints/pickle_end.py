@@ -17,7 +17,7 @@ __all__ = ["pickle_bytes"]
 WINDOW_BYTES = 64 * 1024
 OPCODES_PER_LOOK_AT_THE_CLOCK = 1000
 LINE_BYTES_MAX = 256
-"""Maximum length of a line. Names of modules and classes are lines, and numbers, too."""
+"""Maximum length of a line. Names of modules and classes, and numbers, are written as lines."""
 
 _PROTO, _STOP, _FRAME = 0x80, 0x2E, 0x95
 _LENGTH_BYTES = {
