@@ -97,8 +97,8 @@ async def run(options: AgentOptions, stop: asyncio.Event) -> None:
 
 
 def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
-    """Returns a core with the packaged rows of the catalogues, and a user's. Raises for a bad row of our
-    own."""
+    """Returns a core with the packaged rows of the catalogues, and a user's. Raises for a bad row of the
+    package."""
     catalogues = Catalogues.load(settings.catalogue)
     for problem in catalogues.problems:
         _log.error("catalogue: not used, the rest is", problem=problem)

@@ -1,5 +1,5 @@
-"""Reads the rows of a catalogue file, strictly. A bad row of ours raises an error; a bad row of a user is
-skipped."""
+"""Reads the rows of a catalogue file, strictly. A bad row of the package raises an error; a bad row of a user
+is skipped."""
 
 from __future__ import annotations
 

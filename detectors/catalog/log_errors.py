@@ -15,7 +15,7 @@ __all__ = ["LOG_ERRORS", "Failed", "Implies", "LogErrorRow", "Traceback", "packa
 
 
 class Implies(StrEnum):
-    """What a line implies about the process that printed it; log_errors.toml explains each value."""
+    """Implication of a line for the process that printed it; log_errors.toml explains each value."""
 
     NOTHING = "nothing"
     OWN_FAULT = "own-fault"
@@ -36,7 +36,7 @@ _PROPAGATED = frozenset({Implies.PEER_LOST, Implies.TIMED_OUT, Implies.TOLD_TO_E
 
 
 class Failed(StrEnum):
-    """The part that failed, if a line implies a fault of its own."""
+    """The part that failed, if a line implies that the process itself failed."""
 
     PROGRAM = "program"
     RESOURCES = "resources"
@@ -74,5 +74,5 @@ LOG_ERRORS = Table("log_error", LogErrorRow, "log_errors.toml")
 
 def packaged_log_errors(extra: Iterable[LogErrorRow] = ()) -> tuple[LogErrorRow, ...]:
     """Returns all rows, the user's first: they match lines more closely. Raises `BadValueError` for a bad row
-    of ours."""
+    of the package."""
     return (*extra, *LOG_ERRORS.packaged())

@@ -40,7 +40,7 @@ class SignatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 def packaged_signatures() -> tuple[SignatureRow, ...]:
-    """Returns the rows of the packaged file. Raises `BadValueError` for a bad row of ours."""
+    """Returns the rows of the packaged file. Raises `BadValueError` for a bad row of the package."""
     rows = tuple(packaged_rows(_FILE, "signature", SignatureRow))
     for row in rows:
         for match in row.match:

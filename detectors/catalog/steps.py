@@ -1,8 +1,8 @@
 """Defines the rows of steps.toml: how frameworks print their steps and checkpoints in a log.
 
-Regular expressions of ours read tenant text here. Each expression is searched only in a line that contains
-its trigger, in at most 4096 characters. No expression has a repetition within a repetition, so the cost of a
-line is only in proportion to its length.
+Our regular expressions read tenant text here. Each expression is searched only in a line that contains its
+trigger, in at most 4096 characters. No expression has a repetition within a repetition, so the cost of a line
+is only in proportion to its length.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class StepCatalog(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def packaged_steps() -> StepCatalog:
-    """Returns the packaged catalogue. Raises `BadValueError` for a bad row of ours."""
+    """Returns the packaged catalogue. Raises `BadValueError` for a bad row of the package."""
     return StepCatalog(
         steps=tuple(packaged_rows(_FILE, "step", StepRow)),
         bars=tuple(packaged_rows(_FILE, "bar", BarRow)),

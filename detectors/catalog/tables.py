@@ -1,4 +1,5 @@
-"""Defines a table of a catalogue: the type of its rows, the packaged rows, and those that a user's file adds.
+"""Defines a table of a catalogue: the type of its rows, the packaged rows, and the rows that a user's file
+adds.
 
 A table belongs to the module that reads its rows, such as the rule of a family of faults.
 detectors/rules/catalogues.py knows all tables that a user's file may extend.

@@ -354,9 +354,9 @@ def repeats(findings: Iterable[Finding]) -> frozenset[str]:
 
 def least(findings: Collection[Finding]) -> Finding:
     """Returns the finding that is missed least. `findings` are oldest first. The order is: findings that have
-    ended, then those in the middle of a row, then those for which no node is taken out of service, then the
-    oldest that was not the first on its subject. The first finding on a subject stays: it is the likeliest
-    cause of all that came after."""
+    ended, then those in the middle of a row, then findings for which Rekindle takes no node out of service,
+    then the oldest that was not the first on its subject. The first finding on a subject stays: it is the
+    likeliest cause of all that came after."""
     in_row = repeats(findings)
     first_of: dict[Subject, str] = {}
     for finding in findings:

@@ -406,7 +406,7 @@ class AgentCore:
 
     @property
     def first_pods(self) -> frozenset[str]:
-        """Uids of the pods whose logs matter most: the pods that were given devices, and those that the
+        """Uids of the pods whose logs matter most: the pods that were given devices, and the pods that the
         controller names."""
         return self._holders.uids | {pod.uid for pod in self._spec.pods}
 

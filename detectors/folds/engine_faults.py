@@ -1,9 +1,9 @@
 """Counts in which places of a GPU the programs of several tenants had exceptions. Pure; core.py keeps one.
 
 According to NVIDIA's workflow for Xid 13 and 31, an exception that repeats in one TPC may be caused by the
-hardware; exceptions in several TPCs are caused by the program. Any program can provoke both, and may run
-again and again. Therefore this fold counts tenants and not exceptions: a namespace counts once, and only if
-all its exceptions on that GPU were in that one place. These exceptions make no GPU suspect:
+hardware; exceptions in several TPCs are caused by the program. Any program can provoke both, and may run many
+times. Therefore this fold counts tenants and not exceptions: a namespace counts once, and only if all its
+exceptions on that GPU were in that one place. These exceptions make no GPU suspect:
 - exceptions that show several places at once: a program with a large grid fails wherever it runs
 - exceptions where a GPU places the first blocks of a grid
 - exceptions in a place where another GPU of the node has had some, too: the programs cause them
@@ -38,7 +38,7 @@ _SHARE_MIN = 3, 4
 
 
 class _Burst(msgspec.Struct):
-    """What the lines of one exception have shown so far."""
+    """Evidence in the lines of one exception so far."""
 
     tenant: str
     """Namespace; empty if nobody knows whose program failed."""

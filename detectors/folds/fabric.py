@@ -115,7 +115,7 @@ class FabricFold:
         return Observation(draft=draft(self._rows[code], pci), text=text, since=since)
 
     def _begin(self, sample: PortSample, at: datetime) -> None:
-        """Begins the tracks. What the first sample shows is assumed to be as old as the boot."""
+        """Begins the tracks. The states in the first sample are assumed to be as old as the boot."""
         self._has_sample = True
         since = at - timedelta(seconds=sample.up_s)
         for port in sample.ports[:_PORTS_MAX]:

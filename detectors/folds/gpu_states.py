@@ -30,7 +30,7 @@ class BusGpus(msgspec.Struct, frozen=True):
     ours: frozenset[PciAddress] = frozenset()
     """GPUs bound to NVIDIA's driver or to none. NVML should show them."""
     others: frozenset[PciAddress] = frozenset()
-    """GPUs bound to another driver, for example those that were given to a virtual machine."""
+    """GPUs bound to another driver, for example GPUs that were given to a virtual machine."""
 
 
 def expected_gpus(host: HostFacts, bus: BusGpus) -> frozenset[PciAddress]:
@@ -44,7 +44,7 @@ class GpuStates:
         self._health = health
         self._gpus_expected = gpus_expected
         self._gpus_before = 0
-        # The kernel log reports the same faults, and ends those that it has reported.
+        # The kernel log reports the same faults, and ends the faults that it has reported.
         self._states = States(Source.NVML, _CODE_PREFIXES, samples_to_end=_SAMPLES_TO_END, unless_known=True)
         self._last: dict[PciAddress, tuple[datetime, GpuSample]] = {}
         self._links_up: dict[PciAddress, frozenset[int]] = {}

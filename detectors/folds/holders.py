@@ -38,7 +38,7 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What the kubelet reports that it gave to one pod: resource name -> ids of devices."""
+    """Devices that the kubelet reports for one pod: resource name -> ids of devices."""
 
     namespace: str
     name: str
@@ -56,7 +56,7 @@ class MigDevice(msgspec.Struct, frozen=True):
 
 
 class HeldDevices(msgspec.Struct, frozen=True):
-    """What the kubelet gave to a pod whose uid is known."""
+    """Devices that the kubelet gave to a pod whose uid is known."""
 
     pod: DevicePod
     given: Given

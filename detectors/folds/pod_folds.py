@@ -64,8 +64,8 @@ class PodFolds:
         return bool(news)
 
     def removed(self, ref: PodRef) -> None:
-        """Records that the log of the container no longer exists. What was published stays for a while: the
-        controller may still need the tail."""
+        """Records that the log of the container no longer exists. The published progress stays for a while:
+        the controller may still need the tail."""
         if ref in self._folds:
             self._gone.add(ref)
 

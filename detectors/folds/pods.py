@@ -28,7 +28,7 @@ class PodFold:
     """Keeps the progress of one container instance, and its last edge.
 
     A container is published once it has printed a step or a line that a recipe searches for. It is also
-    published for a fault of its own, if its pod was given devices or the controller has named the pod. A
+    published if it failed by itself, and its pod was given devices or the controller has named the pod. A
     container that has ended is published if it printed an error, or only because its pod has devices or was
     named: a rank may end without a line that any rule knows, and then only its last lines say why. All other
     containers of the node are not published.

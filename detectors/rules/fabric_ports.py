@@ -64,7 +64,7 @@ _HOUR = timedelta(hours=1)
 _TRAINED = timedelta(seconds=60)
 """Time for which a link must be up to count as trained. A link that is lost sooner was still in training."""
 _DIES_WITHIN = timedelta(hours=1)
-"""Time within which a rank that lost a port which it needs has ended: NCCL's own limit, and those that
+"""Time within which a rank that lost a port which it needs has ended: NCCL's own limit, and the limits that
 PyTorch, Megatron, DeepSpeed and Hugging Face set, are 30 minutes or less. A later end has another cause."""
 _DOWNS_MAX = 8
 _MOMENT = timedelta(seconds=3)

@@ -1,9 +1,9 @@
 """Finds the first error of a container's log. Pure.
 
-Each line that matches a row of log_errors.toml implies something about the process that printed it: a fault
-of its own, a peer that was lost first, a wait in vain, an end that somebody requested. A fault of its own is
-the container's first error, even if others printed earlier that they lost a peer; the rest are consequences
-of that fault. recover/diagnose/ranks.py compares the errors of the containers of a gang.
+Each line that matches a row of log_errors.toml implies something about the process that printed it: its own
+fault, a peer that was lost first, a wait in vain, an end that somebody requested. An own fault is the
+container's first error, even if others printed earlier that they lost a peer; the rest are consequences of
+that fault. recover/diagnose/ranks.py compares the errors of the containers of a gang.
 
 All that this module finds is text of the tenant, and never takes a node out of service.
 """
@@ -50,7 +50,7 @@ _WEIGHT = {
     Implies.OWN_END: 3,
     Implies.OWN_FAULT: 4,
 }
-"""How much a line says about why the process ended. Of two lines with the same weight, the first one
+"""How much a line says about why the process ended. If two lines have the same weight, the first one
 counts."""
 
 

@@ -48,8 +48,8 @@ _CODE_MAX = limit(Finding, "code")
 
 
 class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A code, and the lines of the kernel log that have this meaning. Each rule derives a type of its own,
-    with `heads`: the beginnings of its driver's lines."""
+    """A code, and the lines of the kernel log that have this meaning. Each rule derives its own type, with
+    `heads`: the beginnings of its driver's lines."""
 
     heads: ClassVar[tuple[str, ...]] = ()
     code: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=_CODE_MAX)]

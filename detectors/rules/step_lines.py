@@ -128,7 +128,7 @@ class _Compiled(msgspec.Struct, frozen=True):
 
 
 class Near(msgspec.Struct, frozen=True):
-    """What a line with these words may contain: the indices of the rows whose trigger is in it."""
+    """Readings that a line with these words may contain: the indices of the rows whose trigger is in it."""
 
     steps: tuple[int, ...]
     metrics: tuple[int, ...]

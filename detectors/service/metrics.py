@@ -1,5 +1,5 @@
-"""Defines the agent's metrics, in a registry of their own. Each is one row of `TABLE`; docs are generated
-from it."""
+"""Defines the agent's metrics, in a separate registry. Each is one row of `TABLE`; docs are generated from
+it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _EVERY_S = 60.0
 
 
 class Seldom:
-    """Lets one message through in each interval, and counts those that it holds back."""
+    """Lets one message through in each interval, and counts the messages that it holds back."""
 
     def __init__(self, every_s: float = _EVERY_S) -> None:
         self._every_s = every_s

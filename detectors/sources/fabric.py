@@ -1,8 +1,8 @@
 """Takes samples of the ports of the node's RDMA adapters in /sys, every few seconds.
 
 The source reads adapters of InfiniBand and RoCE on the PCI bus. It leaves out virtual functions, since they
-come and go with pods, and devices without an adapter of their own (Soft-RoCE, scalable functions). An EFA
-adapter has ports that are always active, so only its counters show the state of the network.
+come and go with pods, and devices without their own adapter (Soft-RoCE, scalable functions). An EFA adapter
+has ports that are always active, so only its counters show the state of the network.
 For most of these files the driver asks the adapter's firmware. If the firmware has died, a reader waits for a
 minute. Therefore a separate thread reads, and the source reports a missing answer.
 Sources: Linux, Documentation/ABI/stable/sysfs-class-infiniband, Documentation/ABI/testing/sysfs-class-net,
@@ -110,7 +110,7 @@ class Fabric:
 
 
 class FabricReader:
-    """Reads the ports, and remembers which adapters it has seen, to report those that are gone."""
+    """Reads the ports, and remembers which adapters it has seen, to report adapters that are gone."""
 
     def __init__(self, host_root: Path) -> None:
         self._class = str(host_root / "sys/class")

@@ -1,5 +1,5 @@
 """Loads Iluvatar's library IXML for pynvml: libixml.so has NVML's names, layouts and numbers, and a few
-functions of its own.
+additional functions.
 
 Sources: Deep-Spark/go-ixml, pkg/ixml/api.h (a1a4e06); Deep-Spark/ix-container-toolkit, etc/config.yaml and
 internal/modifier/sdk.go (4c8017a). Never run on Iluvatar's hardware.

@@ -6,7 +6,7 @@ to SIGKILL. So the agent itself makes no driver call; it reports a child that do
 wait for it.
 A GPU cannot be reset while any process has it open, even a process that only reads its state. So while the
 spec of our NodeHealth names a step of a repair, no reading begins, a reading in progress is ended, and the
-status answers only when no child of ours is left.
+status answers only when no child of the agent is left.
 Source: NVIDIA, nvidia-smi, --gpu-reset: "monitoring application like other instance of nvidia-smi".
 """
 
@@ -59,8 +59,8 @@ class NvmlSink(Protocol):
         """Records that the driver gave no answer, `times` times in succession."""
 
     def let_go(self, step: str) -> None:
-        """Records that no process of ours has a device open, for this step of a repair; empty when the step
-        is over."""
+        """Records that no process of the agent has a device open, for this step of a repair; empty when the
+        step is over."""
 
     def covered(self) -> None: ...
 

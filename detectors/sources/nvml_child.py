@@ -217,8 +217,8 @@ class _Gpu:
         return empty
 
     def fields(self, *wanted: int) -> list[int | None]:
-        """Returns the values of several fields. Each field has a return code of its own, and is None if it
-        has no value."""
+        """Returns the values of several fields. Each field has its own return code, and is None if it has no
+        value."""
         answers = self.ask("nvmlDeviceGetFieldValues", list(wanted))
         if answers is None:
             return [None] * len(wanted)

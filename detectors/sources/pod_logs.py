@@ -1,8 +1,8 @@
 """Follows the logs of the node's pods: `var/log/pods/<namespace>_<name>_<uid>/<container>/<n>.log`.
 
 The source does not check which pods have GPUs: it follows all logs outside the system's namespaces, and
-folds/pods.py publishes those that print steps, or lines that a recipe searches for. If there are too many,
-logs_followed.py chooses which are left out.
+folds/pods.py publishes the containers that print steps, or lines that a recipe searches for. If there are too
+many, logs_followed.py chooses which are left out.
 """
 
 from __future__ import annotations
@@ -377,7 +377,7 @@ class PodLogs:
         self._seen_cgroup = self._seen_cgroup or container.cgroup is not None
 
     def _end(self, container: Container) -> None:
-        """Reads what is left, at least near the end, and reports the end of the container."""
+        """Reads the rest of the log, at least near the end, and reports the end of the container."""
         if container.ended:
             return
         if container.timer is not None:

@@ -206,7 +206,7 @@ class VolumeReader:
         return line.decode().removesuffix("\n")
 
     async def _start(self) -> None:
-        """Starts the child with a question of its own, so that the time of a later call is that of its file
+        """Starts the child with a separate question, so that the time of a later call is that of its file
         system alone, also on a busy node."""
         try:
             await self._child.ask(_START_S, b"mounts")

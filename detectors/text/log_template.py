@@ -200,7 +200,7 @@ def lowered(text: str) -> str:
 
 
 def without_colours(line: str) -> str:
-    """Removes terminal codes. Such a code ends with a letter, which must not be taken for the beginning of a
+    """Removes terminal codes. Each code ends with a letter, which must not be taken for the beginning of a
     word."""
     if _COLOUR not in line:
         return line

@@ -8,7 +8,7 @@ __all__ = ["MARKS_MAX", "one_line", "printable"]
 
 _BLANK = dict.fromkeys(map(ord, "\u115f\u1160\u2800\u3164\uffa0\U0001d159"), " ")
 """Letters and signs that are drawn as nothing. Enough of them would fill a row of the terminal, and the text
-after them would look like a line of ours."""
+after them would look like a line of Rekindle."""
 MARKS_MAX = 4
 """Limit of combining marks on one letter. Languages need up to four; hundreds are drawn over other text."""
 

@@ -1,4 +1,4 @@
-"""Checks whether a node may be used again after a repair: runs checks, each in a process of its own, and
+"""Checks whether a node may be used again after a repair: runs checks, each in a separate process, and
 reports.
 
 In: the names of checks.

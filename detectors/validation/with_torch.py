@@ -1,4 +1,4 @@
-"""Loads PyTorch with CUDA, if the image has it. PyTorch is no dependency of ours: our image is light."""
+"""Loads PyTorch with CUDA, if the image has it. PyTorch is no dependency of Rekindle: its image is light."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@
     scheduler.bin, sampler.bin, scaler.pt, dl_state_dict.bin, custom_checkpoint_0.pkl   if in use
     random_states_<rank>.pkl                         written by each rank after all but the custom ones
 
-Some missing files are not noticed, since no count of them exists: a file of those that are only used by some
-jobs, a file of a second model or optimizer, and the last ranks' random_states. All files but the custom ones
-are written before rank 0's random_states, so a kill leaves them out together. With automatic names the number
-of a directory, `checkpoint_3`, is that of the save and not the step.
+Some missing files are not noticed, since no count of them exists: a file that only some jobs use, a file of a
+second model or optimizer, and the last ranks' random_states. All files but the custom ones are written before
+rank 0's random_states, so a kill leaves them out together. With automatic names the number of a directory,
+`checkpoint_3`, is that of the save and not the step.
 Source: accelerate/checkpointing.py and accelerator.py, checked against 1.15.
 """
 

@@ -100,7 +100,7 @@ def in_child(
 
 def _received(what: str, reading: int, check_time: Callable[[], None]) -> bytearray:
     """Returns the complete answer; nothing if it was not written to its end. Raises DamagedError if the
-    answer is too long: this process has no limit of its own, and must not end because of a file."""
+    answer is too long: this process itself has no limit, and must not end because of a file."""
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     answer = bytearray()

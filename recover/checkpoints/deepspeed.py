@@ -7,9 +7,9 @@
 The model states say how many files there must be: dp_world_size, mp_world_size, and whether they contain the
 optimizer's state. Every file must be complete. The file `latest` beside the directory is no proof, since rank
 0 writes it without waiting for the others. It is required only if counts alone do not decide: layers of a
-pipeline and experts have files of their own (layer_*, expert_*, expp_*) that nothing counts. A missing file
-of these is not noticed; it is written before the rank's states, which are counted. A checkpoint of MiCS,
-which has fewer files than ranks, is refused.
+pipeline and experts have separate files (layer_*, expert_*, expp_*) that nothing counts. A missing file of
+these is not noticed; it is written before the rank's states, which are counted. A checkpoint of MiCS, which
+has fewer files than ranks, is refused.
 Source: deepspeed/runtime/engine.py and pipe/module.py, checked against 0.19.8.
 """
 

@@ -37,9 +37,9 @@ class _Entry(msgspec.Struct, frozen=True):
 def check_safetensors_by_name(folder: Folder, name: str) -> SafetensorsFile:
     """Does the same as `check_safetensors`, but accepts a file that only its owner may read.
 
-    Such a file is complete if it has its name, because safetensors 0.8 writes it under another name, with
-    mode 0600, and then renames it. Bytes that a node had not written yet when it lost its power are not
-    noticed, since the library does not wait for the disk.
+    The file is complete if it has its name, because safetensors 0.8 writes it under another name, with mode
+    0600, and then renames it. Bytes that a node had not written yet when it lost its power are not noticed,
+    since the library does not wait for the disk.
     Source: strace of `save_file` of safetensors 0.8.0: openat(".tmp...", O_EXCL, 0600), renameat, no fsync.
     """
     try:

@@ -83,8 +83,8 @@ class ScanResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A scan in at most 4096 bytes: the choice, and the newest 8 of the newer checkpoints that were passed
-    over.
+    """A scan in at most 4096 bytes: the choice, and the newest 8 of the newer checkpoints that the scan did
+    not choose.
 
     `found` counts the entries named like a checkpoint, `passed_over` those newer than the choice (all, if
     there is none). `repaired` says what was changed, or could not be; `tracker` says that the framework's own

@@ -7,7 +7,7 @@ There are two changes, and a rename back undoes each of them:
               appended if that name is taken
     global_step60/ -> rekindle-set-aside-<mark>/global_step60/, damaged and newer than the chosen one
 
-Damaged checkpoints go into a directory of their own, since some frameworks search for `step-60` anywhere in a
+Damaged checkpoints go into a separate directory, since some frameworks search for `step-60` anywhere in a
 name. The tracker comes first, so that a crash between two changes leaves nothing worse than before; a second
 run continues where the first ended.
 
@@ -183,7 +183,7 @@ def _kept(folder: int, name: str, tracker: str, mode: int) -> str:
 
 
 def _names(folder: int, path: str) -> list[str]:
-    """Returns the names of a checkpoint's files: if it is several files, all those that share its name."""
+    """Returns the names of a checkpoint's files: if it is several files, all files that share its name."""
     if _is_there(folder, path):
         return [path]
     return sorted(name for name in os.listdir(folder) if name.rpartition(".")[0] == path) or [path]

@@ -222,7 +222,7 @@ def _parse_directory(file_name: str, directory: bytes, check_time: Callable[[], 
 
 
 def _wide(file_name: str, extra: bytes, *narrow: int) -> list[int]:
-    """Returns the same numbers; those that did not fit are read from the zip64 extra field, in the same
+    """Returns the same numbers; numbers that did not fit are read from the zip64 extra field, in the same
     order."""
     if _NOT_HERE_32 not in narrow:
         return list(narrow)

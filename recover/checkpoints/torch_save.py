@@ -6,8 +6,8 @@
 
 The reader refuses several files without a count, and a file whose name says that it is a part (model.pt,
 optim.pt, rank_0.pt): after a kill in the middle of a save the existing files are complete, and nothing says
-which are missing. It also refuses directories within step-40/. Such a training loop writes a marker file
-last, and the format `generic` reads that marker. The format does not record the step; the step is in the
+which are missing. It also refuses directories within step-40/. These training loops should write a marker
+file last, and the format `generic` reads that marker. The format does not record the step; the step is in the
 name.
 """
 
