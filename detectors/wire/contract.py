@@ -73,8 +73,7 @@ def key(name: str) -> str:
 
 
 class Fault(StrEnum):
-    """Fault class: the kind of thing that broke. It is also the value of the taint
-    `rekindle.dev/unhealthy`."""
+    """Fault class: the kind of thing that broke, and the value of the taint `rekindle.dev/unhealthy`."""
 
     DEVICE_LOST = "device-lost"
     DEVICE_RESET = "device-reset"
