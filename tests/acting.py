@@ -1,7 +1,8 @@
 """Plays the API server and the framework for tests of decisions: applies a plan to a world of tests.builders.
 
-Only what decisions read back is applied. A stopped gang's pods stay until a test ends them, a started gang's
-pods stay away until a test starts them: so every moment in between can be looked at.
+Only the parts that decisions read back are applied. The pods of a stopped gang stay until a test ends
+them, and the pods of a started gang appear when a test starts them, so a test can examine every moment in
+between.
 """
 
 from __future__ import annotations
@@ -41,26 +42,28 @@ __all__ = [
 
 
 def look(world: Worlds) -> Plan:
-    """One look at the only recovery; writes nothing."""
+    """Runs one reconcile pass over the only recovery, and writes nothing."""
     return advance(only_recovery(world), world.world(), world.settings, world.now)
 
 
 def acts(found: Plan) -> list[str]:
-    """What is written, Events aside."""
+    """Returns the names of the plan's writes, without Events."""
     return [action.what for action in found.actions if isinstance(action, Create | Patch | Delete)]
 
 
 def step(world: Worlds) -> list[str]:
-    """One look at the only recovery, applied. Returns what it wrote, Events aside."""
+    """Runs one reconcile pass over the only recovery, and applies its plan. Returns what it wrote, without
+    Events."""
     found = look(world)
     apply(world, found)
     return acts(found)
 
 
 def advanced(world: Worlds, to: Phase) -> Recovery:
-    """Steps until the phase is reached; the pods end and start as soon as the gang is stopped or started. The
-    stop that goes with the phase Stopping is not taken, so that this phase has it still to do; and the choice
-    that goes with the phase Choosing is not made yet, as in a Recovery of an earlier version."""
+    """Runs passes until the recovery reaches the phase. The pods end and start as soon as the gang is
+    stopped or started. The stop that goes with the phase Stopping is left out, so the phase still has to
+    make it. The choice that goes with the phase Choosing is left out too, as in a Recovery of an earlier
+    version."""
     for _ in range(20):
         if to is Phase.CHOOSING and only_recovery(world).status.phase is Phase.RESUMING:
             _without_choice(world)
@@ -103,7 +106,7 @@ def _without_choice(world: Worlds) -> None:
 
 
 def recovering(world: Worlds) -> Worlds:
-    """Triage has looked, and its plan is written."""
+    """Runs triage once, and applies its plan."""
     apply(world, plan(world.world(), world.settings, world.now))
     return world
 
@@ -120,7 +123,7 @@ def apply(world: Worlds, found: Plan) -> None:
 
 
 def end_pods(world: Worlds, job: str = "llm", *, keep_failed: bool = False) -> None:
-    """The framework removes the pods; a Job keeps those that have failed."""
+    """Removes the pods, as the framework does. A Job keeps those that have failed."""
     pods = world.pods[f"{job}-uid"]
     world.pods[f"{job}-uid"] = {
         uid: pod for uid, pod in pods.items() if keep_failed and pod.phase is PodPhase.FAILED
@@ -128,7 +131,7 @@ def end_pods(world: Worlds, job: str = "llm", *, keep_failed: bool = False) -> N
 
 
 def start_pods(world: Worlds, job: str = "llm", *, first_node: int = 4, running: bool = True) -> None:
-    """The framework creates a new pod for each rank, one on each node from `first_node` on."""
+    """Creates a new pod for each rank, as the framework does, one on each node from `first_node` on."""
     gang = world.gangs[f"{job}-uid"]
     created = world.now.replace(microsecond=0)
     for rank in range(gang.size):
@@ -149,7 +152,7 @@ def start_pods(world: Worlds, job: str = "llm", *, first_node: int = 4, running:
 
 
 def first_step(world: Worlds, number: int, job: str = "llm") -> None:
-    """The agents publish the first step of every running rank."""
+    """Lets the agents publish the first step of every running rank."""
     for pod in world.pods[f"{job}-uid"].values():
         if pod.phase is PodPhase.RUNNING:
             world.progress(pod, Edge.STEPPING, at=world.now, first_step=number, last_step=number)
@@ -275,7 +278,7 @@ def _apply_pod(world: Worlds, action: Patch) -> None:
 
 
 def scanned(world: Worlds, message: str | None) -> None:
-    """The only scan pod has ended with this termination message."""
+    """Ends the only scan pod with this termination message."""
     ((key, pod),) = world.scans.items()
     ended = Container(name="scan", running=False, exit_code=0, message=message or "")
     world.scans[key] = msgspec.structs.replace(pod, phase=PodPhase.SUCCEEDED, containers=(ended,))

@@ -1,4 +1,4 @@
-"""Worlds for tests, built in sentences: `cluster(nodes=4).running(gang("llm", ranks=4)).finding(on="n1")`.
+"""Builds worlds for tests in sentences: `cluster(nodes=4).running(gang("llm", ranks=4)).finding(on="n1")`.
 
 The builder makes the same views that observe.py makes of API objects; `decide()` runs the production plan.
 """
@@ -83,7 +83,7 @@ def gang(
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A plan, read as a person would ask about it."""
+    """A plan, with the answers to a person's questions about it."""
 
     plan: Plan
 
@@ -117,7 +117,7 @@ class Decision(msgspec.Struct, frozen=True):
         return only
 
     def reasons(self, action: str = "") -> list[str]:
-        """Reasons of everything that was refused or only described."""
+        """Returns the reasons of everything that was refused or only described."""
         return [
             r.reason
             for i in self.incidents
@@ -127,7 +127,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Worlds:
-    """Mutable on purpose, unlike what it builds."""
+    """A world under construction. It is mutable on purpose, unlike the World that it builds."""
 
     def __init__(self, nodes: int, mode: Mode) -> None:
         self.now = NOW
@@ -135,9 +135,9 @@ class Worlds:
         self.mode_since = NOW - timedelta(hours=1)
         self.pools: dict[str, Standing] = {}
         self.lowered: dict[str, Standing] = {}
+        """Modes of the namespaces whose mode the settings lower."""
         self.paused: Pause | None = None
         self.resumed: datetime | None = None
-        """Namespaces whose mode the settings lower."""
         self.settings = Settings(mode=mode)
         self.nodes = {
             f"n{i}": Node(name=f"n{i}", uid=f"n{i}-uid", version="1", boot_id=BOOT) for i in range(nodes)
@@ -153,11 +153,11 @@ class Worlds:
         self.bystanders: dict[str, dict[str, Bystander]] = {}
         self.repair_jobs: dict[str, Gang] = {}
         self.agents: dict[str, AgentPod] = {}
-        """Their pods, which count once `settings.agents_are_pods` says so."""
+        """Pods of the agents, which count if `settings.agents_are_pods` is true."""
         self.taking: set[str] = set()
         self.unread: dict[Resource, set[str]] = {}
         self.gone_nodes: set[str] = set()
-        """Nodes of which a live read has said that there is none."""
+        """Nodes for which a live read has answered that they do not exist."""
         self.namespaces = {"ml": NamespaceView("ml")}
         self.recipes = built_in()
 
@@ -170,10 +170,10 @@ class Worlds:
         status = NodeHealthStatus(boot_id=BOOT, coverage=[kernel, logs])
         return NodeHealth(metadata=ObjectMeta(name=node), status=status)
 
-    # --- what runs -----------------------------------------------------------------------------------------
+    # --- running work --------------------------------------------------------------------------------------
 
     def running(self, job: Gang, *, first_node: int = 0, stepping: bool = True) -> Worlds:
-        """One rank on each node from `first_node` on."""
+        """Adds a gang with one rank on each node from `first_node` on."""
         self.gangs[job.ref.uid] = job
         pods = {}
         for rank in range(job.size):
@@ -228,7 +228,7 @@ class Worlds:
     def tells(
         self, job: str = "llm", rank: int = 0, *, at: datetime, step: int | None = None, served: str = ""
     ) -> Worlds:
-        """The rank's agent publishes this checkpoint as the last complete one."""
+        """Lets the rank's agent publish this checkpoint as the last complete one."""
         saved = LastSave(at=at, step=step, served=served)
         (pod,) = [p for p in self.pods[f"{job}-uid"].values() if p.name == f"{job}-worker-{rank}"]
         status = self.health[pod.node].status
@@ -238,7 +238,7 @@ class Worlds:
         return self
 
     def says(self, *lines: str, job: str = "llm", rank: int = 0) -> Worlds:
-        """The rank's agent has published these lines of its log: recipes look for them."""
+        """Lets the rank's agent publish these lines of the rank's log, in which recipes search."""
         pods = self.pods[f"{job}-uid"].values()
         return self.says_of([p for p in pods if p.name == f"{job}-worker-{rank}"], *lines)
 
@@ -253,7 +253,7 @@ class Worlds:
             self.health[pod.node] = msgspec.structs.replace(self.health[pod.node], status=status)
         return self
 
-    # --- what breaks ---------------------------------------------------------------------------------------
+    # --- faults --------------------------------------------------------------------------------------------
 
     def finding(
         self,
@@ -294,13 +294,13 @@ class Worlds:
     def crash(
         self, job: str = "llm", *, rank: int, exit_code: int = 1, reason: str = "Error", ago_s: float = 1.0
     ) -> Worlds:
-        """The rank's pod is Failed."""
+        """Makes the rank's pod Failed."""
         return self._end(job, rank, exit_code, reason, ago_s, phase=PodPhase.FAILED)
 
     def restart_in_place(
         self, job: str = "llm", *, rank: int, exit_code: int = 1, ago_s: float = 1.0
     ) -> Worlds:
-        """The rank's container ended, and the kubelet started it again in the same pod."""
+        """Ends the rank's container. The kubelet has started it again in the same pod."""
         return self._end(job, rank, exit_code, "Error", ago_s, phase=PodPhase.RUNNING)
 
     def _end(
@@ -321,7 +321,7 @@ class Worlds:
         return self
 
     def stall(self, job: str = "llm") -> Worlds:
-        """Every readable rank has passed its time limit."""
+        """Lets every readable rank exceed its time limit."""
         for pod in self.pods[f"{job}-uid"].values():
             self.progress(pod, Edge.STALLED, at=self.now - timedelta(seconds=5))
         return self
@@ -343,7 +343,7 @@ class Worlds:
         return self
 
     def without_node(self, node: str) -> Worlds:
-        """The Node is not in the cache, and a live read has found none."""
+        """Removes the Node from the cache. A live read has found none either."""
         del self.nodes[node]
         self.gone_nodes.add(node)
         return self

@@ -1,7 +1,7 @@
-"""Which tests run: those that need a real control plane run when REKINDLE_CONTROL_PLANE=1 says so, and then
-a missing one is a failure; those that need real nodes, when REKINDLE_REAL_NODES=1; those that take minutes,
-when their own variable does. Otherwise they are deselected, and the last line of pytest counts them.
-"""
+"""Decides which tests run. Tests that need a real control plane run if REKINDLE_CONTROL_PLANE=1, and then
+fail if there is none. Tests that need real nodes run if REKINDLE_REAL_NODES=1, and tests that take minutes
+run if their own variable is 1. Other tests of these kinds are deselected, and the last line of pytest
+counts them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.control_plane.jobset_controller import jobset_controller
 from tests.control_plane.operator import training_operator
 from tests.control_plane.plane import ControlPlane, started
 
-# A busy machine is slow, and that is no property of the code.
+# A busy machine is slow, which is no fault of the code.
 settings.register_profile("rekindle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rekindle")
 
@@ -42,7 +42,7 @@ def _is_asked_for(item: pytest.Item) -> bool:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With a test that failed stands what the programs of its control plane complained of."""
+    """Adds the complaints of the control plane's programs to the report of a failed test."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         for used in item.funcargs.values():
@@ -53,9 +53,8 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(autouse=True)
 def logs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A command that a test runs sets up its log on that test's standard error, which is closed when the test
-    is over. A module's logger would keep it, so none keeps anything.
-    """
+    """Makes no logger keep its configuration. A command that a test runs logs to that test's standard
+    error, which is closed when the test ends, and a module's logger would keep it."""
     set_up = structlog.configure
     monkeypatch.setattr(
         structlog, "configure", lambda **words: set_up(**words | {"cache_logger_on_first_use": False})
@@ -66,27 +65,27 @@ def logs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def api_server() -> Iterator[ControlPlane]:
-    """A real API server with nothing else that writes: what a test finds there, it has made itself."""
+    """Yields a real API server to which nothing else writes: every object in it was made by the tests."""
     with started(cached(), controllers=False) as plane:
         yield plane
 
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """API server, controller-manager, scheduler and KWOK."""
+    """Yields an API server with controller-manager, scheduler and KWOK."""
     with started(cached(), controllers=True) as plane:
         yield plane
 
 
 @pytest.fixture(scope="session")
 def training(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The control plane with the training-operator, which makes PyTorchJobs and PaddleJobs run."""
+    """Yields the control plane with the training-operator, which runs PyTorchJobs and PaddleJobs."""
     with training_operator(cached(), control_plane):
         yield control_plane
 
 
 @pytest.fixture(scope="session")
 def jobsets(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The control plane with the JobSet controller, which makes JobSets run."""
+    """Yields the control plane with the JobSet controller, which runs JobSets."""
     with jobset_controller(cached(), control_plane):
         yield control_plane

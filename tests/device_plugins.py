@@ -1,5 +1,5 @@
-"""ConfigMaps as the device plugins of Ascend and Iluvatar write them, by their documentation and code.
-Never seen on hardware."""
+"""Makes ConfigMaps as the device plugins of Ascend and Iluvatar write them, by their documentation and
+code. They were never seen on hardware."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fault(
     *,
     kind: str = "CardUnhealthy",
 ) -> dict[str, Any]:
-    """One row of `-Fault`. Without a time as in the documentation of MindCluster 6.0."""
+    """Returns one row of `-Fault`. A row without a time is as in the documentation of MindCluster 6.0."""
     levels = codes if isinstance(codes, Mapping) else dict.fromkeys(codes, level)
     row: dict[str, Any] = {
         "fault_type": kind,
@@ -62,7 +62,7 @@ def device_info(
     update_time: int = 1744182144,
     check_code: str | None = None,
 ) -> str:
-    """`DeviceInfoCfg`."""
+    """Returns the text of `DeviceInfoCfg`."""
     told = {
         "DeviceList": {
             resource: ",".join(free),
@@ -77,7 +77,7 @@ def device_info(
 
 
 def switch_info(levels: Levels, at: datetime | None = None, *, status: str = "UnHealthy") -> str:
-    """`SwitchInfoCfg`."""
+    """Returns the text of `SwitchInfoCfg`."""
     time_ms = int(at.timestamp() * 1000) if at is not None else 0
     times = {f"{code}_0_3": {"fault_time": time_ms, "fault_level": one} for code, one in levels.items()}
     told = {"FaultCode": [], "FaultLevel": "", "UpdateTime": 0, "NodeStatus": status}
@@ -85,7 +85,7 @@ def switch_info(levels: Levels, at: datetime | None = None, *, status: str = "Un
 
 
 def node_info(*parts: tuple[str, int, str, list[str]], check_code: str | None = None) -> str:
-    """`NodeInfo` of NodeD."""
+    """Returns the text of `NodeInfo`, which NodeD writes."""
     found = [
         {"DeviceType": kind, "DeviceId": number, "FaultCode": codes, "FaultLevel": level}
         for kind, number, level, codes in parts
@@ -94,7 +94,7 @@ def node_info(*parts: tuple[str, int, str, list[str]], check_code: str | None = 
 
 
 def free_devices(names: Iterable[str]) -> dict[str, str]:
-    """Iluvatar's ConfigMap."""
+    """Returns the data of Iluvatar's ConfigMap."""
     listed = {"DeviceList": list(names), "UpdateTime": 1744182144}
     known = {"DeviceInfo": {}, "UpdateTime": 1744182144}
     return {

@@ -1,7 +1,8 @@
-"""The rights that the chart grants to the controller: a decision that needs another one fails its own test.
+"""Reads the permissions that the chart grants to the controller: a decision that needs another permission
+fails its own test.
 
-Objects of groups that the chart does not know are left out: people grant the right to the maintenance object
-of a repair.
+Objects of groups that the chart does not know are left out. People grant the permission for the
+maintenance object of a repair.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _FILES = (_FOLDER / "rbac" / "controller.yaml", _FOLDER / "node_condition" / "rb
 
 
 def lacking(action: Action) -> list[str]:
-    """The rights that it needs and that the chart does not grant, as `patch recoveries.rekindle.dev`."""
+    """Returns the permissions that the action needs and the chart does not grant, as `patch
+    recoveries.rekindle.dev`."""
     granted = _granted()
     groups = {group for _, group, _ in granted}
     return [
@@ -36,14 +38,14 @@ def lacking(action: Action) -> list[str]:
 
 
 def granted_over(workload: Workload) -> set[tuple[str, str]]:
-    """Verb and resource of the rights that the chart grants over the framework's jobs."""
+    """Returns verb and resource of the permissions that the chart grants over the framework's jobs."""
     group, plural = workload.resource.group, workload.resource.plural
     return {(verb, name) for verb, of, name in _granted() if of == group and name.partition("/")[0] == plural}
 
 
 def not_granted(write: Audit) -> str:
-    """The right that a write in a simulation used and that the chart does not grant; empty where it does. Of
-    the controller's own namespace nothing is asked."""
+    """Returns the permission that a write in a simulation used and the chart does not grant. Empty if the
+    chart grants it. Writes in the controller's own namespace are not checked."""
     resource = write.resource
     groups = {group for _, group, _ in _granted()}
     if write.namespace == Settings().namespace or resource.group not in groups:
@@ -75,7 +77,8 @@ def _needed(action: Action) -> list[tuple[str, Resource] | tuple[str, Resource, 
 
 @cache
 def _granted() -> frozenset[tuple[str, str, str]]:
-    """Verb, group and resource. Of the Role in the release's namespace nothing is counted."""
+    """Returns verb, group and resource of each permission. Permissions of the Role in the release's
+    namespace do not count."""
     roles = [
         one
         for file in _FILES

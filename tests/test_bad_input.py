@@ -1,7 +1,8 @@
-"""What people and programs get wrong, met where they meet it: in the commands, and in a whole running system.
+"""Tests mistakes of people and programs at the places where they occur: in the commands, and in a whole
+running system.
 
-Parsers of single inputs (kernel records, log lines, catalogue rows, checkpoints, annotations) have such cases
-beside their own tests.
+Parsers of single inputs (kernel records, log lines, catalogue rows, checkpoints, annotations) have such
+cases beside their own tests.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from tests.facts import missing
 
 Captured = pytest.CaptureFixture[str]
 
-# --- the commands -------------------------------------------------------------------------------------------
+# --- commands -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -243,11 +244,12 @@ ODD: dict[Resource, list[object]] = {
     PYTORCHJOBS: [{"metadata": _IN_TEAM, "spec": {"pytorchReplicaSpecs": "three"}}, 5],
     PADDLEJOBS: [{"metadata": _IN_TEAM, "spec": {"paddleReplicaSpecs": {"Worker": 3}}}, {"spec": {}}],
 }
-"""For each kind what another version of it, or of its schema, might hold; and what is no object at all."""
+"""Kind -> content that another version of the object or of its schema might have, and values that
+are no object at all."""
 
 
 class _OddLists(CrashPoints):
-    """Each list of all objects of a kind begins with some that nobody can read."""
+    """Lets each list of all objects of a kind begin with some objects that nobody can read."""
 
     def __init__(self, client: Client, kill: Callable[[], None]) -> None:
         super().__init__(client, kill)

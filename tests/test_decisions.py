@@ -1,4 +1,4 @@
-"""docs/decisions: each record has its parts and its row, and each link leads somewhere."""
+"""Checks docs/decisions: each record has its parts and its row, and each link leads somewhere."""
 
 import re
 from pathlib import Path

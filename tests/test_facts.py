@@ -1,4 +1,4 @@
-"""tests/facts.py, on which many asserts rest."""
+"""Tests tests/facts.py, on which many assertions depend."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Whatever comes from outside, each parser reads it or refuses it by the error that it declares: in bounded
-time, and with a message of bounded length. Up to 1 MiB of random bytes, of JSON, and of damaged real input.
+"""Tests that each parser of external input reads its input, or refuses it by the error that the parser
+declares, in bounded time and with a message of bounded length. The inputs are up to 1 MiB of random bytes, of
+JSON, and of damaged real input.
 
-`REKINDLE_FUZZ=2000 pytest tests/test_fuzz.py` tries 2,000 inputs for each parser, others each time. Parsers
-with a file system around their input (checkpoints, /sys, the folders of pods) have properties beside their own
-tests; so have the pickles of checkpoints, which a process of its own reads.
+`REKINDLE_FUZZ=2000 pytest tests/test_fuzz.py` tries 2,000 inputs for each parser, and other inputs each
+time. Parsers with a file system around their input (checkpoints, /sys, the folders of pods) have
+properties beside their own tests. So have the pickles of checkpoints, which a separate process reads.
 """
 
 # ruff: noqa: E501  real inputs are kept whole
@@ -65,7 +66,8 @@ from tests.detectors.sources import kubelet
 EXAMPLES = int(os.environ.get("REKINDLE_FUZZ", "6"))
 BYTES_MAX = 1 << 20
 YAML_BYTES_MAX = BYTES_MAX if "REKINDLE_FUZZ" in os.environ else 4096
-"""PyYAML reads 50 kB a second. People give it files of their own."""
+"""Length limit for YAML, because PyYAML reads only 50 kB a second. People give PyYAML only their own
+files."""
 SECONDS_MAX = 5.0
 YAML_SECONDS_MAX = 120.0
 MESSAGE_CHARS_MAX = 4096
@@ -82,7 +84,7 @@ class Parser(msgspec.Struct, frozen=True, kw_only=True):
     read: Callable[[bytes], object]
     refuses: tuple[type[BaseException], ...] = ()
     real: tuple[bytes, ...]
-    """Inputs as they come in practice, to be damaged."""
+    """Inputs as they occur in practice. The test damages them."""
     bytes_max: int = BYTES_MAX
     seconds_max: float = SECONDS_MAX
 
@@ -138,7 +140,7 @@ def nvml_answer(data: bytes) -> None:
 
 
 def file_read(read: Callable[[Path], object]) -> Callable[[bytes], object]:
-    """Of a file with these bytes, which lies in memory."""
+    """Returns a parser of bytes that writes the bytes to a file in memory and reads this file."""
 
     def of(data: bytes) -> object:
         path = Path(f"/dev/shm/rekindle-fuzz-{os.getpid()}")
@@ -346,7 +348,7 @@ _JSON = st.recursive(
 
 @st.composite
 def damaged(draw: st.DrawFn, real: tuple[bytes, ...]) -> bytes:
-    """A real input, some bytes of which are replaced, left out, or stand there many times."""
+    """Returns a real input in which some bytes are replaced, left out, or repeated many times."""
     data = draw(st.sampled_from(real))
     for _ in range(draw(st.integers(0, 3))):
         begin, end = sorted(draw(st.tuples(*[st.integers(0, len(data))] * 2)))
@@ -370,7 +372,7 @@ def test_a_manifest_of_old_line_ends_that_is_no_yaml_is_refused_in_words() -> No
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_real_input_is_read(name: str) -> None:
-    """Else its damaged forms would reach little of the parser."""
+    """Otherwise the damaged forms of the input would reach little of the parser."""
     for real in PARSERS[name].real:
         PARSERS[name].read(real)
 

@@ -1,4 +1,4 @@
-"""Pages that name code, or hold code that people copy: the names exist, and the code runs."""
+"""Checks pages that name code, or contain code that people copy: the names exist, and the code runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STEP = re.compile(r"^\| .* \| `([\w.]+)` \| `([\w/]+\.py)` \|$", re.MULTILINE)
 
 
 def defined(file: str) -> set[str]:
-    """Functions and classes of a file, and the methods of its classes."""
+    """Returns the names of a file's functions and classes, and of the methods of its classes."""
     found = set()
     for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
@@ -123,7 +123,7 @@ def parts(folder: Path) -> set[str]:
 
 
 def trained(folder: Path, **told: str) -> list[str]:
-    """The lines that the page's training prints."""
+    """Returns the lines that the page's training prints."""
     run = subprocess.run(
         [sys.executable, "-c", TRAINING],
         env={"CHECKPOINT_DIR": str(folder), **told},
@@ -135,7 +135,7 @@ def trained(folder: Path, **told: str) -> list[str]:
 
 
 def sample(page: str) -> str:
-    """The only TOML block of a page."""
+    """Returns the only TOML block of a page."""
     text = (ROOT / "docs/extending" / page).read_text(encoding="utf-8")
     (block,) = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return str(block)

@@ -1,5 +1,5 @@
-"""`--help` of every command: one style, whichever library reads the arguments. And the one list of exit
-statuses."""
+"""Tests `--help` of every command, which has one style whichever library reads the arguments, and the list of
+exit statuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def asked(called: str, *args: str) -> int:
     name, *rest = called.split()
     try:
         return RUN[name]([*rest, *args])
-    except SystemExit as end:  # argparse ends by itself
+    except SystemExit as end:  # argparse exits by itself
         return int(end.code or 0)
 
 
@@ -44,7 +44,7 @@ def one_line(text: str) -> str:
 
 
 def options(text: str) -> dict[str, str]:
-    """What is said of each option, in one line."""
+    """Returns for each option its description in one line."""
     told: dict[str, str] = {}
     name = ""
     for line in text.partition("Options:\n")[2].split("\n\n")[0].splitlines():

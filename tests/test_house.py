@@ -1,4 +1,5 @@
-"""The repository keeps its own promises: reasons are explained, generated pages fresh, the lock portable."""
+"""Checks the repository itself: reasons are explained, generated pages are fresh, and the lock file is
+portable."""
 
 import re
 import subprocess
@@ -50,7 +51,8 @@ def test_every_setting_has_its_row() -> None:
 
 
 def test_every_label_annotation_and_taint_is_documented() -> None:
-    """Found where the code builds their names: `key("...")`, `_annotated(..., "...")`, `rekindle.dev/...`."""
+    """The test finds the names where the code builds them: `key("...")`, `_annotated(..., "...")`,
+    `rekindle.dev/...`."""
     page = (ROOT / "docs" / "reference" / "labels.md").read_text()
     found = {
         name

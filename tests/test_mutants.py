@@ -1,4 +1,4 @@
-"""The table of mutants fits the code as it is, and its runner plays no script in vain."""
+"""Tests that the table of mutants fits the present code, and that its runner plays no script in vain."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_names_are_unique_and_those_that_are_explained_exist() -> None:
     assert set(SURVIVORS) <= set(names)
 
 
-# --- which scripts are played -----------------------------------------------------------------------------
+# --- choice of the scripts --------------------------------------------------------------------------------
 
 _CODE = """LIMIT = 3
 
@@ -129,7 +129,7 @@ def asked(number):
 
 
 def test_what_the_look_at_one_mutant_calls_is_looked_at_for_the_others() -> None:
-    """The answer is remembered, so the code as it is does not call it again."""
+    """The code without a mutant remembers the answer, so it does not call the function again."""
     file = "any.py"
     sites = {
         "outer": (file, site_of(Mutant("outer", file, "number > 9", "number > 0", "a test"), _REMEMBERED)),

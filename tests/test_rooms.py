@@ -1,4 +1,5 @@
-"""The rooms of each package stand in one order, that of pyproject.toml, and each says what it is."""
+"""Tests that the rooms of each package have one order, which is that of pyproject.toml, and that each room
+describes itself."""
 
 import ast
 import re
@@ -28,11 +29,12 @@ ROOMS_OF_IO = {
     "recover.doctor",
     "recover.cli",
 }
-"""All other rooms of the agent and the controller are pure. chaos is a rig, and all of it may do I/O."""
+"""Rooms that may do I/O. All other rooms of the agent and the controller are pure. chaos is a rig, and all
+of it may do I/O."""
 
 
 def _imported(package: str) -> dict[str, set[str]]:
-    """Room -> the rooms of its package that it imports, also through others."""
+    """Returns room -> the rooms of its package that it imports, directly or through others."""
     direct: dict[str, set[str]] = defaultdict(set)
     for path in (ROOT / package).rglob("*.py"):
         here = path.relative_to(ROOT).parts[1].removesuffix(".py")

@@ -1,7 +1,8 @@
-"""Words and openings that make a reader stop stay out of the texts that users read: pages, the chart's
-comments, alerts, descriptions of CRDs, and sentences of the rooms that speak on the day of a fault.
+"""Checks that words and openings that make a reader stop do not occur in texts that users read: pages, the
+chart's comments, alerts, descriptions of CRDs, and sentences of the rooms that report on the day of a fault.
 
-Reasons, settings and metrics are read here by their generated pages. docs/glossary.md has the terms to use.
+Reasons, settings and metrics are read here from their generated pages. docs/glossary.md has the terms to
+use.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ WORDS = re.compile(
 OPENINGS = re.compile(
     r"(?:^|^[-*] |^\d\. |(?<=[.!:] ))(?:What|Who|Whoever|Whose|Of|Such) [a-z]", re.MULTILINE
 )
-"""Of a sentence whose subject or verb comes late. Titles of sections and questions may begin so."""
+"""Openings of sentences whose subject or verb comes late. Titles of sections and questions may begin in
+this way."""
 ROOMS = ("diagnose", "doctor", "recovery", "repair", "stories", "triage")
 PAGES = [
     ROOT / "README.md",
     ROOT / "SECURITY.md",
-    *(page for page in ROOT.glob("docs/*.md") if page.name != "glossary.md"),  # has the words to replace
+    # The glossary has the words to replace.
+    *(page for page in ROOT.glob("docs/*.md") if page.name != "glossary.md"),
     *ROOT.glob("docs/decisions/*.md"),
     *ROOT.glob("docs/runbooks/*.md"),
     *(ROOT / f"docs/reference/{name}.md" for name in ("labels", "metrics", "reasons", "settings")),
@@ -48,7 +51,7 @@ PAGES = [
 
 
 def stumbles(text: str) -> list[str]:
-    """Each forbidden word or opening, with what stands around it."""
+    """Returns each forbidden word or opening, with the text around it."""
     found = (*WORDS.finditer(text), *OPENINGS.finditer(text))
     return [" ".join(text[max(0, m.start() - 40) : m.end() + 40].split()) for m in found]
 

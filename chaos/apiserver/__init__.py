@@ -1,6 +1,6 @@
 """A simulated Kubernetes API server: store, versions, preconditions, watches, schemas, REST.
 
 In: requests.
-Out: answers worded as Kubernetes does it.
+Out: answers in the wording of Kubernetes.
 Touches: memory, and loopback for rest.py.
 """

@@ -1,5 +1,5 @@
-"""Defaults and immutability of the built-in kinds, as far as gang recovery meets them. Called by kinds.py's
-table; pure functions over plain objects.
+"""Defaults and immutability of the built-in kinds, as far as they concern gang recovery. Called by the table
+in kinds.py; pure functions over plain objects.
 
 Source of the rules: Kubernetes 1.36 API validation, read and run against a real API server.
 """
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 EVICTION_AFTER_S = 300
-"""What the DefaultTolerationSeconds admission gives a pod that says nothing itself."""
+"""Seconds of toleration that the DefaultTolerationSeconds admission gives a pod that sets no value itself."""
 GRACE_S = 30
 BACKOFF_LIMIT = 6
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
@@ -35,7 +35,7 @@ _SUSPENDED_POD_FIELDS = ("nodeSelector", "tolerations", "schedulingGates")
 
 
 def nothing(_: dict[str, Any]) -> None:
-    """For kinds without defaults."""
+    """Changes nothing, for kinds without defaults."""
 
 
 def accept(_: dict[str, Any] | None, __: dict[str, Any]) -> str | None:
@@ -79,7 +79,8 @@ def _covers(toleration: dict[str, Any], key: str) -> bool:
 
 
 def refuse_pod(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
-    """A pod's spec is fixed once created, but for the first binding, gates, images and added tolerations."""
+    """Refuses a change of a pod's spec after its creation, except for the first binding, gates, images and
+    added tolerations."""
     containers = new["spec"].get("containers")
     if not isinstance(containers, list) or not containers:
         return "spec.containers: Required value"
@@ -116,7 +117,8 @@ def fill_in_job(job: dict[str, Any]) -> None:
 
 
 def refuse_job(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
-    """The template may change only while the job is suspended, and only in what places its pods."""
+    """Refuses a change of the template unless the job is suspended and the change only concerns the placement
+    of its pods."""
     template = new["spec"].get("template")
     if not isinstance(template, dict):
         return "spec.template: Required value"
@@ -162,7 +164,7 @@ def refuse_lease(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
 
 
 def refuse_kubeflow(field: str) -> Callable[[dict[str, Any] | None, dict[str, Any]], str | None]:
-    """For a kind whose replicas stand in that field."""
+    """Returns the check for a kind whose replicas are in that field."""
 
     def refuse(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
         replicas = new.get("spec", {}).get(field)
@@ -177,8 +179,8 @@ def refuse_kubeflow(field: str) -> Callable[[dict[str, Any] | None, dict[str, An
 
 
 def refuse_jobset(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
-    """Its Jobs' templates may change only while it is suspended, and only in what places their pods. Source:
-    JobSet 0.11's validating webhook."""
+    """Refuses a change of the Jobs' templates unless the JobSet is suspended and the change only concerns the
+    placement of its pods. Source: JobSet 0.11's validating webhook."""
     jobs = new.get("spec", {}).get("replicatedJobs")
     if not isinstance(jobs, list) or not jobs:
         return "spec.replicatedJobs: Required value"

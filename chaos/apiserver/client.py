@@ -1,6 +1,5 @@
-"""One user's view of the simulated API server, as the `Cluster` protocol. Around each call lie the audit log,
-the kill tests' seam and that user's own network troubles.
-"""
+"""One user's view of the simulated API server, as the `Cluster` protocol. The client adds to each call the
+audit log, the hook of the kill tests, and that user's own network troubles."""
 
 from __future__ import annotations
 
@@ -24,15 +23,15 @@ __all__ = ["BOOKMARK_S", "Client"]
 
 BOOKMARK_S = 60.0
 EARLY_S = 1e-6
-"""An event loop may fire a timer too early by the resolution of its clock. In virtual time only a timer moves
-the clock, so a wait for the rest would never end."""
+"""Tolerance for timers: an event loop may fire a timer too early by the resolution of its clock. In virtual
+time only a timer moves the clock, so a wait for the rest would never end."""
 
 
 class Client:
-    """Implements recover.kube.cluster.Cluster in process. `user` is who the audit log says it was."""
+    """Implements recover.kube.cluster.Cluster in process. `user` is the user in the audit log."""
 
     def __init__(self, store: MemoryCluster, user: str, *, dry_run: bool = False) -> None:
-        """`dry_run`: as with dryRun=All in each request that writes."""
+        """Creates the view of one user. With `dry_run` each request that writes is sent with dryRun=All."""
         self.user = user
         self._dry_run = dry_run
         self.disturbance = Disturbance()
@@ -67,7 +66,8 @@ class Client:
         timeout_s: float,
         fields: str = "",
     ) -> AsyncIterator[WatchEvent]:
-        """As the protocol says. Version "" or "0" begins with all present objects, as an API server does."""
+        """Watches as the protocol defines it. Version "" or "0" begins with all present objects, as in an API
+        server."""
         await self.disturbance.before(f"WATCH {resource.path(namespace=namespace)}")
         self._store.kind(resource)
         selects = _within(namespace, matcher(labels, fields))
@@ -125,7 +125,8 @@ class Client:
     async def create(
         self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
     ) -> bytes:
-        """The store knows no fields of other people's kinds, so `strict` finds none that is wrong."""
+        """Creates the object. `strict` has no effect: the store does not know the fields of other people's
+        kinds, and so finds no unknown field."""
         name = (body.get("metadata") or {}).get("name", "") if isinstance(body, dict) else ""
         request = _Request("create", resource, namespace, name)
         return await self._write(request, lambda: self._store.create(resource, body, namespace))
@@ -163,7 +164,7 @@ class Client:
         await self.remove(resource, name, Deletion(uid, resource_version, grace_s, propagation), namespace)
 
     async def remove(self, resource: Resource, name: str, options: Deletion, namespace: str = "") -> bytes:
-        """Delete with every option, and with the object's last state as the answer."""
+        """Deletes with every option, and returns the object's last state."""
         versioned = bool(options.resource_version)
         request = _Request("delete", resource, namespace, name, versioned=versioned)
         return await self._write(request, lambda: self._store.delete(resource, name, options, namespace))
@@ -217,12 +218,12 @@ class _Request(msgspec.Struct, frozen=True):
 
 
 def _names_version(body: Any) -> bool:
-    """Whether a merge patch says which version it was meant for."""
+    """Whether a merge patch names the version for which it was made."""
     return isinstance(body, dict) and bool((body.get("metadata") or {}).get("resourceVersion"))
 
 
 def _tested(body: Any) -> tuple[str, ...]:
-    """The fields that a JSON patch tests."""
+    """Returns the fields that a JSON patch tests."""
     operations = body if isinstance(body, list | tuple) else ()
     return tuple(
         str(one.get("path")) for one in operations if isinstance(one, dict) and one.get("op") == "test"
@@ -242,7 +243,7 @@ def _bookmark(resource: Resource, version: int) -> WatchEvent:
 
 
 async def _wait(woken: asyncio.Event, at_most_s: float) -> None:
-    """Until woken or for that long, whichever comes first."""
+    """Waits until woken, or at most that long."""
     try:
         async with asyncio.timeout(max(0.0, at_most_s)):
             await woken.wait()

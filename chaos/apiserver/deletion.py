@@ -1,6 +1,5 @@
-"""Deleting in the simulated API server: what a delete asks for, when it is refused, who is waited for. Pure;
-called by store.py.
-"""
+"""Deletion in the simulated API server: the options of a delete, when it is refused, and what the deletion
+waits for. Pure; called by store.py."""
 
 from __future__ import annotations
 
@@ -25,14 +24,15 @@ __all__ = [
 ]
 
 FOREGROUND = "foregroundDeletion"
-"""The finalizer of an owner that waits until all that it owns has gone. The garbage collector takes it off,
-like that of the next line."""
+"""Finalizer of an owner that waits until all objects that it owns have gone. The garbage collector removes
+this finalizer and the next one."""
 ORPHAN = "orphan"
-"""The finalizer of an owner that waits until nothing names it as its owner any more."""
+"""Finalizer of an owner that waits until no object names it as its owner any more."""
 
 
 class Propagation(StrEnum):
-    """What becomes of all that the deleted object owns: it goes afterwards, it goes first, it stays."""
+    """The fate of all objects that the deleted object owns: they are deleted after it, before it, or not at
+    all."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -47,8 +47,8 @@ _FINALIZERS = {
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """What a delete asks for; empty fields mean no precondition, the object's own grace, and what its kind
-    does by default with what it owns."""
+    """The options of a delete. Empty fields mean no precondition, the object's own grace, and the kind's
+    default for what the object owns."""
 
     uid: str = ""
     resource_version: str = ""
@@ -57,7 +57,7 @@ class Deletion(msgspec.Struct, frozen=True):
 
 
 def check_preconditions(resource: Resource, meta: dict[str, Any], options: Deletion) -> None:
-    """Raises ApiError 409."""
+    """Raises ApiError 409 if a precondition is not met."""
     if options.uid and options.uid != meta["uid"]:
         raise refusals.precondition_failed(resource, meta["name"], "UID", options.uid, meta["uid"])
     if options.resource_version and options.resource_version != meta["resourceVersion"]:
@@ -67,7 +67,8 @@ def check_preconditions(resource: Resource, meta: dict[str, Any], options: Delet
 
 
 def finalizers_of(kind: Kind, meta: dict[str, Any], options: Deletion) -> list[str]:
-    """Others' are left as they are. Of ours stand those of the last delete that said what it wants."""
+    """Returns the finalizers after the delete. Finalizers of others stay as they are. Of the two finalizers
+    above, those of the last delete that named a propagation apply."""
     ours = [one for one in meta.get("finalizers", []) if one in (FOREGROUND, ORPHAN)]
     others = [one for one in meta.get("finalizers", []) if one not in ours]
     if options.propagation is not None:
@@ -76,7 +77,7 @@ def finalizers_of(kind: Kind, meta: dict[str, Any], options: Deletion) -> list[s
 
 
 def grace_s_of(kind: Kind, body: Object, options: Deletion) -> int:
-    """Only a pod that a kubelet may still be running is given time."""
+    """Returns the grace in seconds. Only a pod that a kubelet may still be running gets a grace."""
     if not kind.graceful or not body["spec"].get("nodeName"):
         return 0
     if body.get("status", {}).get("phase") in ("Succeeded", "Failed"):
@@ -86,7 +87,7 @@ def grace_s_of(kind: Kind, body: Object, options: Deletion) -> int:
 
 
 def may_go(kind: Kind, body: Object) -> bool:
-    """Being deleted, and nobody is waited for any more."""
+    """Whether the object is being deleted, and nothing has to be awaited any more."""
     meta = body["metadata"]
     if "deletionTimestamp" not in meta or meta.get("finalizers"):
         return False

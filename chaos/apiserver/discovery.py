@@ -1,6 +1,5 @@
-"""What the simulated API server says of itself: versions, groups and kinds. rest.py serves these documents;
-kubectl and dynamic clients read them first.
-"""
+"""The discovery documents of the simulated API server: versions, groups and kinds. rest.py serves these
+documents; kubectl and dynamic clients read them first."""
 
 from __future__ import annotations
 
@@ -90,4 +89,4 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     "/api/v1": _resources("", "v1"),
     **{f"/apis/{group}/{version}": _resources(group, version) for group, version in _group_versions()},
 }
-"""By path."""
+"""Documents by path."""

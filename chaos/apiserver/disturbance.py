@@ -1,6 +1,5 @@
-"""What goes wrong between one client and the simulated API server, as tests want it. client.py asks here
-before each request, after each write, and while it watches.
-"""
+"""Faults between one client and the simulated API server, as tests set them. client.py calls this module
+before each request, after each write, and during watches."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ from detectors.wire.resource import Resource
 __all__ = ["ON_PURPOSE", "Disturbance", "StandingRefusal"]
 
 ON_PURPOSE = "refused on purpose"
-"""What every refusal of this module says, so that it is told from a defect."""
+"""Text in every refusal of this module, by which a refusal is distinguished from a defect."""
 
 _REASONS = {403: "Forbidden", 409: "Conflict", 429: "TooManyRequests", 503: "ServiceUnavailable"}
 
 
 class StandingRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Writes that are refused as long as this stands, as by an admission webhook or a quota. It matches one
-    verb on the objects of one kind whose name contains `name`, in `namespace` or in all."""
+    """Refusal of writes while it is in the list `standing`, as by an admission webhook or a quota. It matches
+    one verb on the objects of one kind whose name contains `name`, in `namespace` or in all namespaces."""
 
     why: str
     verb: str
@@ -44,12 +43,12 @@ class Disturbance:
     """Tests set the fields at any time.
 
     refuse_with    statuses for the next requests, one each; nothing is applied
-    standing       refusals that are bound to objects, and stay until they are taken away
-    refused        how many requests were refused, by `why` or status
-    lose_replies   how many of the next writes are applied while their answers are lost
-    delay_s        each request arrives this late
-    watch_lag_s    watch events arrive this late
-    lag_of_s       those of one kind arrive this late, if that is later
+    standing       refusals for certain objects, until they are removed
+    refused        number of refused requests, by `why` or status
+    lose_replies   number of the next writes that are applied while their replies are lost
+    delay_s        delay of each request
+    watch_lag_s    delay of watch events
+    lag_of_s       delay of watch events of one kind, if that is longer
     """
 
     def __init__(self) -> None:
@@ -65,7 +64,7 @@ class Disturbance:
         self._watches: dict[object, Callable[[], None]] = {}
 
     def partition(self) -> None:
-        """From now on nothing reaches the server, and watches say nothing."""
+        """Cuts the connection: from now on no request reaches the server, and watches send nothing."""
         self.partitioned = True
 
     def heal(self) -> None:
@@ -78,7 +77,7 @@ class Disturbance:
         self._wake()
 
     async def before(self, what: str) -> None:
-        """The way to the server. Raises ReplyLost or ApiError, as set."""
+        """Applies the disturbances of the way to the server. Raises ReplyLost or ApiError, as set."""
         await asyncio.sleep(self.delay_s)
         if self.partitioned:
             raise ReplyLost(f"{what}: no route to the API server")
@@ -88,7 +87,7 @@ class Disturbance:
             raise self._refusal(status, "", f"status {status}")
 
     def admit(self, verb: str, resource: Resource, namespace: str, name: str) -> None:
-        """Raises ApiError where a refusal stands against this write."""
+        """Raises ApiError if a standing refusal matches this write."""
         for refusal in self.standing:
             if refusal.matches(verb, resource, namespace, name):
                 raise self._refusal(refusal.status, refusal.why, refusal.why)
@@ -99,11 +98,11 @@ class Disturbance:
         return ApiError(status, _REASONS.get(status, "InternalError"), words, 1.0 if status == 429 else None)
 
     def lag_s(self, resource: Resource) -> float:
-        """How late watch events of that kind arrive."""
+        """Returns the delay of watch events of that kind in seconds."""
         return max(self.watch_lag_s, self.lag_of_s.get(resource, 0.0))
 
     def after_write(self, what: str) -> None:
-        """The way back. Raises ReplyLost, as set."""
+        """Applies the disturbances of the way back. Raises ReplyLost, as set."""
         if self.partitioned or self.lose_replies > 0:
             self.lose_replies = max(0, self.lose_replies - 1)
             raise ReplyLost(f"{what}: the answer was lost")

@@ -1,6 +1,6 @@
-"""What changed, in order: the bounded watch history of one kind. store.py appends; watches and lists read.
+"""The bounded watch history of one kind: its changes in order. store.py appends; watches and lists read.
 
-As in an API server, a reader that asks for more than is kept gets 410 Expired and must list again.
+As in an API server, a reader that requests more than is kept gets 410 Expired and must list again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One write. `old` is None for a creation, `new` is None for a removal; `last` is what a removal's
-    event shows: the last state, with the version of the removal.
-    """
+    """One write. `old` is None for a creation, `new` is None for a removal. `last` is the state that the
+    event of a removal shows: the last state, with the version of the removal."""
 
     version: int
     key: tuple[str, str]
@@ -43,7 +42,8 @@ class History:
         self._changes: list[Change] = []
         self._wake: dict[object, Callable[[], None]] = {}
         self.oldest = 0
-        """The version of the newest change that is no longer kept: older readers have missed something."""
+        """Version of the newest change that is no longer kept. Readers with an older version have missed a
+        change."""
 
     def append(self, change: Change) -> None:
         self._changes.append(change)
@@ -53,14 +53,14 @@ class History:
             wake()
 
     def forget(self, *, keep: int = 0) -> None:
-        """Compaction: all but the last `keep` changes are gone."""
+        """Compacts the history: drops all but the last `keep` changes."""
         dropped = self._changes[: len(self._changes) - keep]
         if dropped:
             self.oldest = dropped[-1].version
             self._changes = self._changes[len(dropped) :]
 
     def since(self, version: int) -> list[Change]:
-        """The changes after that version. Raises ApiError 410 if some of them are no longer kept."""
+        """Returns the changes after that version. Raises ApiError 410 if some of them are no longer kept."""
         if version < self.oldest:
             raise refusals.expired(version, self.oldest)
         return self._changes[bisect_right(self._changes, version, key=lambda change: change.version) :]
@@ -73,7 +73,8 @@ class History:
 
 
 def event_for(change: Change, matches: Matcher) -> WatchEvent | None:
-    """How a watch with that selector sees the change: what leaves the selector is DELETED for it."""
+    """Returns the event by which a watch with that selector sees the change. An object that no longer matches
+    the selector is DELETED for the watch."""
     before = change.old is not None and matches(change.old.body)
     after = change.new is not None and matches(change.new.body)
     if after:

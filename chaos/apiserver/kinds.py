@@ -1,6 +1,5 @@
-"""The kinds of object that the simulated API server serves. First stop of every request: store.py asks here
-what a kind is called, whether it has a status subresource, what is filled in, and which changes are refused.
-"""
+"""The kinds of object that the simulated API server serves. First stop of every request: store.py reads here
+the name of a kind, whether it has a status subresource, its defaults, and which changes are refused."""
 
 from __future__ import annotations
 
@@ -34,16 +33,15 @@ __all__ = ["CLAIMS", "KINDS", "Kind", "Object"]
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 
 Object = dict[str, Any]
-"""One API object as plain JSON. Inside the store it is never changed, only replaced."""
+"""One API object as plain JSON. Inside the store an object is never changed, only replaced."""
 
 
 class Kind(msgspec.Struct, frozen=True):
     """`fill_in` completes a new object in place, as defaulting and admission do. `refuse` returns the field
     and the reason why a change (or a creation: `old` is None) is invalid, or None. `keeps_status`: a status
-    given at creation stays (kubelets register their Node so). `graceful`: deletion waits for the kubelet.
-    `custom`: defined by a CRD, which is held to stricter rules. `orphans`: what it owns stays behind unless a
-    delete asks for its end.
-    """
+    at creation is kept (kubelets register their Node with one). `graceful`: deletion waits for the kubelet.
+    `custom`: a CRD defines the kind, and stricter rules apply. `orphans`: a delete keeps what the object owns
+    unless the delete says otherwise."""
 
     resource: Resource
     has_status: bool = True
@@ -76,5 +74,5 @@ KINDS: dict[Resource, Kind] = {
     )
 }
 for _workload in WORKLOADS:
-    # A framework is served without a line of its own; what its API server refuses stands in one.
+    # A framework needs no line here to be served. A line here adds what its API server refuses.
     KINDS.setdefault(_workload.resource, Kind(_workload.resource, custom=True))

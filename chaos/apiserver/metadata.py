@@ -1,6 +1,5 @@
-"""The rules of metadata, the same for every kind: names, labels, preconditions, what only the server sets.
-Called by store.py on each write; raises the refusal.
-"""
+"""The rules of metadata, the same for every kind: names, labels, preconditions, fields that only the server
+sets. Called by store.py on each write; raises the refusal."""
 
 from __future__ import annotations
 
@@ -39,7 +38,8 @@ def validate(resource: Resource, meta: dict[str, Any]) -> None:
 
 
 def check_kind(resource: Resource, new: dict[str, Any]) -> None:
-    """A custom resource must say what it is; of a built-in kind the path says it."""
+    """Checks apiVersion and kind. A custom resource must name both; for a built-in kind the path names
+    them."""
     for field, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
         if not new.get(field):
             raise refusals.bad_request(f"the object provided is unrecognized: Object '{field}' is missing")
@@ -50,7 +50,8 @@ def check_kind(resource: Resource, new: dict[str, Any]) -> None:
 
 
 def check_identity(resource: Resource, old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Preconditions (a version, a uid) and what a patch may not change; puts the server's fields back."""
+    """Checks the preconditions (a version, a uid) and the fields that a patch may not change, and restores
+    the fields that the server owns."""
     before, after = old["metadata"], new["metadata"]
     if after.get("uid", before["uid"]) != before["uid"]:
         raise refusals.invalid(resource, before["name"], "metadata.uid: Invalid value: field is immutable")
@@ -70,5 +71,6 @@ def check_identity(resource: Resource, old: dict[str, Any], new: dict[str, Any])
 
 
 def without_empty(meta: dict[str, Any]) -> dict[str, Any]:
-    """Empty maps and lists are not stored, so setting one changes nothing."""
+    """Returns the metadata without empty maps and lists. They are not stored, so setting one changes
+    nothing."""
     return {key: value for key, value in meta.items() if value not in ({}, [])}

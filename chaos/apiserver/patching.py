@@ -1,5 +1,5 @@
 """Merge patch (RFC 7386), JSON patch (RFC 6902), and Kubernetes' strategic merge of conditions. Pure: the
-result is new, the old document untouched."""
+result is a new document, and the old document is unchanged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def merge_patch(document: Any, patch: Any) -> Any:
 
 
 def strategic_patch(document: Any, patch: Any) -> Any:
-    """A merge patch, but `status.conditions` is merged by the type of each; `$patch: delete` removes one."""
+    """Applies a merge patch, except that `status.conditions` is merged by type; `$patch: delete` removes a
+    condition."""
     told = patch.get("status", {}).get("conditions") if isinstance(patch, dict) else None
     if told is None:
         return merge_patch(document, patch)
@@ -89,7 +90,7 @@ def _read(document: Any, path: list[str]) -> Any:
 
 
 def _tested(document: Any, path: list[str]) -> Any:
-    """None for a member that is missing, as an API server has it; its parent must exist."""
+    """Returns None for a missing member, as an API server does. The member's parent must exist."""
     if not path:
         return document
     parent = _read(document, path[:-1])

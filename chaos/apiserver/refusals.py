@@ -1,4 +1,4 @@
-"""The error answers of the simulated API server, worded and coded as Kubernetes does it."""
+"""The error answers of the simulated API server, with the texts and codes of Kubernetes."""
 
 from __future__ import annotations
 

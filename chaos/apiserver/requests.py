@@ -1,6 +1,5 @@
-"""What a request to the simulated API server says: its query and body, as arguments of client.py. Pure;
-called by rest.py. What is not modelled is refused.
-"""
+"""Translates a request to the simulated API server, its query and body, into arguments of client.py. Pure;
+called by rest.py. Options that are not modelled are refused."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ def number(query: Mapping[str, str], name: str, default: N) -> int | N:
 
 
 def deletion(resource: Resource, body: bytes, query: Mapping[str, str]) -> Deletion:
-    """The query counts only where there is no body."""
+    """Returns the options of a delete. The query counts only if there is no body."""
     try:
         options = msgspec.json.decode(body, type=_DeleteOptions) if body else _options_of(query)
     except msgspec.MsgspecError as error:
@@ -75,8 +74,8 @@ def _options_of(query: Mapping[str, str]) -> _DeleteOptions:
 
 
 def patch_type(asked: str, body: Any) -> PatchType:
-    """kubectl cordons and annotates by strategic merge; without lists that is the same as a merge patch. Of
-    lists only conditions are merged as Kubernetes does."""
+    """Returns the patch type. kubectl cordons and annotates by strategic merge; without lists that is the
+    same as a merge patch. Of all lists only conditions are merged as Kubernetes does."""
     if asked == StrategicPatch and not _has_list(body):
         return StrategicPatch
     if asked not in (MergePatch, JsonPatch):
@@ -85,7 +84,8 @@ def patch_type(asked: str, body: Any) -> PatchType:
 
 
 def _has_list(value: Any) -> bool:
-    """Lists but that of taints, which a strategic merge replaces as a whole, and conditions."""
+    """Whether the value contains a list, except taints, which a strategic merge replaces as a whole, and
+    conditions."""
     if not isinstance(value, dict):
         return isinstance(value, list)
     return any(_has_list(member) for key, member in value.items() if key not in ("taints", "conditions"))

@@ -1,5 +1,6 @@
 """The simulated API server over HTTP, on loopback: the subset of the Kubernetes REST API that agents, the
-controller, kubectl and the `kubernetes` client use of it. A simulation: whoever has a token may do anything.
+controller, kubectl and the `kubernetes` client use. There is no authorization: every user with a token may do
+anything.
 
 Each request becomes one call of client.py in the name of the token's user.
 """
@@ -42,7 +43,7 @@ class Server:
         self._clients: dict[str, Client] = {}
 
     def client(self, user: str) -> Client:
-        """The one client in whose name requests of that user are made; tests disturb it."""
+        """Returns the client that makes all requests of that user; tests disturb it."""
         return self._clients.setdefault(user, Client(self._store, user))
 
     def application(self) -> web.Application:
@@ -117,7 +118,7 @@ class Server:
 async def serve(
     store: MemoryCluster, *, users: Mapping[str, str] | None = None, port: int = 0
 ) -> AsyncIterator[Server]:
-    """Serves on 127.0.0.1 until the block ends; port 0 takes a free one."""
+    """Serves on 127.0.0.1 until the block ends. With port 0 the server takes a free port."""
     server = Server(store, users or {})
     runner = web.AppRunner(server.application(), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
@@ -132,7 +133,7 @@ async def serve(
 
 
 def write_kubeconfig(path: Path, url: str, token: str) -> None:
-    """A kubeconfig for one user of the server, as kubectl and all clients read it."""
+    """Writes a kubeconfig for one user of the server, which kubectl and all clients can read."""
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -148,7 +149,7 @@ def write_kubeconfig(path: Path, url: str, token: str) -> None:
 async def _stream_watch(
     request: web.Request, client: Client, resource: Resource, namespace: str
 ) -> web.StreamResponse:
-    """One JSON line for each event. What goes wrong after the first byte is an ERROR event."""
+    """Sends one JSON line for each event. An error after the first byte is sent as an ERROR event."""
     bookmarks = flag(request.query, "allowWatchBookmarks")
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
@@ -169,7 +170,7 @@ async def _stream_watch(
         await response.write(msgspec.json.encode(line) + b"\n")
     except ReplyLost:
         _cut(request)
-    except ConnectionResetError:  # the reader went away, as readers do
+    except ConnectionResetError:  # the reader has closed the connection, as readers do
         return response
     await response.write_eof()
     return response

@@ -1,7 +1,7 @@
-"""Validation of custom resources by their OpenAPI v3 schema: the subset that our CRDs use. Pure.
+"""Validation of custom resources by their OpenAPI v3 schema: the subset that Rekindle's CRDs use. Pure.
 
-As an API server does it: unknown fields are pruned, defaults filled in, and everything else that does not fit
-is refused with the field's name.
+As in an API server, unknown fields are pruned, defaults are filled in, and every other mismatch is refused
+with the field's name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 
 
 def prune(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """The document without the fields that the schema does not know. Identity and metadata always stay."""
+    """Returns the document without the fields that the schema does not know. Identity and metadata always
+    stay."""
     kept: dict[str, Any] = _pruned(document, schema)
     return {**kept, **{field: document[field] for field in _ROOT_FIELDS if field in document}}
 
@@ -51,7 +52,7 @@ def _pruned(value: Any, schema: dict[str, Any]) -> Any:
 
 
 def violations(document: dict[str, Any], schema: dict[str, Any]) -> list[str]:
-    """What does not fit, each as `field: reason`; empty if all is well."""
+    """Returns every mismatch as `field: reason`. The list is empty if the document is valid."""
     found: list[str] = []
     for field, rule in schema.get("properties", {}).items():
         if field in document and field not in _ROOT_FIELDS:
@@ -130,7 +131,7 @@ def _is(value: Any, expected: str) -> bool:
 
 
 def _is_time(value: str) -> bool:
-    """RFC 3339: with a zone."""
+    """Whether the text is a time by RFC 3339, with a zone."""
     try:
         return datetime.fromisoformat(value).tzinfo is not None
     except ValueError:

@@ -15,11 +15,12 @@ Matcher = Callable[[Mapping[str, Any]], bool]
 _SET = re.compile(r"(?P<key>\S+)\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)")
 _EQUAL = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<operator>==|=|!=)\s*(?P<value>[^\s=!]*)")
 _EXISTS = re.compile(r"(?P<not>!?)\s*(?P<key>[^\s=!()]+)")
-_COMMA = re.compile(r",(?![^(]*\))")  # not those of a value list
+_COMMA = re.compile(r",(?![^(]*\))")  # except commas in a value list
 
 
 def matcher(labels: str = "", fields: str = "") -> Matcher:
-    """Whether an object meets all requirements. Raises ApiError 400 for a selector that cannot be read."""
+    """Returns a function that tells whether an object meets all requirements. Raises ApiError 400 for an
+    invalid selector."""
     on_labels = [_requirement(part.strip()) for part in _COMMA.split(labels) if part.strip()]
     on_fields = [_field(part.strip()) for part in fields.split(",") if part.strip()]
 

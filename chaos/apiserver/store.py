@@ -1,8 +1,9 @@
-"""The simulated API server's store: objects, versions, preconditions, deletion. A simulation of Kubernetes,
-held in memory; client.py gives it the `Cluster` protocol, rest.py serves it over HTTP.
+"""The simulated API server's store: objects, versions, preconditions, deletion. It simulates Kubernetes in
+memory; client.py adds the `Cluster` protocol, rest.py serves it over HTTP.
 
-It is honest where a controller can be hurt: versions grow, stale writes are refused, history ends. It has no
-threads, reads no clock of its own and draws from one seeded source, so the same calls give the same bytes.
+The store is faithful in the points that can harm a controller: versions grow, stale writes are refused,
+history ends. It has no threads, reads no clock of its own and draws from one seeded source, so the same calls
+give the same bytes.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Audit(msgspec.Struct, frozen=True):
-    """One mutating request, as answered. `changed` is False for a write that changed nothing; `versioned`
-    says that it named the resourceVersion that it was meant for; `tested` has the fields that it tested as a
-    JSON patch."""
+    """One mutating request and its answer. `changed` is False for a write that changed nothing. `versioned`
+    is True if the request named the resourceVersion for which it was made. `tested` has the fields that it
+    tested as a JSON patch."""
 
     at: datetime
     user: str
@@ -55,14 +56,14 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 def stamp(at: datetime) -> str:
-    """A time as Kubernetes writes it: whole seconds."""
+    """Returns the time as Kubernetes writes it, in whole seconds."""
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class MemoryCluster:
     """All objects of one simulated cluster. Every method is synchronous and atomic.
 
-    `before_reply` is the seam of kill tests: it is awaited after a write was applied, before it is answered.
+    `before_reply` is the hook of kill tests: it is awaited after a write was applied, before it is answered.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class MemoryCluster:
             self.create(NAMESPACES, {"metadata": {"name": name}})
 
     def add_crd(self, crd: Object) -> None:
-        """Validates objects of that kind from now on, which is also where its history begins."""
+        """Validates objects of that kind from now on. The kind's history begins now, too."""
         spec = crd["spec"]
         for resource in KINDS:
             if (resource.group, resource.plural) == (spec["group"], spec["names"]["plural"]):
@@ -107,7 +108,7 @@ class MemoryCluster:
         return self._history[resource]
 
     def read(self, resource: Resource, name: str, namespace: str = "") -> Stored:
-        """Raises ApiError 404."""
+        """Returns the object. Raises ApiError 404 if it does not exist."""
         self.kind(resource)
         found = self._objects[resource].get((namespace if resource.namespaced else "", name))
         if found is None:
@@ -115,7 +116,7 @@ class MemoryCluster:
         return found
 
     def objects(self, resource: Resource, namespace: str = "") -> list[Object]:
-        """All objects, by namespace and name, as documents: read them, do not change them."""
+        """Returns all objects, by namespace and name, as documents. Callers must not change them."""
         return [
             stored.body
             for key, stored in sorted(self._objects[resource].items(), key=lambda item: item[0])
@@ -125,7 +126,8 @@ class MemoryCluster:
     def page(
         self, resource: Resource, *, namespace: str, matches: Matcher, limit: int, page: str
     ) -> ListPage:
-        """One page of the list as it was when the first page was read. Raises ApiError 410 if too old."""
+        """Returns one page of the list as it was when the first page was read. Raises ApiError 410 if that is
+        too old."""
         self.kind(resource)
         version, after = _unpack_page(page) if page else (self.version, ("", ""))
         objects = self._as_of(resource, version)
@@ -197,13 +199,13 @@ class MemoryCluster:
         patch_type: str = MergePatch,
     ) -> Stored:
         kind, old = self.kind(resource), self.read(resource, name, namespace)
-        if patch_type == MergePatch and body == {}:  # an agent asks for its spec
+        if patch_type == MergePatch and body == {}:  # an agent reads its spec by an empty patch
             return old
         if subresource not in ("", "status") or (subresource == "status" and not kind.has_status):
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         new = self._patched(resource, old.body, body, patch_type)
         if kind.custom and subresource == "status":
-            # Its metadata is put back before anybody looks at the uid.
+            # The metadata is restored before any check reads the uid.
             new["metadata"].pop("uid", None)
         metadata.check_identity(resource, old.body, new)
         new = self._pruned(resource, _isolated(kind, old.body, new, subresource))
@@ -235,7 +237,7 @@ class MemoryCluster:
         return {**new, "metadata": dict(new["metadata"])}
 
     def delete(self, resource: Resource, name: str, options: Deletion, namespace: str = "") -> Stored:
-        """Removes the object, or marks it as being deleted where finalizers or a kubelet have a say."""
+        """Removes the object, or marks it as being deleted if finalizers or a kubelet must agree first."""
         kind, old = self.kind(resource), self.read(resource, name, namespace)
         if resource == NAMESPACES:
             raise ApiError(405, "MethodNotAllowed", "the end of a namespace is not modelled")
@@ -259,7 +261,7 @@ class MemoryCluster:
 
     @contextmanager
     def dry_run(self) -> Iterator[None]:
-        """Writes are checked and answered as always, and nothing of them is kept."""
+        """Checks and answers writes as usual, but keeps none of them."""
         self._keeps = False
         try:
             yield
@@ -318,7 +320,8 @@ def _spec_of(body: Object) -> Object:
 
 
 def _isolated(kind: Kind, old: Object, new: Object, subresource: str) -> Object:
-    """A write to the object leaves the status alone, a write to the status everything else."""
+    """Returns the object after the write: a write to the object does not change the status, and a write to
+    the status changes nothing else."""
     if subresource == "status":
         source, target = new, {**old, "metadata": dict(old["metadata"])}
     elif kind.has_status:

@@ -1,4 +1,4 @@
-"""Measurements: each tells what it measured and on which machine, and judges nothing.
+"""Measurements. Each bench reports its figures and the machine, and judges nothing.
 
 In: arguments.
 Out: rows of figures.

@@ -1,4 +1,5 @@
-"""As whom the agent of a bench comes to the API server: it knows only tokens, and people may have none."""
+"""Chooses the credentials with which the agent of a bench connects to the API server. The agent can only use
+a token, and the kubeconfig of the person who runs the bench may have none."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ class _Answer(msgspec.Struct):
 
 
 async def agent_access(api: KubeApi, credentials: Credentials, folder: Path) -> list[str]:
-    """The agent's arguments. Where the people's own access has no token, the agent is given one of a
-    ServiceAccount that the bench makes, and removes. Raises StageError, ApiError and ReplyLost."""
+    """Returns the agent's arguments. If the person's own access has no token, the agent gets the token of a
+    ServiceAccount that the bench creates and later removes. Raises StageError, ApiError and ReplyLost."""
     if not credentials.verify:
         raise StageError(
             "--insecure-skip-tls-verify: the agent believes no API server without its certificate; expected "
@@ -46,7 +47,8 @@ async def _token(api: KubeApi, credentials: Credentials) -> str:
 
 
 async def _token_of_an_account(api: KubeApi) -> str:
-    """Source: Kubernetes' documentation, TokenRequest v1 (authentication.k8s.io)."""
+    """Creates a ServiceAccount and returns a token of it. Source: Kubernetes' documentation, TokenRequest v1
+    (authentication.k8s.io)."""
     account = {"metadata": {"name": AGENT}}
     await api.request("POST", SERVICE_ACCOUNTS.path(namespace=NAMESPACE), body=account)
     group = "rbac.authorization.k8s.io"

@@ -15,7 +15,7 @@ __all__ = ["access_of", "add_cluster", "add_count", "as_arguments"]
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Which throwaway control plane, which settings, which output."""
+    """Adds the options for the throwaway control plane, the settings and the output."""
     add_connection(parser)
     parser.add_argument(
         "--set",
@@ -28,12 +28,12 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def access_of(options: argparse.Namespace) -> Access:
-    """What was given of the options of `add_connection`."""
+    """Returns the values of the options that `add_connection` added."""
     return Access(**{name: getattr(options, name) for name in HELP})
 
 
 def as_arguments(access: Access) -> list[str]:
-    """The same options, for another command of ours."""
+    """Returns the same options as arguments for another command of Rekindle."""
     found = []
     for name, given in msgspec.structs.asdict(access).items():
         option = f"--{name.replace('_', '-')}"
@@ -44,7 +44,7 @@ def as_arguments(access: Access) -> list[str]:
 def add_count(
     parser: argparse.ArgumentParser, name: str, what: str, *, least: int, most: int, default: int
 ) -> None:
-    """A whole number within these limits."""
+    """Adds an option that takes a whole number within these limits."""
     text = f"{what} (default: %(default)s)."
     parser.add_argument(name, type=_count(least, most), default=default, metavar="N", help=text)
 

@@ -1,8 +1,10 @@
-"""`rekindle bench checkpoints`: how soon the newest complete one of many is found, and what it touches.
+"""`rekindle bench checkpoints`: measures how soon a scan finds the newest complete checkpoint of many, and
+counts the files that the scan touches.
 
-The checkpoints lie in a temporary folder. The shards of one are names of one tiny file: a scan looks at names
-and sizes only, and half a million files would take minutes to make. All of it is in the page cache, which a
-network volume's is not: there each file costs a round trip, so the counts tell more than the times.
+The checkpoints are in a temporary folder. All shards of a checkpoint are hard links to one tiny file: a scan
+reads only names and sizes, and half a million files would take minutes to create. All of these files are in
+the page cache. The files of a network volume are not, and each file costs a round trip there, so the counts
+say more than the times.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ STEPS_BETWEEN = 100
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """What one scan asked of the file system."""
+    """The operations that one scan made on the file system."""
 
     words: str
     chosen_step: int
@@ -45,9 +47,9 @@ class Touched(msgspec.Struct, frozen=True):
     sizes: int
     opened: int
     checkpoints: int
-    """Whose directory, or something in it, was touched."""
+    """Number of checkpoints of which the scan touched the directory, or something in the directory."""
     older_checkpoints: int
-    """Of these, older than the chosen one: none, if the scan does what it says."""
+    """Number of these checkpoints that are older than the chosen one: 0 if the scan does what it promises."""
 
 
 class Checkpoints(msgspec.Struct, frozen=True):
@@ -59,7 +61,7 @@ class Checkpoints(msgspec.Struct, frozen=True):
 
 
 def run(args: list[str]) -> int:
-    """0: measured; 1: it could not be measured; 2: wrong usage."""
+    """Returns the exit status. 0: measured; 1: the measurement failed; 2: wrong usage."""
     options = _parser().parse_args(args)
     try:
         with tempfile.TemporaryDirectory(prefix="rekindle-", dir=options.dir) as folder:
@@ -97,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def measure(folder: Path, checkpoints: int, shards: int, broken: int, rounds: int) -> Checkpoints:
-    """`folder` is empty, and filled. Raises OSError."""
+    """Fills `folder`, which must be empty. Raises OSError."""
     load_before = os.getloadavg()[0]
     for number in range(1, checkpoints + 1):
         _make(folder / f"step-{number * STEPS_BETWEEN}", number * STEPS_BETWEEN, shards)
@@ -138,7 +140,8 @@ def _make(directory: Path, step: int, shards: int) -> None:
 
 
 def _break(directory: Path, shards: int, number: int) -> None:
-    """In turn: the last shard is lost, and the save never came to its end. The first costs the most."""
+    """Removes the last shard if `number` is even, and otherwise the marker, as if the save had never
+    finished. A lost last shard costs the scan the most."""
     (directory / (MARKER if number % 2 else _shard(shards - 1, shards))).unlink()
 
 
@@ -153,8 +156,9 @@ def _timed(act: Callable[[], object]) -> float:
 
 @contextmanager
 def counted() -> Iterator[dict[str, list[Path]]]:
-    """The paths that this process lists, asks the size of or opens, by the function of `os` that it calls. A
-    directory that is opened to be listed, or on the way, is not told as opened."""
+    """Yields the paths that this process lists, reads the size of, or opens, by the function of `os` that the
+    process calls. A directory that is opened for a listing, or on the way to a file, does not count as
+    opened."""
     calls: dict[str, list[Path]] = {"scandir": [], "stat": [], "open": []}
     real = {name: getattr(os, name) for name in calls}
 

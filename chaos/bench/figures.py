@@ -1,4 +1,5 @@
-"""Rows of a bench: what was measured how often, its percentiles beside its goal, and the machine."""
+"""Rows of a bench: each figure, how often it was measured, its percentiles beside its goal, and the
+machine."""
 
 from __future__ import annotations
 
@@ -22,12 +23,13 @@ from recover.cli.output import Form, print_data
 __all__ = ["Goal", "Machine", "Row", "answered", "machine", "percentile", "row", "shown", "table"]
 
 PIPED_CHARS = 500
-"""Of a line on a pipe: nothing is cut off."""
+"""Width of a line on a pipe. The width is large so that nothing is cut off."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 def shown(found: T, tell: Callable[[Console, T], None], output: str) -> None:
-    """Prints what a bench has found: for programs, or in its own words, whole lines where no terminal is."""
+    """Prints the result of a bench: as data for programs, or in the bench's own words. If the output is no
+    terminal, lines are not wrapped."""
     if output == Form.TABLE:
         console = Console()
         tell(console if console.is_terminal else Console(width=PIPED_CHARS), found)
@@ -36,7 +38,7 @@ def shown(found: T, tell: Callable[[Console, T], None], output: str) -> None:
 
 
 def answered(name: str, measure: Callable[[], T], tell: Callable[[Console, T], None], output: str) -> int:
-    """Prints what a bench on an API server finds, or why it finds nothing. The exit status."""
+    """Prints the result of a bench on an API server, or why there is no result. Returns the exit status."""
     try:
         found = measure()
     except (StageError, SettingsError, ApiError, ReplyLost) as error:
@@ -47,7 +49,7 @@ def answered(name: str, measure: Callable[[], T], tell: Callable[[Console, T], N
 
 
 class Goal(msgspec.Struct, frozen=True):
-    """In milliseconds; None where nothing was promised."""
+    """Limits in milliseconds. None if there is no goal."""
 
     p50_ms: float | None = None
     p99_ms: float | None = None
@@ -66,7 +68,8 @@ class Row(msgspec.Struct, frozen=True):
 class Machine(msgspec.Struct, frozen=True):
     cores: int
     load_before: float
-    """The one-minute load average before the rounds; above `cores`, others want the machine too."""
+    """One-minute load average before the rounds. If it is above `cores`, other programs also use the
+    machine."""
     load_after: float
     kernel: str
     python: str
@@ -89,7 +92,8 @@ def machine(load_before: float) -> Machine:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """By the nearest rank: always a value that was measured, so of few rounds the 99th is the largest."""
+    """Returns the percentile by the nearest rank. The result is always a value that was measured, so with few
+    rounds the 99th percentile is the largest value."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
@@ -111,7 +115,7 @@ def _ms(value_s: float) -> float:
 
 
 def table(title: str, rows: Sequence[Row]) -> Table:
-    """A missed goal is shown beside its figure."""
+    """Returns the table of the rows. A missed goal is shown beside its figure."""
     made = Table(title=title, title_justify="left")
     made.add_column("milliseconds", no_wrap=True)
     for column in ("n", "p50", "p99"):

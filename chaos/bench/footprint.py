@@ -1,7 +1,8 @@
-"""`rekindle bench footprint`: what agent and controller cost while a gang trains and nothing is wrong.
+"""`rekindle bench footprint`: measures what agent and controller cost while a gang trains without faults.
 
-One simulated node with one agent and four ranks that print a step a second; the agent, the controller and the
-ranks are real processes. Writes are counted where they arrive: in the API server's audit log.
+The bench simulates one node with one agent and four ranks that print a step each second. The agent, the
+controller and the ranks are real processes. The bench counts writes where they arrive: in the API server's
+audit log.
 """
 
 from __future__ import annotations
@@ -41,27 +42,29 @@ TRAINING = Job(ranks=RANKS, steps=1_000_000, step_time_s=1.0, checkpoint_every=1
 NODE = "n1"
 START_S = 60.0
 QUIET_S = 5.0
-"""Measuring begins when nothing of ours has been written for so long: starting is not idling."""
+"""Time without any write by agent or controller after which the measurement begins: the start of the
+processes is not idle time."""
 SAMPLE_S = 1.0
 
 
 class Share(msgspec.Struct, frozen=True):
-    """One daemon over the window."""
+    """Costs of one daemon during the measurement."""
 
     pss_bytes_max: int
     rss_bytes_max: int
     cpu_s: float
     ended_children_cpu_s: float
-    """The part of `cpu_s` that disposable children used."""
+    """Part of `cpu_s` that disposable children used."""
     cpu_percent_of_core: float
     writes: int
-    """Requests that changed an object's resourceVersion, the lease's aside."""
+    """Number of requests that changed an object's resourceVersion, without writes of the lease."""
     lease_writes: int
     requests_without_change: int
 
 
 class Goals(msgspec.Struct, frozen=True):
-    """For one agent; the controller's memory has a goal at 10,000 nodes only, its writes the same one."""
+    """Goals for one agent. The controller's memory has a goal at 10,000 nodes only; its writes have the same
+    goal as the agent's."""
 
     agent_pss_bytes: int = 64 * MIB
     agent_cpu_percent_of_core: float = 0.2
@@ -71,7 +74,7 @@ class Goals(msgspec.Struct, frozen=True):
 class Footprint(msgspec.Struct, frozen=True):
     window_s: float
     steps: int
-    """Of the gang, within the window."""
+    """Number of steps that the gang made during the measurement."""
     cores: int
     python: str
     kernel: str
@@ -81,7 +84,8 @@ class Footprint(msgspec.Struct, frozen=True):
 
 
 def run(args: list[str]) -> int:
-    """0: measured, whether goals were met or not; 1: it could not be measured; 2: wrong usage."""
+    """Returns the exit status. 0: measured, whether goals were met or not; 1: the measurement failed; 2:
+    wrong usage."""
     options = _parser().parse_args(args)
     try:
         with tempfile.TemporaryDirectory(prefix="rekindle-") as folder:
@@ -125,7 +129,8 @@ def _seconds(text: str) -> float:
 
 
 async def measure(folder: Path, window_s: float) -> Footprint:
-    """Sets a stage in the empty folder. Raises StageError if something went wrong on it meanwhile."""
+    """Sets up a stage in the empty folder, and measures there. Raises StageError if something goes wrong on
+    the stage in the meantime."""
     shape = Shape(gpus_per_node=RANKS)
     async with raised(folder, nodes=1, mode="recover", shape=shape) as stage:
         await stage.cluster.apply(training_job(TRAINING, "idle", free_port()))
@@ -162,7 +167,7 @@ def _sample(agent: Child, controller: Child) -> tuple[Usage, Usage]:
 
 
 async def _idle(stage: Stage) -> None:
-    """Until all ranks step and both daemons have had nothing to write for a while."""
+    """Waits until all ranks step and both daemons have written nothing for a while."""
     audit = stage.cluster.store.audit
     try:
         async with asyncio.timeout(START_S):
@@ -180,7 +185,7 @@ async def _idle(stage: Stage) -> None:
 
 
 def _stepping(stage: Stage) -> int:
-    """Ranks of which the agent has published that they step."""
+    """Returns the number of ranks for which the agent has published a first step."""
     pods = [pod for health in stage.objects(NODEHEALTHS) for pod in health.get("status", {}).get("pods", [])]
     return sum(1 for pod in pods if pod.get("firstStep") is not None)
 
@@ -194,7 +199,8 @@ def _is_write(entry: Audit) -> bool:
 
 
 def _steps(stage: Stage) -> int:
-    """How many the gang has made, by the ranks' own logs: the agent is not asked about itself."""
+    """Returns the number of steps that the gang has made. The number comes from the ranks' own logs, because
+    the agent is what the bench measures."""
     logs = (stage.cluster.hosts[NODE].root / "var/log/pods").glob("*/*/*.log")
     return max((log.read_bytes().count(b" step ") for log in logs), default=0)
 

@@ -1,7 +1,8 @@
-"""`rekindle bench gang`: one recovery of one large gang on a throwaway control plane: times, writes, sizes.
+"""`rekindle bench gang`: measures times, writes and sizes of one recovery of one large gang on a throwaway
+control plane.
 
-It tells what grows with the gang: the objects that the controller keeps about it, the writes that it makes,
-and the CPU time that it takes. Everything is set as for `rekindle bench loop`.
+The bench shows what grows with the gang: the objects that the controller keeps about the gang, the writes
+that it makes, and the CPU time that it takes. The set-up is the same as for `rekindle bench loop`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ __all__ = ["ABOUT", "Large", "measure", "run", "tell"]
 ABOUT = "Measure one recovery of one large gang on a throwaway control plane."
 
 LIMIT_S = 1800.0
-"""Kubernetes' own controllers send 20 requests a second, so thousands of pods take minutes."""
+"""Time limit of the bench in seconds. Kubernetes' own controllers send 20 requests a second, so thousands of
+pods take minutes."""
 QUIET_S = 5.0
 MIB = 1024 * 1024
 FRAMEWORKS = {"job": indexed_job, "jobset": jobset, "paddlejob": paddlejob, "pytorchjob": pytorchjob}
@@ -47,9 +49,10 @@ class Large(msgspec.Struct, frozen=True):
     nodes: int
     settings: tuple[str, ...]
     times_s: Mapping[str, float]
-    """From one moment to the next, as the observer saw them; `created` is the framework's alone."""
+    """Seconds from one moment to the next, as the observer saw them. Only the framework determines
+    `created`."""
     writes: Mapping[str, int]
-    """Of the controller, from the fault until the gang runs again, by what they wrote."""
+    """Number of the controller's writes from the fault until the gang runs again, by the object written."""
     sizes_bytes: Mapping[str, int]
     controller_cpu_s: float
     controller_pss_bytes: int
@@ -57,7 +60,7 @@ class Large(msgspec.Struct, frozen=True):
 
 
 def run(args: list[str]) -> int:
-    """0: measured; 1: it could not be measured; 2: wrong usage."""
+    """Returns the exit status. 0: measured; 1: the measurement failed; 2: wrong usage."""
     options = _parser().parse_args(args)
     settings = ("mode=recover", *options.set)
 
@@ -99,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 async def measure(
     access: Access, folder: Path, framework: str, ranks: int, settings: tuple[str, ...]
 ) -> Large:
-    """Raises StageError, ApiError or ReplyLost where it cannot be measured."""
+    """Raises StageError, ApiError or ReplyLost if the measurement fails."""
     load_before = os.getloadavg()[0]
     nodes = -(-ranks // GPUS_PER_NODE) + 1
     async with raised(access, folder, nodes=nodes, settings=settings) as stage:
@@ -150,7 +153,8 @@ async def _events(stage: Throwaway) -> dict[str, int]:
 
 
 async def _sizes(stage: Throwaway, gang: Gang) -> dict[str, int]:
-    """The largest that each was, and what the job carries of ours."""
+    """Returns the largest size that an object of each kind had, and the size of Rekindle's annotations of the
+    job."""
     sizes = {
         resource.kind: max(s.size_bytes for s in stage.sight.events if s.kind == resource.plural)
         for resource in (RECOVERIES, INCIDENTS, NODEHEALTHS)

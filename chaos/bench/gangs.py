@@ -1,4 +1,5 @@
-"""The gangs that benches run on a throwaway control plane, and when one of them was stopped and ran again."""
+"""The gangs that benches run on a throwaway control plane, and the times at which a gang was stopped and ran
+again."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _ENDED = {GONE, "Failed", "Succeeded"}
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """A job to be created."""
+    """A job that the bench creates."""
 
     resource: Resource
     name: str
@@ -33,18 +34,20 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """When each stretch of one recovery was visible to the observer, by this machine's wall clock."""
+    """The moments at which each part of one recovery was visible to the observer, by this machine's wall
+    clock."""
 
     stop_s: float
     gone_s: float
-    """The last old pod was gone, or had ended."""
+    """Moment at which the last old pod was gone, or had ended."""
     resume_s: float
     running_s: float
-    """All new pods ran."""
+    """Moment at which all new pods ran."""
 
 
 def pytorchjob(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "") -> Gang:
-    """`preferred`: a node on which ranks shall run as long as they may."""
+    """Returns a PyTorchJob. `preferred` is a node on which ranks run if the scheduler can place them
+    there."""
     pod = {"containers": [_container("pytorch", gpus)], **_affinity(preferred)}
     return Gang(PYTORCHJOBS, name, ranks, job_objects.pytorchjob(_metadata(name), pod, ranks=ranks), name)
 
@@ -55,7 +58,7 @@ def paddlejob(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: st
 
 
 def jobset(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "") -> Gang:
-    """Of one Job, which owns the pods."""
+    """Returns a JobSet with one Job, which owns the pods."""
     pod = {"containers": [_container("train", gpus)], **_affinity(preferred)}
     body = job_objects.jobset(_metadata(name), pod, ranks=ranks, max_restarts=3)
     return Gang(JOBSETS, name, ranks, body, f"{name}-ranks-0")
@@ -64,7 +67,8 @@ def jobset(name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str =
 def indexed_job(
     name: str, ranks: int, *, gpus: int = GPUS_PER_NODE, preferred: str = "", pool: bool = False
 ) -> Gang:
-    """As above; `pool` keeps it to a few nodes, since of hundreds a scheduler looks at a part only."""
+    """Returns an Indexed Job. `pool` keeps the job to a few nodes, because a scheduler considers only a part
+    of hundreds of nodes."""
     pod: dict[str, Any] = {"containers": [_container("train", gpus)], **_affinity(preferred)}
     if pool:
         pod["nodeSelector"] = POOL
@@ -88,7 +92,7 @@ def _container(name: str, gpus: int) -> dict[str, Any]:
 
 
 async def runs(stage: Throwaway, gang: Gang, limit_s: float = LIMIT_S) -> dict[str, Seen]:
-    """Creates the gang; its pods by uid, once all of them run."""
+    """Creates the gang, waits until all its pods run, and returns the pods by uid."""
     await stage.create(gang.resource, gang.body, NAMESPACE)
     what = f"{gang.ranks} running pods"
     await stage.sight.until(what, lambda: len(_running(stage.sight, gang)) == gang.ranks, limit_s)
@@ -101,7 +105,7 @@ def _running(sight: Sight, gang: Gang, but: Iterable[str] = ()) -> list[Seen]:
 
 
 async def crash(stage: Throwaway, pod: Seen) -> None:
-    """The pod fails for good, and its kubelet says so."""
+    """Sets the pod's status as its kubelet does after a permanent failure."""
     ended = {"exitCode": 1, "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
     container = {"name": "pytorch", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
     status = {"phase": "Failed", "containerStatuses": [{**container, "state": {"terminated": ended}}]}
@@ -109,7 +113,8 @@ async def crash(stage: Throwaway, pod: Seen) -> None:
 
 
 async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen], limit_s: float = LIMIT_S) -> Turn:
-    """Waits until the gang runs again, all of it, and reads off when each stretch ended."""
+    """Waits until all of the gang runs again, and returns the moments at which each part of the recovery
+    ended."""
     sight = stage.sight
     await sight.until("gang running again", lambda: len(_running(sight, gang, old)) == gang.ranks, limit_s)
     stop_s = await sight.moment("stop", gang.resource.plural, gang.name, "suspended")
@@ -123,7 +128,7 @@ async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen], limit_s: f
     new = {seen.uid for seen in _running(sight, gang, old)}
     return Turn(
         stop_s=stop_s,
-        # Also those that the framework had made in place of a failed one before it was told to stop.
+        # The old pods include pods that the framework created in place of a failed pod before it was stopped.
         gone_s=max(at_s for uid, at_s in gone.items() if uid not in new),
         resume_s=resume_s,
         running_s=max(running[uid] for uid in new),
@@ -131,7 +136,7 @@ async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen], limit_s: f
 
 
 def _first(sight: Sight, facts: set[str]) -> dict[str, float]:
-    """Of each pod, when it was first seen with one of these facts."""
+    """Returns for each pod the moment at which the observer first saw it with one of these facts."""
     moments: dict[str, float] = {}
     for seen in sight.events:
         if seen.kind == PODS.plural and facts & {*seen.facts}:

@@ -1,7 +1,9 @@
-"""`rekindle bench logs`: what the agent spends on a line of a log, by kind of line, and on endless logs.
+"""`rekindle bench logs`: measures the CPU time that the agent spends on a line of a log, by kind of line, and
+on logs that never pause.
 
-One process folds the log of one container as the agent does, from the runtime's bytes on: no file, no
-cluster. Of several rounds the fastest one counts, since whatever else runs on the machine only adds to it.
+One process folds the log of one container as the agent does, starting with the runtime's bytes. The bench
+needs no file and no cluster. The fastest of several rounds counts, because other work on the machine can only
+make a round slower.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ ABOUT = (
 _FIRST_AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 _POD = PodRef("team-a", "llm-0", "6d3c7b1e-0000-4000-8000-000000000000", "train")
 _PART_BYTES = 16 * 1024
-"""A line that does not end is handed on by the runtime in parts of so many bytes."""
+"""Number of bytes of each part in which the runtime passes on a line that does not end."""
 _BAR = "  1%|▍         | #/100000 [04:16<13:02:24, 25.43s/it]"
 _TEXT = "2026-11-21 09:30:00,123 INFO worker fetched 128 records from shard 17 in 0.42 s"
 _TRACEBACK = (
@@ -54,24 +56,25 @@ _TRACEBACK = (
 class Cost(msgspec.Struct, frozen=True):
     name: str
     us_per_line: float
-    """For a bar that does not end: for each part that the runtime hands on."""
+    """Microseconds per line. For a bar that does not end: per part that the runtime passes on."""
     us_per_kib: float
     core_percent: float
-    """Of a core, if one container prints as much as the agent reads of one: no settings let it read more."""
+    """Percentage of a core that the agent needs if one container prints as much as the agent reads of one
+    container. No setting lets the agent read more."""
 
 
 class Found(msgspec.Struct, frozen=True):
     lines: int
     rounds: int
     bytes_per_s_max: int
-    """So much the agent reads of one container, by its default settings."""
+    """Number of bytes a second that the agent reads of one container with the default settings."""
     kinds: tuple[Cost, ...]
     storms: tuple[Cost, ...]
     machine: Machine
 
 
 def run(args: list[str]) -> int:
-    """0: measured; 2: wrong usage."""
+    """Returns the exit status. 0: measured; 2: wrong usage."""
     options = _parser().parse_args(args)
     shown(measure(options.lines, options.rounds), tell, options.output)
     return 0
@@ -94,12 +97,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _counted(line: str) -> Callable[[int], list[bytes]]:
-    """Lines that differ in the number in the place of `#`."""
+    """Returns a function that makes lines. The lines differ in the number in the place of `#`."""
     return lambda lines: _written(line.replace("#", str(number)) for number in range(1, lines + 1))
 
 
 def _varied(lines: int) -> list[bytes]:
-    """Text in which each line has another word."""
+    """Returns lines of text that each contain another random word."""
     chance = random.Random(1)
     return _written(f"{_TEXT} {''.join(chance.choices(string.ascii_lowercase, k=12))}" for _ in range(lines))
 
@@ -120,14 +123,14 @@ def _behind_an_error(lines: int) -> list[bytes]:
 
 
 def _unended_bar(lines: int) -> list[bytes]:
-    """So many counts, in the parts that the runtime makes of them."""
+    """Returns a bar with this number of counts, in the parts into which the runtime splits it."""
     drawn = "".join(f"\r{_BAR.replace('#', str(number))}" for number in range(1, lines + 1)).encode()
     parts = (drawn[begin : begin + _PART_BYTES] for begin in range(0, len(drawn), _PART_BYTES))
     return _written((part.decode("utf-8", "ignore") for part in parts), "P")
 
 
 def _written(lines: Iterable[str], tag: str = "F") -> list[bytes]:
-    """As the runtime writes them, a second apart."""
+    """Returns the lines as the runtime writes them, one second apart."""
     times = (_FIRST_AT + timedelta(seconds=number) for number in count())
     return [
         f"{at:%Y-%m-%dT%H:%M:%S.%f}000Z stdout {tag} {line}".encode()
@@ -203,7 +206,7 @@ def _cost(name: str, printed: list[bytes], rounds: int, bytes_per_s: int) -> Cos
 
 
 def _spent_s(printed: list[bytes]) -> float:
-    """A new agent reads the log of a new container."""
+    """Returns the CPU seconds in which a new agent reads the log of a new container."""
     settings = AgentSettings()
     core, joiner = AgentCore(settings, boot_id="bench"), Joiner(settings.logs.line_bytes_max)
     began_s = time.thread_time()

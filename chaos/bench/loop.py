@@ -1,8 +1,10 @@
-"""`rekindle bench loop`: the times of the loop on a real control plane, from fault to running again.
+"""`rekindle bench loop`: measures the times of the loop on a real control plane, from a fault until the gang
+runs again.
 
-The API server, its controllers, the shipped controller and the shipped agent are processes of their own, and
-so is the observer, by whose watch everything is timed (observer.py). KWOK plays the nodes' kubelets. Each
-round is undone outside the measured time, so that rounds are independent and budgets stay as shipped.
+The API server, its controllers, the shipped controller and the shipped agent are separate processes. The
+observer (observer.py) is a separate process, too, and its clock times everything. KWOK simulates the nodes'
+kubelets. Each round is undone outside the measured time, so that rounds are independent and budgets stay as
+shipped.
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ ABOUT = "Measure the times on a throwaway control plane from a fault until the g
 
 POKES = 50
 LOGGED_S = 0.2
-"""The observer may see a write before the controller has logged its answer."""
+"""Seconds to wait for the controller's log: the observer may see a write before the controller has logged the
+reply."""
 
 
 class Hop(msgspec.Struct, frozen=True):
-    """One write of the controller, by its own log: when it had been answered, counted from the fault."""
+    """One write of the controller, and the time from the fault until the API server's reply, by the
+    controller's own log."""
 
     rounds_of: str
     what: str
@@ -48,7 +52,7 @@ class Hop(msgspec.Struct, frozen=True):
 class Loop(msgspec.Struct, frozen=True):
     nodes: int
     settings: tuple[str, ...]
-    """Of the controller, other than its defaults."""
+    """Settings of the controller that differ from its defaults."""
     rows: tuple[Row, ...]
     hops: tuple[Hop, ...]
     not_measured: tuple[str, ...]
@@ -56,7 +60,8 @@ class Loop(msgspec.Struct, frozen=True):
 
 
 def run(args: list[str]) -> int:
-    """0: measured, whether goals were met or not; 1: it could not be measured; 2: wrong usage."""
+    """Returns the exit status. 0: measured, whether goals were met or not; 1: the measurement failed; 2:
+    wrong usage."""
     options = _parser().parse_args(args)
     settings = ("mode=recover", *options.set)
 
@@ -104,7 +109,7 @@ async def measure(
     settings: Sequence[str],
     only: Sequence[str] = (),
 ) -> Loop:
-    """Raises StageError, ApiError or ReplyLost where it cannot be measured."""
+    """Raises StageError, ApiError or ReplyLost if the measurement fails."""
     load_before = os.getloadavg()[0]
     rows: list[Row] = []
     hops: list[Hop] = []
@@ -128,8 +133,9 @@ async def measure(
 
 
 async def _yardsticks(stage: Throwaway) -> list[Row]:
-    """What one write costs here and now, and how much later than its writer the observer learns of it: every
-    row below holds the second once, and as many of the first as the loop has writes in a row."""
+    """Measures what one write costs on this machine, and how much later than its writer the observer sees it.
+    Every row below contains the second time once, and the first time once for each write that the loop makes
+    in a row."""
     writes, delays = [], []
     for number in range(POKES):
         sent_s = time.time()
@@ -147,8 +153,8 @@ async def _yardsticks(stage: Throwaway) -> list[Row]:
 async def _rounds(
     stage: Throwaway, play: Callable[[Throwaway], Awaitable[Round]], rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, list[float]], str]:
-    """The times of all rounds by row, and of the controller's writes by what they wrote. Where a round fails,
-    those before it count, and the third says why there are no more."""
+    """Returns the times of all rounds by row, and the times of the controller's writes by what they wrote. If
+    a round fails, the rounds before it count, and the third value says why there are no more."""
     times: dict[str, list[float]] = {}
     writes: dict[str, list[float]] = {}
     failure = ""

@@ -1,7 +1,7 @@
-"""The independent observer of a bench: a process of its own that tells when each change became visible.
+"""The independent observer of a bench: a separate process that reports when each change became visible.
 
-It watches the API server, stamps every event as it arrives, and prints one JSON line for each. It shares the
-watch client with the controller, and asks neither controller nor agent about itself.
+The observer watches the API server, stamps every event with its time of arrival, and prints one JSON line for
+each. It shares the watch client with the controller, and asks neither controller nor agent about itself.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def _tell(seen: Seen) -> None:
 
 
 async def _watch(api: KubeApi, resource: Resource, version: str) -> None:
-    """For ever. An API server ends the watch of a reader that is slow for a moment, as on a busy machine; the
-    next one goes on after the last event. What cannot be gone on with ends the process."""
+    """Watches without end. An API server ends the watch of a reader that is slow for a moment, as on a busy
+    machine; the next watch continues after the last event. If the watch cannot continue, the process ends."""
     while True:
         params = {"resourceVersion": version}
         async for event in api.watch(resource.path(), params=params, timeout_s=WATCH_S, silence_s=WATCH_S):
@@ -144,7 +144,8 @@ class _List(msgspec.Struct):
 
 
 async def _listed(api: KubeApi, resource: Resource) -> str | None:
-    """Tells what is there; returns the version to watch from, or None for a kind that is not installed."""
+    """Reports all existing objects. Returns the version from which to watch, or None for a kind that is not
+    installed."""
     try:
         answer = msgspec.json.decode(await api.request("GET", resource.path()), type=_List)
     except ApiError as error:

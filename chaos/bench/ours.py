@@ -1,6 +1,7 @@
-"""Whose a cluster is: a bench refuses one with nodes or jobs of others, and removes by name what it made.
+"""Decides whether a cluster belongs to the bench: a bench refuses a cluster with nodes or jobs of others, and
+removes by name what it created.
 
-The CRDs and two namespaces stay: they may have been there before, and another bench needs them again.
+The CRDs and two namespaces stay: they may have existed before, and another bench needs them again.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ __all__ = [
 
 NAMESPACE = "rekindle-bench"
 PREFIX = "bench-"
-"""Of the names of nodes."""
+"""Prefix of the names of nodes."""
 AGENT = "rekindle-bench-agent"
-"""The agent's ServiceAccount, and what gives it its rights."""
+"""Name of the agent's ServiceAccount, and of the ClusterRoleBinding that gives it its permissions."""
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
@@ -61,7 +62,7 @@ START_S = 120.0
 AT_ONCE = 16
 PAGE = 500
 _FRAMEWORKS = (PYTORCHJOBS, PADDLEJOBS, JOBSETS, JOBS)
-"""A JobSet before the Jobs that it makes."""
+"""Kinds of jobs. A JobSet comes before the Jobs that it creates."""
 _CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
@@ -89,7 +90,7 @@ class _List(msgspec.Struct):
 
 
 async def each(calls: Iterable[Awaitable[None]]) -> None:
-    """A few at a time. `calls` may be long: no more of them than that are begun at once."""
+    """Awaits the calls, a few at a time. `calls` may be long: only as many as run at once are begun."""
     waiting = iter(calls)
 
     async def work() -> None:
@@ -100,7 +101,7 @@ async def each(calls: Iterable[Awaitable[None]]) -> None:
 
 
 async def _items(api: KubeApi, resource: Resource) -> AsyncIterator[_Item]:
-    """All of a kind; none of one that is not installed, or only just."""
+    """Yields all objects of a kind, and none if the kind is not installed, or not served yet."""
     if not await is_served(api, resource):
         return
     page = ""
@@ -133,7 +134,8 @@ async def refuse_others(api: KubeApi, label: tuple[str, str]) -> None:
 
 
 async def prepared(api: KubeApi) -> None:
-    """Nothing of an earlier bench is left, and the kinds and namespaces that one needs are there."""
+    """Removes everything that an earlier bench left, and creates the kinds and namespaces that a bench
+    needs."""
     await wiped(api)
     for resource, body in (
         *((_CRDS, crd) for crd in manifests()),
@@ -151,7 +153,8 @@ async def prepared(api: KubeApi) -> None:
 
 
 async def is_served(api: KubeApi, resource: Resource) -> bool:
-    """A kind that was just installed is unknown at first, then `storage is (re)initializing` (429)."""
+    """Whether the API server serves the kind. The API server first does not know a kind that was just
+    installed, and then replies `storage is (re)initializing` (429)."""
     try:
         await api.request("GET", resource.path(), params={"limit": "1"})
     except ApiError as error:
@@ -162,7 +165,7 @@ async def is_served(api: KubeApi, resource: Resource) -> bool:
 
 
 async def wiped(api: KubeApi) -> None:
-    """Everything that a bench makes, also what a killed one left."""
+    """Removes everything that a bench creates, including the remains of a killed bench."""
     for resource in (*_FRAMEWORKS, PODS, CONFIGMAPS, RECOVERIES, INCIDENTS, NODES, NODEHEALTHS, EVENTS):
         found = [item.metadata async for item in _items(api, resource) if _is_ours(resource, item)]
         await each(_removed(api, resource, meta) for meta in found)
@@ -176,8 +179,8 @@ async def wiped(api: KubeApi) -> None:
 
 
 def _is_ours(resource: Resource, item: _Item) -> bool:
-    """An Incident of a throwaway cluster is about our nodes and jobs: there are no others. Events about
-    nodes are in another namespace than ours."""
+    """Whether the bench created the object. An Incident of a throwaway cluster is about the bench's nodes and
+    jobs, because there are no others. Events about nodes are in another namespace than the bench's."""
     if resource == EVENTS and item.reporting_controller.startswith("rekindle.dev/"):
         return True
     if resource.namespaced:

@@ -1,4 +1,5 @@
-"""The rounds of `rekindle bench loop`: a fault, what the observer saw of it, and everything undone again."""
+"""The rounds of `rekindle bench loop`: a round injects a fault, records what the observer saw of it, and
+undoes everything."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ RANKS = 4
 GANG = "llm"
 FELL_OFF = "GPU has fallen off the bus."
 REST_S = 1.0
-"""Between two rounds: what they caused is over, and the agent's limit (20 writes in 10 s) is not met."""
+"""Seconds between two rounds: the effects of a round are over, and the agent's limit (20 writes in 10 s) is
+not reached."""
 SETTLE_S = 2.0
-"""A gang runs for so long before its fault: the training-operator may send 20 requests a second, and the
-job's creation has used up its reserve of 30."""
+"""Seconds for which a gang runs before its fault. The training-operator may send 20 requests a second, and
+the job's creation has used up its reserve of 30."""
 
 ROWS: Mapping[str, tuple[str, Goal]] = {
     "finding": ("kernel line -> finding in the API", Goal(20, 100)),
@@ -45,16 +47,16 @@ ROWS: Mapping[str, tuple[str, Goal]] = {
     "node gone": ("  framework: stop -> last old pod gone", Goal()),
     "node started": ("  framework: resume -> new pods running", Goal()),
 }
-"""Row -> its words and goal. A goal that the design states for 10,000 nodes is shown at any size."""
+"""Label and goal of each row. A goal that the design states for 10,000 nodes is shown at any size."""
 _OUT = {"cordoned", "tainted", "quarantined", "closed"}
-"""What keeps pods off a node: its cordon, our taint and note, any taint at all."""
+"""Facts about a node that keep pods off it: its cordon, Rekindle's taint and annotation, any taint at all."""
 
 
 class Round(msgspec.Struct, frozen=True):
     began_s: float
-    """When the fault was injected, by this machine's wall clock."""
+    """Moment at which the fault was injected, by this machine's wall clock."""
     times_s: Mapping[str, float]
-    """By row, in the order of ROWS."""
+    """Seconds by row, in the order of ROWS."""
 
 
 async def _kernel(stage: Throwaway) -> Round:
@@ -67,7 +69,7 @@ async def _kernel(stage: Throwaway) -> Round:
 
 
 async def _crashed(stage: Throwaway) -> Round:
-    """One worker of a PyTorchJob fails for good."""
+    """Plays a round in which one worker of a PyTorchJob fails permanently."""
     gang = pytorchjob(GANG, RANKS)
     old = await _settled(stage, gang)
     failed = max(old.values(), key=lambda seen: seen.name)
@@ -78,7 +80,7 @@ async def _crashed(stage: Throwaway) -> Round:
 
 
 async def _struck(stage: Throwaway) -> Round:
-    """The GPU of one rank of an Indexed Job falls off the bus."""
+    """Plays a round in which the GPU of one rank of an Indexed Job falls off the bus."""
     gang = indexed_job(GANG, RANKS, preferred=stage.struck, pool=True)
     old = await _settled(stage, gang)
     if stage.struck not in {seen.node for seen in old.values()}:
@@ -110,7 +112,8 @@ def _stretches(kind: str, began_s: float, visible_s: float, turn: Turn) -> dict[
 
 
 async def undone(stage: Throwaway) -> None:
-    """Nothing of the round is left, and the struck node is as new: another boot, released by a person."""
+    """Removes everything of the round. The struck node is then as new: it has another boot id, and a person
+    has ended its quarantine."""
     sight = stage.sight
     for resource in (PYTORCHJOBS, JOBS):
         if any(seen.name == GANG for seen in sight.all(resource.plural)):
@@ -127,7 +130,7 @@ async def undone(stage: Throwaway) -> None:
 
 
 async def _deleted(stage: Throwaway, resource: Resource) -> None:
-    """All of a kind, also what the controller makes meanwhile."""
+    """Deletes all objects of a kind, including objects that the controller creates in the meantime."""
     while there := {seen.uid: seen.name for seen in stage.sight.all(resource.plural)}:
         for name in there.values():
             await stage.delete(resource, name, NAMESPACE if resource.namespaced else "")

@@ -1,4 +1,4 @@
-"""What the observer process tells its bench: one line of JSON for each event that arrived."""
+"""The lines that the observer process sends to its bench: one line of JSON for each event that arrived."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ __all__ = ["GONE", "POKE", "READY", "Seen", "command"]
 GONE = "gone"
 """The only fact of an object that was deleted."""
 POKE = "rekindle.dev/bench-poke"
-"""An annotation of a namespace whose value is a fact: so the observer's own delay is measured."""
+"""Annotation of a namespace whose value is a fact. With it the bench measures the observer's own delay."""
 READY = "observer"
-"""The kind of the line that tells that all has been listed and is watched."""
+"""Kind of the line that reports that the observer has listed everything and watches it."""
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One object, as the event told it that arrived then."""
+    """One object as an event showed it, and when the event arrived."""
 
     at_s: float
-    """By this machine's wall clock."""
+    """Time of arrival, by this machine's wall clock."""
     kind: str
-    """The plural, as `pods`."""
+    """Plural name of the kind, for example `pods`."""
     name: str = ""
     uid: str = ""
     facts: tuple[str, ...] = ()
-    """What benches ask about: `ready`, `cordoned`, `closed`, codes of findings, `suspended`, phases."""
+    """Facts that benches look for: `ready`, `cordoned`, `closed`, codes of findings, `suspended`, phases."""
     owner: str = ""
     node: str = ""
     size_bytes: int = 0
 
 
 def command(access: Sequence[str]) -> list[str]:
-    """`access`: the arguments that say which API server, and as whom."""
+    """Returns the observer's command line. `access` are the arguments that name the API server and the
+    credentials."""
     return [sys.executable, "-m", "chaos.bench.observer", *access]

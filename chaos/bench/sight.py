@@ -1,4 +1,4 @@
-"""What the observer process has seen so far, and waiting until it has seen something."""
+"""Keeps what the observer process has reported so far, and waits until the observer has seen something."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ LINE_BYTES_MAX = 1024 * 1024
 
 
 class Sight:
-    """`now` is the newest known state of each object that exists; `events` all since the last `forget`."""
+    """`now` is the newest known state of each object that exists; `events` are all events since the last
+    `forget`."""
 
     def __init__(self) -> None:
         self.now: dict[tuple[str, str], Seen] = {}
-        """By kind and uid."""
+        """Objects by kind and uid."""
         self.events: list[Seen] = []
         self._changed = asyncio.Event()
         self._ended = False
 
     def end(self) -> None:
-        """The observer is gone, and nothing more will be seen."""
+        """Records that the observer has ended and will report nothing more."""
         self._ended = True
         self._changed.set()
 
@@ -45,14 +46,14 @@ class Sight:
         self._changed.set()
 
     def forget(self) -> None:
-        """A new round begins: what was seen before is no longer asked for."""
+        """Drops all earlier events, because a new round begins."""
         self.events.clear()
 
     def all(self, kind: str) -> list[Seen]:
         return [seen for (of_kind, _), seen in self.now.items() if of_kind == kind]
 
     def first(self, kind: str, name: str, *facts: str) -> float | None:
-        """When that object was first seen with all of these facts, if it was."""
+        """Returns when that object was first seen with all of these facts. Returns None if it was not."""
         return self.when(
             s for s in self.events if (s.kind, s.name) == (kind, name) and {*facts} <= {*s.facts}
         )
@@ -62,7 +63,7 @@ class Sight:
         return min((seen.at_s for seen in events), default=None)
 
     async def until(self, what: str, found: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-        """Raises StageError, naming what was waited for."""
+        """Waits until `found` returns true. Raises StageError, which names what was awaited."""
         try:
             async with asyncio.timeout(limit_s):
                 while not found():
@@ -74,7 +75,7 @@ class Sight:
             raise StageError(f"no {what} within {limit_s:g} s") from error
 
     async def moment(self, what: str, kind: str, name: str, *facts: str) -> float:
-        """Waits until that object is seen with all of these facts; when that was."""
+        """Waits until that object is seen with all of these facts, and returns the moment."""
         await self.until(what, lambda: self.first(kind, name, *facts) is not None)
         at_s = self.first(kind, name, *facts)
         assert at_s is not None
@@ -83,7 +84,8 @@ class Sight:
 
 @asynccontextmanager
 async def observing(access: Sequence[str], log: Path) -> AsyncIterator[Sight]:
-    """Runs the observer until the block ends; everything that exists has been seen when it begins."""
+    """Runs the observer until the block ends. When the block begins, the observer has seen everything that
+    exists."""
     parent = os.getpid()
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(

@@ -1,6 +1,6 @@
-"""A throwaway control plane set for a bench: nodes of KWOK, our CRDs, the shipped controller, one agent.
+"""Sets up a throwaway control plane for a bench: nodes of KWOK, the CRDs, the shipped controller, one agent.
 
-Only what a bench made itself is ever changed or deleted, and a cluster that holds anything else is refused.
+The bench changes and deletes only what it created itself, and refuses a cluster that contains anything else.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ __all__ = ["GPUS_PER_NODE", "NAMESPACE", "POOL", "Throwaway", "is_served", "rais
 
 GPUS_PER_NODE = 8
 POOL = {"rekindle.dev/bench-pool": "struck"}
-"""The label of the struck node and of a few others, so that a small gang can be kept near it."""
+"""Label of the struck node and of a few others, so that a small gang can be kept near the struck node."""
 POOL_NODES = 8
 KWOK = ("type", "kwok")
-"""The label by which KWOK knows the nodes that it plays."""
+"""Label by which KWOK recognises the nodes that it simulates."""
 
 
 _LISTEN = ("--listen", "127.0.0.1:0")
@@ -54,7 +54,8 @@ class _Line(msgspec.Struct):
 
 
 class Throwaway:
-    """What a bench may touch. The node `struck` has a real agent; of the others there is only the object."""
+    """The part of the cluster that a bench may touch. The node `struck` has a real agent; the other nodes are
+    only API objects."""
 
     def __init__(self, api: KubeApi, sight: Sight, folder: Path, nodes: int) -> None:
         self.api = api
@@ -75,14 +76,15 @@ class Throwaway:
         await self.api.request("PATCH", path, body=body, content_type=MergePatch)
 
     async def delete(self, resource: Resource, name: str, namespace: str = "") -> None:
-        """At once, and what it owns with it. One that is gone is fine."""
+        """Deletes the object at once, with everything that it owns. An object that is already gone is no
+        error."""
         options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
         with contextlib.suppress(ApiError):
             await self.api.request("DELETE", resource.path(name, namespace), body=options)
 
     async def boot(self) -> None:
-        """The struck node boots: a new kernel log, and nothing that was found before counts any longer. Its
-        log must have held something: so the agent sees that it is another."""
+        """Boots the struck node: it has a new kernel log, and earlier findings no longer count. The old log
+        must not have been empty, because only then does the agent notice that the log is another."""
         boot_id = str(uuid.uuid4())
         self.host.boot(boot_id)
         body = {"status": {"nodeInfo": {"bootID": boot_id}}}
@@ -90,12 +92,12 @@ class Throwaway:
         await self.sight.moment("new boot in NodeHealth", NODEHEALTHS.plural, self.struck, boot_id)
 
     def strike(self, xid: int, words: str) -> None:
-        """The driver of the struck node writes an Xid to the kernel log."""
+        """Writes an Xid to the kernel log of the struck node, as its driver would."""
         address = self.host.gpus[0].pci.rsplit(".", 1)[0]
         self.host.append_kmsg(f"NVRM: Xid (PCI:{address}): {xid}, {words}")
 
     async def start_agent(self, access: list[str]) -> None:
-        """`access`: where the API server is, and who we are to it."""
+        """Starts the agent. `access` are the arguments that name the API server and the credentials."""
         command = [
             sys.executable,
             "-m",
@@ -117,7 +119,8 @@ class Throwaway:
         self.children["controller"] = await spawn("controller", command, self.folder / "controller.log")
 
     def written(self) -> list[tuple[str, float]]:
-        """What the controller's log says that it wrote, Events left out, and when that was answered."""
+        """Returns the writes that the controller's log reports, without Events, and the times of their
+        replies."""
         lines = self.children["controller"].log.read_bytes().splitlines()
         decoded = (msgspec.json.decode(line, type=_Line) for line in lines if line.endswith(b"}"))
         return [(d.what, datetime.fromisoformat(d.at).timestamp()) for d in decoded if d.event == "written"]
@@ -135,9 +138,9 @@ class Throwaway:
 async def raised(
     access: Access, folder: Path, *, nodes: int, settings: Sequence[str]
 ) -> AsyncIterator[Throwaway]:
-    """Sets the stage. However the block ends, nothing that was made stays, save the CRDs and two namespaces.
+    """Sets the stage. However the block ends, only the CRDs and two namespaces stay.
 
-    Raises StageError, before anything was changed, for a cluster that is no throwaway.
+    Raises StageError, before anything has changed, for a cluster that is not a throwaway cluster.
     """
     credentials, args = await access.credentials(), as_arguments(access)
     async with AsyncExitStack() as stack:
@@ -177,7 +180,8 @@ async def _set(stage: Throwaway, access: list[str], of_agent: list[str], setting
     await each(_covered(stage, name) for name in stage.nodes[1:])
     await stage.start_agent(of_agent)
     await sight.moment("coverage by the agent", NODEHEALTHS.plural, stage.struck, Source.KMSG)
-    # Kubelets write whole seconds, and what seems to come from before the mode began never acts.
+    # Kubelets write whole seconds, and Rekindle never acts on a fault that seems to come from before the mode
+    # was enabled.
     await asyncio.sleep(1.0)
 
 
@@ -191,6 +195,7 @@ def _gpu_node(name: str, boot_id: str, labels: dict[str, str]) -> dict[str, Any]
 
 
 async def _covered(stage: Throwaway, node: str) -> None:
-    """What the node's agent would have published: it reads the kernel log, and has found nothing."""
+    """Writes the status that the node's agent would publish: the agent reads the kernel log, and has no
+    finding."""
     row = Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=datetime.now(UTC))
     await stage.patch(NODEHEALTHS, node, patch_body(NodeHealthStatus(coverage=[row])), subresource="status")

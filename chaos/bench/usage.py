@@ -1,4 +1,4 @@
-"""What /proc says about a process and all its descendants: memory and CPU time. Linux only."""
+"""Reads memory and CPU time of a process and all its descendants from /proc. Linux only."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Of a process and its living descendants together; CPU time also of children that have ended."""
+    """Usage of a process and its living descendants together. The CPU time includes children that have
+    ended."""
 
     pss_bytes: int
     """Proportional set size: a page that n processes share counts 1/n for each."""
     rss_bytes: int
     cpu_s: float
-    """In steps of the kernel's clock tick, mostly 0.01 s."""
+    """CPU seconds, in steps of the kernel's clock tick, mostly 0.01 s."""
     ended_children_cpu_s: float
-    """The part of it that children used which have ended."""
+    """Part of `cpu_s` that was used by children that have ended."""
 
 
 class _Stat(msgspec.Struct, frozen=True):
@@ -32,7 +33,8 @@ class _Stat(msgspec.Struct, frozen=True):
 
 
 def usage(pid: int) -> Usage:
-    """Raises ProcessLookupError or FileNotFoundError if the process itself is gone."""
+    """Returns the usage of the process and its descendants. Raises ProcessLookupError or FileNotFoundError if
+    the process itself is gone."""
     pss_bytes, rss_bytes = _memory_bytes(pid)
     stats = [_stat(pid)]
     for child in family(pid) - {pid}:
@@ -48,8 +50,8 @@ def usage(pid: int) -> Usage:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time of this process alone, all of its threads, in nanoseconds where the kernel keeps count so.
-    Raises as `usage` does.
+    """Returns the CPU time of all threads of this process alone, to the nanosecond if the kernel counts it.
+    Raises the same errors as `usage`.
 
     Source: the kernel's Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat: its first field is the
     time on the CPU in nanoseconds. proc_pid_stat(5) knows clock ticks only.
@@ -65,7 +67,7 @@ def cpu_s(pid: int) -> float:
 
 
 def family(pid: int) -> set[int]:
-    """The process and its living descendants."""
+    """Returns the process and its living descendants."""
     parents: dict[int, int] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -82,7 +84,8 @@ def family(pid: int) -> set[int]:
 
 
 def _stat(pid: int) -> _Stat:
-    """The command's name may hold spaces and parentheses, so the fields begin after the last one.
+    """Reads /proc/PID/stat. The command's name may contain spaces and parentheses, so the fields begin after
+    the last parenthesis.
 
     Source: proc_pid_stat(5); fields 4 (parent) and 14 to 17 (own and waited-for children's CPU time).
     """
@@ -94,7 +97,7 @@ def _stat(pid: int) -> _Stat:
 
 
 def _memory_bytes(pid: int) -> tuple[int, int]:
-    """PSS and RSS."""
+    """Returns PSS and RSS in bytes."""
     kib = {}
     for line in (PROC / str(pid) / "smaps_rollup").read_text(encoding="ascii").splitlines()[1:]:
         name, value, *_ = line.split()

@@ -34,12 +34,12 @@ _chaos = typer.Typer(
 
 
 def demo(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the command's exit status."""
     return run(_demo, args, "demo")
 
 
 def chaos(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the command's exit status."""
     try:
         return answered(_chaos, args, "chaos")
     except SettingsError as error:
@@ -48,7 +48,7 @@ def chaos(args: list[str]) -> int:
 
 
 def bench(args: list[str]) -> int:
-    """Measurements, each a command with its own --help. The exit status."""
+    """Runs a measurement. Each measurement is a command with its own --help. Returns the exit status."""
     from chaos.bench import BENCHES  # noqa: PLC0415  (measuring needs its imports only when it is asked for)
 
     if args and args[0] in BENCHES:
@@ -58,15 +58,15 @@ def bench(args: list[str]) -> int:
 
 
 def _console(*, stderr: bool = False) -> Console:
-    """It reads no markup: a scenario's words, errors and paths come from others."""
+    """Returns a console that reads no markup: a scenario's words, errors and paths come from others."""
     return Console(stderr=stderr, markup=False, emoji=False)
 
 
 def _performed(
     scenario: Scenario, console: Console, *, keep: bool = False, quiet: bool = False
 ) -> Verdict | None:
-    """Ctrl-C has its own exit status, whatever typer makes of it. SIGTERM is the same, also where a script's
-    shell has started us in the background, with SIGINT ignored."""
+    """Plays the scenario. Ctrl-C has its own exit status, independent of typer. SIGTERM has the same effect,
+    even if a script's shell has started the process in the background, with SIGINT ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:

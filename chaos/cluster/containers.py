@@ -1,6 +1,5 @@
-"""What a kubelet asks of a runtime: run this container, end it, forget its pod. Two runtimes implement it,
-process_runtime.py and virtual_runtime.py.
-"""
+"""The interface between a kubelet and a runtime: run this container, end it, forget its pod. Two runtimes
+implement it, process_runtime.py and virtual_runtime.py."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _REFERENCE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """How a container ended. `message` is what it wrote to its termination message file."""
+    """The end of a container. `message` is the content of its termination message file."""
 
     code: int
     signal: int = 0
@@ -68,30 +67,31 @@ class ContainerRun(msgspec.Struct, frozen=True):
 
     @property
     def container_id(self) -> str:
-        """The same for the same start, so that runs can be compared byte for byte."""
+        """Id of the container. The same start has the same id, so that runs can be compared byte for byte."""
         return hashlib.sha256(f"{self.uid}/{self.name}/{self.restart}".encode()).hexdigest()
 
 
 class Runtime(Protocol):
     async def start(self, run: ContainerRun) -> asyncio.Future[Exit]:
-        """Starts the container; the future tells how it ended. Raises StartError."""
+        """Starts the container. The result of the future is how the container ended. Raises StartError."""
         ...
 
     def send(self, pod_uid: str, number: int) -> None:
-        """A signal to all containers of the pod: SIGTERM asks them to end."""
+        """Sends a signal to all containers of the pod. SIGTERM requests that they end."""
         ...
 
     def kill(self, pod_uid: str, ended: Exit) -> None:
-        """Ends all containers of the pod at once; they are reported to have ended so."""
+        """Ends all containers of the pod at once. They are reported as ended with `ended`."""
         ...
 
     def forget(self, node: str, pod: Object) -> None:
-        """The pod is gone: its logs and folders go too, once its containers have ended."""
+        """Removes the logs and folders of a pod that is gone, once its containers have ended."""
         ...
 
 
 def environment_of(pod: Object, container: Object, store: MemoryCluster) -> dict[str, str]:
-    """envFrom first, then env, which wins; `$(NAME)` refers to what comes before. Raises StartError."""
+    """Returns the variables of envFrom and then of env, which overrides them. `$(NAME)` refers to an earlier
+    variable. Raises StartError."""
     found: dict[str, str] = {}
     namespace = pod["metadata"]["namespace"]
     for source in container.get("envFrom", []):
@@ -116,7 +116,7 @@ def environment_of(pod: Object, container: Object, store: MemoryCluster) -> dict
 
 
 def expanded(text: str, environment: Mapping[str, str]) -> str:
-    """`$(NAME)` by its value; unknown names stay as they are, as in Kubernetes."""
+    """Replaces `$(NAME)` by its value. Unknown names stay as they are, as in Kubernetes."""
     return _REFERENCE.sub(lambda found: environment.get(found[1], found[0]), text)
 
 

@@ -1,4 +1,5 @@
-"""Container output -> the log file that a container runtime writes: `TIME STREAM F|P line`, unbuffered."""
+"""Writes a container's output into the log file of a container runtime: `TIME STREAM F|P line`,
+unbuffered."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 __all__ = ["CriLog"]
 
 LINE_BYTES_MAX = 16 * 1024
-"""A longer line is cut into parts tagged P; the last part is tagged F."""
+"""Maximum size of a line. A longer line is cut into parts with the tag P; the last part has the tag F."""
 
 
 class CriLog:
@@ -29,7 +30,7 @@ class CriLog:
         self._rest[stream] = rest
 
     def close(self) -> None:
-        """What came without a newline is written too."""
+        """Writes the rest that came without a newline, and closes the file."""
         for stream, rest in self._rest.items():
             if rest:
                 self._write(stream, rest)

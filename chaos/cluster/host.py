@@ -1,6 +1,6 @@
-"""A node's files, as a real machine lays them: kernel log, boot id, GPU inventory, pod logs, cgroups. Agents
-are started with `--host-root` on such a folder; tests and the demo write faults into its kernel log.
-"""
+"""A node's files, laid out as on a real machine: kernel log, boot id, GPU inventory, pod logs, cgroups.
+Agents are started with `--host-root` on such a folder; tests and the demo write faults into its kernel
+log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chaos.apiserver.kinds import Object
 __all__ = ["Gpu", "Host"]
 
 KERN_ERR = 3
-"""Facility kern, severity error: how the NVIDIA driver prints an Xid."""
+"""Facility kern, severity error, with which the NVIDIA driver prints an Xid."""
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(node: str, index: int) -> Gpu:
-        """The same for the same node and index in every run."""
+        """Returns the GPU, which is the same for the same node and index in every run."""
         name = uuid.uuid5(uuid.NAMESPACE_DNS, f"gpu-{index}.{node}.rekindle.dev")
         return Gpu(f"0000:{0x17 + 0x10 * index:02x}:00.0", f"GPU-{name}")
 
@@ -48,9 +48,10 @@ class Host:
         return self.root / "dev" / "kmsg"
 
     def boot(self, boot_id: str) -> None:
-        """A fresh kernel: a new boot id, an empty log that counts from zero. Files of the disk stay."""
+        """Starts a new kernel: a new boot id, and an empty log that counts from zero. Files of the disk
+        stay."""
         self._booted_at, self._sequence = self._now(), 0
-        # In this order: an agent that runs on reads the boot id as soon as it sees that the log is another.
+        # The order matters: a running agent reads the boot id as soon as it sees that the log is another.
         _write(self.root / "proc/sys/kernel/random/boot_id", boot_id + "\n")
         _write(self.kmsg, "")
         for index, gpu in enumerate(self.gpus):
@@ -62,7 +63,7 @@ class Host:
         (self.root / "var/log/pods").mkdir(parents=True, exist_ok=True)
 
     def append_kmsg(self, text: str) -> int:
-        """Writes one record as the kernel gives it to readers of /dev/kmsg. Returns its sequence number."""
+        """Writes one record as readers of /dev/kmsg get it from the kernel. Returns its sequence number."""
         sequence, self._sequence = self._sequence, self._sequence + 1
         since_boot_us = int((self._now() - self._booted_at).total_seconds() * 1e6)
         escaped = "".join(c if c.isprintable() and c != "\\" else _escaped(c) for c in text)
@@ -96,7 +97,7 @@ def _escaped(character: str) -> str:
 
 
 def _information(gpu: Gpu, index: int) -> str:
-    """The lines of the real driver's file, tabs included."""
+    """Returns the lines of the real driver's file, tabs included."""
     return (
         "Model: \t\t NVIDIA H100 80GB HBM3\n"
         "IRQ:   \t\t 16\n"

@@ -1,4 +1,5 @@
-"""The frameworks' jobs as objects, each around the spec of its pods. Pure; manifests say what the pods do."""
+"""The frameworks' jobs as objects, each around the spec of its pods. Pure. Each manifest module defines what
+its pods do."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ Object = dict[str, Any]
 
 
 def pytorchjob(metadata: Object, pod: Object, *, ranks: int, policy: str = "OnFailure") -> Object:
-    """A master, and workers where there is more than one rank."""
+    """Returns a PyTorchJob with a master, and with workers if there is more than one rank."""
     replica = {"restartPolicy": policy, "template": {"spec": pod}}
     replicas: Object = {"Master": {"replicas": 1, **replica}}
     if ranks > 1:
@@ -19,7 +20,7 @@ def pytorchjob(metadata: Object, pod: Object, *, ranks: int, policy: str = "OnFa
 
 
 def paddlejob(metadata: Object, pod: Object, *, ranks: int) -> Object:
-    """A collective: workers only."""
+    """Returns a PaddleJob with a collective: workers only."""
     workers = {"replicas": ranks, "restartPolicy": "OnFailure", "template": {"spec": pod}}
     return _kubeflow("PaddleJob", metadata, {"paddleReplicaSpecs": {"Worker": workers}})
 
@@ -41,8 +42,8 @@ def indexed_job(metadata: Object, pod: Object, *, ranks: int, backoff_limit: int
 
 
 def jobset(metadata: Object, pod: Object, *, ranks: int, max_restarts: int | None = None) -> Object:
-    """One Job of all ranks. Without `max_restarts` it has no failure policy: a failed Job fails it for
-    good."""
+    """Returns a JobSet with one Job for all ranks. Without `max_restarts` the JobSet has no failure policy: a
+    failed Job then fails it permanently."""
     policy = {} if max_restarts is None else {"failurePolicy": {"maxRestarts": max_restarts}}
     job = {
         "parallelism": ranks,
@@ -60,12 +61,13 @@ def jobset(metadata: Object, pod: Object, *, ranks: int, max_restarts: int | Non
 
 
 def replica_index() -> Object:
-    """The variable `INDEX` of a container: the operator gives the workers of a PaddleJob no ranks."""
+    """Returns the variable `INDEX` of a container: training-operator gives the workers of a PaddleJob no
+    ranks."""
     field = {"fieldRef": {"fieldPath": "metadata.labels['training.kubeflow.org/replica-index']"}}
     return {"name": "INDEX", "valueFrom": field}
 
 
 def resume_source(job: str, kind: str = "job") -> Object:
-    """The entry of a container's `envFrom` by which it is told where to resume. A Job's template cannot take
-    it later, so its author puts it in from the start."""
+    """Returns the entry of a container's `envFrom` that names the checkpoint from which to resume. A Job's
+    template cannot take it later, so its author adds it from the start."""
     return {"configMapRef": {"name": f"{job}-rekindle-{kind}", "optional": True}}

@@ -1,6 +1,5 @@
-"""A model of one node's kubelet: registers the node, renews its lease, gives each pod bound to it a worker
-(podworker.py). crash() and boot() are the machine's death and return.
-"""
+"""A model of one node's kubelet: it registers the node, renews its lease, and gives each pod that is bound to
+the node a worker (podworker.py). crash() and boot() are the machine's end and return."""
 
 from __future__ import annotations
 
@@ -24,10 +23,9 @@ __all__ = ["Kubelet"]
 
 
 class Kubelet:
-    """`devices` are the extended resources that the node offers, by name; `clock_lead_s` is how far its
-    clock is ahead of the others; `power_on` gets the boot id before anything else; `watch_task` is told of
-    each task, to see it fail.
-    """
+    """`devices` are the extended resources that the node offers, by name; `clock_lead_s` is how far its clock
+    is ahead of the others; `power_on` gets the boot id before anything else; `watch_task` gets each task, to
+    notice its failure."""
 
     def __init__(
         self,
@@ -61,11 +59,11 @@ class Kubelet:
 
     @property
     def boot_id(self) -> str:
-        """New with each boot, and the same in each run of the same test."""
+        """Id of the boot. It is new with each boot, and the same in each run of the same test."""
         return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.name}.boot-{self.boots}.rekindle.dev"))
 
     def now(self) -> datetime:
-        """By this machine's own clock."""
+        """Returns the time by this machine's own clock."""
         return self._store.now() + self._clock_lead
 
     # --- the machine --------------------------------------------------------------------------------------
@@ -84,7 +82,7 @@ class Kubelet:
             self._see(pod)
 
     async def crash(self) -> None:
-        """Power off: containers die at once, nothing is reported, no heartbeat comes."""
+        """Switches the power off: containers die at once, nothing is reported, no heartbeat comes."""
         self.alive = False
         self._store.history(PODS).unsubscribe(self)
         for uid in self._workers:
@@ -165,7 +163,7 @@ class Kubelet:
             self._workers[uid].deleted.set()
 
     def _gone(self, pod: Object) -> None:
-        """Removed, by our own confirmation or by force; then nobody waits for us any more."""
+        """Cleans up after a pod that was removed, by this kubelet's own confirmation or by force."""
         uid = pod["metadata"]["uid"]
         if self._workers.pop(uid, None) is None:
             return

@@ -1,4 +1,5 @@
-"""A pod's status as a kubelet writes it, from what it knows of the containers. Pure; podworker.py uses it."""
+"""Builds a pod's status as a kubelet writes it, from what it knows of the containers. Pure; podworker.py uses
+it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ __all__ = ["ContainerState", "pod_status", "restarts_after"]
 
 
 class ContainerState(msgspec.Struct):
-    """What the kubelet knows of one container. `ended` is how the present or the last run ended."""
+    """The kubelet's knowledge of one container. `ended` is how the present or the last run ended."""
 
     name: str
     container_id: str = ""
@@ -49,7 +50,7 @@ def restarts_after(policy: str, code: int) -> bool:
 
 
 def pod_status(pod: Object, states: list[ContainerState], now: datetime) -> Object:
-    """The fields of the status that a kubelet owns."""
+    """Returns the fields of the status that a kubelet owns."""
     phase = _phase(str(pod["status"]["phase"]), states)
     ready = phase == "Running" and all(state.running for state in states)
     conditions = _conditions(pod, ready, now)
@@ -67,7 +68,7 @@ def pod_status(pod: Object, states: list[ContainerState], now: datetime) -> Obje
 
 
 def _phase(before: str, states: list[ContainerState]) -> str:
-    """A phase never goes back, not even after a reboot."""
+    """Returns the phase, which never goes back, not even after a reboot."""
     if before in ("Succeeded", "Failed"):
         return before
     if all(state.for_good for state in states):
@@ -79,7 +80,8 @@ def _phase(before: str, states: list[ContainerState]) -> str:
 
 
 def _conditions(pod: Object, ready: bool, now: datetime) -> list[Object]:
-    """PodScheduled is the scheduler's and stays; ours change their time only with their value."""
+    """Returns the conditions. PodScheduled belongs to the scheduler and stays; the kubelet's conditions
+    change their time only with their value."""
     old = {c["type"]: c for c in pod.get("status", {}).get("conditions", [])}
     found = [condition for kind, condition in old.items() if kind not in ("Ready", "ContainersReady")]
     value = "True" if ready else "False"

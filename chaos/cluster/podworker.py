@@ -1,6 +1,5 @@
-"""One pod's life on its node: start the containers, restart them, report, end them, confirm the deletion.
-A kubelet has one worker for each pod; the worker ends when the pod's object is gone.
-"""
+"""One pod's life on its node: the worker starts the containers, restarts, reports and ends them, and confirms
+the deletion. A kubelet has one worker for each pod; the worker ends when the pod's object is gone."""
 
 from __future__ import annotations
 
@@ -28,7 +27,8 @@ NEVER_STARTED = Exit(137, reason="ContainerStatusUnknown")
 
 
 class KubeletSettings(msgspec.Struct, frozen=True):
-    """The kubelet's times; the defaults are Kubernetes'. The wait before a restart doubles each time."""
+    """Times of the kubelet in seconds; the defaults are Kubernetes'. The wait before a restart doubles each
+    time."""
 
     heartbeat_s: float = 10.0
     restart_backoff_s: float = 10.0
@@ -62,7 +62,7 @@ class PodWorker:
         self._states = [_state_at_boot(pod, container) for container in pod["spec"]["containers"]]
 
     async def run(self) -> None:
-        """The containers to their end; then the pod's object and logs stay until somebody deletes it."""
+        """Runs the containers to their end. Then the pod's object and logs stay until the pod is deleted."""
         ending = asyncio.create_task(self._end_when_deleted())
         try:
             async with asyncio.TaskGroup() as group:
@@ -74,7 +74,7 @@ class PodWorker:
         await self._confirm_deletion()
 
     async def _run_container(self, container: Object, state: ContainerState) -> None:
-        """One container through all its restarts, until it has ended for good."""
+        """Runs one container through all its restarts, until it has ended permanently."""
         policy, backoff_s = self._pod["spec"]["restartPolicy"], self._settings.restart_backoff_s
         while True:
             if state.ended is None:
@@ -109,7 +109,7 @@ class PodWorker:
             if self.deleted.is_set():  # between the check above and the start
                 self._runtime.send(self._uid, signal.SIGTERM)
             await self._report()
-            ended = await asyncio.shield(ending)  # it is the runtime's, and goes on when the node crashes
+            ended = await asyncio.shield(ending)  # the runtime owns it, and it goes on when the node crashes
             break
         state.ended, state.ended_at = ended, self._now()
 
@@ -134,7 +134,7 @@ class PodWorker:
         meta = self._pod["metadata"]
         try:
             current = self._store.read(PODS, meta["name"], meta["namespace"]).body["metadata"]
-        except ApiError:  # gone by force
+        except ApiError:  # the pod was removed by force
             return
         await asyncio.sleep(current.get("deletionGracePeriodSeconds", 0))
         self._runtime.kill(self._uid, Exit.by_signal(9))
@@ -145,7 +145,7 @@ class PodWorker:
             await self._api.delete(PODS, meta["name"], namespace=meta["namespace"], uid=self._uid, grace_s=0)
 
     async def _report(self) -> None:
-        """Writes the fields of the status that are ours. A pod that is gone needs no report."""
+        """Writes the fields of the status that the kubelet owns. A pod that is gone needs no report."""
         meta = self._pod["metadata"]
         try:
             current = self._store.read(PODS, meta["name"], meta["namespace"]).body
@@ -167,7 +167,8 @@ class PodWorker:
 
 
 def _state_at_boot(pod: Object, container: Object) -> ContainerState:
-    """A container that ran before the machine went down has ended with it."""
+    """Returns the state of the container at the boot: a container that ran before the machine went down has
+    ended with it."""
     state = ContainerState(container["name"])
     statuses = pod.get("status", {}).get("containerStatuses", [])
     old = next((status for status in statuses if status["name"] == container["name"]), None)

@@ -1,6 +1,6 @@
 """Containers as real local processes: their output in CRI logs, a cgroup folder while they live, signals as a
-kubelet sends them. No privileges are needed, so there is no isolation: this is for our own test programs.
-"""
+kubelet sends them. The runtime needs no privileges, so there is no isolation: it is for Rekindle's own test
+programs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["ProcessRuntime"]
 MESSAGE_BYTES_MAX = 4096
 READ_BYTES = 64 * 1024
 MARK = "CONTAINER_FILES"
-"""The variable by which a container's processes are told from all others of this machine: a path, since ids
-are the same in every cluster, and several may run at once."""
+"""Variable by which a container's processes are distinguished from all others of this machine. Its value is a
+path, because ids are the same in every cluster, and several clusters may run at once."""
 
 
 class _Container:
-    """One running process, leader of its own session and process group."""
+    """One running process, which leads its own session and process group."""
 
     def __init__(self, process: asyncio.subprocess.Process, message: Path) -> None:
         self.process = process
@@ -41,21 +41,23 @@ class _Container:
         self.ending: asyncio.Task[Exit] | None = None
 
     def signal(self, number: int) -> None:
-        """To the whole group, which may outlive its leader."""
+        """Sends the signal to the whole group, which may outlive its leader."""
         try:
             os.killpg(self.process.pid, number)
         except ProcessLookupError:
             return
 
     def kill(self) -> None:
-        """Every process, as the end of a container's PID namespace does: those of other groups, too."""
+        """Kills every process, as the end of a container's PID namespace does, including processes of other
+        groups."""
         self.signal(signal.SIGKILL)
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def processes(self) -> list[int]:
-        """The ids of all, also of those that have left the group, as torchrun's workers do."""
+        """Returns the ids of all processes, including those that have left the group, as torchrun's workers
+        do."""
         line = f"\0{MARK}={self.message}\0".encode()
         return [
             int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if line in _bytes(path)
@@ -110,7 +112,7 @@ class ProcessRuntime:
         return container.ending
 
     async def _attend(self, run: ContainerRun, container: _Container, host: Host) -> Exit:
-        """Copies the output until the process has ended; then nothing of it is left but its log."""
+        """Copies the output until the process has ended. After that only its log is left."""
         process = container.process
         cgroup = host.cgroup(run.uid, run.container_id)
         cgroup.mkdir(parents=True, exist_ok=True)
@@ -123,7 +125,7 @@ class ProcessRuntime:
             asyncio.create_task(_copy(process.stderr, "stderr", log)),
         ]
         code = await process.wait()
-        container.kill()  # what the process left behind ends with the container
+        container.kill()  # processes that it left behind end with the container
         await asyncio.gather(*copies)
         log.close()
         shutil.rmtree(cgroup, ignore_errors=True)
@@ -147,7 +149,7 @@ class ProcessRuntime:
             container.signal(number)
 
     def processes(self, pod_uid: str) -> list[int]:
-        """The ids of the pod's living processes, as they stand now."""
+        """Returns the ids of the pod's processes that live at this moment."""
         return [pid for c in self._running.get(pod_uid, {}).values() for pid in c.processes()]
 
     def forget(self, node: str, pod: Object) -> None:
@@ -169,7 +171,7 @@ class ProcessRuntime:
 
 
 def _bytes(environ: Path) -> bytes:
-    """Empty for a process that has ended, or that belongs to somebody else."""
+    """Returns an empty value for a process that has ended, or that belongs to another user."""
     try:
         return b"\0" + environ.read_bytes()
     except OSError:
@@ -191,6 +193,6 @@ def _message(path: Path) -> str:
 
 def _base_environment(pod: Object, home: Path) -> dict[str, str]:
     hostname = str(pod["spec"].get("hostname", pod["metadata"]["name"]))
-    # Our own image has `rekindle` on its path; here it lies beside the interpreter that runs us.
+    # Rekindle's image has `rekindle` on its path; here the program is beside the running interpreter.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return {"PATH": path, "HOME": str(home), "HOSTNAME": hostname}

@@ -1,8 +1,7 @@
-"""Container paths -> host paths. Local processes have no mount namespace of their own, since the demo must
-run without privileges. So the process runtime rewrites the paths that a container is told: each argument and
-variable that is, or begins with, a mount path. Programs, signals, exit codes,
-logs and cgroup folders are real.
-"""
+"""Translates container paths into host paths. Local processes have no mount namespace of their own, because
+the demo must run without privileges. So the process runtime rewrites the paths that it passes to a container:
+each argument and variable that is a mount path, or begins with one. Programs, signals, exit codes, logs and
+cgroup folders are real."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ __all__ = ["mounts_of", "rewritten"]
 
 
 def mounts_of(pod: Object, container: Object, host: Host, volumes: Mapping[str, Path]) -> dict[str, Path]:
-    """Mount path -> the folder behind it, which is made. `volumes` has the folder of each claim."""
+    """Returns mount path -> the folder behind it, which is created. `volumes` has the folder of each
+    claim."""
     sources = {volume["name"]: volume for volume in pod["spec"].get("volumes", [])}
     found = {}
     for mount in container.get("volumeMounts", []):
@@ -47,7 +47,8 @@ def _folder(pod: Object, source: Object, host: Host, volumes: Mapping[str, Path]
 
 
 def rewritten(text: str, mounts: Mapping[str, Path]) -> str:
-    """`/ckpt/x` and `--dir=/ckpt/x` become the host's path where /ckpt is mounted. The longest mount wins."""
+    """Rewrites `/ckpt/x` and `--dir=/ckpt/x` to the host's path if /ckpt is mounted. The longest mount path
+    applies."""
     option, equals, value = text.partition("=")
     if text.startswith("--") and equals:
         return f"{option}={rewritten(value, mounts)}"

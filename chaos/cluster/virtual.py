@@ -1,8 +1,8 @@
 """Virtual time: an asyncio event loop in which sleeping costs nothing. The simulator runs on it.
 
-The loop does no I/O. When nothing is ready it jumps to the next timer; when there is no timer either,
-everything waits for ever, and that is reported instead of hanging. Callbacks run in the order in which they
-became ready, so the same program makes the same run.
+The loop does no I/O. When nothing is ready, it jumps to the next timer. If there is no timer either,
+everything would wait without end, and the loop reports that instead of hanging. Callbacks run in the order in
+which they became ready, so the same program makes the same run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DeadlockError(RuntimeError):
 
 
 class _NoInput(selectors.BaseSelector):
-    """Instead of waiting for files, moves the time forward."""
+    """Moves the time forward instead of waiting for files."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -48,7 +48,7 @@ class _NoInput(selectors.BaseSelector):
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Called once, for the pipe by which the loop would wake itself."""
+        """Registers a file. The loop calls this once, for the pipe by which it would wake itself."""
         key = selectors.SelectorKey(fileobj, int(fileobj), events, data)
         self._files[fileobj] = key
         return key
@@ -77,5 +77,5 @@ def run(main: Callable[[Clock], Coroutine[Any, Any, T]], *, start: datetime) -> 
 
 
 def real_clock() -> Clock:
-    """The machine's time, for clusters whose containers are real processes. Needs a running loop."""
+    """Returns the machine's time, for clusters whose containers are real processes. Needs a running loop."""
     return Clock(datetime.now(UTC), asyncio.get_running_loop())

@@ -1,6 +1,5 @@
-"""Containers as coroutines under virtual time: thousands of ranks cost nothing. What a container does is a
-`Behaviour` that the test chooses by the pod; VirtualTraining is the one for gangs.
-"""
+"""Containers as coroutines under virtual time: thousands of ranks cost nothing. The test chooses by the pod a
+`Behaviour`, which defines what a container does. VirtualTraining is the behaviour for gangs."""
 
 from __future__ import annotations
 
@@ -15,21 +14,22 @@ from chaos.cluster.containers import ContainerRun, Exit
 __all__ = ["CHECKPOINT_STEPS", "LINGERS_S", "Behaviour", "Collective", "VirtualRuntime", "VirtualTraining"]
 
 LINGERS_S = "test.rekindle.dev/lingers-s"
-"""Annotation on a pod: how long its containers go on after SIGTERM, as one that saves a checkpoint first."""
+"""Annotation on a pod: seconds for which its containers go on after SIGTERM, like a program that first saves
+a checkpoint."""
 CHECKPOINT_STEPS = 10
-"""A training saves after so many steps."""
+"""Number of steps after which a training saves."""
 
 
 class Behaviour(Protocol):
     async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
-        """What the container does until it ends by itself. It is cancelled when it is killed. What it says is
-        heard only where another behaviour around it listens."""
+        """Runs the container until it ends by itself. The call is cancelled when the container is killed. Its
+        output is dropped unless another behaviour around it reads the output."""
         ...
 
 
 class VirtualRuntime:
-    """A signal ends a container at once, as it does a program that does not catch it. Where its pod has the
-    annotation LINGERS_S, SIGTERM ends it only after so many seconds."""
+    """A signal ends a container at once, like a program that does not catch it. If its pod has the annotation
+    LINGERS_S, SIGTERM ends it only after that many seconds."""
 
     def __init__(self, behaviour: Callable[[Object], Behaviour]) -> None:
         self._behaviour = behaviour
@@ -75,16 +75,16 @@ class VirtualRuntime:
             task.cancel()
 
     def forget(self, node: str, pod: Object) -> None:
-        """There are no files to remove."""
+        """Forgets the pod. There are no files to remove."""
         self._lingers_s.pop(pod["metadata"]["uid"], None)
 
 
 def _unheard(_: str) -> None:
-    """There is no log here."""
+    """Drops the output, because there is no log."""
 
 
 class Collective:
-    """The ranks of one gang meet here: nobody goes on until all of them have come to the same step."""
+    """The ranks of one gang meet here: no rank goes on until all of them have come to the same step."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
@@ -105,9 +105,9 @@ class Collective:
 
 
 class VirtualTraining:
-    """One gang: all ranks step together, and one that is dead or hangs stops the others for ever.
+    """One gang: all ranks step together, and a rank that is dead or hangs stops the others without end.
 
-    It starts at REKINDLE_RESUME_STEP where that is set, else at its newest checkpoint.
+    The gang starts at REKINDLE_RESUME_STEP if that is set, and otherwise at its newest checkpoint.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class VirtualTraining:
         self._hanging: set[str] = set()
 
     def hang(self, pod_uid: str) -> None:
-        """That rank stops making progress, without ending."""
+        """Makes that rank stop its progress, without ending."""
         self._hanging.add(pod_uid)
 
     async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:

@@ -1,6 +1,5 @@
 """The whole simulated cluster in one object: store, scheduler, controllers, kubelets on one of two runtimes,
-and the API over HTTP if wanted. The demo, the scenarios and the simulator build on it.
-"""
+and the API over HTTP if wanted. The demo, the scenarios and the simulator build on it."""
 
 from __future__ import annotations
 
@@ -39,9 +38,10 @@ __all__ = ["LocalCluster", "Shape", "process_cluster", "virtual_cluster"]
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What to build. Every node offers its GPUs and, besides, `devices`: extended resources of any name.
-    Objects are validated against `crds`. By node name: `labels`, and how far its clock is ahead of the
-    others; `joining` nodes are off, and unknown to the API, until somebody boots them."""
+    """The shape of the cluster to build. Every node offers its GPUs and, besides, `devices`: extended
+    resources of any name. Objects are validated against `crds`. `labels` and `clock_leads_s` are by node
+    name; the second is how far a node's clock is ahead of the others. `joining` nodes are off, and unknown to
+    the API, until somebody boots them."""
 
     nodes: int = 5
     gpus_per_node: int = 1
@@ -56,7 +56,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class LocalCluster:
-    """Made by `process_cluster` and `virtual_cluster`. Nodes are called n1, n2, ..."""
+    """A simulated cluster. `process_cluster` and `virtual_cluster` create it. Nodes are called n1, n2, ..."""
 
     def __init__(
         self, shape: Shape, store: MemoryCluster, runtime: Runtime, hosts: Mapping[str, Host]
@@ -96,7 +96,8 @@ class LocalCluster:
     # --- for tests, demo and scenarios --------------------------------------------------------------------
 
     def client(self, user: str) -> Client:
-        """The API in process, in that user's name. The same user gets the same client, so disturb it here."""
+        """Returns the API in process, in that user's name. The same user gets the same client, so tests
+        disturb this client."""
         if self.server is not None:
             return self.server.client(user)
         return self._clients.setdefault(user, Client(self.store, user))
@@ -114,11 +115,11 @@ class LocalCluster:
         return self.store.read(PODS, name, namespace).body
 
     def append_kmsg(self, node: str, text: str) -> int:
-        """A line of the kernel of that node. Returns its sequence number."""
+        """Writes a line to the kernel log of that node. Returns its sequence number."""
         return self.hosts[node].append_kmsg(text)
 
     def crash_pod(self, name: str, ended: Exit, namespace: str = "default") -> None:
-        """Kills the pod's containers; `ended` is how they are then said to have ended."""
+        """Kills the pod's containers. `ended` is how they are then reported to have ended."""
         self.runtime.kill(self.pod(name, namespace)["metadata"]["uid"], ended)
 
     def signal_pod(self, name: str, number: int, namespace: str = "default") -> None:
@@ -129,7 +130,7 @@ class LocalCluster:
         await self._kubelets[name].crash()
 
     async def boot_node(self, name: str) -> None:
-        """A node that went down comes up again, with a new boot id."""
+        """Boots a node that went down, with a new boot id."""
         await self._kubelets[name].boot()
 
     # --- up and down --------------------------------------------------------------------------------------
@@ -144,12 +145,12 @@ class LocalCluster:
                 await self.boot_node(name)
 
     def check(self) -> None:
-        """Raises what has gone wrong inside so far: a part of the simulation that ended with an error."""
+        """Raises the errors inside the simulation so far: a part of the simulation ended with an error."""
         if self._failures:
             raise ExceptionGroup("the simulated cluster failed", self._failures)
 
     async def stop(self) -> None:
-        """Ends everything, then as `check`."""
+        """Ends everything, and then raises errors as `check` does."""
         for kubelet in self._kubelets.values():
             if kubelet.alive:
                 await kubelet.crash()
@@ -168,7 +169,7 @@ class LocalCluster:
 
 
 def _no_files(_: str) -> None:
-    """Virtual nodes have none."""
+    """Does nothing: virtual nodes have no files."""
 
 
 def node_names(count: int) -> list[str]:
@@ -183,9 +184,10 @@ async def process_cluster(
     volumes: Mapping[str, Path] | None = None,
     rest: bool = True,
 ) -> AsyncIterator[LocalCluster]:
-    """Containers are real processes; each node's files lie under `root/<node>`. Leaves no process behind.
+    """Yields a cluster whose containers are real processes. Each node's files are under `root/<node>`. No
+    process is left behind.
 
-    `volumes`: claim -> folder. Over HTTP a bearer token is taken for the user's name.
+    `volumes` maps claims to folders. Over HTTP the server uses the bearer token as the user's name.
     """
     shape = shape or Shape()
     now = real_clock().now
@@ -208,7 +210,8 @@ async def virtual_cluster(
     behaviour: Callable[[Object], Behaviour],
     shape: Shape | None = None,
 ) -> AsyncIterator[LocalCluster]:
-    """Containers are coroutines. Meant for virtual.run; there is no REST and there are no files."""
+    """Yields a cluster whose containers are coroutines. It is meant for virtual.run, and has no REST and no
+    files."""
     shape = shape or Shape()
     store = _store(shape, now)
     cluster = LocalCluster(shape, store, VirtualRuntime(behaviour), {})

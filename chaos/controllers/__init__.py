@@ -1,4 +1,5 @@
-"""Models of the controllers that make pods and keep house: jobs, scheduler, node lifecycle, garbage.
+"""Models of the controllers that create pods and clean up: jobs, scheduler, node lifecycle, garbage
+collector.
 
 In: changes in the store.
 Out: writes to the store.

@@ -1,7 +1,8 @@
-"""How the simulated controllers run: changes in the store put keys in a queue, one worker reconciles them.
+"""The base of the simulated controllers: changes in the store put keys in a queue, and one worker reconciles
+them.
 
-They read the store directly, as if their caches were never behind, and write through a client of their own,
-so the audit log says who wrote.
+The controllers read the store directly, as if their caches were never behind. Each writes through its own
+client, so that the audit log names the writer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ RETRY_S = 0.1
 
 
 class Controller:
-    """Subclasses say which keys a change touches, and reconcile one key at a time."""
+    """Subclasses name the keys that a change touches, and reconcile one key at a time."""
 
     user = ""
     kinds: tuple[Resource, ...] = ()
@@ -34,11 +35,13 @@ class Controller:
         self.queue = KeyedQueue()
 
     def touched(self, resource: Resource, old: Object | None, new: Object | None) -> Iterable[str]:
-        """The keys to reconcile; indexes are kept here too. What is there at the start comes as new."""
+        """Returns the keys to reconcile, and keeps the indexes. Objects that exist at the start come as
+        new."""
         raise NotImplementedError
 
     async def reconcile(self, key: str) -> float | None:
-        """Brings the world one step nearer to what it should be. Returns when to come again, in seconds."""
+        """Brings the cluster one step nearer to its desired state. Returns the seconds until the next
+        reconcile, or None."""
         raise NotImplementedError
 
     async def run(self) -> None:
@@ -60,7 +63,8 @@ class Controller:
             again_in_s = await self.reconcile(key)
             if again_in_s is not None:
                 self.queue.add_after(key, again_in_s)
-        except (ApiError, ReplyLost):  # somebody else was faster, or the test disturbs us: look again
+        except (ApiError, ReplyLost):
+            # Another writer was faster, or the test disturbs the requests: reconcile again.
             self.queue.add_after(key, RETRY_S)
         finally:
             self.queue.done(key)
@@ -87,7 +91,7 @@ def _bodies(change: Change) -> tuple[Object | None, Object | None]:
 
 
 def controller_uid(body: Object) -> str:
-    """The uid of the object that controls this one; empty if none does."""
+    """Returns the uid of the object that controls this one. Returns an empty string if there is none."""
     references = body["metadata"].get("ownerReferences", [])
     return next((str(r["uid"]) for r in references if r.get("controller")), "")
 
@@ -98,7 +102,7 @@ def condition_of(body: Object, kind: str) -> Object | None:
 
 
 def with_condition(conditions: list[Object], new: Object) -> list[Object]:
-    """The conditions with that one set. Its transition time moves only when its status does."""
+    """Returns the conditions with the new one. Its transition time changes only with its status."""
     old = next((c for c in conditions if c["type"] == new["type"]), None)
     if old is None:
         return [*conditions, new]

@@ -1,6 +1,6 @@
-"""A model of the garbage collector: what is owned goes with its owner. An owner that is deleted in the
-foreground waits until what it owns has gone, one that leaves it behind until nothing names it as owner.
-"""
+"""A model of the garbage collector: it deletes objects when their owner is gone. An owner that is deleted in
+the foreground waits until the objects that it owns have gone. An owner that orphans its objects waits until
+none names it as owner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Place = tuple[Resource, str, str]
 
 
 class GarbageCollector(Controller):
-    """Its keys are the uids of owners."""
+    """The keys are the uids of owners."""
 
     user = "garbage-collector"
     kinds = tuple(KINDS)
@@ -78,7 +78,8 @@ class GarbageCollector(Controller):
         await self.api.patch(resource, name, body, namespace=namespace)
 
     async def _delete(self, place: _Place, *, foreground: bool) -> None:
-        """An object with another living owner stays, unless its owner waits for it."""
+        """Deletes an owned object. An object with another living owner stays, unless its owner waits for
+        it."""
         resource, namespace, name = place
         try:
             meta = self._read(place)["metadata"]
@@ -99,13 +100,14 @@ class GarbageCollector(Controller):
 
 
 def _owners(body: Object | None) -> dict[str, None]:
-    """Their uids, in the order in which they stand."""
+    """Returns the uids of the owners, in the order of the references."""
     references = body["metadata"].get("ownerReferences", []) if body is not None else []
     return {str(reference["uid"]): None for reference in references}
 
 
 def _waits(body: Object) -> str:
-    """The finalizer by which an object that is being deleted waits for us; empty where it does not."""
+    """Returns the finalizer by which an object that is being deleted waits for the garbage collector. Returns
+    an empty string if it does not wait."""
     meta = body["metadata"]
     held = meta.get("finalizers", []) if "deletionTimestamp" in meta else []
     return next((finalizer for finalizer in held if finalizer in (FOREGROUND, ORPHAN)), "")

@@ -1,7 +1,7 @@
-"""A model of the batch/v1 Job controller (Kubernetes 1.36), Indexed and plain, as far as a gang meets it.
+"""A model of the batch/v1 Job controller (Kubernetes 1.36), Indexed and plain, as far as it concerns a gang.
 
-Failed pods are kept and counted, each failure doubles the wait before the next start, suspending is not
-counted, and a Job that is Failed stays so. Source: the Job controller, and runs against the real one.
+Failed pods are kept and counted, each failure doubles the wait before the next start, a suspension is not
+counted, and a Job that is Failed stays Failed. Source: the Job controller, and runs against the real one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class _Count(msgspec.Struct):
-    """What has been counted of one Job. The real controller keeps this in the pods' tracking finalizer."""
+    """Counts of one Job. The real controller keeps them in the pods' tracking finalizer."""
 
     pods: set[str] = msgspec.field(default_factory=set)
     failed: int = 0
@@ -63,7 +63,8 @@ class JobController(PodOwner):
         return again_in_s
 
     def _count_failures(self, spec: Object, pods: list[Object], count: _Count) -> None:
-        """A pod counts once: when it failed, or when somebody else deletes it. Suspending is not counted."""
+        """Counts failures. A pod counts once: when it failed, or when somebody else deletes it. A suspension
+        is not counted."""
         for pod in pods:
             uid = pod["metadata"]["uid"]
             if uid in count.pods or not (phase_of(pod) == "Failed" or is_terminating(pod)):
@@ -82,7 +83,7 @@ class JobController(PodOwner):
         return len(_succeeded(spec, pods)) >= int(spec["completions"])
 
     async def _end(self, pods: list[Object], status: Object) -> None:
-        """Failed for good, but the condition comes only when all pods have ended."""
+        """Fails the Job permanently. The condition comes only when all pods have ended."""
         why = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
         self._set(status, "FailureTarget", "True", *why)
         await self.delete_active(pods)
@@ -154,7 +155,7 @@ def _index_of(pod: Object) -> str:
 
 
 def _succeeded(spec: Object, pods: list[Object]) -> set[str]:
-    """Indexes that are done; for a plain Job the names of its succeeded pods."""
+    """Returns the completed indexes; for a plain Job the names of its succeeded pods."""
     found = {_index_of(pod) for pod in pods if phase_of(pod) == "Succeeded"}
     if spec["completionMode"] != "Indexed":
         return found
@@ -162,7 +163,7 @@ def _succeeded(spec: Object, pods: list[Object]) -> set[str]:
 
 
 def _missing(spec: Object, pods: list[Object]) -> Iterator[int | None]:
-    """Which pods to start, lowest index first. A plain Job's pods have no index."""
+    """Yields the pods to start, lowest index first. A plain Job's pods have no index."""
     waits_for_the_old = spec["podReplacementPolicy"] == "Failed"
     held = [p for p in pods if is_active(p) or (waits_for_the_old and is_terminating(p))]
     room = spec["parallelism"] - len(held)

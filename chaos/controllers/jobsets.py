@@ -1,8 +1,8 @@
-"""A model of JobSet 0.11's controller, as far as a gang restart meets it.
+"""A model of JobSet 0.11's controller, as far as it concerns a gang restart.
 
-It makes a Job for each replica, suspended while the JobSet is. Jobs of an older number of restarts are
-deleted and made again; a Job that has failed raises that number, if the failure policy allows, or fails the
-JobSet for good. Source: JobSet 0.11, and runs against the real one.
+The controller creates a Job for each replica, which is suspended while the JobSet is. It deletes Jobs of an
+older number of restarts and creates them again. A failed Job increases that number if the failure policy
+allows it, and otherwise fails the JobSet permanently. Source: JobSet 0.11, and runs against the real one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["JobSetController"]
 PREFIX = "jobset.sigs.k8s.io/"
 ATTEMPT = PREFIX + "restart-attempt"
 REACTS_AFTER_S = 1.2
-"""From the failure of a Job's first pod until JobSet acts on the failed Job (measured)."""
+"""Seconds from the failure of a Job's first pod until JobSet acts on the failed Job (measured)."""
 
 
 class JobSetController(Controller):
-    """Its keys are JobSets, as `namespace/name`."""
+    """The keys are JobSets, as `namespace/name`."""
 
     user = "jobset-controller"
     kinds = (JOBSETS, JOBS)
@@ -52,7 +52,7 @@ class JobSetController(Controller):
         namespace, _, name = key.partition("/")
         try:
             jobset = self.store.read(JOBSETS, name, namespace).body
-        except ApiError:  # deleted; the garbage collector takes the Jobs
+        except ApiError:  # the JobSet was deleted; the garbage collector deletes the Jobs
             return None
         if "deletionTimestamp" in jobset["metadata"] or jobset.get("status", {}).get("terminalState"):
             return None
@@ -81,7 +81,8 @@ class JobSetController(Controller):
                 await self.api.create(JOBS, job, jobset["metadata"]["namespace"])
 
     def _judge(self, jobset: Object, present: list[Object], status: Object) -> float | None:
-        """Sets what the Jobs' ends mean for the set. Returns when a failed Job is to be acted on."""
+        """Sets the status that follows from the ends of the Jobs. Returns the seconds until a failed Job is
+        acted on, or None."""
         if any(_true(job, "Failed") or _true(job, "FailureTarget") for job in present):
             which = (jobset["metadata"]["uid"], int(_attempt(status)))
             since = self._failed_since.setdefault(which, self.store.now())
@@ -160,7 +161,7 @@ def _is_over(job: Object) -> bool:
 
 
 def _wanted(jobset: Object) -> list[Object]:
-    """The Jobs of the present number of restarts. Their index counts over all the set's Jobs."""
+    """Returns the Jobs of the present number of restarts. Their index counts over all the set's Jobs."""
     meta, status, jobs = jobset["metadata"], jobset.get("status", {}), []
     for replicated in jobset["spec"]["replicatedJobs"]:
         for index in range(int(replicated.get("replicas", 1))):

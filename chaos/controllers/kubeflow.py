@@ -1,9 +1,9 @@
-"""A model of training-operator 1.9's controllers of PyTorchJobs and PaddleJobs, as far as a gang restart
-meets them.
+"""A model of training-operator 1.9's controllers of PyTorchJobs and PaddleJobs, as far as it concerns a gang
+restart.
 
-Suspending deletes the pods without counting anything; a failed pod ends the job for good or is replaced, by
-its replica's restart policy. Source: training-operator 1.9.4, and runs against the real one, which treats
-both kinds alike.
+A suspension deletes the pods without counting anything. A failed pod fails the job permanently or is
+replaced, by its replica's restart policy. Source: training-operator 1.9.4, and runs against the real one,
+which treats both kinds alike.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RETRYABLE_EXIT_CODE_MIN = 128
 
 
 class KubeflowController(PodOwner):
-    """Of one kind."""
+    """The controller of one kind."""
 
     user = "training-operator"
 
@@ -60,7 +60,7 @@ class KubeflowController(PodOwner):
                     await self.delete_pod(pod)
 
     async def _suspend(self, pods: list[Object], status: Object) -> None:
-        """Failed pods go too, unlike those of a Job."""
+        """Deletes all pods. Failed pods are deleted too, unlike those of a Job."""
         for pod in pods:
             if "deletionTimestamp" not in pod["metadata"]:
                 await self.delete_pod(pod)
@@ -98,7 +98,7 @@ class KubeflowController(PodOwner):
     def _judge(
         self, job: Object, replicas: list[Replica], by_name: dict[str, Object], status: Object
     ) -> None:
-        """The master's state is the job's; without a master all workers count."""
+        """Judges the job by its pods. The master's state is the job's; without a master all workers count."""
         limit = job["spec"].get("runPolicy", {}).get("backoffLimit")
         if limit is not None and _restarts(by_name.values()) > limit:
             self._fail(status, "has failed because it has reached the specified backoff limit")
@@ -157,12 +157,14 @@ def _is(status: Object, kind: str) -> bool:
 
 
 def _has_failed(pod: Object) -> bool:
-    """The operator takes a pod that is deleted while it runs for a failed one."""
+    """Whether the pod has failed. The training-operator treats a pod that is deleted while it runs as a
+    failed one."""
     return phase_of(pod) == "Failed" or (phase_of(pod) == "Running" and not is_active(pod))
 
 
 def _is_final(pod: Object, replica: Replica) -> bool:
-    """It has failed the job for good. Any policy but Never forgives a pod that is deleted while it runs."""
+    """Whether the pod has failed the job permanently. Any policy but Never forgives a pod that is deleted
+    while it runs."""
     if replica.policy == "Never":
         return _has_failed(pod)
     if replica.policy != "ExitCode" or phase_of(pod) != "Failed":

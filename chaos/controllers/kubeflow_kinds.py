@@ -1,7 +1,8 @@
-"""PyTorchJob and PaddleJob for kubeflow.py: where their replicas stand in the spec, what each pod is told.
+"""PyTorchJob and PaddleJob for kubeflow.py: the place of their replicas in the spec, and the environment of
+each pod.
 
-There is no DNS among local processes, so ranks meet at the loopback address. Source: training-operator 1.9.4,
-and what the real one tells its pods.
+Local processes have no DNS, so ranks meet at the loopback address. Source: training-operator 1.9.4, and the
+variables that the real one sets in its pods.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ class KubeflowKind(msgspec.Struct, frozen=True):
     replica_specs: str
     port_name: str
     port: int
-    """Where ranks meet unless the first replica's template names a port so."""
+    """Port at which ranks meet unless the first replica's template has a port with this name."""
     environment: Callable[[Object, Replica, Sequence[Replica], int], list[Object]]
-    """Of the job's replica, with all replicas and the port."""
+    """Returns the variables of a replica of the job. The further arguments are all replicas and the port."""
 
     def replicas_of(self, job: Object) -> list[Replica]:
-        """Masters first. Raises KeyError for a job that admission lets not pass."""
+        """Returns the replicas, masters first. Raises KeyError for a job that admission would refuse."""
         specs = job["spec"][self.replica_specs]
         return [
             Replica(role, index, rank, specs[role].get("restartPolicy", "OnFailure"), specs[role]["template"])
@@ -52,7 +53,7 @@ class KubeflowKind(msgspec.Struct, frozen=True):
         ]
 
     def told(self, job: Object, replica: Replica) -> list[Object]:
-        """What the operator adds to the environment of each of the pod's containers."""
+        """Returns the variables that the training-operator adds to each of the pod's containers."""
         replicas = self.replicas_of(job)
         containers = replicas[0].template["spec"]["containers"]
         ports = [port for container in containers for port in container.get("ports", [])]
@@ -68,7 +69,8 @@ def _pytorch(job: Object, replica: Replica, replicas: Sequence[Replica], port: i
 
 
 def _paddle(job: Object, replica: Replica, replicas: Sequence[Replica], port: int) -> list[Object]:
-    """No rank: Paddle's launcher gives them out where the ranks meet."""
+    """Returns the variables of a PaddleJob, without a rank: Paddle's launcher assigns ranks where the ranks
+    meet."""
     told = _entries(PADDLE_JOB_ID=job["metadata"]["name"], PADDLE_NNODES=str(len(replicas)))
     if replica.rank == 0:
         address = {"fieldRef": {"fieldPath": "status.podIP"}}
@@ -76,7 +78,7 @@ def _paddle(job: Object, replica: Replica, replicas: Sequence[Replica], port: in
         told += _entries(PADDLE_MASTER=f"$(POD_IP_DUMMY):{port}")
     else:
         told += _entries(PADDLE_MASTER=f"{LOOPBACK}:{port}")
-    if replicas[0].role == "Master":  # parameter servers and trainers, not a collective
+    if replicas[0].role == "Master":  # a Master means parameter servers and trainers, and not a collective
         told += _entries(**{f"PADDLE_{'SERVER' if replica.role == 'Master' else 'TRAINER'}_NUM": "1"})
     return told
 

@@ -1,7 +1,8 @@
-"""Models of node lifecycle, taint eviction and pod garbage collection: what happens around a node that died.
+"""Models of node lifecycle, taint eviction and pod garbage collection: the effects of a node that died.
 
-A node whose kubelet is silent becomes Unknown and is tainted; its pods are deleted after their toleration and
-stay Terminating, since no kubelet confirms. Only a deleted Node, or the out-of-service taint, frees them.
+A node whose kubelet is silent becomes Unknown and gets a taint. Its pods are deleted after their toleration
+and stay Terminating, because no kubelet confirms the deletion. Only the deletion of the Node, or the
+out-of-service taint, frees them.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ NOT_READY = "node.kubernetes.io/not-ready"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 NODE_LEASES = "kube-node-lease"
 GONE_S = 40.0
-"""So long a Node that was deleted may come back."""
+"""Seconds within which a deleted Node may come back."""
 OUT_OF_SERVICE_LOOK_S = 20.0
 _TAINT_OF_READY = {"Unknown": UNREACHABLE, "False": NOT_READY}
 
 
 class LifecycleSettings(msgspec.Struct, frozen=True):
-    """Of the controller manager; the default is Kubernetes'."""
+    """Settings of the controller manager. The default is Kubernetes'."""
 
     silence_s: float = 50.0
-    """A kubelet that says nothing for so long makes its node Unknown."""
+    """Seconds of silence after which a kubelet's node becomes Unknown."""
 
 
 class NodeLifecycle(Controller):
-    """Its keys are node names."""
+    """The keys are node names."""
 
     user = "node-controller"
     kinds = (NODES, LEASES, PODS)
@@ -100,7 +101,7 @@ class NodeLifecycle(Controller):
         return [self.store.read(PODS, pod, namespace).body for namespace, pod in self._pods_on.get(name, {})]
 
     def _silent_s(self, name: str) -> float | None:
-        """Since when the kubelet has not renewed its lease; None if it never had one."""
+        """Returns the seconds since the kubelet renewed its lease. Returns None if it never had one."""
         try:
             lease = self.store.read(LEASES, name, NODE_LEASES).body
         except ApiError:
@@ -121,7 +122,7 @@ class NodeLifecycle(Controller):
         await self.api.patch(NODES, name, {"status": {"conditions": conditions}}, subresource="status")
 
     async def _taint(self, node: Object, ready: Object | None) -> None:
-        """Keeps our two taints in step with the Ready condition, and leaves all others."""
+        """Keeps this controller's two taints in step with the Ready condition, and leaves all others."""
         old = node["spec"].get("taints", [])
         wanted = _TAINT_OF_READY.get(ready["status"], "") if ready is not None else ""
         kept = [t for t in old if t["key"] == wanted or t["key"] not in _TAINT_OF_READY.values()]
@@ -140,7 +141,8 @@ class NodeLifecycle(Controller):
             await self.api.patch(NODES, meta["name"], body)
 
     async def _evict(self, node: Object) -> float | None:
-        """Deletes pods that do not tolerate a NoExecute taint, or no longer. Returns when the next is due."""
+        """Deletes pods that do not tolerate a NoExecute taint, or no longer. Returns the seconds until the
+        next is due."""
         soonest: float | None = None
         for taint in node["spec"].get("taints", []):
             if taint["effect"] != "NoExecute":
@@ -156,7 +158,7 @@ class NodeLifecycle(Controller):
         return soonest
 
     def _tolerated_s(self, pod: Object, taint: Object) -> float | None:
-        """How much longer the pod may stay; None for ever."""
+        """Returns how many seconds longer the pod may stay. Returns None if there is no limit."""
         toleration = tolerates(pod, taint)
         if toleration is None:
             return 0.0
@@ -168,7 +170,7 @@ class NodeLifecycle(Controller):
         return allowed_s - (self.store.now() - since).total_seconds()
 
     async def _free_out_of_service(self, node: Object, ready: Object | None) -> float | None:
-        """Terminating pods go by force where a person asserts that the machine is off."""
+        """Deletes terminating pods by force if a person asserts that the machine is off."""
         asserted = any(taint["key"] == OUT_OF_SERVICE for taint in node["spec"].get("taints", []))
         if not asserted:
             return None
@@ -179,7 +181,7 @@ class NodeLifecycle(Controller):
         return OUT_OF_SERVICE_LOOK_S
 
     async def _collect_orphans(self, name: str) -> float | None:
-        """Pods of a Node that was deleted go by force, after a time in which it may come back."""
+        """Deletes the pods of a deleted Node by force, after a time in which the Node may come back."""
         if not self._pods_on.get(name):
             return None
         since = self._gone_since.setdefault(name, self.store.now())
@@ -191,7 +193,8 @@ class NodeLifecycle(Controller):
         return None
 
     async def _force_delete(self, pod: Object) -> None:
-        """As PodGC does it: first Failed, so that job controllers count it, then gone."""
+        """Deletes a pod as PodGC does: the pod becomes Failed first, so that job controllers count it, and is
+        then removed."""
         meta = pod["metadata"]
         if not _is_ended(pod):
             await self.api.patch(

@@ -1,6 +1,7 @@
-"""May this pod run on that node: taints, selectors, node affinity, devices. Pure; scheduler.py asks it.
+"""Decides whether a pod may run on a node: taints, selectors, node affinity, devices. Pure; scheduler.py
+calls it.
 
-Source: kube-scheduler's filter plugins, the parts that a GPU gang meets.
+Source: kube-scheduler's filter plugins, the parts that concern a GPU gang.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ GPU = "nvidia.com/gpu"
 
 
 def devices_of_pod(pod: Object) -> Counter[str]:
-    """How much of each extended resource its containers ask for."""
+    """Returns how much of each extended resource the pod's containers request."""
     asked: Counter[str] = Counter()
     for container in pod["spec"]["containers"]:
         resources = container.get("resources", {})
@@ -34,7 +35,8 @@ def _devices(quantities: Mapping[str, Any]) -> dict[str, int]:
 
 
 def refusal(pod: Object, node: Object, free: Mapping[str, int]) -> str | None:
-    """Why the node will not do, in the scheduler's words; None if it will. `free`: devices, by resource."""
+    """Returns why the node does not fit, in the scheduler's words. Returns None if it fits. `free` has the
+    free devices by resource."""
     spec = node.get("spec", {})
     if spec.get("unschedulable") and not tolerates(pod, {"key": "node.kubernetes.io/unschedulable"}):
         return "node(s) were unschedulable"
@@ -52,8 +54,8 @@ def refusal(pod: Object, node: Object, free: Mapping[str, int]) -> str | None:
 
 
 def preference(pod: Object, node: Object) -> tuple[int, int]:
-    """Smaller is better: soft taints first, which weigh more in the default scheduler than preferred
-    affinity."""
+    """Returns the preference for the node. Smaller is better. Soft taints count first, because they weigh
+    more in the default scheduler than preferred affinity."""
     taints = [t for t in node.get("spec", {}).get("taints", []) if t["effect"] == "PreferNoSchedule"]
     disliked = sum(1 for taint in taints if not tolerates(pod, taint))
     affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
@@ -67,7 +69,7 @@ def preference(pod: Object, node: Object) -> tuple[int, int]:
 
 
 def tolerates(pod: Object, taint: Mapping[str, Any]) -> Object | None:
-    """The first toleration that covers the taint."""
+    """Returns the first toleration that covers the taint. Returns None if there is none."""
     tolerations: list[Object] = pod["spec"].get("tolerations", [])
     return next((toleration for toleration in tolerations if _covers(toleration, taint)), None)
 
@@ -95,7 +97,7 @@ def _selected(pod: Object, node: Object) -> bool:
 
 
 def _meets(term: Object, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
-    """All of it; an empty term matches nothing, as in Kubernetes."""
+    """Whether the node meets all of the term. An empty term matches nothing, as in Kubernetes."""
     asked = [(expression, labels) for expression in term.get("matchExpressions", [])]
     asked += [(expression, fields) for expression in term.get("matchFields", [])]
     return bool(asked) and all(_holds(expression, values) for expression, values in asked)

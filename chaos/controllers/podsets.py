@@ -1,4 +1,4 @@
-"""What the job controllers share: which pods belong to which job, making and deleting pods, job status."""
+"""Code that the job controllers share: the pods of each job, creation and deletion of pods, job status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_active(pod: Object) -> bool:
 def pod_from(
     template: Object, *, labels: Mapping[str, str], name: str = "", generate_name: str = ""
 ) -> Object:
-    """A pod by a job's template, with the controller's labels added."""
+    """Returns a pod by a job's template, with the controller's labels added."""
     pod = copy.deepcopy(template)
     meta = pod.setdefault("metadata", {})
     for field in ("name", "namespace", "creationTimestamp"):
@@ -80,14 +80,14 @@ class PodOwner(Controller):
         namespace, _, name = key.partition("/")
         try:
             job = self.store.read(self.resource, name, namespace).body
-        except ApiError:  # deleted; the garbage collector takes the pods
+        except ApiError:  # the job was deleted; the garbage collector deletes the pods
             return None
         if "deletionTimestamp" in job["metadata"]:
             return None
         return await self.reconcile_owner(job, self.pods_of(job))
 
     def pods_of(self, job: Object) -> list[Object]:
-        """In the order of their creation."""
+        """Returns the pods in the order of their creation."""
         places = self._pods_by_owner.get(job["metadata"]["uid"], {})
         return [self.store.read(PODS, name, namespace).body for namespace, name in places]
 
@@ -118,7 +118,7 @@ class PodOwner(Controller):
                 raise
 
     async def write_status(self, job: Object, status: Object) -> None:
-        """Replaces the status as a whole; an unchanged one is not written."""
+        """Replaces the status as a whole. An unchanged status is not written."""
         meta = job["metadata"]
         if status == job.get("status", {}):
             return

@@ -1,6 +1,5 @@
-"""A small scheduler: binds waiting pods to nodes by devices, taints and affinity. Like the default scheduler
-of Kubernetes it knows no gangs: what fits is bound, the rest waits with a reason.
-"""
+"""A small scheduler: it binds waiting pods to nodes by devices, taints and affinity. Like the default
+scheduler of Kubernetes it knows no gangs: pods that fit are bound, and the others wait with a reason."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ _Place = tuple[str, str]
 
 
 class Scheduler(Controller):
-    """Deterministic: pods by creation, nodes by preference, by devices in use (fewest first), then by
-    name."""
+    """The scheduler is deterministic: it takes pods by creation, and nodes by preference, by devices in use
+    (fewest first), then by name."""
 
     user = "scheduler"
     kinds = (NODES, PODS)

@@ -1,12 +1,12 @@
-"""The rules that the controller must never break, one class each, shown every write.
+"""The rules that the controller must never break, one class each. Every write is checked against all of them.
 
 In: writes and truth.
 Out: violations.
 Touches: nothing: pure.
 
-A check reads the plain objects and the truth of the simulation, and nothing of the controller's own views: a
-mistake in how the controller reads the world is not made twice. `ALL` is the registration: a new check is a
-class in one of the files, and its line there.
+A check reads the plain objects and the truth of the simulation, and nothing of the controller's own views, so
+that a mistake in how the controller reads the cluster is not repeated in the check. `ALL` is the
+registration: a new check is a class in one of the files, and its line there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ALL: tuple[type[Check], ...] = (
     recoveries.OneRecoveryAtATime,
     consent.HeldJobsAreLeft,
     consent.UndoneIsNotRepeated,
-    # What is told.
+    # Reports about faults.
     blame.ApplicationsAreBlamedIfSeen,
     blame.CausesAreItsOwn,
     closes.ClosesWhenOver,

@@ -12,13 +12,12 @@ __all__ = ["Check"]
 
 
 class Check(ABC):
-    """One rule of what the controller must not do. A check may remember what earlier writes have shown to
-    it."""
+    """One rule about what the controller must not do. A check may remember what earlier writes have shown."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
 
     @abstractmethod
     def violations(self, write: Write) -> Iterator[str]:
-        """Yields a sentence for each way in which this write breaks the rule. It is asked of every write, by
-        whomever, in the order of the writes."""
+        """Yields a sentence for each way in which this write breaks the rule. The method is called for every
+        write, by any writer, in the order of the writes."""

@@ -1,7 +1,6 @@
-"""Nobody is blamed without proof. An Incident blames an application only where an agent watched the node, and
-not where the log says that a device failed under the program. A Recovery names a broken node as its cause
-only if a rank has been there.
-"""
+"""Checks that no culprit is named without proof. An Incident may name an application as the culprit only if
+an agent watched the node, and not if the log says that a device failed under the program. A Recovery may name
+a broken node as its cause only if a rank has run there."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from recover.k8s.kinds import INCIDENTS, PODS, RECOVERIES
 __all__ = ["ApplicationsAreBlamedIfSeen", "CausesAreItsOwn"]
 
 _DEVICES_CODE = "log-cuda-ecc"
-"""How an agent names that line in a report."""
+"""Code by which an agent reports that line."""
 
 
 class ApplicationsAreBlamedIfSeen(Check):
@@ -48,7 +47,7 @@ class CausesAreItsOwn(Check):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._hosts: dict[str, set[str]] = defaultdict(set)
-        """By the uid of a job: the nodes of all pods that it has ever had."""
+        """Nodes of all pods that a job has ever had, by the uid of the job."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if write.resource == PODS and node_of(write.body):

@@ -1,6 +1,6 @@
-"""The limits of how many nodes may be quarantined, on every level, and the brake.
+"""Checks the limits of how many nodes may be quarantined, on every level, and the brake.
 
-A node counts while our taint keeps new pods off the node. A soft taint counts nowhere.
+A node counts while Rekindle's taint keeps new pods off the node. A soft taint does not count for any limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ __all__ = ["BrakeOfOneClass", "SoftTaintsAreNotLimited", "WithinLimits", "over_l
 
 
 class WithinLimits(Check):
-    """Cluster, pool, rack, and nodes within an hour.
+    """Quarantines stay within the limits of the cluster, the pool and the rack, and within the limit of an
+    hour.
 
     Harm if missed: a storm of false findings empties the cluster.
     """
@@ -37,10 +38,10 @@ class WithinLimits(Check):
 
 
 class BrakeOfOneClass(Check):
-    """Faults of one class, detected within the window, take out no more nodes than just do not engage the
-    brake.
+    """For faults of one class that were detected within the window, the controller quarantines only as many
+    nodes as just do not engage the brake.
 
-    Harm if missed: a broken driver update takes out node after node.
+    Harm if missed: a broken driver update takes node after node out of service.
     """
 
     def violations(self, write: Write) -> Iterator[str]:
@@ -69,7 +70,7 @@ class BrakeOfOneClass(Check):
 
 
 class SoftTaintsAreNotLimited(Check):
-    """The controller refuses a quarantine for want of budget only where the node has a fatal fault.
+    """The controller refuses a quarantine because of a budget only if the node has a fatal fault.
 
     Harm if missed: a harmless sign, which would get a soft taint, uses the budget that a dead GPU needs.
     """
@@ -86,8 +87,8 @@ class SoftTaintsAreNotLimited(Check):
 
 
 def over_limit(node: Object, nodes: list[Object], out: list[Object], limits: Budgets) -> Iterator[str]:
-    """Which limits are exceeded while the nodes `out` are quarantined: the cluster's, and those of the pool
-    and the rack of `node`."""
+    """Yields the limits that are exceeded while the nodes `out` are quarantined: the limit of the cluster,
+    and the limits of the pool and the rack of `node`."""
     limit = min(limits.quarantined_nodes_max, _share(len(nodes), limits.quarantined_percent_max))
     if len(out) > limit:
         yield f"{len(out)} of {len(nodes)} nodes are quarantined; the limit is {limit}"

@@ -1,4 +1,5 @@
-"""A gang starts from a complete checkpoint, and from an older one only where the newer one does not load."""
+"""Checks that a gang starts from a complete checkpoint, and from an older one only if the newer one does not
+load."""
 
 from __future__ import annotations
 
@@ -13,13 +14,14 @@ from chaos.simulated.jobs import Gang
 __all__ = ["NewestCheckpointThatLoads"]
 
 _ATTEMPTS_MIN = 2
-"""One failed attempt does not prove that a checkpoint does not load, unless the loader says so."""
+"""Number of failed attempts that prove that a checkpoint does not load. One attempt proves it only if the
+loader says so."""
 
 
 class NewestCheckpointThatLoads(Check):
-    """A complete newer checkpoint is passed over only once it was tried: again and again, or once where it
-    does not load. A checkpoint that does not load is not tried for ever. Where the controller has verified
-    no checkpoint, the framework chooses.
+    """A newer complete checkpoint is passed over only after it was tried: repeatedly, or once if it does not
+    load. A checkpoint that does not load is not tried without end. If the controller has verified no
+    checkpoint, the framework chooses.
 
     Harm if missed: a gang that cannot load its checkpoint never trains again, or hours of training are lost.
     """
@@ -27,8 +29,8 @@ class NewestCheckpointThatLoads(Check):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._tried: dict[tuple[str, int], list[int]] = {}
-        """By the uid of a job and a step whose checkpoint does not load: how many ranks had begun there, at
-        each start."""
+        """Number of ranks that had begun there at each start, by the uid of a job and a step whose checkpoint
+        does not load."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if not write.starts_gang:
@@ -58,7 +60,7 @@ class NewestCheckpointThatLoads(Check):
             )
 
     def _in_vain(self, uid: str, step: int, gang: Gang) -> int:
-        """How many starts before this one were from that step in vain, each with all ranks."""
+        """Returns the number of earlier starts from that step that failed, each with all ranks."""
         checkpoints, tried = gang.training.checkpoints, self._tried.setdefault((uid, step), [])
         if checkpoints.loads(step) or checkpoints.tried[step] < (tried or [0])[-1]:
             tried.clear()

@@ -1,4 +1,4 @@
-"""An Incident of a node closes only once nothing is left of it."""
+"""Checks that an Incident of a node closes only once its fault is over."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ __all__ = ["ClosesWhenOver"]
 
 
 class ClosesWhenOver(Check):
-    """No Incident closes while its node is quarantined for it. None closes while the node's agent still shows
-    the fatal fault that is its evidence, unless another Incident is open about that node. A repair that is
-    over closes the Incident before it lets the node in.
+    """No Incident closes while its node is quarantined for it. No Incident closes while the node's agent
+    still shows the fatal fault that is its evidence, unless another Incident is open about that node. A
+    repair that is over closes the Incident before the node returns to service.
 
-    Harm if missed: nobody knows why the node is out, or the close answers a fault that is still there.
+    Harm if missed: nobody knows why the node is out of service, or the close answers a fault that still
+    exists.
     """
 
     def violations(self, write: Write) -> Iterator[str]:

@@ -1,6 +1,5 @@
-"""No recovery begins against the word of people: neither of a job that they hold, nor of a job whose last
-stop or start they have undone.
-"""
+"""Checks that no recovery begins against the decision of people: neither for a job on hold, nor for a job
+whose last stop or start people have undone."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class HeldJobsAreLeft(Check):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._held: dict[str, datetime] = {}
-        """By the uid of a held job: since when."""
+        """Time since which a job is on hold, by the uid of the job."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if write.resource in GANGS:
@@ -42,12 +41,12 @@ class HeldJobsAreLeft(Check):
 
 
 class UndoneIsNotRepeated(Check):
-    """Harm if missed: Rekindle and its people, or another controller, stop and start a job in turns."""
+    """Harm if missed: Rekindle and people, or another controller, stop and start a job in turns."""
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._undone: dict[str, datetime] = {}
-        """By the uid of a Recovery that ended since somebody undid what it did: when it ended."""
+        """Time at which a Recovery ended because somebody undid its action, by the uid of the Recovery."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if write.resource != RECOVERIES or write.new is None:

@@ -1,6 +1,5 @@
-"""What a check compares a write with: the objects of the API after the write, the truth of the simulation,
-and the settings of the controller that runs. No view of the controller is among them.
-"""
+"""The facts with which a check compares a write: the objects of the API after the write, the truth of the
+simulation, and the settings of the running controller. The controller's own views are not among them."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ __all__ = ["Facts"]
 
 
 class Facts:
-    """`settings` change when a person starts the controller with others."""
+    """`settings` change when a person starts the controller with other settings."""
 
     def __init__(self, store: MemoryCluster, truth: Truth, settings: Settings) -> None:
         self.store = store
@@ -31,12 +30,13 @@ class Facts:
         self.reports = Reports()
         self.places = Places(store)
         self._taken_out_at: dict[tuple[str, str], datetime] = {}
-        """By Incident and node. A person may uncordon the node, and another fault of the same Incident takes
-        it out once more: that is one node of the hour still."""
+        """Time of the first quarantine by Incident and node. If a person uncordons the node, and another
+        fault of the same Incident puts the node into quarantine once more, the node still counts once in the
+        hour."""
 
     def saw(self, write: Write) -> None:
-        """Keeps what later objects do not show any more. To be called with each write before the checks
-        are."""
+        """Keeps what later objects no longer show. The caller passes each write here before it calls the
+        checks."""
         if write.resource == NODES:
             self.places.saw(write.body, write.at, is_gone=write.new is None)
         elif write.resource == NODEHEALTHS and write.new is not None:
@@ -57,15 +57,16 @@ class Facts:
         return self.store.objects(INCIDENTS)
 
     def recovery_of(self, job: Object) -> Object:
-        """The Recovery that the job's mark names."""
+        """Returns the Recovery that the job's mark names."""
         mark = msgspec.json.decode(job["metadata"]["annotations"][MARK])
         return self.store.read(RECOVERIES, mark["recovery"], job["metadata"]["namespace"]).body
 
     def has_agent_written(self, node: str) -> bool:
-        """The controller makes a NodeHealth, and an agent its status."""
+        """Whether an agent has written about the node. The controller creates a NodeHealth, and an agent
+        writes its status."""
         written = (health for health in self.store.objects(NODEHEALTHS) if health.get("status"))
         return any(health["metadata"]["name"] == node for health in written)
 
     def taken_out_within_the_hour(self, at: datetime) -> int:
-        """How many nodes the controller has taken out in the hour before."""
+        """Returns how many nodes the controller has quarantined in the hour before `at`."""
         return sum(1 for taken in self._taken_out_at.values() if taken > at - timedelta(hours=1))

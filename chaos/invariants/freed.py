@@ -1,6 +1,5 @@
-"""The controller frees a pod only for a gang that is being recovered, and only where nothing of the pod can
-still run or write.
-"""
+"""Checks that the controller frees a pod only for a gang that is being recovered, and only if nothing of the
+pod can still run or write."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ __all__ = ["FreedPodsAreDead"]
 
 
 class FreedPodsAreDead(Check):
-    """The controller's own pods, of scans and repairs, are left out.
+    """The controller's own pods, of scans and repairs, are not checked.
 
     Harm if missed: a rank on a silent node still writes to the volume on which its successor trains.
     """
@@ -56,8 +55,8 @@ class FreedPodsAreDead(Check):
             yield f"a pod was freed {silent_s:.0f} s after its node fell silent; the limit is {wait_s:g} s"
 
     def _clears_what_is_left(self, pod: Object | None) -> bool:
-        """A job that has failed for good cannot be suspended. The controller deletes its pods before it
-        creates the job again."""
+        """Whether the job has failed permanently and is being created again. A job that has failed cannot be
+        suspended, so the controller deletes its pods before it creates the job again."""
         if pod is None or pod["metadata"].get("deletionGracePeriodSeconds", 0) == 0:
             return False
         return any(
@@ -70,13 +69,14 @@ class FreedPodsAreDead(Check):
 
 
 def _had_ended(pod: Object) -> bool:
-    """The pod's kubelet has reported the end of each container, so none writes any more."""
+    """Whether the pod's kubelet has reported the end of each container, so that no container writes any
+    more."""
     statuses = pod.get("status", {}).get("containerStatuses", [])
     return bool(statuses) and all("terminated" in status.get("state", {}) for status in statuses)
 
 
 def _silent_s(node: Object, at: datetime) -> float:
-    """For how long the node has not been ready; 0 where it is."""
+    """Returns the seconds for which the node has not been ready. Returns 0 if the node is ready."""
     ready = ready_condition(node)
     if ready["status"] == "True":
         return 0.0

@@ -1,4 +1,4 @@
-"""No verdict comes before time has told."""
+"""Checks that the controller does not decide before the necessary time has passed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 class AllRanksRunBeforeProof(Check):
     """A recovery waits for the proof of its start only once all ranks have run since that start.
 
-    Harm if missed: a gang that waits for its last rank is called recovered.
+    Harm if missed: a gang that waits for its last rank is reported as recovered.
     """
 
     def violations(self, write: Write) -> Iterator[str]:
@@ -41,9 +41,9 @@ class AllRanksRunBeforeProof(Check):
 
 
 class GraceInPlace(Check):
-    """An Incident calls a rank that restarts in place lost only after the rank's grace.
+    """An Incident reports a rank that restarts in place as lost only after the rank's grace.
 
-    Harm if missed: an elastic job that mends itself is stopped.
+    Harm if missed: an elastic job that repairs itself is stopped.
     """
 
     def violations(self, write: Write) -> Iterator[str]:
@@ -60,8 +60,8 @@ class GraceInPlace(Check):
         ended_at = datetime.fromisoformat(evidence[0]["at"])
         waited = write.at - ended_at
         grace = timedelta(seconds=self.facts.settings.timing.in_place_grace_s - 0.5)
-        # A time with fractions of a second is the controller's own: no kubelet has told when the rank ended.
-        # A clock that is ahead makes the wait seem negative.
+        # A time with fractions of a second is the controller's own: no kubelet has reported when the rank
+        # ended. A clock that is ahead makes the wait seem negative.
         if not ended_at.microsecond and timedelta(0) <= waited < grace:
             yield (
                 f"Rekindle declared a rank lost {waited.total_seconds():g} s after its end, although the "

@@ -1,6 +1,5 @@
-"""The controller's writes on a job that exists: what it may change in which job, and that each attempt of a
-Recovery stops and starts its gang once.
-"""
+"""Checks the controller's writes to existing jobs: what the controller may change in which job, and that each
+attempt of a Recovery stops and starts its gang once."""
 
 from __future__ import annotations
 
@@ -29,12 +28,11 @@ __all__ = ["EachActOnce", "OnlyTheFieldsOfAStart"]
 
 
 class OnlyTheFieldsOfAStart(Check):
-    """In a job that has opted in the controller changes suspend, affinity and envFrom, and only together with
-    a stop or a start, or to take its own changes back. In a status it resets what counts restarts. A mark may
-    count one more, which wakes the framework's controller.
+    """In a job that has opted in, the controller changes suspend, affinity and envFrom, and only together
+    with a stop or a start, or to undo its own changes. In a status it resets the count of restarts. A mark
+    may count one more write, which wakes the framework's controller.
 
-    Harm if missed: Rekindle touches a job of somebody who has not asked for that, or changes what the job
-    does.
+    Harm if missed: Rekindle changes a job whose owner has not consented, or changes what the job does.
     """
 
     def violations(self, write: Write) -> Iterator[str]:
@@ -59,7 +57,7 @@ class OnlyTheFieldsOfAStart(Check):
             yield "the controller changed a job without a stop or start of the job"
 
     def _part_of_set(self, old: Object, new: Object, of_set: str) -> Iterator[str]:
-        """A Job of a JobSet takes the node affinity of the next start, and nothing else."""
+        """Checks a Job of a JobSet, which takes the node affinity of the next start and nothing else."""
         sets = [s for s in self.facts.store.objects(JOBSETS) if s["metadata"]["uid"] == of_set]
         if not all(has_consented(jobset) and is_suspended(jobset) for jobset in sets):
             yield "the controller changed a Job of a JobSet that is not stopped, or has no consent"
@@ -67,8 +65,8 @@ class OnlyTheFieldsOfAStart(Check):
             yield "the controller changed more of a Job of a JobSet than its affinity"
 
     def _is_taken_back(self, old: Object, new: Object) -> bool:
-        """What a recovery has put into the job is taken out again, once that recovery is over or gone. A job
-        whose framework does not let go of it yet is marked for that."""
+        """Whether the write removes the changes that a recovery made in the job, after that recovery is over
+        or gone. If the job's framework does not allow the removal yet, the mark records that."""
         before, after = (body["metadata"].get("annotations", {}).get(MARK) for body in (old, new))
         left = msgspec.json.decode(after) if after else {}
         is_marked = left.get("did") in ("left", "left-stopped")
@@ -80,7 +78,7 @@ class OnlyTheFieldsOfAStart(Check):
 
 
 def _is_woken(old: Object, new: Object) -> bool:
-    """The write changed the mark alone, and the mark counts one more such write."""
+    """Whether the write changed the mark alone, and the mark counts one more write."""
     before, after = (body["metadata"].get("annotations", {}).get(MARK) for body in (old, new))
     if before is None or after is None or old["spec"] != new["spec"]:
         return False
@@ -91,8 +89,8 @@ def _is_woken(old: Object, new: Object) -> bool:
 
 class EachActOnce(Check):
     """The mark that is written in the same patch names the Recovery and the attempt that stop or start the
-    gang: that Recovery is about this gang, is at that point, and has not done it before. A held job is left
-    alone.
+    gang. That Recovery is about this gang, is in the matching phase, and has not done it before. A held job
+    is not changed.
 
     Harm if missed: a decision is carried out twice, or after it was given up.
     """
@@ -100,8 +98,8 @@ class EachActOnce(Check):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._acts: set[tuple[str, str, int, str]] = set()
-        """Uid of the job, uid of the Recovery (where a person has deleted a Recovery, the next one may have
-        its name), attempt, and what it did."""
+        """Uid of the job, uid of the Recovery, attempt, and action. The uid is necessary because after a
+        person has deleted a Recovery, the next one may have the same name."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if not write.stops_gang and not write.starts_gang:
@@ -130,8 +128,8 @@ class EachActOnce(Check):
 
 
 def _only_restarts_changed(old: Object, new: Object) -> Iterator[str]:
-    """In the status of a stopped JobSet the number of restarts may grow by one, and in that of a stopped Job
-    the old start time may go."""
+    """Yields a violation unless the change is allowed: in the status of a stopped JobSet the number of
+    restarts may grow by one, and in the status of a stopped Job the old start time may be removed."""
     before, after = dict(old.get("status", {})), dict(new.get("status", {}))
     counted = (before.pop("restarts", 0), after.pop("restarts", 0))
     before.pop("startTime", None)

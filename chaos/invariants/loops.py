@@ -1,4 +1,5 @@
-"""A job is given up after as many failures of its program as the limit allows: not before, and not after."""
+"""Checks that the controller gives up a job after as many failures of its program as the limit allows,
+neither earlier nor later."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ __all__ = ["CrashLoopsEnd", "GivenUpAtTheLimit"]
 
 _NOT_OF_THE_PROGRAM = ("deleted", "made-way")
 _UNCOUNTED = 2
-"""Starts in which not all ranks ran before one failed."""
+"""Number of starts in which not all ranks ran before one failed."""
 
 
 class GivenUpAtTheLimit(Check):
@@ -47,7 +48,7 @@ class GivenUpAtTheLimit(Check):
         yield from self._of_nodes(causes, limit)
 
     def _of_nodes(self, causes: list[Object], limit: int) -> Iterator[str]:
-        """Each broken node is a cause of its own."""
+        """Checks broken nodes: each broken node is a separate cause."""
         last = [cause for cause in causes if cause["attempt"] == causes[-1]["attempt"]]
         nodes = {cause.get("node", "") if cause.get("blame") == "node" else "" for cause in last}
         broke = {node: len(self.facts.truth.faults.get(node, [])) for node in sorted(nodes)}
@@ -59,17 +60,17 @@ class GivenUpAtTheLimit(Check):
 
 
 class CrashLoopsEnd(Check):
-    """A gang whose program cannot start is not started again and again. A new step gives it all its restarts
-    back.
+    """A gang whose program cannot start is not started without end. A new step resets the count of its
+    restarts.
 
-    Harm if missed: a broken program holds its GPUs for ever.
+    Harm if missed: a broken program uses its GPUs without end.
     """
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._in_vain: dict[str, dict[int, int]] = {}
-        """Uid of a job -> its starts in a row that ended since its program cannot start, by their number: the
-        furthest step at that time. What ends by another cause counts for that cause."""
+        """Starts in a row that ended since the program cannot start: uid of a job -> number of the start ->
+        furthest step at that time. A start that ends by another cause counts for that cause."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if not write.starts_gang:

@@ -1,6 +1,5 @@
-"""The controller's writes on Nodes: it changes only its own taints, labels and annotations, and cordons only
-together with its taint.
-"""
+"""Checks the controller's writes to Nodes: the controller changes only its own taints, labels and
+annotations, and cordons only together with its taint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While people have paused Rekindle, it begins nothing."""
+"""Checks that Rekindle begins nothing while people have paused it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from recover.k8s.kinds import JOBS, NODES, RECOVERIES
 __all__ = ["NothingBeginsWhilePaused"]
 
 _PAUSE_SEEN = timedelta(seconds=15)
-"""How late the controller may see the pause, where its watches lag."""
+"""Maximum delay after which the controller sees the pause if its watches lag."""
 _STOPPED = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESUMING, Phase.BLOCKED})
 
 
 class NothingBeginsWhilePaused(Check):
-    """No gang that trains is stopped, no node gets our taint, no step of a repair begins, and no spare is
-    touched. A spare may be let in for a gang that a recovery has stopped before: that gang shall run again.
+    """No gang that trains is stopped, no node gets Rekindle's taint, no step of a repair begins, and no spare
+    is changed. A spare may be used for a gang that a recovery has already stopped, because that gang must run
+    again.
 
-    Harm if missed: people pause Rekindle and work on the cluster, and it cordons or stops what they work on.
+    Harm if missed: people pause Rekindle and work on the cluster, and Rekindle cordons or stops what they
+    work on.
     """
 
     def violations(self, write: Write) -> Iterator[str]:

@@ -1,7 +1,6 @@
-"""How many GPUs a gang may seem to find, in a view that may be late: a node counts as long as it took pods a
-short time ago, and a pod of another job takes GPUs only from a short time after its creation until it is told
-to end.
-"""
+"""Computes how many GPUs a gang may seem to find in a view that may be late. A node counts if it took pods a
+short time ago. A pod of another job uses GPUs only from a short time after its creation until its deletion is
+requested."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ class Places:
         """Nodes that take no pods: since when, and how many GPUs they have."""
 
     def saw(self, node: Object, at: datetime, *, is_gone: bool) -> None:
-        """A Node was written, by anybody."""
+        """Records a write of a Node, by any writer."""
         name = node["metadata"]["name"]
         if takes_pods(node) and not is_gone:
             self._closed.pop(name, None)
@@ -32,7 +31,8 @@ class Places:
             self._closed.setdefault(name, (at, devices_of_node(node)[GPU]))
 
     def count(self, job: Object, at: datetime, *, without: Collection[str] = ()) -> int:
-        """How many GPUs this job may seem to find, those that it uses among them. Not on nodes `without`."""
+        """Returns how many GPUs this job may seem to find, including those that it uses. Nodes in `without`
+        do not count."""
         nodes = [node for node in self._store.objects(NODES) if takes_pods(node)]
         free = {node["metadata"]["name"]: devices_of_node(node)[GPU] for node in nodes}
         free |= {name: gpus for name, (since, gpus) in self._closed.items() if since > at - VIEW_MAX}

@@ -1,4 +1,4 @@
-"""A node is quarantined only for hardware that is broken in the node's present boot."""
+"""Checks that a node is quarantined only for hardware that is broken in the node's present boot."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["QuarantinedForACause"]
 
 
 class QuarantinedForACause(Check):
-    """Neither for what was seen before the mode began, nor before a line that softens the verdict can come,
-    nor for what a person has released the node from, nor while people hold the node. Only a fatal fault
-    justifies a taint that keeps new pods off the node.
+    """A node is not quarantined for a fault from before the mode began, nor before a line that lowers the
+    severity can come, nor for a fault for which a person has released the node, nor while the node is on
+    hold. Only a fatal fault justifies a taint that keeps new pods off the node.
 
     Harm if missed: a healthy node is taken out of service.
     """
@@ -55,5 +55,6 @@ class QuarantinedForACause(Check):
         return [fault for fault in faults if fault.cordons or any_harm]
 
     def _settling(self) -> timedelta:
-        """Less a second: where a node's clock is ahead, its line counts from the Incident's whole second."""
+        """Returns the settling time less a second: if a node's clock is ahead, its line counts from the
+        Incident's whole second."""
         return timedelta(seconds=self.facts.settings.timing.settle_s - 1)

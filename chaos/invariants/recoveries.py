@@ -1,4 +1,5 @@
-"""The life of a Recovery: one at a time for each gang, and none goes on after its end."""
+"""Checks the life of a Recovery: each gang has at most one active Recovery, and no Recovery continues after
+its end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A job is deleted and created again only with consent, as its Recovery has kept it, and over nothing
-alive."""
+"""Checks that a job is deleted and created again only with consent, with the definition that its Recovery has
+kept, and only after all its old pods have ended."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class RecreatedAsItWas(Check):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._orphans: set[str] = set()
-        """Names of jobs that were being created again when a person deleted the Recovery: the creation may be
-        under way."""
+        """Names of jobs that were being created again when a person deleted the Recovery: the creation may
+        still happen."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if write.resource == RECOVERIES and write.new is None and write.old is not None:
@@ -49,7 +49,8 @@ class RecreatedAsItWas(Check):
             yield "a job was created again while its old pods still ran"
 
     def _recovery_that_keeps(self, meta: Object) -> Object | None:
-        """The Recovery that is about to start this job, and has its definition."""
+        """Returns the Recovery that is about to start this job, and has its definition. Returns None if there
+        is none."""
         for recovery in self.facts.store.objects(RECOVERIES, meta["namespace"]):
             has_kept = recovery.get("status", {}).get("recreation", {}).get("definition")
             is_of_job = recovery["spec"]["gang"]["name"] == meta["name"]

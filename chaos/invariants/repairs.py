@@ -1,6 +1,5 @@
-"""Repairs: each step is written before its Job is made, disturbs nobody, and ends with a validation before
-the node is given back.
-"""
+"""Checks repairs: each step is recorded before its Job is created, disturbs no work, and ends with a
+validation before the node returns to service."""
 
 from __future__ import annotations
 
@@ -36,10 +35,10 @@ _GPU = "nvidia.com/gpu"
 
 
 class StepsAreWrittenFirst(Check):
-    """The Job of a step is made once, after the step was written to its Incident, while no other step of the
-    repair runs on the node.
+    """The Job of a step is created once, after the step was written to its Incident, while no other step of
+    the repair runs on the node.
 
-    Harm if missed: a controller that restarts resets a device a second time, under the validation.
+    Harm if missed: a controller that restarts resets a device a second time, during the validation.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -72,8 +71,8 @@ class StepsAreWrittenFirst(Check):
 
 
 class StepsHarmNobody(Check):
-    """A reset or a reboot comes only to a node that is quarantined for this Incident, and on which no pod
-    runs whose work would be lost.
+    """A reset or a reboot runs only on a node that is quarantined for this Incident, and on which no pod runs
+    that would lose its work.
 
     Harm if missed: a healthy node reboots, or a job loses its GPU.
     """
@@ -99,7 +98,7 @@ class StepsHarmNobody(Check):
 
 
 class FewAtOnce(Check):
-    """Harm if missed: a bad firmware takes down all nodes that are being repaired."""
+    """Harm if missed: a bad firmware takes down all nodes that are under repair."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if not write.by_controller or write.resource != INCIDENTS:
@@ -146,7 +145,7 @@ def _makes_step(write: Write) -> bool:
 
 
 def _incident(facts: Facts, name: str) -> Object | None:
-    """By its name, which a label holds whole in a simulation."""
+    """Returns the Incident of that name. In a simulation the label contains the whole name."""
     try:
         return facts.store.read(INCIDENTS, name).body
     except ApiError:
@@ -154,7 +153,7 @@ def _incident(facts: Facts, name: str) -> Object | None:
 
 
 def _kind(job: str) -> str:
-    """reset, reboot or validate, as the names of the steps' Jobs tell."""
+    """Returns reset, reboot or validate, from the name of the step's Job."""
     return job.split("-")[-2]
 
 

@@ -1,7 +1,6 @@
-"""Which broken hardware the controller knows of: fatal faults that agents have reported so long ago that the
-controller's view must hold them, and what an open Incident says, since the controller itself has written
-that.
-"""
+"""Knows which broken hardware the controller must know: fatal faults that agents reported so long ago that
+the controller's view must contain them, and the faults in open Incidents, because the controller itself wrote
+these."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ from chaos.simulated.reading import VIEW_MAX, released_at
 __all__ = ["Reports"]
 
 _WRITES_MAX = timedelta(seconds=15)
-"""How long the writes of one decision may take, which was made before that Incident was written."""
+"""Maximum time of the writes of one decision that was made before that Incident was written."""
 _NOT_THE_HARDWARE = ("application", "hang", "host", "straggler", "unknown")
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """A fatal fault that an agent's NodeHealth shows, open and of its node's present boot."""
+    """A fatal fault that an agent's NodeHealth shows. The fault is open and from the node's present boot."""
 
     code: str
     boot_id: str
@@ -29,14 +28,14 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 class Reports:
-    """What the NodeHealths show at present, and since when."""
+    """The faults that the NodeHealths show at present, and since when."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, _Report]] = {}
-        """By node and id of the finding."""
+        """Reports by node and id of the finding."""
 
     def saw(self, health: Object, at: datetime) -> None:
-        """A NodeHealth was written. A fault that the NodeHealth no longer shows is no longer known."""
+        """Records a write of a NodeHealth. A fault that the NodeHealth no longer shows is no longer known."""
         name, boot_id = health["metadata"]["name"], health.get("status", {}).get("bootId", "")
         before, now = self._by_node.get(name, {}), {}
         for finding in health.get("status", {}).get("findings", []):
@@ -49,11 +48,11 @@ class Reports:
         self._by_node[name] = now
 
     def is_broken(self, node: str) -> bool:
-        """The node's NodeHealth shows a fatal fault, whether the controller knows it yet or not."""
+        """Whether the node's NodeHealth shows a fatal fault. The controller may not know of it yet."""
         return bool(self._by_node.get(node))
 
     def known(self, node: Object, incidents: list[Object], at: datetime) -> Iterator[str]:
-        """Codes of the fatal faults that the controller must know this node to have."""
+        """Yields the codes of the fatal faults that the controller must know this node to have."""
         name = node["metadata"]["name"]
         said = [i for i in incidents if _tells_of_hardware(i, at - _WRITES_MAX) and i["spec"]["node"] == name]
         for report in self._by_node.get(name, {}).values():

@@ -1,4 +1,4 @@
-"""A spare takes pods only in the place of a node that is out."""
+"""Checks that a spare takes pods only in place of a node that is out of service."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["SparesStandIn", "not_given_back"]
 
 
 class SparesStandIn(Check):
-    """A node that the controller lets in was a spare in reserve, is not broken itself, and stands in for one
-    node that is out, as the only spare.
+    """A spare that the controller uses was kept free before, is not broken itself, and replaces one node that
+    is out of service, as the only spare.
 
     Harm if missed: the reserve is used up while nothing is broken, or a gang is moved to a broken spare.
     """
@@ -28,10 +28,10 @@ class SparesStandIn(Check):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._out: dict[str, datetime | None] = {}
-        """Nodes that are out: quarantined so that they take no pods, not ready, or gone. A node that is no
-        longer out has the time until which it was."""
+        """Nodes that are out of service: quarantined so that they take no pods, not ready, or gone. The value
+        is None, or the time until which the node was out of service."""
         self._broken: dict[str, datetime | None] = {}
-        """The same of nodes whose agents show a fault that keeps gangs off them."""
+        """Nodes whose agents show a fault that keeps gangs off them, with the same values."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if write.resource == NODES:
@@ -83,8 +83,8 @@ class SparesStandIn(Check):
 
 
 def not_given_back(nodes: list[Object], avoided: Collection[str]) -> list[str]:
-    """Spares that take pods, and nodes that were spares once and show it, when no node is out any more.
-    `avoided` are those that a recovery still keeps its gang off."""
+    """Returns spares that take pods, and nodes that were spares once and still show it, although no node is
+    out of service any more. `avoided` are the nodes that a recovery still keeps its gang off."""
     return [
         node["metadata"]["name"]
         for node in nodes

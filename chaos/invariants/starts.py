@@ -1,6 +1,5 @@
-"""A gang is started only where it can train: on no node that is known to be broken, off the node that its own
-failure suspects, with a place for each rank, and over no old pod that still lives.
-"""
+"""Checks that a gang is started only where it can train: on no node that is known to be broken, off the node
+that its own failure suspects, with a place for each rank, and after all old pods have ended."""
 
 from __future__ import annotations
 
@@ -66,10 +65,10 @@ class OffBrokenNodes(Check):
 
 
 class OffSuspects(Check):
-    """The first start of a recovery prefers other nodes than the one that a cause of a moment ago suspects. A
-    job that is created again prefers no nodes.
+    """The first start of a recovery prefers other nodes than the suspect of a recent cause. A job that is
+    created again has no preference for nodes.
 
-    Harm if missed: the gang fails again on a node that is broken in a way that nobody reads.
+    Harm if missed: the gang fails again on a node that is broken in a way that no source shows.
     """
 
     def violations(self, write: Write) -> Iterator[str]:
@@ -86,14 +85,14 @@ class OffSuspects(Check):
             node, told_at = cause.get("node", ""), datetime.fromisoformat(cause["at"])
             if node not in open_ones or node in left or told_at <= write.at - _FRESH:
                 continue
-            # By a clock that is ahead the steps before the loss come after it.
+            # If a node's clock is ahead, the steps before the loss seem to come after it.
             truth = self.facts.truth
             if not truth.is_ahead(node) and not truth.has_trained(node, told_at):
                 yield f"a gang was started without avoiding {node}, the suspect of its cause"
 
 
 class RoomForAllRanks(Check):
-    """Harm if missed: a gang that cannot fit takes GPUs and waits for the rest for ever."""
+    """Harm if missed: a gang that cannot fit takes GPUs and waits for the rest without end."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if not write.starts_gang:
@@ -108,5 +107,5 @@ class RoomForAllRanks(Check):
 
 
 def _is_let_go(node: Object) -> bool:
-    """A person has just uncordoned it, and the controller has not completed that yet."""
+    """Whether a person has just uncordoned the node, and the controller has not completed the release yet."""
     return bool(note(node).get("cordoned")) and not is_cordoned(node)

@@ -1,7 +1,7 @@
-"""A gang that trains is stopped only for broken hardware under one of its ranks: at once where the fault is
-fatal; at a checkpoint or after the grace, where the node is degraded and there is a better place.
+"""Checks that a gang that trains is stopped only for broken hardware under one of its ranks: at once if the
+fault is fatal; at a checkpoint or after the grace if the node is degraded and a better place is free.
 
-A gang trains where all its ranks run, none hangs, and their last step is not long ago.
+A gang trains if all its ranks run, none hangs, and their last step is recent.
 
 Harm if missed: a healthy job is stopped.
 """
@@ -22,13 +22,14 @@ from recover.policy.settings import Budgets, Timing
 __all__ = ["StoppedAgainForItsOwn", "StopsForACause"]
 
 _LOSS_SEEN = timedelta(seconds=180)
-"""How old the controller's view of a lost rank may be, and how long its decision may take to be written."""
+"""Maximum age of the controller's view of a lost rank, plus the time until its decision is written."""
 _EARLY = timedelta(seconds=7)
-"""Kubernetes writes whole seconds, and a node's clock may be some seconds behind."""
+"""Tolerance of a wait: Kubernetes writes whole seconds, and a node's clock may be some seconds behind."""
 _DECISION_MAX = timedelta(seconds=90)
-"""A stop that was decided before the brake may still be under way."""
+"""Maximum time of a decision. A stop that was decided before the brake may still be in progress."""
 _RELEASE_SEEN = timedelta(seconds=15)
-"""A stop may be under way while the controller writes that a person has released the node."""
+"""Maximum time of a stop that is still in progress while the controller writes that a person has released the
+node."""
 
 
 class StopsForACause(Check):
@@ -59,15 +60,16 @@ class StopsForACause(Check):
             yield f"{name} was stopped for a degraded node, although no better place was free"
 
     def _may_be_lost(self, life: Life, resumed_at: datetime | None, now: datetime) -> bool:
-        """The gang has lost a rank since the controller last started it, and the controller may not know that
-        the gang trains again: its view is old, or nobody reads the gang's steps."""
+        """Whether the gang has lost a rank since the controller last started it, and the controller may not
+        know that the gang trains again: its view is old, or no agent reads the gang's steps."""
         if life.lost_at is None or (resumed_at is not None and life.lost_at <= resumed_at):
             return False
         is_read = any(self.facts.has_agent_written(node) for node, _ in life.running.values())
         return now - life.lost_at < _LOSS_SEEN or not is_read
 
     def _harms(self, life: Life, now: datetime) -> Iterator[tuple[str, HardwareFault, datetime]]:
-        """Node, fault, and since when the rank has run there: each fault that may be a cause to stop."""
+        """Yields each fault that may be a cause to stop: the node, the fault, and since when the rank has run
+        there."""
         truth, by_name = self.facts.truth, {node["metadata"]["name"]: node for node in self.facts.nodes()}
         for name, since in life.running.values():
             node = by_name.get(name)
@@ -81,9 +83,9 @@ class StopsForACause(Check):
 
 class StoppedAgainForItsOwn(Check):
     """A gang that a recovery has started, and of which all ranks run, is not stopped once more for a node on
-    which none of them runs.
+    which no rank of the gang runs.
 
-    Harm if missed: a gang that has just left a broken node is stopped since that node is broken.
+    Harm if missed: a gang that has just left a broken node is stopped because that node is broken.
     """
 
     def violations(self, write: Write) -> Iterator[str]:
@@ -108,7 +110,8 @@ class StoppedAgainForItsOwn(Check):
 
 
 def _brakes(incident: Object, limits: Budgets, now: datetime) -> bool:
-    """A brake is in force, and has been for so long that no decision of before it is still under way."""
+    """Whether a brake is engaged, and has been for so long that no decision from before it is still in
+    progress."""
     spec, status, meta = incident["spec"], incident.get("status", {}), incident["metadata"]
     if (
         spec.get("node")
@@ -121,13 +124,14 @@ def _brakes(incident: Object, limits: Budgets, now: datetime) -> bool:
 
 
 def _is_answered(fault: HardwareFault, node: Object, now: datetime) -> bool:
-    """A person has released the node since, and the controller can know it."""
+    """Whether a person has released the node since the fault, and the controller can know it."""
     released = released_at(node)
     return released is not None and fault.at <= released <= now - _RELEASE_SEEN
 
 
 def _is_due(fault: HardwareFault, since: datetime, life: Life, now: datetime, timing: Timing) -> bool:
-    """A fatal fault is due at once; a degraded node at a checkpoint or after the grace."""
+    """Whether the fault justifies a stop now. A fatal fault does at once; a degraded node at a checkpoint or
+    after the grace."""
     if fault.harm is Harm.FATAL:
         return True
     waited_since = max(fault.at, since)

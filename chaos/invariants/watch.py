@@ -1,4 +1,5 @@
-"""Shows every write to the simulated API to every safety check, and collects what the checks find."""
+"""Passes every write to the simulated API to every safety check, and collects the violations that the checks
+find."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ _KUBELETS = "system:node:"
 
 
 class Invariants:
-    """`violations`: sentences, each of which names its write. `last_write_at`: of the controller, Events
-    included. `facts`: what the checks compare the writes with."""
+    """`violations` are sentences, each of which names its write. `last_write_at` is the time of the
+    controller's last write, including Events. `facts` are what the checks compare the writes with."""
 
     def __init__(self, store: MemoryCluster, truth: Truth, settings: Settings, *, controller: str) -> None:
         self.facts = Facts(store, truth, settings)
@@ -35,15 +36,15 @@ class Invariants:
         self._seen = store.version
 
     def decided(self, loop: str, decide: Decide, world: World, now: datetime, plan: Plan) -> None:
-        """To be called after every decision of the controller."""
+        """Compares a decision with the oracle. The controller calls this after every decision."""
         self.violations += [
             f"{loop} at {now:%H:%M:%S}: {found}" for found in unlike(decide, world, now, plan)
         ]
 
     async def saw(self, audit: Audit) -> None:
-        """To be called after every write, with its audit entry."""
+        """Checks the changes of a write. The store calls this after every write, with its audit entry."""
         if not audit.changed or (audit.resource == LEASES and audit.user.startswith(_KUBELETS)):
-            return  # the beats of kubelets are half of all writes, and no check is about them
+            return  # lease renewals of kubelets are half of all writes, and no check is about them
         store, namespace = self.facts.store, self.facts.settings.namespace
         changes = store.history(audit.resource).since(self._seen)
         self._seen = store.version

@@ -17,14 +17,14 @@ __all__ = ["Write"]
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """One applied change. `old` is None for a creation, `new` for a removal."""
+    """One applied change. `old` is None for a creation, `new` is None for a removal."""
 
     audit: Audit
     old: Object | None
     new: Object | None
     by_controller: bool
     of_repair: bool
-    """The object is the Job of a repair's step, or its pod."""
+    """Whether the object is the Job of a repair's step, or its pod."""
 
     @property
     def resource(self) -> Resource:
@@ -36,7 +36,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def body(self) -> Object:
-        """The object as it is now; of a removal, as it was last."""
+        """The object after the write; for a removal, the last version of the object."""
         body = self.new or self.old
         assert body is not None
         return body
@@ -47,7 +47,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
         return f"{audit.at:%H:%M:%S.%f} {audit.user} {audit.verb} {audit.resource.plural}/{audit.name}"
 
     def foreign_changes(self) -> Iterator[str]:
-        """Labels and annotations that are not Rekindle's, and that the write has changed."""
+        """Yields changes of labels and annotations that are not Rekindle's."""
         if self.old is None or self.new is None:
             return
         for field in ("labels", "annotations"):
@@ -55,11 +55,11 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
             if before != after:
                 yield f"the controller changed {field} of others: {before} -> {after}"
 
-    # --- what the controller does by this write; all are False for a write of anybody else ----------------
+    # --- the controller's actions in this write; all are False for a write of another writer ----------------
 
     @property
     def takes_node_out(self) -> bool:
-        """It quarantines a node, so that the node takes no new pods."""
+        """Whether the write quarantines a node, so that the node takes no new pods."""
         if not self.by_controller or self.resource != NODES or self.old is None or self.new is None:
             return False
         return is_closed(self.new) and not is_closed(self.old)
@@ -70,7 +70,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_job(self) -> bool:
-        """It writes a job that trains. A JobSet has made Jobs of itself; each of those counts, too."""
+        """Whether the write changes a job that trains. The Jobs that a JobSet creates count, too."""
         return self.by_controller and self.resource in GANGS and not self.of_repair
 
     @property
@@ -83,7 +83,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _edits_job(self) -> bool:
-        """It changes the metadata or the spec of a whole job that exists and stays."""
+        """Whether the write changes the metadata or the spec of a whole job that exists and stays."""
         if not self.of_job or self.old is None or self.new is None or self.audit.subresource == "status":
             return False
         return "deletionTimestamp" not in self.new["metadata"] and not made_by_set(self.new)

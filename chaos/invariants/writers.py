@@ -1,4 +1,4 @@
-"""Who may write what, and how."""
+"""Checks which account writes which objects, and how."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _WISHES = frozenset(
     f"/metadata/{field}"
     for field in ("uid", "generation", "deletionTimestamp", "ownerReferences", "labels", "annotations")
 )
-"""Of a job; each change of its spec changes the generation."""
+"""Fields of a job that a patch must test. Each change of the job's spec changes the generation."""
 
 
 class OwnObjectsOnly(Check):
     """An agent writes only the status of its own NodeHealth, and only the controller writes a Recovery.
 
-    Harm if missed: a pod that breaks out of its node speaks for other nodes, and two writers stop one gang.
+    Harm if missed: a pod that breaks out of its node reports about other nodes, and two writers stop one
+    gang.
     """
 
     def violations(self, write: Write) -> Iterator[str]:
@@ -38,17 +39,18 @@ class OwnObjectsOnly(Check):
 
 
 class NamesTheVersion(Check):
-    """The controller names the version that it has decided on, where people write to the object too, or where
-    the object holds the controller's own earlier decisions. The first status of a new object needs none, and
-    neither does a patch of a job that tests each field of the job that may tell of somebody's wish.
+    """The controller names the version on which it has decided, if people write to the object too, or if the
+    object contains the controller's own earlier decisions. The first status of a new object needs no version.
+    A patch of a job needs none either if it tests each field by which somebody may have expressed a wish.
 
-    Harm if missed: a decision about an outdated object overwrites a person's, or is carried out twice.
+    Harm if missed: a decision about an outdated object overwrites a person's decision, or is carried out
+    twice.
     """
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._have_status: set[str] = set()
-        """Uids of objects."""
+        """Uids of the objects that have a status."""
 
     def violations(self, write: Write) -> Iterator[str]:
         audit = write.audit

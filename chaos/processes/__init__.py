@@ -1,4 +1,4 @@
-"""Child processes that must not outlive us, and virtual environments from locks.
+"""Child processes that must not outlive their parent, and virtual environments from locks.
 
 In: commands and locks.
 Out: processes and interpreters.

@@ -1,4 +1,4 @@
-"""Processes that must not outlive us: started with a death signal, ended by their id."""
+"""Processes that must not outlive their parent: they start with a death signal, and are ended by their id."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def die_with(parent: int) -> None:
-    """Runs in the child before its program: the kernel kills it when its parent is gone, for any reason."""
+    """Makes the kernel kill the child when its parent is gone, for any reason. Runs in the child before its
+    program."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # the parent was killed in between
         os._exit(137)
 
 
 class Child:
-    """One process of ours. Its output goes to `log`."""
+    """One child process. Its output goes to `log`."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
@@ -40,14 +41,14 @@ class Child:
         return self.process.returncode is None
 
     async def kill(self) -> None:
-        """SIGKILL, and waits until it is gone."""
+        """Sends SIGKILL, and waits until the process is gone."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
         await self.process.wait()
 
     async def stop(self, grace_s: float = 3.0) -> int:
-        """SIGTERM, then SIGKILL after the grace. Returns the exit status."""
+        """Sends SIGTERM, then SIGKILL after the grace. Returns the exit status."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 self.process.terminate()
@@ -65,7 +66,7 @@ class Child:
 
 
 async def spawn(name: str, command: list[str], log: Path, env: Mapping[str, str] | None = None) -> Child:
-    """Starts a process with its output in a file, appended: a restarted one goes on in the same file."""
+    """Starts a process and appends its output to a file: a restarted process continues the same file."""
     parent = os.getpid()
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(

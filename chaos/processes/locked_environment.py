@@ -1,8 +1,9 @@
 """Virtual environments for trainings with libraries that Rekindle itself does not need: one for each lock,
-and some a layer above another one.
+and some as a layer above another one.
 
-Each lies in the user's cache, in a folder of its lock's name and digest: a second call finds it at once. The
-`environment.py` of a training says which lock, and what it costs; nothing else makes it.
+Each environment is in the user's cache, in a folder with its lock's name and digest: a second call finds it
+at once. The `environment.py` of a training names the lock, and the cost; no other code creates the
+environment.
 """
 
 from __future__ import annotations
@@ -22,34 +23,37 @@ __all__ = ["LockedEnvironment", "MissingError"]
 
 LOCKS = Path(__file__).parents[2] / "requirements"
 WHOLE = "installed"
-"""Written last: without it the folder is what an interrupted call left."""
+"""Name of the file that is written last. A folder without it is the remainder of an interrupted call."""
 
 
 class MissingError(Exception):
-    """The environment is not there, or cannot be made; the message says what to do."""
+    """The environment does not exist, or cannot be created. The message says what to do."""
 
 
 class LockedEnvironment(msgspec.Struct, frozen=True):
-    """What requirements/<name>.lock names. `command` makes it; `cost` is said before anybody calls that."""
+    """The environment of requirements/<name>.lock. `command` creates it; `cost` is the cost that users see
+    before they call the command."""
 
     name: str
     command: str
     cost: str
     below: LockedEnvironment | None = None
-    """What this one installs lies before the packages of that one, which it sees as well."""
+    """Environment below this one. Packages of this environment take precedence over those of `below`, which
+    it sees as well."""
     builders: tuple[str, ...] = ()
-    """Of the lock, what builds the libraries that come as sources: it is installed before."""
+    """Packages of the lock that build the libraries that come as sources. They are installed first."""
 
     def interpreter(self) -> Path:
-        """The environment's Python. Raises MissingError, naming the command, if it was not made yet."""
+        """Returns the environment's Python. Raises MissingError, which names the command, if it was not
+        created yet."""
         folder = self._folder()
         if not (folder / WHOLE).exists():
             raise MissingError(f"{folder} is not there; make it with `{self.command}` ({self.cost})")
         return folder / "bin" / "python"
 
     def main(self) -> int:
-        """Makes it if it is missing, and prints its Python. Exit 1, with one line that says why, if it cannot
-        be made."""
+        """Creates the environment if it is missing, and prints its Python. Returns 1, after one line with the
+        reason, if it cannot be created."""
         try:
             self._make()
         except MissingError as error:
@@ -68,7 +72,7 @@ class LockedEnvironment(msgspec.Struct, frozen=True):
         except OSError as error:
             needed = "this needs a checkout of the sources"
             raise MissingError(f"{self._lock}: {error.strerror}; {needed}") from error
-        # Another Python is another environment.
+        # Another Python needs another environment.
         below = self.below._folder().name if self.below is not None else ""
         key = hashlib.sha256(lock + sys.version.encode() + below.encode()).hexdigest()[:12]
         root = os.environ.get("XDG_CACHE_HOME", "") or str(Path.home() / ".cache")
@@ -80,7 +84,7 @@ class LockedEnvironment(msgspec.Struct, frozen=True):
         folder = self._folder()
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of two calls at once, one waits for the other
+            fcntl.flock(lock, fcntl.LOCK_EX)  # of two simultaneous calls, one waits for the other
             if (folder / WHOLE).exists():
                 return
             print(f"installing {self._lock.name} into {folder} ...", file=sys.stderr, flush=True)
@@ -101,7 +105,8 @@ class LockedEnvironment(msgspec.Struct, frozen=True):
     @staticmethod
     def _install(folder: Path, lock: Path) -> None:
         pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
-        # pip's cache would hold the same once more. The lock names all that is needed, also to build.
+        # pip's cache would store the same files once more. The lock names all packages, including those for
+        # builds.
         options = ["--quiet", "--no-cache-dir", "--no-deps", "--require-hashes", "--no-build-isolation"]
         done = subprocess.run([*pip, *options, "-r", str(lock)], capture_output=True, text=True, check=False)
         if done.returncode:

@@ -1,4 +1,5 @@
-"""Real frameworks: torchrun soak, Paddle, and the logs that frameworks print. Apart from the simulator.
+"""Runs real frameworks, separate from the simulator: a torchrun soak, Paddle, and the logs that frameworks
+print.
 
 In: locked environments.
 Out: logs, verdicts of a soak.

@@ -1,4 +1,4 @@
-"""Sets a stage in a temporary folder, plays a scenario on it, and leaves nothing behind."""
+"""Sets a stage in a temporary folder, plays a scenario on it, and cleans up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
 
 
 def slowly(scenario: Scenario) -> Scenario:
-    """The same story at a pace that people can follow."""
+    """Returns the same scenario at a pace that people can follow."""
     job = msgspec.structs.replace(
         scenario.job,
         step_time_s=scenario.job.step_time_s * SLOW_FACTOR,
@@ -39,9 +39,10 @@ def slowly(scenario: Scenario) -> Scenario:
 def perform(
     scenario: Scenario, console: Console, *, keep: bool = False, quiet: bool = False
 ) -> Verdict | None:
-    """Plays the scenario and prints it. None: it could not be played, and why was printed.
+    """Plays the scenario and prints it. Returns None if it could not be played; the reason was then printed.
 
-    The folder with the logs of agents, controller and nodes stays where something went wrong, and is named.
+    If something went wrong, the folder with the logs of agents, controller and nodes stays, and its name is
+    printed.
     """
     try:
         folder = Path(tempfile.mkdtemp(prefix="rekindle-"))
@@ -58,7 +59,7 @@ def perform(
         if error.errno not in _NO_ROOM:
             raise
         console.print(_no_room(scenario, error), style="bold red", highlight=False, soft_wrap=True)
-    except (KeyboardInterrupt, SystemExit):  # rich exits where nobody reads on, as in `rekindle demo | head`
+    except (KeyboardInterrupt, SystemExit):  # rich exits if its reader is gone, as in `rekindle demo | head`
         interrupted = True
         raise
     finally:
@@ -106,7 +107,7 @@ def _silent(*_: object, **__: object) -> None:
 
 
 async def _keep(stage: Stage, console: Console) -> None:
-    """Until Ctrl-C, which here is no interruption: the verdict stands."""
+    """Waits until Ctrl-C, which is no interruption here: the verdict stays valid."""
     rekindle = _command()
     console.print(
         f"\nThe cluster stays up until Ctrl-C. In another terminal:\n"
@@ -125,5 +126,6 @@ async def _keep(stage: Stage, console: Console) -> None:
 
 
 def _command() -> Path:
-    """With its folder: the other terminal may be elsewhere, and without our environment."""
+    """Returns the command with its folder: the other terminal may be in another folder, and without this
+    environment."""
     return Path(sys.argv[0]).absolute()

@@ -1,4 +1,5 @@
-"""Faults of a scenario, injected where real ones would be: a kernel record, a signal to a rank's process."""
+"""Injects the faults of a scenario where real faults would appear: a kernel record, a signal to a rank's
+process."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from recover.k8s.kinds import PODS
 __all__ = ["XID_TEXTS", "StepLine", "inject", "last_step_line", "rank_pod", "wait_for"]
 
 _STEP = re.compile(rb"^\S+ \w+ \w ((?:.* )?step (\d+)/.*)$", re.MULTILINE)
-"""A line of a container's log with a step: time, stream and tag of the container runtime, then the text."""
+"""Pattern of a line of a container's log with a step: time, stream and tag of the container runtime, then the
+text."""
 XID_TEXTS = {
     13: "pid=4242, name=python3, Graphics SM Warp Exception on (GPC 9, TPC 1, SM 1): Out Of Range Address",
     48: "An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer.",
@@ -31,7 +33,7 @@ POLL_S = 0.01
 
 
 def rank_pod(stage: Stage, job: str, rank: int) -> Object | None:
-    """The living pod of that rank, whatever kind of job made it."""
+    """Returns the living pod of that rank, for any kind of job. Returns None if there is none."""
     for pod in stage.objects(PODS):
         meta = pod["metadata"]
         if meta["namespace"] == NAMESPACE and "deletionTimestamp" not in meta and _rank(pod, job) == rank:
@@ -40,7 +42,8 @@ def rank_pod(stage: Stage, job: str, rank: int) -> Object | None:
 
 
 def _rank(pod: Object, job: str) -> int | None:
-    """As manifests.py numbers them: the workers of a PyTorchJob come after its master."""
+    """Returns the pod's rank by the numbering of manifests.py: the workers of a PyTorchJob come after its
+    master."""
     labels = pod["metadata"].get("labels", {})
     if labels.get("training.kubeflow.org/job-name") == job:
         index = int(labels["training.kubeflow.org/replica-index"])
@@ -53,7 +56,7 @@ def _rank(pod: Object, job: str) -> int | None:
 
 
 async def wait_for(stage: Stage, job: str, when: When) -> None:
-    """Until the moment of the fault. Runs for as long as the caller lets it."""
+    """Waits until the moment of the fault. There is no time limit."""
     while _last_step(stage, job) < when.step:
         await asyncio.sleep(POLL_S)
     if when.writing_checkpoint:
@@ -69,7 +72,8 @@ class StepLine(msgspec.Struct, frozen=True):
 
 
 def last_step_line(stage: Stage, job: str) -> StepLine | None:
-    """From the first rank's own log file, as the agent of its node reads it. None: it printed no step yet."""
+    """Reads the first rank's own log file, as the agent of its node does. Returns None if it has printed no
+    step yet."""
     pod = rank_pod(stage, job, 0)
     if pod is None or not pod["spec"].get("nodeName"):
         return None
@@ -85,7 +89,7 @@ def _last_step(stage: Stage, job: str) -> int:
 
 
 def _half_written(checkpoints: Path, after: int) -> bool:
-    """A checkpoint later than that step has shards, and no commit marker yet."""
+    """Whether a checkpoint later than that step has shards, and no commit marker yet."""
     for folder in checkpoints.glob("step-*"):
         later = folder.name[5:].isdecimal() and int(folder.name[5:]) >= after
         if later and not (folder / "commit.json").exists() and any(folder.glob("shard-*")):
@@ -94,7 +98,7 @@ def _half_written(checkpoints: Path, after: int) -> bool:
 
 
 def inject(stage: Stage, job: str, fault: Fault) -> tuple[str, str]:
-    """Strikes now. Returns the node and what was done, in words. The rank must be running."""
+    """Injects the fault now. Returns the node and a description. The rank must be running."""
     if fault.xid is not None:
         return _xid(stage, job, fault.xid)
     if fault.log_line is not None:

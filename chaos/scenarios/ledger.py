@@ -1,6 +1,6 @@
-"""What API objects and audit log say after a run: the timeline's numbers, and the checks of a verdict.
+"""Reads API objects and the audit log after a run: the timeline's numbers, and the checks of a verdict.
 
-Pure over plain objects; nothing here asks the controller what it believes.
+Pure over plain objects; the controller's own account of the run is not used.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class PhaseSpan(msgspec.Struct, frozen=True):
 
 
 def recoveries_of(objects: Iterable[Object]) -> list[Recovery]:
-    """In the order in which they began."""
+    """Returns the recoveries in the order in which they began."""
     found = [msgspec.convert(o, Recovery, strict=False) for o in objects]
     return sorted(found, key=lambda r: r.spec.number)
 
 
 def spans(recovery: Recovery, began: datetime) -> list[PhaseSpan]:
-    """How long each phase took; the first is from `began` (the fault) to the stop."""
+    """Returns how long each phase took. The first span is from `began` (the fault) to the stop."""
     entered = recovery.status.phases
     if not entered:
         return []
@@ -68,7 +68,7 @@ def cordoned(nodes: Iterable[Object]) -> set[str]:
 
 
 def writes_to(audit: Iterable[Audit], plurals: Sequence[str]) -> int:
-    """Writes of the controller that changed an object of these kinds."""
+    """Returns the number of the controller's writes that changed an object of these kinds."""
     return sum(
         1
         for entry in audit
@@ -77,7 +77,7 @@ def writes_to(audit: Iterable[Audit], plurals: Sequence[str]) -> int:
 
 
 def refused(incidents: Iterable[Object]) -> list[str]:
-    """The reasons of everything that was refused or only described, each once."""
+    """Returns the reasons of all actions that were refused or only described, each once."""
     reasons = {
         record["reason"]
         for incident in incidents
@@ -88,8 +88,8 @@ def refused(incidents: Iterable[Object]) -> list[str]:
 
 
 def job_writes(audit: Iterable[Audit], plural: str, name: str) -> int:
-    """Writes of the controller that changed the job: one stop and one resume for each attempt, and where its
-    start has put something into the job, one that takes that back after the recovery."""
+    """Returns the number of the controller's writes that changed the job: one stop and one resume for each
+    attempt, and, if a start has put something into the job, one that removes it after the recovery."""
     return sum(
         1
         for entry in audit
@@ -101,7 +101,7 @@ def job_writes(audit: Iterable[Audit], plural: str, name: str) -> int:
 
 
 def resumed_where_chosen(recovery: Recovery) -> Check:
-    """The first new step is the one after the chosen checkpoint's."""
+    """Checks that the first new step is the one after the chosen checkpoint's."""
     status = recovery.status
     chosen = status.checkpoint.step if status.checkpoint else None
     ok = status.phase is Phase.SUCCEEDED and chosen is not None and status.resumed_step == chosen + 1

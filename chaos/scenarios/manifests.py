@@ -16,7 +16,7 @@ CLAIM = "checkpoints"
 
 
 def training_job(job: Job, name: str, port: int) -> dict[str, Any]:
-    """A labelled job of the scenario's kind whose checkpoints lie on the claim `checkpoints`."""
+    """Returns a labelled job of the scenario's kind, with its checkpoints on the claim `checkpoints`."""
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": NAMESPACE,
@@ -38,7 +38,8 @@ def _pytorchjob(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]
 
 
 def _paddlejob(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:
-    """There is no Paddle here to give out ranks: each worker takes its index."""
+    """Returns a PaddleJob. There is no Paddle here that would assign ranks, so each worker takes its
+    index."""
     spec = _pod_spec(job, port, container="paddle")
     container = spec["containers"][0]
     container["args"] += ["--world-size=$(PADDLE_NNODES)", "--rank=$(INDEX)", "--master-addr=127.0.0.1"]

@@ -1,6 +1,6 @@
-"""Plays a scenario on a stage: applies the job, strikes, waits for the end, and gives the verdict.
+"""Plays a scenario on a stage: applies the job, injects the faults, waits for the end, and gives the verdict.
 
-What happens is told line by line as it is seen in the API objects, never as the controller's log claims.
+Each line about the course comes from the API objects, and never from the controller's log.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Struck(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`recoveries` and `phases` go together, one entry for each recovery."""
+    """`recoveries` and `phases` have the same order, with one entry for each recovery."""
 
     scenario: str
     checks: tuple[Check, ...]
@@ -55,7 +55,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 async def play(scenario: Scenario, stage: Stage, tell: Callable[[Told], None]) -> Verdict:
-    """Raises TimeoutError with what was still missing when `limit_s` has passed."""
+    """Plays the scenario. Raises TimeoutError, which names what is still missing, when `limit_s` has
+    passed."""
     began = datetime.now(UTC)
     watcher = Watcher(stage, tell, began, job=JOB, steps_apart=scenario.job.checkpoint_every)
     reference = asyncio.create_task(_reference(scenario, stage))
@@ -102,14 +103,16 @@ async def _ranks_run(stage: Stage, scenario: Scenario) -> None:
 
 
 async def _recovered(stage: Stage, count: int) -> None:
-    """The next fault strikes a job that has recovered from those before."""
+    """Waits until `count` recoveries have succeeded: the next fault strikes a job that has recovered from the
+    earlier ones."""
     while sum(1 for r in _recoveries(stage) if r.status.phase is Phase.SUCCEEDED) < count:
         stage.check_alive()
         await asyncio.sleep(0.02)
 
 
 async def _ended(stage: Stage, scenario: Scenario) -> None:
-    """The job has completed; or, where it is not meant to, the recoveries are over and nothing moves."""
+    """Waits until the job has completed. If it is not expected to complete, waits until the recoveries are
+    over and no object changes any more."""
     if scenario.expect.completes:
         while not _completed(stage, scenario):
             stage.check_alive()

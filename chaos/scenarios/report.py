@@ -1,4 +1,4 @@
-"""A verdict on a terminal: the timeline, the time of each phase, what was lost, and each check."""
+"""Prints a verdict on a terminal: the timeline, the time of each phase, the losses, and each check."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ __all__ = ["plain", "print_line", "print_verdict"]
 
 _STYLES = {"FAULT": "bold red", "controller": "cyan", "job": "bold", "stage": "dim", "training": "green"}
 _ROOM_MIN = 20
-"""Columns for the words, below which wrapping helps nobody."""
+"""Minimum number of columns for the words. With fewer columns wrapping does not help."""
 
 
 def print_line(console: Console, told: Told) -> None:
-    """On a terminal the words continue below themselves; in a pipe one line stays one line."""
+    """Prints a line. On a terminal long words continue below themselves; in a pipe one line stays one
+    line."""
     at, who = f"{told.at_s:7.2f} s  ", f"{told.who:<11}"
     room = console.width - len(at) - len(who)
     lines = [told.words]
@@ -83,5 +84,5 @@ def _costs(recoveries: tuple[Recovery, ...]) -> dict[str, list[str]]:
 
 
 def plain(verdict: Verdict) -> dict[str, Any]:
-    """For programs."""
+    """Returns the verdict as data for programs."""
     return {"passed": verdict.ok, **msgspec.to_builtins(verdict)}

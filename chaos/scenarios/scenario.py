@@ -1,7 +1,7 @@
-"""A scenario: a training job, faults and when they strike, and the end that is expected. Read from YAML.
+"""A scenario: a training job, faults and their moments, and the expected end. Read from YAML.
 
-Strict: an unknown field, a wrong value or a fault that names no rank of the job is an error that names the
-file, the field and what was expected.
+Parsing is strict: an unknown field, a wrong value or a fault that names no rank of the job is an error that
+names the file, the field and the expected value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Rank = Annotated[int, Meta(ge=0)]
 
 
 class JobKind(StrEnum):
-    """Named as in their objects."""
+    """Kinds of jobs, named as in their objects."""
 
     PYTORCHJOB = "PyTorchJob"
     PADDLEJOB = "PaddleJob"
@@ -44,7 +44,7 @@ class JobKind(StrEnum):
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The training: real processes, one a rank."""
+    """The training: real processes, one for each rank."""
 
     kind: JobKind = JobKind.PYTORCHJOB
     ranks: Annotated[int, Meta(ge=1, le=16)] = 4
@@ -56,14 +56,15 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """After `step` was printed; with `writing_checkpoint`, while the next checkpoint is being written."""
+    """The moment after `step` was printed; with `writing_checkpoint`, while the next checkpoint is being
+    written."""
 
     step: Annotated[int, Meta(ge=1)]
     writing_checkpoint: bool = False
 
 
 class Xid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kernel record for the GPU of that rank's node; with `kills` the rank's process dies with its GPU."""
+    """A kernel record for the GPU of that rank's node. With `kills` the rank's process dies with its GPU."""
 
     code: Annotated[int, Meta(ge=1, le=999)]
     rank: Rank
@@ -72,7 +73,7 @@ class Xid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PodCrash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The rank's process is ended by this signal, as a bug of the training would."""
+    """The rank's process is ended by this signal, as a bug of the training would end it."""
 
     rank: Rank
     signal: Annotated[str, Meta(pattern="^(SEGV|ABRT|KILL|TERM)$")] = "SEGV"
@@ -86,7 +87,7 @@ class LogLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """Exactly one of `xid`, `pod-crash` and `log-line`."""
+    """A fault. Exactly one of `xid`, `pod-crash` and `log-line` is set."""
 
     when: When
     xid: Xid | None = None
@@ -96,13 +97,14 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     recoveries: Annotated[int, Meta(ge=0)]
-    """How many recoveries must have succeeded; none may have ended otherwise."""
+    """Number of recoveries that must have succeeded. No recovery may have ended otherwise."""
     cordoned_ranks: tuple[Rank, ...] = ()
-    """The nodes on which these ranks ran when their fault struck, and no others, are cordoned at the end."""
+    """Ranks whose nodes must be cordoned at the end: the nodes on which they ran when their fault struck, and
+    no others."""
     refused: tuple[str, ...] = ()
-    """Reasons that the incidents must give for what was not done, or only described; no others."""
+    """Reasons that the Incidents must give for refused or only described actions, and no others."""
     completes: bool = True
-    """The job trains to its last step, with the weights of an undisturbed run, bit for bit."""
+    """Whether the job trains to its last step, with the weights of an undisturbed run, bit for bit."""
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,7 +119,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: Path) -> Scenario:
-    """Raises SettingsError."""
+    """Reads a scenario. Raises SettingsError."""
     try:
         return _parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
@@ -127,7 +129,7 @@ def load(path: Path) -> Scenario:
 
 
 def packaged() -> dict[str, Scenario]:
-    """The scenarios that come with Rekindle, by name."""
+    """Returns the scenarios that come with Rekindle, by name."""
     folder = resources.files("chaos") / "scenarios"
     files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     return {s.name: s for s in (_parse((folder / f).read_text(encoding="utf-8"), f) for f in files)}

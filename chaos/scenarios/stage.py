@@ -1,7 +1,7 @@
 """The demo cluster with the shipped daemons on it: one agent process for each node, one controller process.
 
-The cluster is simulated (chaos/cluster); agents, controller and training are the real programs, as processes
-of their own that speak to its API server over loopback.
+The cluster is simulated (chaos/cluster). Agents, controller and training are the real programs, as separate
+processes that use its API server over loopback.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from recover.policy.settings import Settings
 __all__ = ["CONTROLLER", "Stage", "StageError", "raised"]
 
 CONTROLLER = "controller"
-"""The controller's user name, as the audit log of the API server has it."""
+"""User name of the controller in the audit log of the API server."""
 START_S = 60.0
 
 
 class StageError(Exception):
-    """The stage could not be set; the message names the process and shows its last lines."""
+    """The stage could not be set. The message names the process and shows its last lines."""
 
 
 class Stage:
-    """Everything that a scenario may touch."""
+    """The objects that a scenario may touch."""
 
     def __init__(self, folder: Path, cluster: LocalCluster, url: str, options: Sequence[str]) -> None:
         self.folder = folder
@@ -66,23 +66,26 @@ class Stage:
         self.agents[node] = await spawn(f"agent {node}", command, self.folder / f"agent-{node}.log")
 
     def _token(self, user: str) -> str:
-        """A file with the user's token; the simulated API server takes the name itself for one."""
+        """Returns a file with the user's token. The simulated API server accepts the user's name as a
+        token."""
         file = self.folder / f"{user}.token"
         file.write_text(user, encoding="utf-8")
         return str(file)
 
     async def start_controller(self) -> Child:
-        """Also after a kill: the same command again, with nothing but the API to remember by."""
+        """Starts the controller. A restart after a kill uses the same command, and the controller knows only
+        the API."""
         command = [sys.executable, "-m", "detectors.commands.main", "controller", "--listen", "127.0.0.1:0"]
         command += ["--server", self.url, "--token-file", self._token(CONTROLLER)]
-        command += ["--identity", CONTROLLER]  # as a container that is restarted in its pod
+        command += ["--identity", CONTROLLER]  # like a container that is restarted in its pod
         for option in self._options:
             command += ["--set", option]
         self.controller = await spawn(CONTROLLER, command, self.folder / "controller.log")
         return self.controller
 
     async def until(self, done: Callable[[], bool], words: str) -> None:
-        """Waits for agents or controller. Raises StageError with `words`: what they have not done."""
+        """Waits for agents or controller. Raises StageError with `words`, which say what they have not
+        done."""
         try:
             async with asyncio.timeout(START_S):
                 while not done():
@@ -93,7 +96,7 @@ class Stage:
             raise StageError(f"{words} within {START_S:g} s:\n{tails}") from error
 
     def all_covered(self) -> bool:
-        """Every agent has published that it reads its kernel log."""
+        """Whether every agent has published that it reads its kernel log."""
         covered = {
             health["metadata"]["name"]
             for health in self.objects(NODEHEALTHS)
@@ -103,7 +106,7 @@ class Stage:
         return covered >= set(self.agents)
 
     def check_alive(self) -> None:
-        """Raises StageError for a daemon that ended by itself."""
+        """Raises StageError if a daemon ended by itself."""
         for child in self._children():
             if not child.alive:
                 raise StageError(f"{child.name} ended by itself:\n{child.last_lines()}")

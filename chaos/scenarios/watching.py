@@ -1,4 +1,4 @@
-"""Tells what changes in the API objects while a scenario plays, in plain words and with the time."""
+"""Reports changes of the API objects while a scenario plays, in plain words and with the time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK_S = 0.02
 
 
 class Told(msgspec.Struct, frozen=True):
-    """One line of the story."""
+    """One reported line."""
 
     at_s: float
     who: str
@@ -28,7 +28,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Watcher:
-    """`job` is the name of the training whose steps are told: one line for every `steps_apart` steps."""
+    """`job` is the name of the training whose steps are reported: one line for every `steps_apart` steps."""
 
     def __init__(
         self, stage: Stage, tell: Callable[[Told], None], began: datetime, *, job: str, steps_apart: int
@@ -37,7 +37,7 @@ class Watcher:
         self._job = job
         self._steps_apart = steps_apart
         self._stretch = 0
-        """The last step that was told, in units of `steps_apart`."""
+        """Last reported step, in units of `steps_apart`."""
         self._tell = tell
         self._began = began
         self._said: set[tuple[str, ...]] = set()
@@ -62,7 +62,8 @@ class Watcher:
             self._recovery(recovery)
 
     def _steps(self) -> None:
-        """From the log of the first rank. After a restart the steps begin again below the last one."""
+        """Reports steps from the log of the first rank. After a restart the steps begin below the last
+        one."""
         line = last_step_line(self._stage, self._job)
         if line is None:
             return

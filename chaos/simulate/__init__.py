@@ -1,6 +1,7 @@
-"""Random scripts of faults against the production loops in virtual time: drawing, playing, shrinking.
+"""Random scripts of faults against the production loops in virtual time. The room draws scripts, plays them,
+and shrinks failing ones.
 
 In: a seed or a script.
-Out: what happened, and what was violated.
+Out: the course of the run, and every violation.
 Touches: virtual time; processes for many seeds.
 """

@@ -42,7 +42,7 @@ def simulate(seeds: range, *, jobs: int, plays_max: int, folder: Path | None, co
 
 
 def simulate_file(path: Path, *, plays_max: int, console: Console) -> bool:
-    """The same for one written script. Raises SettingsError."""
+    """Plays one written script in the same way. Raises SettingsError."""
     try:
         script = msgspec.json.decode(path.read_bytes(), type=Script)
     except OSError as error:

@@ -1,5 +1,5 @@
-"""Random scripts: a seed decides the cluster, its peculiarities, the jobs, and what goes wrong and when. Then
-everything that can be mended is mended, and the run must come to rest."""
+"""Draws random scripts. The seed decides the cluster, its peculiarities, the jobs, and which faults come
+when. At the end everything that can be repaired is repaired, and the run must come to rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["TIMING", "drawn_job", "repair_script_of", "run_seed", "script_of", "
 TIMING = Timing(
     fence_wait_s=120.0, resume_deadline_s=120.0, verify_deadline_s=240.0, checkpoint_grace_s=120.0
 )
-"""Shorter than shipped, so that a run of an hour sees every deadline pass."""
+"""Deadlines that are shorter than shipped, so that a run of an hour sees every deadline pass."""
 _REPAIRS = Repairs(
     percent_at_once_max=20.0,
     resets_per_hour_max=20,
@@ -56,8 +56,9 @@ def script_of(seed: int) -> Script:
 
 
 def situation_of(seed: int) -> random.Random | None:
-    """The source from which the seed's situation is drawn; None where the script begins with none. It is a
-    source beside the script's, so that the scripts without a situation stay as they are."""
+    """Returns the random source from which the seed's situation is drawn. Returns None if the script begins
+    with no situation. The source is separate from the script's, so that scripts without a situation stay as
+    they are."""
     draw = random.Random(f"{seed} situation")
     return draw if draw.random() < _SITUATED else None
 
@@ -74,14 +75,15 @@ def run_seed(seed: int, draw: Callable[[int], Script] = script_of) -> Simulation
 def _drawn_acts(
     kinds: tuple[tuple[float, type[AnyAct]], ...], scene: Scene, draw: random.Random, count: int
 ) -> tuple[AnyAct, ...]:
-    """Every other act comes while the controller still deals with the act before."""
+    """Draws acts. Every second act comes while the controller still handles the act before."""
     possible = [(weight, act) for weight, act in kinds if _is_possible(act, scene)]
     drawn = draw.choices([act for _, act in possible], [weight for weight, _ in possible], k=count)
     return tuple(kind.drawn(at_s, scene, draw) for kind, at_s in zip(drawn, _times(draw), strict=False))
 
 
 def repair_script_of(seed: int) -> Script:
-    """The script of the seed in mode repair. Every repair must end, or say what it waits for."""
+    """Returns the script of the seed in mode repair. Every repair must end, or state its reason for
+    waiting."""
     draw = random.Random(f"{seed} repair")
     settings = Settings(
         mode=Mode.REPAIR,
@@ -137,7 +139,7 @@ def _settings(draw: random.Random) -> Settings:
 
 
 def _odd(setup: Setup, draw: random.Random) -> Setup:
-    """Most clusters have a peculiarity or two."""
+    """Adds peculiarities: most clusters have one or two."""
     names = setup.names
     odd: dict[str, int] = {}
     if draw.random() < 0.4:
@@ -163,7 +165,7 @@ _Drawn = tuple[Setup, list[Job]]
 
 
 def _usual(draw: random.Random) -> _Drawn:
-    """More nodes than the jobs need."""
+    """Draws a cluster with more nodes than the jobs need."""
     jobs = [drawn_job("llm", draw, ranks=draw.randint(2, 3), opted_in=True)]
     if draw.random() < 0.5:
         jobs.append(drawn_job("vision", draw, ranks=draw.randint(2, 3), opted_in=draw.random() < 0.5))
@@ -171,7 +173,7 @@ def _usual(draw: random.Random) -> _Drawn:
 
 
 def _full(draw: random.Random) -> _Drawn:
-    """No node is free."""
+    """Draws a cluster without a free node."""
     ranks = draw.randint(2, 6)
     jobs = [drawn_job("llm", draw, ranks=ranks, opted_in=True)]
     if draw.random() < 0.4:
@@ -180,7 +182,7 @@ def _full(draw: random.Random) -> _Drawn:
 
 
 def _dense(draw: random.Random) -> _Drawn:
-    """Several ranks on each node."""
+    """Draws a cluster with several ranks on each node."""
     gpus = draw.choice([2, 4, 8])
     jobs = [drawn_job("llm", draw, ranks=gpus * draw.randint(1, 2), opted_in=True)]
     jobs.append(drawn_job("vision", draw, ranks=draw.randint(2, gpus), opted_in=draw.random() < 0.7))
@@ -188,14 +190,14 @@ def _dense(draw: random.Random) -> _Drawn:
 
 
 def _fleet(draw: random.Random) -> _Drawn:
-    """Enough nodes for the brake."""
+    """Draws a cluster with enough nodes for the brake."""
     names = ("llm", "vision", "speech")
     jobs = [drawn_job(name, draw, ranks=draw.randint(2, 8), opted_in=draw.random() < 0.8) for name in names]
     return Setup(nodes=draw.randint(18, 24), heartbeat_s=20.0, tick_s=20.0), jobs
 
 
 def _large(draw: random.Random) -> _Drawn:
-    """One large gang, and at most one node more than it needs."""
+    """Draws one large gang, and a cluster with at most one more node than the gang needs."""
     ranks = draw.choice([16, 32, 64])
     job = drawn_job("llm", draw, ranks=ranks, opted_in=True)
     job = msgspec.structs.replace(job, step_s=60.0, annotations={**job.annotations, **_PATIENT})
@@ -240,7 +242,7 @@ def drawn_job(name: str, draw: random.Random, *, ranks: int, opted_in: bool) -> 
 
 
 def _alike(jobs: tuple[Job, ...], draw: random.Random) -> tuple[Job, ...]:
-    """Sometimes two jobs of different kinds have one name."""
+    """Gives two jobs of different kinds the same name in some scripts."""
     if len(jobs) < 2 or draw.random() < 0.85:
         return jobs
     first, second, *others = jobs

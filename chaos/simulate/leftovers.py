@@ -1,6 +1,6 @@
-"""What must be taken back once a gang's recoveries are over and all is at rest: what a start has put into its
-job, and the checkpoint that its ranks were told. Later starts of the gang are its own.
-"""
+"""Finds what must have been undone once a gang's recoveries are over and the run is at rest: the changes that
+a start made in the job, and the checkpoint from which the ranks resume. Later starts of the gang are not
+Rekindle's."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def _may_be_written(sim: Simulation, job: Object) -> bool:
 
 
 def _kept(sim: Simulation, key: str, job: Object) -> list[str]:
-    """Kubernetes lets the affinity of a PyTorchJob be changed while it runs, of other jobs only at a
-    start."""
+    """Returns the nodes that the job still avoids because of a recovery. Kubernetes allows changes of a
+    PyTorchJob's affinity while it runs, and of other jobs' affinity only at a start."""
     mark = msgspec.json.decode(job["metadata"].get("annotations", {}).get(MARK, "{}"))
     names = [recovery.metadata.name for recovery in sim.recoveries(key)]
     if sim.gangs[key].job.kind is not Kind.PYTORCHJOB or mark.get("recovery") not in names:

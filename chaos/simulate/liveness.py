@@ -1,7 +1,6 @@
-"""What must hold once the faults have stopped and all is at rest: no gang waits beside places where it
-could train, and no broken GPU is left where new work is placed. The truth decides, and not what the
-controller says of itself.
-"""
+"""Checks that apply once the faults have stopped and the run is at rest: no gang waits beside places where it
+could train, and no broken GPU is left where new work is placed. The checks compare with the truth, and not
+with the controller's own reports."""
 
 from __future__ import annotations
 
@@ -44,11 +43,13 @@ __all__ = ["is_unseen", "job_of", "left_in_service", "silent_repairs", "wrongly_
 
 _NOTICED_S = 120.0
 _STEPS_THAT_PROVE = 2
-"""One number in a log is no proof of training, so a hang after it looks like a log without steps."""
+"""Number of steps that prove training. One number in a log is no proof, so a hang after one step looks like a
+log without steps."""
 
 
 def wrongly_waiting(sim: Simulation, key: str) -> str:
-    """Why a gang should train that does not; empty where there is a true cause for it to stand still."""
+    """Returns why a gang that does not train should train. Returns an empty string if a true cause prevents
+    it."""
     gang = sim.gangs[key]
     job = job_of(sim, key)
     if job is None or has_completed(job) or not has_consented(job) or sim.settings.mode is Mode.OBSERVE:
@@ -69,7 +70,7 @@ def wrongly_waiting(sim: Simulation, key: str) -> str:
 
 
 def _stands_rightly(sim: Simulation, key: str, job: Object) -> str:
-    """A cause by the truth for which nobody may start this gang."""
+    """Returns a cause, by the truth, for which neither people nor the controller may start this gang."""
     gang, last = sim.gangs[key], next(reversed(sim.recoveries(key)), None)
     reason = last.status.reason if last is not None else ""
     if sim.truth.paused_since is not None and not is_suspended(job):
@@ -99,7 +100,8 @@ def _stands_rightly(sim: Simulation, key: str, job: Object) -> str:
 
 
 def free_places(sim: Simulation, gang: Gang) -> dict[str, int]:
-    """GPUs that this gang could have, by node: free or its own, on nodes that are sound and take pods."""
+    """Returns the GPUs that this gang could use, by node: free GPUs and its own, on sound nodes that take
+    pods."""
     own = {pod["metadata"]["uid"] for pod in sim.pods(gang.job.key)}
     used: Counter[str] = Counter()
     for pod in sim.cluster.store.objects(PODS):
@@ -114,7 +116,7 @@ def free_places(sim: Simulation, gang: Gang) -> dict[str, int]:
 
 
 def left_in_service(sim: Simulation) -> Iterator[str]:
-    """Broken nodes that take new pods although nothing speaks for that."""
+    """Yields broken nodes that take new pods although no reason justifies that."""
     if sim.settings.mode is Mode.OBSERVE or sim.truth.paused_since is not None:
         return
     nodes = sim.cluster.store.objects(NODES)
@@ -125,7 +127,7 @@ def left_in_service(sim: Simulation) -> Iterator[str]:
         released = released_at(node)
         found = sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
         behind = timedelta(seconds=min(0.0, sim.setup.clock_leads_s.get(name, 0.0)))
-        # Whether a fault is older than the mode is decided by the node's own clock.
+        # The node's own clock decides whether a fault is older than the mode.
         since = max(sim.truth.acting_since, sim.truth.began_at)
         faults = list(_shown_since(since - behind, found))
         if released is not None:
@@ -135,7 +137,7 @@ def left_in_service(sim: Simulation) -> Iterator[str]:
 
 
 def silent_repairs(sim: Simulation) -> Iterator[str]:
-    """Repairs that are not over and do not say what they wait for."""
+    """Yields repairs that are not over and state no reason for waiting."""
     for incident in sim.cluster.store.objects(INCIDENTS):
         phase = repair_phase(incident)
         if phase and phase not in REPAIR_OVER and not incident["status"]["repair"].get("reason"):
@@ -143,8 +145,8 @@ def silent_repairs(sim: Simulation) -> Iterator[str]:
 
 
 def _shown_since(since: datetime, faults: list[HardwareFault]) -> Iterator[HardwareFault]:
-    """Those that are news at that time: a line that had come before it, and goes on without a pause, is one
-    fault with the earlier ones for a moment."""
+    """Yields the faults that are new since `since`. A line that came before, and repeats without a pause, is
+    one fault with the earlier lines for a moment."""
     begun: dict[str, HardwareFault] = {}
     last: dict[str, HardwareFault] = {}
     for fault in sorted(faults, key=lambda fault: fault.at):
@@ -157,7 +159,8 @@ def _shown_since(since: datetime, faults: list[HardwareFault]) -> Iterator[Hardw
 
 
 def _not_answered(released: datetime, faults: list[HardwareFault]) -> list[HardwareFault]:
-    """Those that a release does not answer: a line that a person had seen may go on for a moment after it."""
+    """Returns the faults that a release does not answer. A line that the person had seen may go on for a
+    moment after the release."""
     seen = {fault.line for fault in faults if fault.at <= released}
     return [
         fault for fault in faults if fault.at > released + (SETTLED if fault.line in seen else timedelta(0))
@@ -165,8 +168,8 @@ def _not_answered(released: datetime, faults: list[HardwareFault]) -> list[Hardw
 
 
 def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) -> bool:
-    """A limit that it would break, or a brake or hold that an Incident names. An open Incident names the node
-    in either case."""
+    """Whether a limit, a brake or a hold that an Incident names prevents the quarantine. In either case an
+    open Incident must name the node."""
     name = node["metadata"]["name"]
     opened = [i for i in sim.incidents() if i.status.phase is IncidentPhase.OPEN]
     if not any(name in (i.spec.node, i.status.blamed_node, *i.status.members) for i in opened):
@@ -187,7 +190,7 @@ def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) ->
 
 
 def job_of(sim: Simulation, key: str) -> Object | None:
-    """None where it is gone."""
+    """Returns None if the job is gone."""
     about = sim.gangs[key].job
     try:
         return sim.cluster.store.read(sim.resource(key), about.name, about.namespace).body
@@ -196,8 +199,8 @@ def job_of(sim: Simulation, key: str) -> Object | None:
 
 
 def _unfenced(sim: Simulation, gang: Gang) -> bool:
-    """A pod of it is on a machine that is off, with a volume of its own, and nothing proves that it is
-    off."""
+    """Whether a pod of the gang with its own volume is on a machine that is off, and nothing proves that the
+    machine is off."""
     by_name = {node["metadata"]["name"]: node for node in sim.cluster.store.objects(NODES)}
     left = [pod for pod in sim.pods(gang.job.key) if node_of(pod) and node_of(pod) not in sim.machines]
     return any(
@@ -207,13 +210,14 @@ def _unfenced(sim: Simulation, gang: Gang) -> bool:
 
 
 def _failed_before(life: Life, at: datetime) -> bool:
-    """Its last step is older, but for the time in which a hang is noticed."""
+    """Whether the gang's last step is older than `at` plus the time in which a hang is noticed."""
     return life.stepped_at is not None and life.stepped_at < at + timedelta(seconds=_NOTICED_S)
 
 
 def is_unseen(sim: Simulation, key: str) -> bool:
-    """It hangs, or has lost a rank and got another one while no controller ran, and no agent reads the steps
-    of all its ranks; or it hangs before two steps were ever read."""
+    """Whether the controller cannot know that the gang does not train. The gang hangs, or lost a rank and got
+    another one while no controller ran, and no agent reads the steps of all its ranks; or the gang hangs
+    before an agent has read two steps."""
     pods = sim.pods(key)
     hangs = sim.gangs[key].training.hanging & {pod["metadata"]["uid"] for pod in pods}
     created = {datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in pods}

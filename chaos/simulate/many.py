@@ -37,7 +37,7 @@ class Sums(msgspec.Struct, frozen=True):
     refused: dict[str, int]
     decided: dict[str, int]
     failed: tuple[int, ...]
-    """Seeds."""
+    """Seeds whose run failed."""
     seconds: float
 
 
@@ -57,7 +57,7 @@ def play_seed(seed: int) -> Played:
 
 
 def play_seeds(seeds: Sequence[int], jobs: int) -> Iterator[Played]:
-    """In the order of the seeds."""
+    """Yields the runs in the order of the seeds."""
     if jobs == 1:
         yield from map(play_seed, seeds)
         return

@@ -1,6 +1,5 @@
-"""Plays a story in virtual time and judges the run: the invariants, the controller's own errors, and that
-everything comes to rest once the faults have stopped.
-"""
+"""Plays a story in virtual time and judges the run by the invariants, by the controller's own errors, and by
+whether everything comes to rest once the faults have stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ Story = Callable[[Simulation], Coroutine[Any, Any, None]]
 
 
 def play(story: Story, setup: Setup | None = None) -> Simulation:
-    """Raises AssertionError with every invariant that was broken, even where the story itself is content."""
+    """Raises AssertionError with every invariant that was broken, even if the story itself passes."""
     errors: list[str] = []
 
     async def main(clock: Clock) -> Simulation:
@@ -50,10 +49,10 @@ def play(story: Story, setup: Setup | None = None) -> Simulation:
 
 
 async def comes_to_rest(sim: Simulation, within_s: float = 6 * 3600.0) -> None:
-    """Waits for half an hour without a write of the controller; then every gang trains, or stands still for a
-    reason that is said and that the truth bears out, and no broken node takes pods.
+    """Waits for half an hour without a write of the controller. Then every gang must train, or stand still
+    for a stated reason that the truth confirms, and no broken node may take pods.
 
-    AssertionError where the writes never end, or something of that is not so.
+    Raises AssertionError if the writes never end, or one of these conditions is not met.
     """
     ends_at = sim.clock.now() + timedelta(seconds=within_s)
     began_at = sim.clock.now()
@@ -73,7 +72,7 @@ async def comes_to_rest(sim: Simulation, within_s: float = 6 * 3600.0) -> None:
 
 
 def _is_ours(sim: Simulation, job: str) -> bool:
-    """The job has trained or was recovered, and no person has started it by himself since."""
+    """Whether the job has trained or was recovered, and no person has started it since."""
     recoveries = sim.recoveries(job)
     if job in sim.truth.decided_by_people:
         return bool(recoveries) and recoveries[-1].status.phase is not Phase.SUCCEEDED
@@ -86,13 +85,13 @@ def _quiet_s(sim: Simulation, began_at: datetime) -> float:
 
 
 def _deadline_runs(sim: Simulation) -> bool:
-    """Whether a recovery waits for something, and will act when that has not come in time."""
+    """Whether a recovery waits for something, and will act if that does not happen in time."""
     recoveries = [recovery for name in sim.gangs for recovery in sim.recoveries(name)]
     return any(r.active and r.status.deadline is not None for r in recoveries)
 
 
 def _stated_reason(sim: Simulation, job: str) -> str:
-    """Why that job does not train; empty where nobody says."""
+    """Returns the stated reason why that job does not train. Returns an empty string if there is none."""
     resource, about = sim.resource(job), sim.gangs[job].job
     try:
         body = sim.cluster.store.read(resource, about.name, about.namespace).body
@@ -116,8 +115,8 @@ def _stated_reason(sim: Simulation, job: str) -> str:
 
 @contextlib.contextmanager
 def _errors_only(sink: list[str]) -> Iterator[None]:
-    """Each error that the controller logs is a defect, unless it is a refusal that the story wanted; the
-    rest of its log is dropped."""
+    """Drops the controller's log, except for errors. Each error that the controller logs is a defect, unless
+    it is a refusal that the story wanted."""
 
     def keep(_: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         is_wanted = ON_PURPOSE in str(event.get("why", ""))

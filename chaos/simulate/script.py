@@ -1,5 +1,6 @@
-"""A script of faults that can be written down: a cluster with its jobs, and acts at their times. Playing it
-checks the run. drawing.py makes a script of a seed, shrinking.py a smaller one that still fails."""
+"""A script of faults that can be written down: a cluster with its jobs, and acts at their times. Playing the
+script checks the run. drawing.py makes a script from a seed, and shrinking.py makes a smaller script that
+still fails."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from recover.model.modes import Mode
 __all__ = ["Script", "mend", "play_script", "story_of"]
 
 _LAST_ACTS_S = 700.0
-"""Longer than any act takes."""
+"""Seconds that are longer than any act takes."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -29,7 +30,8 @@ class Script(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...]
     acts: tuple[AnyAct, ...]
     spares: tuple[str, ...] = ()
-    """Nodes that people label so before the jobs begin. Such a run ends with all nodes back in service."""
+    """Nodes that people label as spares before the jobs begin. A run with spares ends with all nodes back in
+    service."""
 
     def __str__(self) -> str:
         return "\n".join([*_of_setup(self.setup), *map(_of_job, self.jobs), *_of(self), *map(str, self.acts)])
@@ -46,7 +48,7 @@ def play_script(script: Script) -> Simulation:
 
 
 def story_of(script: Script) -> Story:
-    """What happens in it, for a simulation of its setup."""
+    """Returns the story of the script, for a simulation of its setup."""
 
     async def story(sim: Simulation) -> None:
         sim.client.disturbance.delay_s = 0.005
@@ -68,7 +70,7 @@ def story_of(script: Script) -> Story:
 
 
 async def _at_its_time(sim: Simulation, act: AnyAct) -> None:
-    """Plays the act; the object that it acts on may be gone meanwhile."""
+    """Plays the act at its time. The object that it acts on may be gone by then."""
     await asyncio.sleep(max(0.0, act.at_s - sim.elapsed_s))
     try:
         await act.play(sim)
@@ -78,7 +80,7 @@ async def _at_its_time(sim: Simulation, act: AnyAct) -> None:
 
 
 async def mend(sim: Simulation) -> None:
-    """What people and machines put right by themselves. What broke for good stays broken."""
+    """Ends all troubles that people and machines end by themselves. Permanent damage stays."""
     troubles = sim.client.disturbance
     troubles.refuse_with.clear()
     troubles.standing.clear()
@@ -96,12 +98,13 @@ async def mend(sim: Simulation) -> None:
 
 
 async def _all_return(sim: Simulation) -> None:
-    """Every node is back in service, and so every spare is one again."""
+    """Returns every node to service, and checks that every spare is free again."""
     for node in sorted(sim.dead_nodes()):
         await sim.boot_node(node)
     await sim.passes(60.0)
     await comes_to_rest(sim)
-    # What shows again on a node that was let go takes it out once more; so does a limit that ends.
+    # A fault that shows again on a released node puts the node into quarantine once more, and so may a limit
+    # that ends.
     while sim.cordoned() or sim.tainted():
         for node in sim.tainted():
             await sim.person.untaint(node)

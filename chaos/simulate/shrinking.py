@@ -1,4 +1,4 @@
-"""Makes a failing script smaller, as long as it fails in the same way: fewer acts, fewer jobs, fewer
+"""Makes a failing script smaller, as long as it fails in the same way: it removes acts, jobs and
 peculiarities. The number of plays is bounded."""
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Shrunk(msgspec.Struct, frozen=True):
 
 
 def failure_of(script: Script, look: Callable[[Simulation], None] = lambda _: None) -> str:
-    """Plays the script and returns its failure; empty if it passes, and then `look` gets the end of the run.
-    A crash of the simulation is a failure, too."""
+    """Plays the script and returns its failure. If the script passes, the result is empty, and `look` gets
+    the end of the run. A crash of the simulation is a failure, too."""
     try:
         look(play_script(script))
     except AssertionError as error:
@@ -38,8 +38,8 @@ def failure_of(script: Script, look: Callable[[Simulation], None] = lambda _: No
 
 
 def shrink(script: Script, failure: str, *, plays_max: int) -> Shrunk:
-    """`failure` is the failure of the whole script. Another failure does not count, since it may be another
-    defect."""
+    """Returns the smallest script that was found. `failure` is the failure of the whole script. Another
+    failure does not count, because it may be another defect."""
     plays = 0
 
     def still_fails(smaller: Script) -> str:
@@ -61,13 +61,13 @@ def shrink(script: Script, failure: str, *, plays_max: int) -> Shrunk:
 
 
 def _kind(failure: str) -> str:
-    """The first line of a failure without its numbers: names of nodes and steps change as a script gets
-    smaller."""
+    """Returns the first line of a failure without its numbers: names of nodes and steps change as a script
+    gets smaller."""
     return _NUMBERS.sub("#", _TIME.sub("", failure.partition("\n")[0]))[:60]
 
 
 def _smaller(script: Script) -> Iterator[Script]:
-    """Candidates, the largest reductions first. After each success the search begins again."""
+    """Yields candidates, the largest reductions first. After each success the search begins again."""
     acts = script.acts
     size = len(acts) // 2
     while size:

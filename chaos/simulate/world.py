@@ -1,7 +1,7 @@
-"""The simulation put together: cluster, agents, gangs, the production controller, and the faults.
+"""Assembles the simulation: cluster, agents, gangs, the production controller, and the faults.
 
-Everything runs on one virtual clock and draws from one seed, so the same calls give the same run. Stories
-and scripts act by the methods here; invariants/watch.py shows every write to the checks.
+Everything runs on one virtual clock and draws from one seed, so the same calls give the same run. Stories and
+scripts act through the methods here. invariants/watch.py shows every write to the checks.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ _NAMED_BY = {
     "jobset.sigs.k8s.io/jobset-name": Kind.JOBSET,
     "batch.kubernetes.io/job-name": Kind.JOB,
 }
-"""By which label a pod names its job; the first one that it has counts."""
+"""Labels by which a pod names its job. The first label that the pod has counts."""
 _Place = tuple[Kind, str, str]
 """Kind, namespace and name of a job."""
 
 
 class Simulation(Machines):
-    """`gangs`: by Job.key. A parameter `job` is that key too, since two jobs may have one name."""
+    """`gangs` has all gangs by Job.key. A parameter `job` is that key too, because two jobs may have one
+    name."""
 
     def __init__(self, setup: Setup, clock: Clock, truth: Truth) -> None:
         super().__init__(setup, clock, truth)
@@ -84,13 +85,13 @@ class Simulation(Machines):
         return self._controller is not None and not self._controller.done()
 
     async def start_controller(self) -> None:
-        """A new process: it knows only what the API holds."""
+        """Starts a new controller, which knows only what the API server stores."""
         assert not self.controller_lives
         if self._is_promoted:
             self._is_promoted, self.truth.acting_since = False, self.clock.now()
         self.controller_began = self.clock.now()
         leading = asyncio.Event()
-        leading.set()  # it is alone here, and a lease would be thousands of writes
+        leading.set()  # the controller is alone here, and a lease would be thousands of writes
         controller = Controller(
             self.crashes,
             self.settings,
@@ -102,14 +103,15 @@ class Simulation(Machines):
         self._controller = asyncio.create_task(controller.run(), name="controller")
 
     def kill_controller(self) -> None:
-        """At once and without a farewell. What it has sent is applied, what it has not is lost."""
+        """Kills the controller at once. What it has sent is applied, and what it has not sent is lost."""
         if self._controller is not None:
             self._controller.cancel()
         self._controller = None
         gc.enable()
 
     def _die_and_restart(self) -> None:
-        """Called by the crash points. A Deployment starts the next one."""
+        """Kills the controller, and starts the next one as a Deployment would. The crash points call this
+        method."""
         self.kill_controller()
         if self.crashes.down_s is not None:
             self._restart = asyncio.create_task(self.restart_controller(self.crashes.down_s))
@@ -121,7 +123,7 @@ class Simulation(Machines):
             await self.start_controller()
 
     def change_settings(self, settings: Settings) -> None:
-        """The next controller is started with them."""
+        """Changes the settings with which the next controller starts."""
         if self.settings.mode is Mode.OBSERVE and settings.mode is not Mode.OBSERVE:
             self._is_promoted = True
         self.settings = self.invariants.facts.settings = settings
@@ -146,13 +148,13 @@ class Simulation(Machines):
         return _Observed(self, self._at[_place_of(pod)])
 
     def pods(self, job: str = "llm") -> list[Object]:
-        """The job's pods, by name."""
+        """Returns the job's pods, by name."""
         gang = self.gangs[job]
         found = self.cluster.store.objects(PODS, gang.job.namespace)
         return [pod for pod in found if _names_job(pod) and self._at.get(_place_of(pod)) is gang]
 
     def crash_rank(self, rank: int, ended: Exit, job: str = "llm", *, says: str = "") -> None:
-        """That rank's container ends so. Nothing happens where it does not run."""
+        """Ends that rank's container with this exit. Does nothing if the container does not run."""
         running = [pod for pod in self.pods(job) if pod["metadata"]["uid"] in self._running()]
         if rank < len(running):
             self.gangs[job].failed()
@@ -168,7 +170,7 @@ class Simulation(Machines):
             self.gangs[job].training.hanging.add(pods[rank]["metadata"]["uid"])
 
     def says(self, pod: Object, text: str) -> None:
-        """A container of that pod prints a line of the tenant's choosing."""
+        """Makes a container of that pod print a line that its tenant chose."""
         machine = self.machines[pod["spec"]["nodeName"]]
         for ref in machine.logs:
             if ref.uid == pod["metadata"]["uid"] and ref not in machine.ended:
@@ -198,12 +200,13 @@ class Simulation(Machines):
         return [n["metadata"]["name"] for n in nodes if n["spec"].get("unschedulable")]
 
     def tainted(self) -> list[str]:
-        """Those that only our taint closes, as where a person had cordoned them before and let them go."""
+        """Returns the nodes that only Rekindle's taint closes, for example if a person cordoned and later
+        uncordoned them."""
         nodes = self.cluster.store.objects(NODES)
         return [n["metadata"]["name"] for n in nodes if is_closed(n) and not n["spec"].get("unschedulable")]
 
     def recoveries(self, job: str = "llm") -> list[Recovery]:
-        """Oldest first."""
+        """Returns the job's recoveries, oldest first."""
         wanted = self.gangs[job].job
         found = [
             msgspec.convert(body, Recovery)
@@ -214,7 +217,7 @@ class Simulation(Machines):
         return sorted(of_kind, key=lambda r: r.spec.number)
 
     def recovery(self, job: str = "llm") -> Recovery:
-        """The only one."""
+        """Returns the job's only recovery."""
         (only,) = self.recoveries(job)
         return only
 
@@ -227,12 +230,13 @@ class Simulation(Machines):
         return [msgspec.convert(o, Incident) for o in self.cluster.store.objects(INCIDENTS)]
 
     def log(self) -> bytes:
-        """Every request that writes, and every version of every object: equal for equal runs."""
+        """Returns every request that writes, and every version of every object. The result is equal for equal
+        runs."""
         versions = [c.last.raw for h in map(self.cluster.store.history, KINDS) for c in h.since(h.oldest)]
         return b"\n".join([msgspec.json.encode(self.cluster.store.audit), *versions])
 
     def writes(self) -> list[str]:
-        """What the controller has changed so far: `patch pods/llm-0`, Events aside."""
+        """Returns the controller's writes so far, without Events, for example `patch pods/llm-0`."""
         return [
             f"{a.verb} {a.resource.plural}/{a.name}"
             for a in self.cluster.store.audit
@@ -241,7 +245,7 @@ class Simulation(Machines):
 
     @property
     def elapsed_s(self) -> float:
-        """Since the start of the run."""
+        """Seconds since the start of the run."""
         return asyncio.get_running_loop().time()
 
     async def passes(self, seconds: float) -> None:
@@ -249,7 +253,7 @@ class Simulation(Machines):
         self.cluster.check()
 
     async def until(self, condition: Callable[[], bool], within_s: float, *, every_s: float = 0.5) -> None:
-        """Waits for the condition. AssertionError if it does not come to hold in time."""
+        """Waits for the condition. Raises AssertionError if the condition is not met in time."""
         ends_at = asyncio.get_running_loop().time() + within_s
         while not condition():
             self.cluster.check()
@@ -257,7 +261,7 @@ class Simulation(Machines):
             await asyncio.sleep(every_s)
 
     def tell(self) -> str:
-        """Where everything stands, for a failed test."""
+        """Returns the state of the simulation, for the message of a failed test."""
         recoveries = [
             f"{r.metadata.name} {r.status.phase} attempt {r.status.attempt} {r.status.reason}: "
             f"{r.status.message}"
@@ -269,7 +273,7 @@ class Simulation(Machines):
 
 
 class _Observed:
-    """A rank whose life and log its machine sees."""
+    """A rank whose machine records its life and its log."""
 
     def __init__(self, sim: Simulation, gang: Gang) -> None:
         self._sim = sim
@@ -307,13 +311,13 @@ def _place_of(pod: Object) -> _Place:
 
 @functools.cache
 def _crds() -> list[dict[str, Any]]:
-    """Once for a thousand seeds: they cost a tenth of one."""
+    """Returns the CRDs, computed once for a thousand seeds: they cost a tenth of one seed."""
     return crds.manifests()
 
 
 @contextlib.asynccontextmanager
 async def simulation(setup: Setup, clock: Clock) -> AsyncIterator[Simulation]:
-    """Everything is up: nodes ready, agents reading, the controller started."""
+    """Yields a simulation in which the nodes are ready, the agents read, and the controller has started."""
     shape = Shape(
         nodes=setup.nodes,
         gpus_per_node=setup.gpus_per_node,
@@ -325,7 +329,7 @@ async def simulation(setup: Setup, clock: Clock) -> AsyncIterator[Simulation]:
         joining=frozenset(setup.joining),
     )
     before = random.getstate()
-    random.seed(setup.seed)  # what the production code draws (jitter) belongs to the run
+    random.seed(setup.seed)  # random draws of the production code (jitter) belong to the run
     truth = Truth(clock.now)
     truth.clock_leads_s = setup.clock_leads_s
     sim = Simulation(setup, clock, truth)

@@ -1,4 +1,4 @@
-"""What a simulation consists of: machines, agents, jobs, people, and the truth of what happened.
+"""The parts of a simulation: machines, agents, jobs, people, and the truth of what happened.
 
 In: a setup.
 Out: objects and truth.

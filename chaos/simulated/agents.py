@@ -1,5 +1,5 @@
-"""One node's agent in virtual time: the production AgentCore, fed with the node's kernel lines and container
-logs, its status written by the patch that the production publisher builds.
+"""One node's agent in virtual time. The production AgentCore gets the node's kernel lines and container logs,
+and the agent writes its status with the patch that the production publisher builds.
 
 `Machine` is what outlives the agent: the kernel's log of this boot, and the logs of its containers.
 """
@@ -31,15 +31,16 @@ from detectors.wire.contract import CoverageState, Device, DevicePod, NodeHealth
 __all__ = ["Agent", "Machine"]
 
 PUBLISHING = msgspec.structs.replace(AgentSettings().publishing, idle_refresh_s=200.0)
-"""The deadlines of the controller are shortened here, and so is the time within which an agent writes."""
+"""Publishing settings. The controller's deadlines are shortened in a simulation, and so is the time within
+which an agent writes."""
 SETTINGS = msgspec.structs.replace(AgentSettings(), publishing=PUBLISHING)
 RETRY_S = 1.0
 _UP_S = 3600.0
-"""Long enough after the boot for links to be trained."""
+"""Seconds since the boot that are long enough for links to be trained."""
 
 
 class Machine(msgspec.Struct):
-    """A node's memory between two boots. Logs hold (text, time) of each container instance."""
+    """The memory of a node between two boots. Logs contain (text, time) for each container instance."""
 
     name: str
     boot_id: str
@@ -47,7 +48,7 @@ class Machine(msgspec.Struct):
     logs: dict[PodRef, list[tuple[str, datetime]]] = {}
     ended: dict[PodRef, datetime] = {}
     ports: tuple[Port, ...] = ()
-    """Of its network adapters. An agent does not look at them where there are none."""
+    """Ports of the node's network adapters. The agent does not sample ports if there are none."""
     written: int = 1
     """Number of the next kernel line. The first record of a boot, 0, is the kernel's banner."""
 
@@ -59,7 +60,8 @@ class Machine(msgspec.Struct):
 
 
 class Agent:
-    """Runs from `run` until cancelled. The machine's events come in by the three methods named after them."""
+    """Runs from `run` until cancelled. The machine reports its events by the three methods named after
+    them."""
 
     def __init__(
         self,
@@ -117,7 +119,7 @@ class Agent:
                 await self._pause()
 
     async def _begin(self) -> None:
-        """Goes on from what an earlier run wrote, then reads what the machine has logged since."""
+        """Restores the state that an earlier run wrote, then reads what the machine has logged since."""
         stored = await self._send({})
         if stored is not None:
             self._core.restore(stored.status)
@@ -142,8 +144,9 @@ class Agent:
             self._core.pod_ended(pod, self._machine.ended[pod])
 
     def _sample_ports(self) -> None:
-        """At the moments of the node's clock at which all agents look. The kubelet is asked, too: a lost
-        link is a proof only under a pod that holds accelerators."""
+        """Samples the ports at the moments of the node's clock at which all agents sample them. The agent
+        reads the pods and their devices too: a lost link is a proof only under a pod that uses
+        accelerators."""
         now = self._now()
         number = now.timestamp() // SETTINGS.fabric.every_s
         if not self._machine.ports or number == self._last_sample:
@@ -177,7 +180,8 @@ class Agent:
         return self._core.dirty is Dirty.EDGE or self._is_too_old()
 
     def _is_too_old(self) -> bool:
-        """As the publisher: the controller takes the age of what an agent wrote for a sign of life."""
+        """Whether the last write is too old, by the rule of the publisher: the controller uses the age of an
+        agent's last write as a sign of life."""
         return PUBLISHING.idle_refresh_s > 0 and self._is_older_than(PUBLISHING.idle_refresh_s)
 
     def _is_older_than(self, seconds: float) -> bool:
@@ -188,7 +192,8 @@ class Agent:
         return (now - self._asked_at).total_seconds() >= self._core.ask_every_s(now)
 
     async def _spread(self) -> None:
-        """A burst of edges goes out at once; a storm of them is spread over time."""
+        """Waits before a write if necessary: a burst of edges is written at once, and a storm of edges is
+        spread over time."""
         if len(self._edges) == self._edges.maxlen:
             rest_s = PUBLISHING.burst_window_s - (self._now() - self._edges[0]).total_seconds()
             await asyncio.sleep(max(0.0, rest_s))
@@ -207,7 +212,8 @@ class Agent:
         self._edges.append(self._written_at)
 
     async def _send(self, body: dict[str, object]) -> NodeHealth | None:
-        """None where it was refused, or nobody knows. The reply brings this node's spec."""
+        """Sends the patch. Returns None if it was refused, or if its outcome is unknown. The reply contains
+        this node's spec."""
         self._asked_at = self._now()
         try:
             raw = await self._api.patch(NODE_HEALTHS, self._machine.name, body, subresource="status")
@@ -215,7 +221,7 @@ class Agent:
             return None
         reply = msgspec.json.decode(raw, type=NodeHealth)
         if not body and self._written and reply.status.observed_at != self._stored_at:
-            self._written = b""  # as the publisher: the object was made anew
+            self._written = b""  # as in the publisher: the object was created again
             self._core.owe()
         self._stored_at = reply.status.observed_at
         for pod in self._core.spec(reply.spec):
@@ -224,7 +230,8 @@ class Agent:
         return reply
 
     def _hands_off(self, step: str) -> None:
-        """There is no NVML here that would have to end first."""
+        """Reports NVML as blind during a repair step, and otherwise as covered. A simulation has no NVML that
+        would have to end first."""
         self._core.let_go(step)
         state = CoverageState.BLIND if step else CoverageState.COVERED
         self._core.cover(Source.NVML, state, self._now(), why=f"let go for repair {step}" if step else "")
@@ -237,5 +244,5 @@ def _core(boot_id: str) -> AgentCore:
 
 @cache
 def _catalogues() -> tuple[KernelRules, tuple[LogErrorRow, ...], tuple[SignatureRow, ...]]:
-    """Read once for all the agents of all the runs."""
+    """Returns the catalogues, read once for all agents of all runs."""
     return KernelRules(), packaged_log_errors(), packaged_signatures()

@@ -1,4 +1,5 @@
-"""The controller's way to the API, with a place before and after each write where the controller may die."""
+"""The controller's connection to the API, with a place before and after each write where the controller may
+die."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ T = TypeVar("T")
 class CrashPoints(WritesThrough):
     """Implements recover.kube.cluster.Cluster. `kill` ends the controller, and with it the caller.
 
-    `crash_in` counts down places: 1 dies at the next one. A write has two, before it is sent and after it was
-    applied but not answered. None never dies. `down_s` is how long it takes until the next one starts; None
-    leaves that to the story.
+    `crash_in` counts down places: with 1 the controller dies at the next place, and with None it never dies.
+    A write has two places: before the write is sent, and after it was applied but not answered. `down_s` is
+    the time in seconds until the next controller starts; None leaves that to the story.
     """
 
     def __init__(self, client: Client, kill: Callable[[], None]) -> None:
@@ -44,4 +45,4 @@ class CrashPoints(WritesThrough):
         if self.crash_in == 0:
             self.crash_in = None
             self._kill()
-            await asyncio.Event().wait()  # the process is gone: whoever waits here is cancelled
+            await asyncio.Event().wait()  # the process is gone: every caller that waits here is cancelled

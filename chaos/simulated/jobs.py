@@ -1,4 +1,5 @@
-"""The training jobs of a simulation: manifests, and what ranks and scan pods do in virtual time."""
+"""The training jobs of a simulation: their manifests, and the behaviour of ranks and scan pods in virtual
+time."""
 
 from __future__ import annotations
 
@@ -37,9 +38,9 @@ __all__ = [
 NAMESPACE = "ml"
 OTHER_NAMESPACE = "lab"
 OWNERS_ISSUE = "CUDA error: device kernel image is invalid"
-"""A known issue that only the job's owner can mend."""
+"""A known issue that only the job's owner can fix."""
 DEVICES_ISSUE = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
-"""A device has failed under the program."""
+"""Last words of a program whose device has failed."""
 _ENDLESS_STEPS = 10**9
 
 
@@ -50,7 +51,7 @@ class Kind(Enum):
 
 
 class Storage(Enum):
-    """Where checkpoints lie; it decides what a dead node's pods may still write to."""
+    """The place of the checkpoints. It decides where a dead node's pods may still write."""
 
     SCRATCH = "emptyDir"
     CLAIM = "persistentVolumeClaim"
@@ -59,27 +60,29 @@ class Storage(Enum):
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "llm"
     id: str = ""
-    """Its key in the simulation, if another job has the same name."""
+    """Key of the job in the simulation, if another job has the same name."""
     namespace: str = NAMESPACE
     kind: Kind = Kind.PYTORCHJOB
     ranks: int = 4
     opted_in: bool = True
     storage: Storage = Storage.SCRATCH
     scanned: bool = False
-    """Its annotation says where the checkpoints lie, and its log when one is complete."""
+    """Whether the job's annotation names the place of the checkpoints, and its log reports each complete
+    checkpoint."""
     step_s: float = 5.0
     steps: int = _ENDLESS_STEPS
     policy: str = "OnFailure"
     backoff_limit: int = 6
-    """Of a Job: failed pods beyond this many fail it for good; of a PyTorchJob the policy Never does."""
+    """Number of failed pods of a Job above which the job fails permanently. A PyTorchJob fails permanently by
+    the policy Never."""
     max_restarts: int | None = None
-    """Restarts of a JobSet; None: it has no failure policy."""
+    """Number of restarts of a JobSet. None: the JobSet has no failure policy."""
     grace_s: int | None = None
-    """Its terminationGracePeriodSeconds."""
+    """Value of terminationGracePeriodSeconds of the pods."""
     lingers_s: float = 0.0
-    """How long its ranks run after SIGTERM."""
+    """Seconds for which the ranks run after SIGTERM."""
     rendezvous_s: float = 0.0
-    """How long ranks wait for the others when they start; 0: for ever."""
+    """Seconds for which starting ranks wait for the others. 0: without limit."""
     annotations: dict[str, str] = {}
     tolerations: list[dict[str, Any]] = []
 
@@ -89,7 +92,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def manifest(job: Job) -> Object:
-    """The object that a user would apply."""
+    """Returns the object that a user would apply."""
     annotations = dict(job.annotations)
     if job.scanned:
         annotations["rekindle.dev/checkpoint"] = f"/checkpoints;format=generic;marker={MARKER}"
@@ -134,7 +137,7 @@ def _pod_spec(job: Job) -> Object:
 
 
 class Gang:
-    """What the ranks of one job do. A story changes it while they run."""
+    """The behaviour of the ranks of one job. A story changes it while the ranks run."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -147,18 +150,18 @@ class Gang:
             tells_saves=job.scanned,
         )
         self.silent = False
-        """New ranks run and print no step as long as this is so."""
+        """Whether new ranks run and print no step."""
         self.crashes_at_start = False
         self.crashed = 0
-        """Starts that ended since the program crashes at its start."""
+        """Number of starts that ended since the program began to crash at its start."""
         self.blames_program = False
-        """Whether it has printed a known issue that only its owner can mend."""
+        """Whether the program has printed a known issue that only its owner can fix."""
         self._ends: list[tuple[float, int, int]] = []
-        """The time of each failure, and the furthest step and the newest complete checkpoint at that time."""
+        """Time of each failure, and the furthest step and the newest complete checkpoint at that time."""
 
     def failed(self, began_s: float = math.inf) -> bool:
-        """A rank that began then ended by itself, or hangs. Returns False if that rank began before the last
-        one failed: it is part of the same failure."""
+        """Records that a rank which began at `began_s` ended by itself, or hangs. Returns False if that rank
+        began before the last failure: then it is part of the same failure."""
         if self._ends and began_s < self._ends[-1][0]:
             return False
         now_s = asyncio.get_running_loop().time()
@@ -167,13 +170,13 @@ class Gang:
 
     @property
     def failures(self) -> int:
-        """Failures since it last made a new step."""
+        """Number of failures since the gang last made a new step."""
         return sum(1 for _, furthest, _ in self._ends if furthest == self.training.furthest)
 
     @property
     def failures_from_one_checkpoint(self) -> int:
-        """Failures since its newest checkpoint was complete, and the one before: the ranks that outlived that
-        one may have completed the checkpoint."""
+        """Number of failures since the newest checkpoint was complete, plus the failure before: the ranks
+        that outlived that failure may have completed the checkpoint."""
         since = sum(1 for _, _, newest in self._ends if newest == self.training.checkpoints.newest)
         return min(since + 1, len(self._ends))
 
@@ -199,7 +202,8 @@ class Gang:
 
 
 class Scan:
-    """A checkpoint scan of a gang: the production command, on files laid out as the gang has left them."""
+    """A checkpoint scan of a gang. It runs the production command on files laid out as the gang has left
+    them."""
 
     def __init__(self, gang: Gang) -> None:
         self._gang = gang
@@ -210,7 +214,7 @@ class Scan:
         return Exit(code, message=message)
 
     def _look(self, command: Sequence[str]) -> tuple[int, str]:
-        """Its command begins with our program and `checkpoints`."""
+        """Runs the scan. The command begins with Rekindle's program and `checkpoints`."""
         with tempfile.TemporaryDirectory() as place:
             folder, said = Path(place, "checkpoints"), Path(place, "said")
             folder.mkdir()

@@ -1,4 +1,4 @@
-"""Lines of the kernel's log as NVIDIA's driver writes them, and which of them show broken hardware."""
+"""Lines of the kernel's log as NVIDIA's driver writes them, and the harm behind each of them."""
 
 from __future__ import annotations
 
@@ -31,23 +31,25 @@ __all__ = [
 
 
 class Harm(Enum):
-    """The truth behind a line, which the checks hold the controller to."""
+    """The truth behind a line, by which the checks judge the controller."""
 
     FATAL = "fatal"
-    """What runs there is lost, and nothing new may be placed there until the machine has booted again."""
+    """Work that runs there is lost, and no new work may be placed there until the machine has booted
+    again."""
     DEGRADED = "degraded"
-    """The node stays of use: it may be tainted softly, and a gang may be moved off it at a checkpoint."""
+    """The node is still useful: it may get a soft taint, and a gang may be moved off it at a checkpoint."""
     UNKNOWN = "unknown"
-    """Nobody knows what it means, and nothing is wrong: at most a soft taint is justified."""
+    """The meaning is unknown, and nothing is wrong: at most a soft taint is justified."""
     NONE = "none"
-    """A tenant provokes the line at will, or its vendor says that nothing is wrong."""
+    """A tenant can provoke the line at will, or the vendor states that nothing is wrong."""
 
 
 class KernelText(msgspec.Struct, frozen=True):
     text: str
     harm: Harm = Harm.FATAL
     is_final: bool = False
-    """Lost for good: no line that the driver prints a moment later tells of less harm."""
+    """Whether the device is lost permanently: no line that the driver prints a moment later reports less
+    harm."""
 
 
 FALLEN_OFF_THE_BUS = KernelText("NVRM: Xid ({pci}): 79, GPU has fallen off the bus.", is_final=True)
@@ -106,11 +108,11 @@ BY_NAME: Mapping[str, KernelText] = {
     "mmu-fault": MMU_FAULT,
     "preemptive-removal": PREEMPTIVE_REMOVAL,
 }
-"""As scripts name them."""
+"""Lines by the names that scripts use."""
 FATAL = tuple(name for name, line in BY_NAME.items() if line.harm is Harm.FATAL)
 WEAK = tuple(name for name, line in BY_NAME.items() if line.harm in (Harm.DEGRADED, Harm.UNKNOWN))
 
 
 def gpu_address(gpu: int) -> str:
-    """Where the n-th GPU of a node sits, as the kernel writes it."""
+    """Returns the PCI address of the n-th GPU of a node, as the kernel writes it."""
     return f"PCI:0000:{0x18 + gpu:02x}:00"

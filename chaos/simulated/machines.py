@@ -1,6 +1,5 @@
-"""The machines of a simulation and what runs on them beside pods: kernels that print lines, agents that
-read them. A machine has a clock of its own, and need not have an agent.
-"""
+"""The machines of a simulation and what runs on them beside pods: kernels that print lines, and agents that
+read these lines. Each machine has its own clock, and may have no agent."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _WITHOUT_LINK = msgspec.structs.replace(_ACTIVE, state=1, phys_state=2)
 
 
 class Machines:
-    """A part of Simulation. `machines` holds those that are on; `agents` those whose agent runs."""
+    """A part of Simulation. `machines` contains the machines that are on; `agents` those whose agent runs."""
 
     cluster: LocalCluster
 
@@ -47,7 +46,7 @@ class Machines:
         self.machines: dict[str, Machine] = {}
         self.agents: dict[str, tuple[Agent, asyncio.Task[None]]] = {}
         self.without_agent = set(setup.without_agent)
-        """Nodes on which no agent is started, at whatever boot."""
+        """Nodes on which no agent is ever started, whichever boot it is."""
         self.step_ends = random.Random(f"{setup.seed} steps of repairs")
         self._booting: set[asyncio.Task[None]] = set()
         self._have_printed: set[str] = set()
@@ -55,11 +54,11 @@ class Machines:
         self._coming_up: set[str] = set()
 
     def now_on(self, node: str) -> datetime:
-        """By that machine's clock."""
+        """Returns the time by that machine's clock."""
         return self.clock.now() + timedelta(seconds=self.setup.clock_leads_s.get(node, 0.0))
 
     def start_agent(self, node: str) -> None:
-        """Does nothing on a node that has none."""
+        """Starts the agent of the node, unless the node is one without an agent."""
         if node in self.without_agent:
             return
         agent = Agent(
@@ -75,7 +74,7 @@ class Machines:
             self.agents.pop(node)[1].cancel()
 
     def kernel(self, node: str, line: KernelText, *, gpu: int = 0) -> None:
-        """The kernel of that node prints a line. A machine that is off prints none."""
+        """Makes the kernel of that node print a line. A machine that is off prints none."""
         machine = self.machines.get(node)
         if machine is None:
             return
@@ -90,31 +89,32 @@ class Machines:
             self.agents[node][0].kernel_line(written)
 
     def plug_in(self) -> None:
-        """Each machine that is on has one InfiniBand port from now on, with a link."""
+        """Gives each machine that is on one InfiniBand port with a link."""
         for machine in self.machines.values():
             machine.ports = (_ACTIVE,)
 
     def lose_link(self, node: str) -> None:
-        """The cable of that node's port breaks. The kernel prints nothing."""
+        """Breaks the cable of that node's port. The kernel prints nothing."""
         machine, now = self.machines[node], self.clock.now()
         machine.ports = (_WITHOUT_LINK,)
         self.truth.broke(node, HardwareFault(now, machine.boot_id, Harm.FATAL, "a lost link", now))
 
     async def crash_node(self, node: str) -> None:
-        """Power off."""
+        """Switches the machine off without a shutdown."""
         self.kill_agent(node)
         self.machines.pop(node, None)
         await self.cluster.crash_node(node)
 
     async def boot_node(self, node: str) -> None:
-        """Also takes in the first boot of all."""
+        """Boots the machine. This may be its first boot."""
         self._coming_up.add(node)
         await self.cluster.boot_node(node)
         self._coming_up.discard(node)
         self._switched_on(node)
 
     async def _reboots(self, node: str) -> None:
-        """Asked for by a container of that very node, which ends with it."""
+        """Reboots the node in a task: a container of that same node requests the reboot, and ends with the
+        node."""
         task = asyncio.create_task(self._boot_again(node), name=f"reboot {node}")
         self._booting.add(task)
         task.add_done_callback(self._booting.discard)
@@ -155,6 +155,6 @@ class Machines:
         return self.cluster.store.read(NODES, name).body
 
     def dead_nodes(self) -> set[str]:
-        """Nodes of the API whose machines are off, and not coming up."""
+        """Returns the Nodes of the API whose machines are off, and not coming up."""
         names = {node["metadata"]["name"] for node in self.cluster.store.objects(NODES)}
         return names - set(self.machines) - self._coming_up

@@ -1,6 +1,5 @@
-"""The oracle: each decision of the controller is made once more, about all that there is, and must be the
-same. The controller looks only at what is out of the ordinary (runtime/few.py).
-"""
+"""The oracle: it makes each decision of the controller once more, about all objects, and the result must be
+the same. The controller itself considers only what is out of the ordinary (runtime/few.py)."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ __all__ = ["of_everything", "unlike"]
 
 
 def of_everything(world: World) -> World:
-    """The same objects without anything that is kept beside them."""
+    """Returns the same objects without anything that the World keeps beside them."""
     return msgspec.structs.replace(world, few=None, counted=None, pods_on=None, present=None)
 
 
 def unlike(decide: Callable[[World, datetime], Plan], world: World, now: datetime, plan: Plan) -> list[str]:
-    """A sentence for each thing in which the plan differs from the plan for the whole world. The order of the
-    chains is none of them: they are written at the same time."""
+    """Returns a sentence for each difference between the plan and the plan for the whole World. The order of
+    the chains is no difference, because the chains are written at the same time."""
     whole = decide(of_everything(world), now)
     seen, wanted = (Counter(map(repr, one.chains)) for one in (plan, whole))
     found = [f"left out: {chain}" for chain in wanted - seen]

@@ -1,6 +1,5 @@
-"""What people do to a simulated cluster: they cordon, release, fence, hold, suspend and delete, whenever they
-like. simulate/world.py gives each simulation one `Person`.
-"""
+"""The actions of people in a simulated cluster, at any time: they cordon, uncordon, fence, hold, suspend and
+delete. simulate/world.py gives each simulation one `Person`."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ PERSON = "person"
 
 
 class Surroundings(Protocol):
-    """What a person sees of a simulation."""
+    """The part of a simulation that a person sees."""
 
     cluster: LocalCluster
     gangs: dict[str, Gang]
@@ -56,7 +55,7 @@ class Person:
         await self.edit_node(node, {"spec": {"unschedulable": None}})
 
     async def untaint(self, node: str) -> None:
-        """As `kubectl taint node NODE rekindle.dev/unhealthy-`."""
+        """Removes the taint, like `kubectl taint node NODE rekindle.dev/unhealthy-`."""
         before = self._sim.node(node)
         taints = [taint for taint in before["spec"].get("taints", []) if taint != our_taint(before)]
         await self.edit_node(node, {"spec": {"taints": taints}})
@@ -68,14 +67,14 @@ class Person:
         await self._api.delete(NODES, node)
 
     async def out_of_service(self, node: str) -> None:
-        """A person says that the machine is off."""
+        """Sets the taint by which a person states that the machine is off."""
         taint = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute"}
         await self.edit_node(
             node, {"spec": {"taints": [*self._sim.node(node)["spec"].get("taints", []), taint]}}
         )
 
     async def label_spare(self, node: str, *, is_spare: bool) -> None:
-        """A node that is gone stays so."""
+        """Sets or removes the label of a spare. Does nothing if the node is gone."""
         with contextlib.suppress(ApiError):
             await self.edit_node(node, {"metadata": {"labels": {SPARE: "true" if is_spare else None}}})
 
@@ -86,20 +85,20 @@ class Person:
             await self.edit_node(node, {"spec": {"taints": [*others, *ours] or None}})
 
     async def edit_job(self, body: Object, job: str = "llm") -> None:
-        """A job that is gone stays so."""
+        """Patches the job. Does nothing if the job is gone."""
         with contextlib.suppress(ApiError):
             about = self._sim.gangs[job].job
             await self._api.patch(self._sim.resource(job), about.name, body, namespace=about.namespace)
 
     async def delete_job(self, job: str = "llm") -> None:
-        """By kubectl, which asks for the end of its pods."""
+        """Deletes the job like kubectl, which requests the deletion of its pods too."""
         asked = Deletion(propagation=Propagation.BACKGROUND)
         with contextlib.suppress(ApiError):
             about = self._sim.gangs[job].job
             await self._api.remove(self._sim.resource(job), about.name, asked, about.namespace)
 
     async def delete_recoveries(self, job: str = "llm") -> None:
-        """Those that run: the person disagrees."""
+        """Deletes the job's active recoveries, because the person disagrees."""
         for recovery in self._sim.recoveries(job):
             if recovery.active:
                 name, namespace = recovery.metadata.name, recovery.metadata.namespace
@@ -109,12 +108,12 @@ class Person:
         await self._api.delete(INCIDENTS, name)
 
     async def delete_repair(self, job: str, namespace: str) -> None:
-        """The Job of a step, which may be gone by now."""
+        """Deletes the Job of a step. The Job may already be gone."""
         with contextlib.suppress(ApiError):
             await self._api.delete(JOBS, job, namespace=namespace)
 
     async def pause(self, **data: str) -> None:
-        """As `kubectl create configmap rekindle-pause`."""
+        """Pauses Rekindle, like `kubectl create configmap rekindle-pause`."""
         namespace = self._sim.setup.settings.namespace
         await self._api.create(CONFIGMAPS, {"metadata": {"name": PAUSE}, "data": data}, namespace)
         truth, until = self._sim.truth, data.get("until")

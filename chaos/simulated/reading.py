@@ -1,6 +1,5 @@
-"""Plain API objects as the checks see them: one small question each. Pure, and independent of the views that
-the controller makes of the same objects.
-"""
+"""Answers one small question each about plain API objects, for the checks. Pure, and independent of the views
+that the controller makes of the same objects."""
 
 from __future__ import annotations
 
@@ -82,7 +81,8 @@ OWN_KINDS = (NODEHEALTHS, INCIDENTS, RECOVERIES, CONFIGMAPS, EVENTS)
 REPAIR_OVER = ("Returned", "HandedOver")
 """Phases in which a repair has ended."""
 VIEW_MAX = timedelta(seconds=90)
-"""How old the controller's view of an object may be: a partition, slow answers, and watches that lag."""
+"""Maximum age of the controller's view of an object, after a partition, slow answers, and watches that
+lag."""
 
 
 def is_suspended(gang: Object) -> bool:
@@ -91,8 +91,8 @@ def is_suspended(gang: Object) -> bool:
 
 
 def not_ours(body: Object, field: str) -> dict[str, str]:
-    """Labels or annotations that Rekindle does not own. In a job Rekindle owns only its mark: the user writes
-    the rest under our prefix."""
+    """Returns the labels or annotations that Rekindle does not own. In a job Rekindle owns only its mark: the
+    user writes all others under Rekindle's prefix."""
     values: dict[str, str] = body["metadata"].get(field, {})
     if body["kind"] == "Node":
         return {key: value for key, value in values.items() if not key.startswith(OURS)}
@@ -106,20 +106,20 @@ def has_consented(gang: Object) -> bool:
 
 
 def has_failed(gang: Object) -> bool:
-    """Its framework has failed the job for good."""
+    """Whether its framework has failed the job permanently."""
     conditions = gang.get("status", {}).get("conditions", [])
     return any(c["type"] in ("Failed", "FailureTarget") and c["status"] == "True" for c in conditions)
 
 
 def has_completed(gang: Object) -> bool:
-    """The job has done all its work."""
+    """Whether the job has done all its work."""
     conditions = gang.get("status", {}).get("conditions", [])
     done = ("Succeeded", "Complete", "Completed")
     return any(c["type"] in done and c["status"] == "True" for c in conditions)
 
 
 def without_ours(gang: Object) -> dict[str, Any]:
-    """The job's spec without the fields that a stop and a resume may change."""
+    """Returns the job's spec without the fields that a stop and a resume may change."""
     spec: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(gang["spec"]))
     spec.get("runPolicy", spec).pop("suspend", None)
     for template in templates(spec):
@@ -130,14 +130,14 @@ def without_ours(gang: Object) -> dict[str, Any]:
 
 
 def templates(spec: dict[str, Any]) -> list[Object]:
-    """The pod templates in the spec of a job of any kind."""
+    """Returns the pod templates in the spec of a job of any kind."""
     found = [spec["template"]] if "template" in spec else []
     found += [replica["template"] for replica in spec.get("pytorchReplicaSpecs", {}).values()]
     return found + [job["template"]["spec"]["template"] for job in spec.get("replicatedJobs", [])]
 
 
 def hosts_avoided(gang: Object) -> set[str]:
-    """Which hosts the required affinity of all its templates keeps out."""
+    """Returns the hosts that the required affinity of all the job's templates excludes."""
     kept = []
     for template in templates(gang["spec"]):
         affinity = (template["spec"].get("affinity") or {}).get("nodeAffinity") or {}
@@ -156,14 +156,14 @@ def hosts_avoided(gang: Object) -> set[str]:
 
 
 def tolerates_all(gang: Object) -> bool:
-    """Some of its pods may be placed on cordoned nodes, too."""
+    """Whether some of the job's pods may be placed on cordoned nodes, too."""
     tolerations = [t for template in templates(gang["spec"]) for t in template["spec"].get("tolerations", [])]
     return any(t.get("operator") == "Exists" and not t.get("key") for t in tolerations)
 
 
 def gang_uid(recovery: Object) -> str:
-    """The uid of the job that the recovery is about: of the new job, where the recovery has created it
-    again."""
+    """Returns the uid of the job that the recovery is about. If the recovery has created the job again, this
+    is the uid of the new job."""
     return str(recovery.get("status", {}).get("gangUid") or recovery["spec"]["gang"]["uid"])
 
 
@@ -176,26 +176,26 @@ def is_active(recovery: Object) -> bool:
 
 
 def repair_phase(incident: Object) -> str:
-    """Empty where no repair of its node has begun."""
+    """Returns the phase of the repair. Returns an empty string if no repair of the node has begun."""
     repair = incident.get("status", {}).get("repair")
     return str(repair.get("phase", "Waiting")) if repair else ""
 
 
 def is_of_repair(body: Object, namespace: str) -> bool:
-    """The Job of a repair's step in the controller's namespace, or its pod."""
+    """Whether the object is the Job of a repair's step in the controller's namespace, or its pod."""
     meta = body["metadata"]
     return REPAIR_OF in meta.get("labels", {}) and meta.get("namespace") == namespace
 
 
 def note(node: Object) -> dict[str, Any]:
-    """The annotation that the controller writes with a quarantine: why, and what undoes it; empty without
-    one."""
+    """Returns the annotation that the controller writes with a quarantine: why, and what undoes it. Returns
+    an empty dict if there is no annotation."""
     note: dict[str, Any] = msgspec.json.decode(node["metadata"].get("annotations", {}).get(QUARANTINED, "{}"))
     return note
 
 
 def released_at(node: Object) -> datetime | None:
-    """When a person has released it, as the controller has written that."""
+    """Returns when a person released the node, as the controller has recorded it."""
     released = node["metadata"].get("annotations", {}).get(RELEASED)
     return datetime.fromisoformat(released) if released else None
 
@@ -209,7 +209,7 @@ def our_taint(node: Object) -> Object | None:
 
 
 def is_closed(node: Object) -> bool:
-    """Our taint keeps new pods off the node."""
+    """Whether Rekindle's taint keeps new pods off the node."""
     taint = our_taint(node)
     return taint is not None and taint["effect"] == "NoSchedule"
 
@@ -228,18 +228,19 @@ def is_ready(node: Object) -> bool:
 
 
 def takes_pods(node: Object) -> bool:
-    """Whether the scheduler may place a pod there that tolerates nothing."""
+    """Whether the scheduler may place a pod without tolerations there."""
     taints = [t for t in node["spec"].get("taints", []) if t["effect"] != "PreferNoSchedule"]
     return is_ready(node) and not is_cordoned(node) and not taints
 
 
 def ready_condition(node: Object) -> Object:
-    """The node's kubelet must have registered it."""
+    """Returns the Ready condition. The node's kubelet must have registered the node."""
     return next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
 
 
 def owner(body: Object) -> str:
-    """The uid of the job that a pod belongs to: the JobSet's, where a JobSet has made its Job."""
+    """Returns the uid of the job that a pod belongs to. If a JobSet created the Job, this is the JobSet's
+    uid."""
     if of_set := body["metadata"].get("labels", {}).get(JOBSET_UID):
         return str(of_set)
     references = body["metadata"].get("ownerReferences", [])
@@ -247,7 +248,7 @@ def owner(body: Object) -> str:
 
 
 def made_by_set(job: Object) -> str:
-    """The uid of the JobSet that has made this Job; empty for any other job."""
+    """Returns the uid of the JobSet that created this Job. Returns an empty string for any other job."""
     references = job["metadata"].get("ownerReferences", [])
     return next((str(r["uid"]) for r in references if r.get("controller") and r["kind"] == "JobSet"), "")
 
@@ -265,8 +266,8 @@ def has_own_volume(pod: Object) -> bool:
 
 
 def is_fenced(node: Object, pod: Object) -> bool:
-    """Nothing of the pod runs on the node any more: a person says so by the taint, or the node has booted
-    since the pod started."""
+    """Whether it is proven that nothing of the pod runs on the node any more: a person has set the
+    out-of-service taint, or the node has booted since the pod started."""
     ready = ready_condition(node)
     booted_again = ready["status"] == "True" and ready["lastTransitionTime"] > pod["status"].get(
         "startTime", ""

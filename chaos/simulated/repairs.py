@@ -1,4 +1,4 @@
-"""Repairs in virtual time: what the pods of their steps do to a machine, and pods that are in their way."""
+"""Repairs in virtual time: the effects of the steps' pods on a machine, and pods that obstruct a repair."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from detectors.wire.step_report import Check, Outcome, ValidationReport, encode
 __all__ = ["VISITOR", "StepPod", "Visitor"]
 
 VISITOR = "stays-for-seconds"
-"""Label on a pod that is nobody's rank."""
+"""Label on a pod that is a rank of no job. Its value is the number of seconds for which the pod stays."""
 
 Reboots = Callable[[str], Awaitable[None]]
 
 
 class StepPod:
-    """The container of a step. One in four steps fails; every eighth reboot never comes."""
+    """The container of a step. One in four steps fails; one in eight reboots never happens."""
 
     def __init__(self, draw: random.Random, reboots: Reboots) -> None:
         self._draw = draw
@@ -31,7 +31,7 @@ class StepPod:
         if kind == "reboot":
             if self._draw.random() > 0.125:
                 await self._reboots(run.node)
-            await asyncio.Event().wait()  # it is killed with its machine, or by its deadline
+            await asyncio.Event().wait()  # the container is killed with its machine, or by its deadline
         if kind == "validate":
             return Exit(0 if is_good else 1, message=_report(is_good))
         return Exit(0 if is_good else 1)
@@ -48,7 +48,7 @@ def _report(is_good: bool) -> str:
 
 
 class Visitor:
-    """A pod that is nobody's rank: it stays for a while."""
+    """A pod that is a rank of no job and stays for a while."""
 
     def __init__(self, stays_s: float) -> None:
         self._stays_s = stays_s

@@ -1,4 +1,4 @@
-"""The beginning of a simulation: its nodes, where they stand, their peculiarities, and the settings."""
+"""The beginning of a simulation: its nodes, their racks and pools, their peculiarities, and the settings."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     heartbeat_s: float = 20.0
     tick_s: float = 10.0
-    """How often an agent looks for stalls."""
+    """Seconds between two passes in which an agent looks for stalls."""
     per_pool: int = 0
-    """Number of consecutive nodes that share a pool; 0: no node has the label."""
+    """Number of consecutive nodes that share a pool. 0: no node has the label."""
     per_rack: int = 0
-    """The same for racks."""
+    """Number of consecutive nodes that share a rack. 0: no node has the label."""
     without_agent: tuple[str, ...] = ()
     clock_leads_s: Mapping[str, float] = {}
-    """How far a node's clock is ahead of the API server's."""
+    """Seconds by which a node's clock is ahead of the API server's."""
     joining: tuple[str, ...] = ()
     """Nodes that are off, and unknown to the API, until somebody boots them."""
 
@@ -35,7 +35,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         return [f"n{number}" for number in range(1, self.nodes + 1)]
 
     def labels(self) -> dict[str, dict[str, str]]:
-        """By node."""
+        """Returns the labels by node."""
         budgets = self.settings.budgets
         of_kind = ((budgets.pool_label, "pool", self.per_pool), (budgets.domain_label, "rack", self.per_rack))
         return {

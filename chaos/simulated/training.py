@@ -1,7 +1,7 @@
 """The ranks of one simulated gang: they step together, save checkpoints, load one when they start, and fail
 as their script says.
 
-Checkpoints are kept in memory, and laid out as files when a scan looks at them.
+Checkpoints are kept in memory, and laid out as files when a scan reads them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from chaos.cluster.virtual_runtime import CHECKPOINT_STEPS, Collective
 __all__ = ["MARKER", "SAVED", "Checkpoints", "Training"]
 
 MARKER = "DONE"
-"""The file that a complete checkpoint has, as the job's annotation says."""
+"""Name of the file that marks a complete checkpoint, as the job's annotation says."""
 SAVED = "successfully saved checkpoint from iteration"
-"""So begins the line of a rank once a checkpoint is complete."""
+"""Beginning of the line that a rank prints once a checkpoint is complete."""
 KEPT = 6
-"""A trainer removes older checkpoints."""
+"""Number of checkpoints that the trainer keeps. It removes older ones."""
 NOT_LOADED = "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory"
 
 
 class Checkpoints:
-    """The truth about the gang's volume. A damaged one looks complete and does not load."""
+    """The truth about the gang's volume. A damaged checkpoint looks complete and does not load."""
 
     def __init__(self) -> None:
         self.complete: dict[int, bool] = {}
@@ -36,7 +36,7 @@ class Checkpoints:
 
     @property
     def newest(self) -> int:
-        """The newest complete step; 0 if there is none."""
+        """Step of the newest complete checkpoint; 0 if there is none."""
         return max((step for step, is_complete in self.complete.items() if is_complete), default=0)
 
     def begin(self, step: int) -> None:
@@ -53,7 +53,7 @@ class Checkpoints:
         return step == 0 or (self.complete.get(step, False) and step not in self.damaged)
 
     def lay_out(self, folder: Path) -> None:
-        """Makes the files that a scan of the volume finds."""
+        """Creates the files that a scan of the volume finds."""
         for step, is_complete in self.complete.items():
             (folder / f"step-{step}").mkdir(parents=True)
             if is_complete:
@@ -61,10 +61,10 @@ class Checkpoints:
 
 
 class Training:
-    """One gang. It starts at REKINDLE_RESUME_STEP where that is set, else at its newest complete
-    checkpoint. A checkpoint is complete once all ranks have come to the next step; where `tells_saves` is
-    set, their logs say so. Where `rendezvous_s` is set, ranks that wait longer than that for their peers'
-    first step give up."""
+    """One gang. It starts at REKINDLE_RESUME_STEP if that is set, and otherwise at its newest complete
+    checkpoint. A checkpoint is complete once all ranks have come to the next step. With `tells_saves` the
+    ranks' logs report each complete checkpoint. With `rendezvous_s` ranks give up if they wait longer than
+    that for their peers' first step."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Training:
         return uid in self._gave_up
 
     def begins_at(self, run: ContainerRun) -> int:
-        """The step of a rank that starts now."""
+        """Returns the step at which a rank that starts now begins."""
         asked = run.environment.get("REKINDLE_RESUME_STEP", "")
         step = int(asked) if asked else self.checkpoints.newest
         self.checkpoints.tried[step] += 1

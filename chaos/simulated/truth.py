@@ -1,4 +1,5 @@
-"""What really happened in a simulation, whatever anybody has seen of it: the checks compare with this."""
+"""The truth of a simulation: what really happened, whether or not anybody has seen it. The checks compare
+with this truth."""
 
 from __future__ import annotations
 
@@ -22,10 +23,11 @@ class HardwareFault(msgspec.Struct, frozen=True):
     harm: Harm
     line: str
     told_at: datetime
-    """By the clock of its node, if that is ahead: a mode acts on what is dated after its beginning."""
+    """Time of the fault by the clock of its node if that clock is ahead, and otherwise the true time. A mode
+    acts on faults that are dated after the mode's beginning."""
     settles: bool = False
-    """The controller must wait a moment for lines that soften it. It need not where an earlier line of the
-    boot has begun that wait, or where the node's clock is behind."""
+    """Whether the controller must wait a moment for lines that soften this one. It need not if an earlier
+    line of the boot has begun that wait, or if the node's clock is behind."""
 
     @property
     def cordons(self) -> bool:
@@ -33,21 +35,21 @@ class HardwareFault(msgspec.Struct, frozen=True):
 
 
 class Life(msgspec.Struct):
-    """What the ranks of one gang do."""
+    """The state of one gang's ranks."""
 
     gang: Gang
     running: dict[str, tuple[str, datetime]] = {}
-    """Pod uid -> node and start, of the pods of which a container runs, on whatever machine."""
+    """Pod uid -> node and start, for the pods of which a container runs, on any machine."""
     started: dict[str, datetime] = {}
-    """Pod uid -> the last start of a container, of all pods that it ever had."""
+    """Pod uid -> last start of a container, for all pods that the gang ever had."""
     stepped_at: datetime | None = None
     saved_at: datetime | None = None
-    """When its log said last that a checkpoint is complete."""
+    """Time of the last line in the gang's log that reported a complete checkpoint."""
     lost_at: datetime | None = None
-    """When a container of it ended last, by whatever cause."""
+    """Time at which a container of the gang last ended, for any cause."""
 
     def trains(self, now: datetime) -> bool:
-        """All its ranks run and have made a step not long ago."""
+        """Whether all ranks of the gang run and have made a step recently."""
         patience = timedelta(seconds=2.5 * self.gang.job.step_s + 1)
         return (
             len(self.running) == self.gang.job.ranks
@@ -62,28 +64,28 @@ class Truth:
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
         self.faults: dict[str, list[HardwareFault]] = {}
-        """By node."""
+        """Faults by node."""
         self.clock_leads_s: Mapping[str, float] = {}
-        """How far the clock of a node is ahead."""
+        """Seconds by which the clock of a node is ahead."""
         self.lives: dict[str, Life] = {}
-        """By the uid of the gang's job."""
+        """Lives by the uid of the gang's job."""
         self.resumed_at: dict[str, datetime] = {}
-        """When the controller last started a gang, by the uid of its job."""
+        """Time at which the controller last started a gang, by the uid of its job."""
         self.decided_by_people: set[str] = set()
-        """Keys of the jobs that people have suspended or started, which may end a Recovery for good."""
+        """Keys of the jobs that people have suspended or started. This may end a Recovery permanently."""
         self.began_at = now()
-        """When the controller started in its first mode."""
+        """Time at which the controller started in its first mode."""
         self.acting_since = datetime.min.replace(tzinfo=UTC)
-        """When the controller started in the mode that people had raised, or when they resumed it: it may act
-        on faults from then on."""
+        """Time at which the controller started in a mode that people had raised, or at which they resumed it:
+        it may act on faults from then on."""
 
         self.paused_since: datetime | None = None
-        """When people paused the controller; None where they have not."""
+        """Time at which people paused the controller. None if they have not."""
         self.paused_until: datetime | None = None
-        """When that pause ends by itself, if it does."""
+        """Time at which that pause ends by itself. None if it does not."""
 
     def running(self, gang_uid: str) -> set[str]:
-        """Uids of its pods of which a container runs."""
+        """Returns the uids of the gang's pods of which a container runs."""
         life = self.lives.get(gang_uid)
         return set(life.running) if life is not None else set()
 
@@ -107,11 +109,11 @@ class Truth:
         self.faults.setdefault(node, []).append(fault)
 
     def is_ahead(self, node: str) -> bool:
-        """Its clock is ahead, so that its events seem to happen later than they do."""
+        """Whether the node's clock is ahead, so that its events seem to happen later than they do."""
         return self.clock_leads_s.get(node, 0.0) > 1.0
 
     def has_trained(self, node: str, since: datetime) -> bool:
-        """Whether a gang with a rank there has made a step since."""
+        """Whether a gang with a rank on the node has made a step since."""
         return any(
             life.stepped_at is not None and life.stepped_at > since
             for life in self.lives.values()
@@ -119,6 +121,6 @@ class Truth:
         )
 
     def harms(self, node: str, boot_id: str, harm: Harm | None = None) -> list[HardwareFault]:
-        """The hardware faults of that boot; with `harm` only those of that kind."""
+        """Returns the hardware faults of that boot. With `harm` only faults of that kind are returned."""
         found = [fault for fault in self.faults.get(node, []) if fault.boot_id == boot_id]
         return found if harm is None else [fault for fault in found if fault.harm is harm]

@@ -1,4 +1,5 @@
-"""`python -m chaos.training`: arguments and environment in, exit status out. For the training see loop.py."""
+"""`python -m chaos.training`: reads arguments and environment, and returns the exit status. The training is
+in loop.py."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from pathlib import Path
 
 __all__ = ["main"]
 
-# Told to numpy before its import: a thread pool would cost start-up time, and a thread count that differs
-# between two machines may change the last bit of a sum.
+# These variables must be set before numpy is imported: a thread pool would cost start-up time, and a thread
+# count that differs between two machines may change the last bit of a sum.
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
 
 def main() -> int:
-    # Not sys.exit: its SystemExit is lost where it is raised inside numpy (1 of 20 on a busy machine).
+    # Not sys.exit: its SystemExit is lost if it is raised inside numpy (1 of 20 on a busy machine).
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     options = _parser().parse_args()
 

@@ -4,7 +4,7 @@
     step-40/shard-1-of-2.npz
     step-40/commit.json         names, sizes and checksums of the shards; only with it the checkpoint counts
 
-Whoever dies in between leaves a directory without commit.json, which nobody will load.
+A rank that dies in between leaves a directory without commit.json, which no rank will load.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ WRITE_PIECES = 20
 
 
 def save(root: Path, step: int, state: State, peers: Peers, *, write_s: float) -> None:
-    """All ranks call it at the same step. `write_s` stretches the writing, as a slow file system would."""
+    """Saves a checkpoint. All ranks call it at the same step. `write_s` stretches the writing, as a slow file
+    system would."""
     directory = root / f"step-{step}"
     if peers.rank == 0:
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / MARKER).unlink(missing_ok=True)  # it must never vouch for shards being written anew
+        # The marker must never vouch for shards that are being written.
+        (directory / MARKER).unlink(missing_ok=True)
     peers.barrier()
 
     name = f"shard-{peers.rank}-of-{peers.world_size}.npz"
@@ -50,7 +52,7 @@ def save(root: Path, step: int, state: State, peers: Peers, *, write_s: float) -
 
 
 def newest(root: Path) -> Path | None:
-    """The committed checkpoint with the highest step."""
+    """Returns the committed checkpoint with the highest step. Returns None if there is none."""
     markers = root.glob(f"step-*/{MARKER}")
     steps = {
         int(number): marker.parent for marker in markers if (number := marker.parent.name[5:]).isdecimal()
@@ -59,7 +61,7 @@ def newest(root: Path) -> Path | None:
 
 
 def load(path: Path) -> tuple[int, State]:
-    """Raises RuntimeError naming the file and what is wrong with it."""
+    """Returns the step and the state. Raises RuntimeError, which names the file and the error."""
     try:
         manifest = json.loads((path / MARKER).read_bytes())
         shards = [_verified(path / file["name"], file["bytes"], file["sha256"]) for file in manifest["files"]]
@@ -73,7 +75,7 @@ def load(path: Path) -> tuple[int, State]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """The file appears whole or not at all, and is on disk when this returns."""
+    """Writes the file, which appears complete or not at all, and is on disk when the function returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     with part.open("wb") as file:
@@ -99,7 +101,8 @@ def _shard(state: State, rank: int, world_size: int) -> bytes:
 
 
 def _write_slowly(path: Path, data: bytes, write_s: float) -> None:
-    """Under its final name from the first byte, as most trainers do: only the marker tells it is whole."""
+    """Writes under the final name from the first byte, as most trainers do: only the marker shows that a
+    shard is complete."""
     piece_bytes = -(-len(data) // WRITE_PIECES)
     with path.open("wb") as file:
         for start in range(0, len(data), piece_bytes):

@@ -1,7 +1,8 @@
-"""The ranks' talk: every rank holds one TCP connection to rank 0, which adds up in the order of ranks.
+"""The communication of the ranks: every rank has one TCP connection to rank 0, which adds up in the order of
+ranks.
 
-Adding in a fixed order is what makes two runs equal bit for bit, whatever the timing. A peer that dies closes
-its connection: every other rank then fails too, as with NCCL, only sooner.
+The fixed order of additions makes two runs equal bit for bit, at any timing. A peer that dies closes its
+connection: every other rank then fails too, as with NCCL, only sooner.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MESSAGE_BYTES_MAX = 2**30
 
 
 class Peers:
-    """The connections of one rank: rank 0 has one to each other rank, the others one to rank 0."""
+    """The connections of one rank: rank 0 has one to each other rank, the others have one to rank 0."""
 
     def __init__(
         self, rank: int, world_size: int, links: Mapping[int, socket.socket], timeout_s: float
@@ -59,7 +60,7 @@ class Peers:
             link.close()
 
     def sum(self, vector: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum of all ranks' vectors, the same bits on each."""
+        """Returns the sum of all ranks' vectors, with the same bits on each rank."""
         parts = self.to_first(vector.tobytes())
         if self.rank == 0:
             total = np.frombuffer(parts[0]).copy()
@@ -69,19 +70,20 @@ class Peers:
         return np.frombuffer(self.from_first(b""))
 
     def barrier(self) -> None:
-        """Returns once every rank has come here."""
+        """Returns once every rank has called it."""
         self.to_first(b"")
         self.from_first(b"")
 
     def to_first(self, message: bytes) -> list[bytes]:
-        """On rank 0 the messages of all ranks, in their order; elsewhere an empty list."""
+        """Sends the message to rank 0. Returns on rank 0 the messages of all ranks, in their order, and an
+        empty list on the other ranks."""
         if self.rank == 0:
             return [message, *(self._receive(peer) for peer in self._links)]
         self._send(0, message)
         return []
 
     def from_first(self, message: bytes) -> bytes:
-        """Rank 0's message, on every rank."""
+        """Returns rank 0's message, on every rank."""
         if self.rank != 0:
             return self._receive(0)
         for peer in self._links:
@@ -111,7 +113,7 @@ class Peers:
 def _await_ranks(
     rank: int, world_size: int, master: tuple[str, int], deadline: float
 ) -> dict[int, socket.socket]:
-    """Rank 0: listens until every other rank has called."""
+    """Listens on rank 0 until every other rank has called."""
     links: dict[int, socket.socket] = {}
     if world_size == 1:
         return links
@@ -124,11 +126,11 @@ def _await_ranks(
                 link.settimeout(max(0.1, deadline - time.monotonic()))
                 magic, peer, peer_world = _HELLO.unpack(_read(link, _HELLO.size))
             except OSError:
-                continue  # a caller that was ended at once; its next attempt calls again
+                continue  # the caller was ended at once; its next attempt calls again
             if magic != _MAGIC or not 0 < peer < world_size or peer_world != world_size:
                 link.close()
                 continue
-            if peer in links:  # it was ended after its call and is back
+            if peer in links:  # the peer was ended after its call and is back
                 links[peer].close()
             links[peer] = link
     for link in links.values():
@@ -139,7 +141,7 @@ def _await_ranks(
 def _call_first(
     rank: int, world_size: int, master: tuple[str, int], deadline: float
 ) -> dict[int, socket.socket]:
-    """Every other rank: calls until rank 0 answers that all are there."""
+    """Calls, on every other rank, until rank 0 answers that all ranks are connected."""
     problem = "no answer"
     while True:
         left_s = _left_s(deadline, f"rank 0 at {master[0]}:{master[1]}: {problem}")
@@ -163,7 +165,8 @@ def _call_first(
 
 
 def _listen(master: tuple[str, int], deadline: float) -> socket.socket:
-    """The address may still be taken by a process of the last attempt, or its name not yet known."""
+    """Listens at the address. The address may still be in use by a process of the last attempt, or its name
+    may not be known yet."""
     while True:
         try:
             return socket.create_server(master, backlog=128)

@@ -1,4 +1,4 @@
-"""Runs the training undisturbed on this machine: what a disturbed run must equal, bit for bit."""
+"""Runs the training undisturbed on this machine. A disturbed run must equal this reference, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ _FINAL = re.compile(rb"^final weights sha256=([0-9a-f]{64})$", re.MULTILINE)
 async def run_reference(
     *, steps: int, world_size: int, checkpoint_dir: Path, checkpoint_every: int, seed: int = 0
 ) -> str:
-    """The SHA-256 of the final weights. Raises RuntimeError when a rank fails.
+    """Returns the SHA-256 of the final weights. Raises RuntimeError if a rank fails.
 
-    Its processes are ended when it is cancelled; for a time limit wrap it in asyncio.timeout.
+    A cancellation ends its processes; for a time limit wrap the call in asyncio.timeout.
     """
     arguments = [f"--steps={steps}", f"--checkpoint-dir={checkpoint_dir}", f"--seed={seed}"]
     arguments += [f"--checkpoint-every={checkpoint_every}", f"--world-size={world_size}"]
     arguments += ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
-    # As a container has it: a resume asked of the caller must not reach the reference, and by other variables
-    # numpy's libraries choose their kernels, each of which rounds the last bit in its own way.
+    # The environment is as small as a container's. A resume that the caller's environment requests must not
+    # reach the reference, and numpy's libraries choose their kernels by other variables. Each kernel rounds
+    # the last bit in its own way.
     environment = {"PATH": os.environ.get("PATH", os.defpath)}
     ranks: list[Process] = []
     try:
@@ -52,10 +53,10 @@ async def run_reference(
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody uses now.
+    """Returns a TCP port of loopback that is free now.
 
-    It lies below the ports that kernels give to outgoing connections (Linux: from 32768), so that none of
-    those takes it before its user listens there.
+    The port is below those that kernels give to outgoing connections (Linux: from 32768), so that no such
+    connection takes it before its user listens there.
     """
     while True:
         port = secrets.choice(range(20_000, 30_000))

@@ -34,7 +34,7 @@ class Plan:
 
 
 def train(plan: Plan) -> None:
-    """Trains to the last step. Raises RuntimeError when a peer is lost or a checkpoint damaged."""
+    """Trains to the last step. Raises RuntimeError if a peer is lost or a checkpoint is damaged."""
     if not 0 <= plan.rank < plan.world_size:
         raise RuntimeError(f"not a rank of world size {plan.world_size}: expected 0 to {plan.world_size - 1}")
     with Peers.meet(
@@ -50,7 +50,7 @@ def train(plan: Plan) -> None:
             x, y = network.batch(plan.seed, step, plan.rank)
             gradient, loss = network.gradient(state, x, y)
             _pause(plan.step_time_s)
-            # The loss travels with the gradient, so that every rank prints the same figure.
+            # The loss is sent with the gradient, so that every rank prints the same figure.
             average = peers.sum(np.append(gradient, loss)) / plan.world_size
             network.update(state, average[:-1], step)
             print(f"step {step}/{plan.steps} loss={average[-1]:.4f}", flush=True)
@@ -62,14 +62,16 @@ def train(plan: Plan) -> None:
 
 
 def _pause(seconds: float) -> None:
-    """Sleeps in pieces: Python hears a signal that came just before a sleep only after that sleep."""
+    """Sleeps in short pieces: if a signal comes just before a sleep, Python handles it only after that
+    sleep."""
     end = time.monotonic() + seconds
     while (left_s := end - time.monotonic()) > 0:
         time.sleep(min(left_s, 0.5))
 
 
 def _start(plan: Plan, peers: Peers) -> tuple[int, network.State]:
-    """The step and state to go on from. Rank 0 looks for the newest one, so that all take the same."""
+    """Returns the step and state from which to continue. Rank 0 finds the newest checkpoint, so that all
+    ranks take the same one."""
     path = plan.resume_from
     if path is None:
         newest = checkpoint.newest(plan.checkpoint_dir) if plan.rank == 0 else None
@@ -84,7 +86,7 @@ def _start(plan: Plan, peers: Peers) -> tuple[int, network.State]:
 
 
 def _write_weights(path: Path, state: network.State) -> str:
-    """Writes the parameters, whole or not at all, and returns the file's SHA-256."""
+    """Writes the parameters, completely or not at all, and returns the file's SHA-256."""
     buffer = io.BytesIO()
     np.save(buffer, state.parameters)
     checkpoint.write_atomically(path, buffer.getvalue())

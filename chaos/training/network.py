@@ -1,4 +1,5 @@
-"""A network of two layers that learns a made-up function, with Adam. All float64, nothing random but by seed.
+"""A network of two layers that learns a synthetic function, with Adam. All numbers are float64, and all
+random values come from the seed.
 
 Parameters and both moments of Adam are flat vectors: easy to average over the ranks and to cut into shards.
 """
@@ -25,7 +26,8 @@ BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
 
 @dataclass
 class State:
-    """Everything that a step changes; what a checkpoint must hold. Three vectors of PARAMETERS numbers."""
+    """Everything that a step changes, and that a checkpoint must contain. Three vectors of PARAMETERS
+    numbers."""
 
     parameters: Vector
     first_moment: Vector
@@ -38,13 +40,14 @@ def first_state(seed: int) -> State:
 
 
 def batch(seed: int, step: int, rank: int) -> tuple[Vector, Vector]:
-    """This rank's rows of this step. They depend on nothing else, so a resumed run sees the same data."""
+    """Returns this rank's rows of this step. They depend on nothing else, so a resumed run sees the same
+    data."""
     x = np.random.default_rng([seed, step, rank]).normal(size=(BATCH_ROWS, INPUTS))
     return x, np.sin(x[:, 0] + x[:, 1]) + 0.5 * x[:, 2] * x[:, 3]
 
 
 def gradient(state: State, x: Vector, y: Vector) -> tuple[Vector, float]:
-    """The gradient of the mean squared error, and the error."""
+    """Returns the gradient of the mean squared error, and the error."""
     weights, bias, out_weights, out_bias = _layers(state.parameters)
     hidden = np.tanh(x @ weights + bias)
     error = hidden @ out_weights + out_bias - y
@@ -56,7 +59,7 @@ def gradient(state: State, x: Vector, y: Vector) -> tuple[Vector, float]:
 
 
 def update(state: State, average_gradient: Vector, step: int) -> None:
-    """One step of Adam, in place."""
+    """Applies one step of Adam, in place."""
     state.first_moment += (1.0 - BETA_1) * (average_gradient - state.first_moment)
     state.second_moment += (1.0 - BETA_2) * (average_gradient**2 - state.second_moment)
     mean = state.first_moment / (1.0 - BETA_1**step)

@@ -37,6 +37,9 @@ _CHAIN_CODES_MAX = 16
 _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
 _APART = timedelta(minutes=1)
+_REPEAT_MAX = timedelta(minutes=1)
+"""Longest pause that makes the next line of a code a new finding. For consequences, and for codes that take no
+node out of service, this is the only such pause."""
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -53,6 +56,8 @@ class _Open(msgspec.Struct):
 
     finding: str
     last_seen: datetime
+    pause: timedelta
+    """Pause after which the code's next line is a new finding."""
 
 
 class Chain:
@@ -60,6 +65,9 @@ class Chain:
 
     def __init__(self, settings: ChainSettings, boot_id: str) -> None:
         self._repeat = timedelta(seconds=settings.repeat_s)
+        """The first such pause after a hardware fault. Each further finding of the same fault doubles the pause,
+        so that a fault that occurs every few seconds does not cost a write each time."""
+        self._repeat_max = max(self._repeat, _REPEAT_MAX)
         self._consequence = timedelta(seconds=settings.consequence_s)
         self._boot_id = boot_id
         self._findings: dict[str, Finding] = {}
@@ -100,7 +108,8 @@ class Chain:
             self._findings[finding.id] = finding
             if finding.cleared_at is None:
                 for code in (finding.code, *finding.chain):
-                    self._open[(code, finding.subject)] = _Open(finding.id, finding.last_seen)
+                    pause = self._repeat if code == finding.code and _may_stop(finding) else self._repeat_max
+                    self._open[(code, finding.subject)] = _Open(finding.id, finding.last_seen, pause)
         self._folded = {entry.code: entry for entry in folded} | self._folded
 
     def new_boot(self, boot_id: str) -> Change:
@@ -174,7 +183,7 @@ class Chain:
         head = self._head_of(draft, line)
         if head is not None:
             return self._joined(head, draft, line)
-        return self._opened(draft, line)
+        return self._opened(draft, line, self._pause_after(known, draft, line))
 
     def _as_repeated(self, draft: Draft, line: Seen) -> Draft:
         """Returns the draft with a higher severity if the draft has come often enough. Lines that come close
@@ -198,7 +207,7 @@ class Chain:
             if finding.cleared_at is not None or not _same_device(finding.subject, draft.subject):
                 continue
             named = bool(draft.caused_by) and draft.caused_by in (finding.code, *finding.chain)
-            window = self._repeat if named else self._consequence
+            window = self._repeat_max if named else self._consequence
             if finding.code == draft.code or abs(line.at - finding.first_seen) >= window:
                 continue
             if (draft.verdict and _says_what_broke(finding)) or _gravity(draft) <= _gravity(finding):
@@ -208,12 +217,21 @@ class Chain:
     def _repeats(self, known: _Open, draft: Draft, line: Seen) -> bool:
         """Whether a line repeats a finding. A graver line of the same code is no repeat: an NVLink code may
         be harmless first and fatal later. A verdict raises the finding that it repeats."""
-        if abs(line.at - known.last_seen) >= self._repeat:  # the clock may be set back
+        if abs(line.at - known.last_seen) >= known.pause:  # the clock may be set back
             return False
         finding = self._findings.get(known.finding)
         return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
 
-    def _opened(self, draft: Draft, line: Seen) -> Change:
+    def _pause_after(self, known: _Open | None, draft: Draft, line: Seen) -> timedelta:
+        """Returns the pause after which the next line of the code no longer belongs to the finding that this
+        line opens."""
+        if not _may_stop(draft):
+            return self._repeat_max
+        if known is None or abs(line.at - known.last_seen) >= self._repeat_max:
+            return self._repeat
+        return min(2 * known.pause, self._repeat_max)
+
+    def _opened(self, draft: Draft, line: Seen, pause: timedelta) -> Change:
         finding = fitted(
             Finding,
             id=self._id(line),
@@ -232,7 +250,7 @@ class Chain:
             evidence=line.text,
         )
         self._findings[finding.id] = finding
-        self._track(draft, finding.id, line.at)
+        self._track(draft, finding.id, line.at, pause)
         while len(self._findings) > FINDINGS_MAX:
             missed_least = least(self._findings.values())
             del self._findings[missed_least.id]
@@ -240,7 +258,7 @@ class Chain:
         return Change.EDGE if finding.id in self._findings else Change.COUNT
 
     def _joined(self, head: Finding, draft: Draft, line: Seen) -> Change:
-        self._track(draft, head.id, line.at)
+        self._track(draft, head.id, line.at, self._repeat_max)
         changes: dict[str, Any] = {"count": total(head.count, 1), "last_seen": max(head.last_seen, line.at)}
         if draft.code not in head.chain and len(head.chain) < _CHAIN_CODES_MAX:
             changes["chain"] = [*head.chain, draft.code]
@@ -277,10 +295,10 @@ class Chain:
             del self._open[tracked]
         return change
 
-    def _track(self, draft: Draft, finding_id: str, at: datetime) -> None:
+    def _track(self, draft: Draft, finding_id: str, at: datetime, pause: timedelta) -> None:
         if len(self._open) >= _OPEN_KEYS_MAX:
             del self._open[next(iter(self._open))]
-        self._open[(draft.code, draft.subject)] = _Open(finding_id, at)
+        self._open[(draft.code, draft.subject)] = _Open(finding_id, at, pause)
 
     def _fold(self, code: str, count: int, at: datetime) -> None:
         if code not in self._folded and len(self._folded) >= _FOLDED_CODES_MAX - 1:
@@ -308,6 +326,12 @@ def _same_device(a: Subject, b: Subject) -> bool:
 
 def _is_hardware(item: Draft | Finding) -> bool:
     return item.origin is not Origin.TENANT and item.fault is not Fault.APPLICATION
+
+
+def _may_stop(item: Draft | Finding) -> bool:
+    """Whether a gang may be stopped for the fault. After a person has returned the node to service, the next
+    line about such a fault must soon count as new."""
+    return _is_hardware(item) and item.severity in (Severity.PENDING, Severity.FATAL)
 
 
 def _says_what_broke(finding: Finding) -> bool:

@@ -1,4 +1,4 @@
-"""Which findings count, what broke, who is to blame, which gangs it affects.
+"""Decides which findings count, what broke, who is to blame, and which gangs are affected.
 
 In: World and settings.
 Out: Diagnosis, one per fault, each with the gangs that it affects.

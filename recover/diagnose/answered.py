@@ -1,8 +1,10 @@
-"""What has answered a node's findings, and which of them: releases, returns and closed Incidents. Pure.
+"""Decides which of a node's findings are answered: by a release, by the end of a repair, or by a closed
+Incident. Pure.
 
-An answer is about what was known when it was given. How far that went is told by the node's own log, which
-numbers its records: a later record is news, also where the node's clock is hours behind or ahead. Only for
-what goes on are times compared, and for an answer that an earlier version wrote.
+An answer is about the findings that were known when it was given. The numbers that the node's own log gives
+its records show how far that knowledge went: a later record is new, even if the node's clock is hours behind
+or ahead. Times are compared only for faults that continue, and for an answer that an earlier version of
+Rekindle wrote.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from recover.model import Node
 __all__ = ["Answer", "answered", "answers", "as_news", "known_of", "went_on_after"]
 
 _UNTOLD = timedelta(seconds=660)
-"""An agent may hold back for 600 s that a known fault goes on (`publishing.refresh_s`); then it writes."""
+"""Time for which an agent's knowledge may be unpublished. An agent may delay for 600 s the report that a
+known fault continues (`publishing.refresh_s`); then it writes."""
 
 
 _AHEAD_MAX = timedelta(days=1)
-"""What is dated later than this after an answer was not known then, whatever a log's numbers say: they come
-from the agent, and whoever has its token could name one that the log never reaches. A clock is not so far
-ahead for long."""
+"""Time after an answer beyond which a finding counts as unknown at the answer, whatever the numbers of a log
+say: the numbers come from the agent, and anyone who has its token could name a number that the log never
+reaches. No clock is so far ahead for long."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -35,13 +38,13 @@ class Answer(msgspec.Struct, frozen=True):
     known: Answered | None = None
 
     def covers(self, finding: Finding, now: datetime) -> bool:
-        """It answers the finding, as that is known now."""
+        """Whether the answer covers the finding, as the finding is known now."""
         if self.known is None or not finding.sequence:
             return not is_shown_after(finding, self.at, now)
         return self.knew(finding, now) and not _goes_on(finding, self.at, self.known, now)
 
     def knew(self, finding: Finding, now: datetime) -> bool:
-        """The finding had begun, as far as anybody knew."""
+        """Whether the finding had begun before the answer, as far as anybody knew."""
         if self.known is None or not finding.sequence:
             return finding.first_seen <= self.at
         if finding.boot_id != self.known.boot_id or finding.sequence > self.known.sequence:
@@ -50,13 +53,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def _last_word(at: datetime, known: Answered) -> datetime:
-    """Of the agent, before the answer."""
+    """Returns the time of the agent's last report before the answer."""
     return min(known.last_seen or at, at + _AHEAD_MAX)
 
 
 def _goes_on(finding: Finding, at: datetime, known: Answered, now: datetime) -> bool:
-    """The known finding was shown again. The node's clock and ours are compared only where the agent's last
-    word before the answer fits to it; else what the agent can have held back then tells nothing."""
+    """Whether the known finding was shown again. The node's clock and ours are compared only if the agent's
+    last report before the answer fits our time of the answer. Otherwise the finding must be later than all
+    reports that the agent may have held back by then."""
     last_word = _last_word(at, known)
     is_in_time = last_word <= at <= last_word + _UNTOLD
     shown = shown_at(finding)
@@ -64,12 +68,13 @@ def _goes_on(finding: Finding, at: datetime, known: Answered, now: datetime) -> 
 
 
 def answers(node: Node, incidents: Iterable[Incident] = ()) -> tuple[Answer, ...]:
-    """The last release or return of the node, and each close of an Incident of it.
+    """Returns the answers to the node's findings: the last end of its quarantine, by a person or after a
+    repair, and each close of one of its Incidents.
 
-    An Incident that closed because its Node object was deleted, or because it proved to be another one's,
-    answers nothing. Nor does a close of which no log tells how far it goes answer what was shown just before
-    it: an agent may be about to report something new, by a clock that is a little behind. That of a repair
-    does, as will the release that follows it.
+    An Incident that closed because its Node object was deleted, or because its fault proved to be another
+    node's, answers nothing. A close without known position in the log does not answer findings that were
+    shown just before it: an agent may be about to report something new, by a clock that is a little behind.
+    The close by a repair does answer them, as does the release that follows the repair.
     """
     released = () if node.released_at is None else (Answer(node.released_at, node.answered),)
     closes = tuple(
@@ -94,7 +99,7 @@ def answered(finding: Finding, given: Iterable[Answer], now: datetime) -> bool:
 
 
 def known_of(node: Node, health: NodeHealth | None) -> Answered | None:
-    """How far the log of the node's present boot is known; None where no agent tells."""
+    """Returns how far the log of the node's present boot is known, or None if no agent reports."""
     status = health.status if health is not None else None
     if status is None or not status.boot_id or status.boot_id != (node.boot_id or status.boot_id):
         return None
@@ -111,12 +116,14 @@ def known_of(node: Node, health: NodeHealth | None) -> Answered | None:
 
 
 def went_on_after(finding: Finding, given: Collection[Answer], now: datetime) -> datetime | None:
-    """The last answer to the open finding, which was shown again since; None for one that is news."""
+    """Returns the time of the last answer to the open finding, if the finding was shown again since; None for
+    a new finding."""
     return max((answer.at for answer in given if answer.knew(finding, now)), default=None)
 
 
 def as_news(finding: Finding, given: Collection[Answer], now: datetime) -> Finding:
-    """As if it had begun when it was shown anew; by a clock that is behind, when it came to be news."""
+    """Returns the finding as if it had begun when it was shown again. If the node's clock is behind, the
+    finding begins at the answer after which it counts as new."""
     again = went_on_after(finding, given, now)
     if again is not None:
         return msgspec.structs.replace(finding, first_seen=again + SETTLED)

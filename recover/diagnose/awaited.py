@@ -1,11 +1,11 @@
-"""The next checkpoint of a gang that has to leave a degraded node: whether Rekindle waits for it, which
-agents are asked, and whether one has answered. Pure.
+"""Decides about the next checkpoint of a gang that has to leave a degraded node: whether Rekindle waits for
+the checkpoint, which agents it asks, and whether an agent has answered. Pure.
 
 triage/nodehealths.py asks the agents of pods whose logs have shown a complete checkpoint before.
 node_faults.py and repair/waiting.py decide by the answer. A wait has an id, which names the Incident of each
-degraded node of the gang and the pods there: whatever else makes the gang leave begins another wait. No
-clocks are compared: an agent answers with the id once a checkpoint was complete after it had heard of the
-wait.
+degraded node of the gang and the pods there: if the gang has to leave for a different reason, another wait
+begins. No clocks are compared: an agent answers with the id once a checkpoint has become complete after the
+agent had read the id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recover.policy.consent import OptIn, opt_in
 __all__ = ["ASKED_MAX", "Awaited", "Awaiting", "requests"]
 
 ASKED_MAX = 4
-"""Pods of one gang whose agents are asked. One answer suffices, and an agent may be away."""
+"""Number of pods of one gang whose agents are asked. One answer suffices, and an agent may be unavailable."""
 
 
 class Awaited(Enum):
@@ -35,22 +35,23 @@ class Awaited(Enum):
     NEXT = auto()
     """The gang is moved once its next checkpoint is complete."""
     SAVED = auto()
-    """A checkpoint has been complete since the gang has to leave."""
+    """A checkpoint was completed after the gang had to leave."""
     MOVED_BEFORE = auto()
-    """The gang was moved for this fault before, and came back. It keeps the whole grace: a gang that saves
-    often would be moved again and again."""
+    """The gang was moved for this fault before, and came back. The gang keeps the whole grace period:
+    otherwise a gang that saves often would be moved again and again."""
 
 
 class Awaiting:
-    """Of one look at the world: a large gang may stand on many degraded nodes, and is judged once."""
+    """Judges the gangs for one reconcile. A large gang may be on many degraded nodes, and is judged once."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._known: dict[str, Awaited] = {}
-        """By the gang's uid, whatever it leaves for."""
+        """Results by the gang's uid, for all reasons to leave."""
 
     def of(self, gang: Gang, incident: str) -> Awaited:
-        """`incident` is the one for which the gang has to leave."""
+        """Returns what the next checkpoint of the gang means. `incident` is the Incident for which the gang
+        has to leave."""
         history = self._world.history(gang.ref.uid)
         if any(incident in r.cause_names and r.status.phase is not Phase.FAILED for r in history):
             return Awaited.MOVED_BEFORE
@@ -67,7 +68,7 @@ def _judged(world: World, gang: Gang) -> Awaited:
 
 
 def requests(world: World) -> list[tuple[Pod, str]]:
-    """The pods whose agents are asked, each with the id of the wait."""
+    """Returns the pods whose agents are asked, each with the id of the wait."""
     gangs = {gang.ref.uid: gang for node in _quarantined(world) for gang in world.victims_on(node.name)}
     return [
         (pod, wait) for gang in gangs.values() for wait in [_wait(world, gang)] for pod in _asked(world, gang)
@@ -79,7 +80,8 @@ def _quarantined(world: World) -> Iterator[Node]:
 
 
 def _asked(world: World, gang: Gang) -> list[Pod]:
-    """Those on the degraded nodes first: their agents look for new wishes most often."""
+    """Returns the pods of the gang whose agents are asked. Pods on the degraded nodes come first, because
+    their agents look for new requests most often."""
     if opt_in(gang, world.namespaces.get(gang.ref.namespace)) is not OptIn.ENABLED:
         return []
     if world.active_recovery(gang.ref.uid) is not None:
@@ -89,7 +91,7 @@ def _asked(world: World, gang: Gang) -> list[Pod]:
 
 
 def _wait(world: World, gang: Gang) -> str:
-    """The id of the gang's wait; empty if no node of the gang is quarantined."""
+    """Returns the id of the gang's wait, or an empty string if no node of the gang is in quarantine."""
     parts = {
         f"{incident} {_repair_since(world, incident)} {pod.uid}"
         for pod in _living(world, gang)
@@ -104,7 +106,8 @@ def _incident_at(world: World, name: str) -> str:
 
 
 def _repair_since(world: World, name: str) -> str:
-    """Since when a repair waits for the gangs of its node. That is another reason to leave."""
+    """Returns since when a repair waits for the gangs of its node. Such a repair is a further reason to
+    leave."""
     incident = world.incidents.get(name)
     repair = incident.status.repair if incident is not None else None
     if repair is None or repair.phase is not RepairPhase.WAITING or not repair.phases:

@@ -1,4 +1,4 @@
-"""Why a node has booted, as its agent tells it after the boot. Pure; for gang_faults.py."""
+"""Finds why a node has booted, from its agent's report after the boot. Pure; for gang_faults.py."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from recover.model import World
 __all__ = ["boots_after"]
 
 _BOOTING = timedelta(hours=1)
-"""A server may take this long from its crash to its next boot."""
+"""Time that a server may take from its crash to its next boot."""
 _CLOCKS = timedelta(minutes=2)
 
 
 def boots_after(world: World, node: str, lost_at: datetime) -> list[Finding]:
-    """The boot that followed, or that took the rank away, where its agent tells of it."""
+    """Returns the findings about the boot that followed the loss, or that ended the rank, if the agent
+    reports them."""
     health = world.health.get(node)
     if health is None:
         return []

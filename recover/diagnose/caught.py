@@ -1,7 +1,8 @@
-"""An object that cannot be judged is left out, and all others go on. Pure: what failed is returned.
+"""Leaves out an object that cannot be judged, so that all others are still judged. Pure: failures are
+returned.
 
-Such a failure is a defect of ours, which an object that nobody foresaw has brought to light. Without this one
-agent, or one job, could end triage for the whole cluster.
+Such a failure is a defect of Rekindle that an unforeseen object has exposed. Without this module one agent,
+or one job, could end triage for the whole cluster.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ T = TypeVar("T")
 
 
 def caught(about: Mapping[str, str], decide: Callable[[], T]) -> T | Failure:
-    """Returns what is decided of one object, or that nothing could be."""
+    """Returns the decision about one object, or the failure if no decision was possible."""
     try:
         return decide()
-    except Exception as error:  # noqa: BLE001  (whoever looks logs and counts it: runtime/whole_loop.py)
+    except Exception as error:  # noqa: BLE001  (the caller logs and counts it: runtime/whole_loop.py)
         return Failure(about=about, error=error)
 
 
 def each(
     subjects: Iterable[S], about: Callable[[S], Mapping[str, str]], decide: Callable[[S], T]
 ) -> tuple[list[T], list[Failure]]:
-    """What is decided of each subject, in their order, and the failures."""
+    """Returns the decisions about the subjects, in their order, and the failures."""
     decided: list[T] = []
     failures = []
     for subject in subjects:
@@ -45,7 +46,8 @@ def each(
 
 
 def undecided(world: World, failures: Iterable[Failure]) -> set[str]:
-    """The incidents of what could not be judged: that nothing is found of it says nothing."""
+    """Returns the Incidents of the objects that could not be judged. For these objects a missing diagnosis
+    proves nothing."""
     abouts = [failure.about for failure in failures]
     nodes = {about["name"] for about in abouts if about["kind"] == "Node"}
     uids = {about["uid"] for about in abouts}

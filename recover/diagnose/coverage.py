@@ -1,8 +1,8 @@
-"""The coverage that must exist before an application may be blamed. Pure.
+"""Checks the coverage that must exist before an application may be blamed. Pure.
 
-gang_faults.py asks here for each node where a rank was lost. A source that is blind, that was
-not read yet when the rank was lost, or whose agent no longer reports, is no evidence that the node is
-healthy. A kind of faults that no rule reads is not covered, however well the source is read.
+gang_faults.py makes this check for each node on which a rank was lost. A source that is blind, that was not
+read yet when the rank was lost, or whose agent no longer reports, is no evidence that the node is healthy. A
+kind of faults that no rule reads is not covered, however well the agent reads the source.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ FAMILIES: dict[Family, str] = {
 }
 """Names of the kinds of faults, for people."""
 _REFRESHES = 3
-"""An agent that promised to write counts as dead after so many missed writes."""
+"""Number of missed writes after which an agent that promised to write counts as dead."""
 _REPORTED_WITHIN = timedelta(seconds=10)
-"""An agent has reported after this long what it saw before it fell silent."""
+"""Time within which an agent has reported what it saw. An agent that falls silent later has reported what it
+saw before."""
 _CLOCKS = timedelta(seconds=1)
 
 
@@ -55,7 +56,7 @@ class Silence(msgspec.Struct, frozen=True):
     kind: str
     """The reason, in the same words for all nodes that are silent in the same way."""
     since: datetime | None = None
-    """Since when; None if nobody can tell."""
+    """Time since which the agent is silent; None if nobody can tell."""
 
     @property
     def why(self) -> str:
@@ -64,15 +65,16 @@ class Silence(msgspec.Struct, frozen=True):
 
 
 def silence(world: World, node: str, now: datetime) -> Silence | None:
-    """Returns why the agent of a node does not report; None if it reports. The status of an agent that has
-    ended stays, so the NodeHealth alone does not tell."""
+    """Returns why the agent of a node does not report, or None if it reports. The status of an agent that has
+    ended stays in the NodeHealth, so the NodeHealth alone does not show whether the agent reports."""
     return silence_of(node, world.health.get(node), world.agents if world.agents_are_pods else None, now)
 
 
 def silence_of(
     node: str, health: NodeHealth | None, agents: Mapping[str, AgentPod] | None, now: datetime
 ) -> Silence | None:
-    """The same for callers without a World. `agents` is by node; None where agents are no pods."""
+    """Returns the same as `silence`, for callers without a World. `agents` is by node, and None if agents are
+    not pods."""
     if agents is None:
         return _outdated(node, health, now) if health is not None else None
     agent = agents.get(node)
@@ -82,7 +84,8 @@ def silence_of(
 
 
 def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
-    """Judges an agent by the writes that it has promised. An agent that promises nothing is not judged."""
+    """Judges an agent by the writes that the agent has promised. An agent that promises nothing is not
+    judged."""
     every, at = timedelta(seconds=health.status.refresh_s), health.status.observed_at
     if not every or at is None or now - at <= _REFRESHES * every:
         return None
@@ -90,8 +93,8 @@ def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
 
 
 def unread_sources(world: World, node: Node, now: datetime) -> Iterator[str]:
-    """The sources that are not read there; `agent` where no agent reports, since then what its last status
-    says is history."""
+    """Yields the sources of the node that no agent reads. Yields `agent` if no agent reports, because the
+    agent's last status is then out of date."""
     health = world.health.get(node.name)
     if health is None or not health.status.coverage or silence(world, node.name, now) is not None:
         yield "agent"
@@ -118,8 +121,8 @@ def not_covered(world: World, node: str, at: datetime, now: datetime) -> str:
 
 
 def unwatched(world: World, node: Node, now: datetime) -> str:
-    """Returns why nobody knows whether the node has a fault now; empty if its agent would report one. The
-    words stay the same for as long as the reason does: no time is in them."""
+    """Returns why nobody knows whether the node has a fault now, or an empty string if its agent would report
+    one. The words contain no time, so they stay the same as long as the reason does."""
     health = world.health.get(node.name)
     if health is None or not health.status.coverage:
         return "no agent reports from this node"
@@ -149,8 +152,8 @@ def _missing(health: NodeHealth, family: Family, node: str, at: datetime) -> str
 
 
 def _row(health: NodeHealth, family: Family) -> Coverage | None:
-    """The source from which the agent reads these faults. An older agent does not report its families: it
-    reads faults of GPUs from the kernel log, and no others."""
+    """Returns the coverage of the source from which the agent reads these faults. An older agent does not
+    report its families: it reads faults of GPUs from the kernel log, and no others."""
     rows = health.status.coverage
     named = next((row for row in rows if family in row.families), None)
     if named is not None or family is not Family.GPU_XID:
@@ -159,7 +162,8 @@ def _row(health: NodeHealth, family: Family) -> Coverage | None:
 
 
 def looked_at(world: World, node: str) -> str:
-    """For an Incident that blames an application: what was read of its node, and what nothing reads."""
+    """Returns the words for an Incident that blames an application: which sources of the node were read, and
+    which kinds of faults no source covers."""
     health = world.health.get(node)
     rows = health.status.coverage if health is not None else []
     read = {family for row in rows if row.state is CoverageState.COVERED for family in row.families}
@@ -175,6 +179,6 @@ def looked_at(world: World, node: str) -> str:
 
 
 def _has_hardware_faults(health: NodeHealth) -> bool:
-    """Whether the node has an open fault, which did not explain the failure."""
+    """Whether the node has an open fault of its hardware. Such a fault did not explain the failure."""
     levels = (quarantine_level(f.fault, f.severity) for f in health.status.findings if is_open(f))
     return any(level is not QuarantineLevel.NONE for level in levels)

@@ -1,4 +1,5 @@
-"""What diagnosis says: one Diagnosis per fault, with the gangs that it affects and how urgent that is."""
+"""Data that diagnosis returns: one Diagnosis for each fault, with the affected gangs and how urgent each
+is."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ __all__ = ["JOB_FAILED", "AffectedGang", "Diagnosis", "Loss", "fingerprint", "in
 
 
 JOB_FAILED = "job-failed"
-"""Code of the loss of a rank of which only its job tells."""
+"""Code of the loss of a rank that only its job shows."""
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -29,59 +30,65 @@ class Loss(msgspec.Struct, frozen=True):
     pod_uid: str
     node: str
     at: datetime
-    """Never later than now: nobody may have told it, or a clock that runs ahead."""
+    """Time of the loss, never later than now: the time may be unknown, or come from a clock that runs
+    ahead."""
     told_at: datetime | None
     code: str
-    """`exit-1`, `oom-killed`, `deleted`, `node-gone`, `evicted`, `made-way`, `not-admitted`,
-    `job-failed`."""
+    """Kind of the loss: `exit-1`, `oom-killed`, `deleted`, `node-gone`, `evicted`, `made-way`,
+    `not-admitted`, `job-failed`."""
     restarts: int = 0
     in_place: bool = False
-    """Its container was started again in the same pod: elastic training may go on."""
+    """True if its container was started again in the same pod: elastic training may continue."""
     propagated: bool = False
-    """Its log says that another rank was gone first."""
+    """True if its log says that another rank was lost first."""
     error: str = ""
     """Code of the first error in its log, if its agent has read one."""
     error_at: datetime | None = None
-    """When its log showed that, by its node's clock."""
+    """Time at which its log showed the first error, by its node's clock."""
     created: datetime | None = None
-    """When its pod was created."""
+    """Time at which its pod was created."""
+    is_missed: bool = False
+    """True if no watch reported the deletion of its pod. `at` is then the time at which the controller
+    noticed the loss, and the pod that takes its place may be older."""
 
 
 class AffectedGang(msgspec.Struct, frozen=True):
-    """A gang that the fault affects. It is stopped once `due` has passed; None means not for this reason."""
+    """A gang that the fault affects. The gang is stopped once `due` has passed; if `due` is None, the gang is
+    not stopped for this fault."""
 
     gang: Gang
     due: datetime | None
     dead: bool
-    """It trains no more, whatever we do."""
+    """True if the gang no longer trains, whatever Rekindle does."""
     explained: bool = False
-    """The fault explains why it failed, so that is no fault of its own."""
+    """True if the fault explains the gang's failure, so the failure is no separate fault."""
     failed_at: datetime | None = None
-    """When that was, if anybody tells."""
+    """Time of the failure, if known."""
     born_at: datetime | None = None
-    """When the failed pod was created: its failure is never older than that."""
+    """Time at which the failed pod was created: the failure is never older than that."""
     is_suspicion: bool = False
-    """No finding that affects the gang is a proof, so a dead gang counts as affected only if the finding
-    explains its failure."""
+    """True if no finding that affects the gang is a proof. A dead gang then counts as affected only if the
+    finding explains its failure."""
     may_stay: bool = False
-    """The devices that it uses are at most degraded. So the gang trains on if there is no better place,
-    whatever else broke on the node."""
+    """True if the devices that the gang uses are at most degraded. The gang then continues to train if there
+    is no better place, whatever else broke on the node."""
     awaited: Awaited = Awaited.UNTOLD
-    """What its next checkpoint means, where it may train on until then."""
+    """What the gang's next checkpoint means, if the gang may train until then."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """One fault with its evidence. `name` is the name of the Incident, the same at every look. The other
-    fields say what the evidence shows now, and decisions follow them."""
+    """One fault with its evidence. `name` is the name of the Incident, and is the same at every reconcile.
+    The other fields describe the present evidence, and decisions follow them."""
 
     name: str
     fault: Fault
-    """The class of the strongest evidence, whatever the open Incident was opened for."""
+    """Class of the strongest evidence, regardless of the class for which the open Incident was opened."""
     severity: Severity
     detected_at: datetime
-    """The Incident's, which what comes later joins."""
+    """Time of detection, from the Incident. Later evidence joins the Incident."""
     seen_at: datetime
-    """When that which now acts was seen. It never acts as a mode would that began later."""
+    """Time at which the evidence that now acts was seen. A mode that was enabled later does not act on this
+    evidence."""
     summary: str
     blame: Blame
     settled: bool
@@ -90,32 +97,35 @@ class Diagnosis(msgspec.Struct, frozen=True):
     node: str = ""
     boot_id: str = ""
     finding: str = ""
-    """Id of the node's strongest finding. A stronger finding that joins the Incident is another cause."""
+    """Id of the node's strongest finding. If a stronger finding joins the Incident, it is a different
+    cause."""
     struck_at: datetime | None = None
-    """When that finding was first shown, if it is younger than the Incident. The brake counts by this
-    time."""
+    """Time at which that finding was first shown, if it is younger than the Incident. The brake counts by
+    this time."""
     error: str = ""
-    """The first error of a gang's own failure. Its attempts are counted by it."""
+    """First error of a gang's own failure. Attempts are counted by this error."""
     gang: Gang | None = None
     evidence: tuple[Evidence, ...] = ()
     suspects: tuple[Suspect, ...] = ()
     affected: tuple[AffectedGang, ...] = ()
     drain: bool = False
-    """The vendor's verdict: no new work there, the present work may go on."""
+    """True if the vendor's advice is: no new work on the node, the present work may continue."""
     blind: Mapping[str, str] = {}
-    """Nodes that may be to blame, and what could not be read there: nobody knows, so none is taken out."""
+    """Nodes that may be the culprit, with the sources that could not be read. Nobody knows the culprit, so
+    none of these nodes is taken out of service."""
 
     @property
     def level(self) -> QuarantineLevel:
-        """How far the node is taken out of service for this fault."""
+        """Level at which the node is taken out of service for this fault."""
         return quarantine_level(self.fault, self.severity, drain=self.drain)
 
 
 def fingerprint(*parts: str) -> str:
-    """Eight hex digits that tell one fault from another in an object's name."""
+    """Returns eight hex digits that distinguish one fault from another in an object's name."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
 
 
 def incident_name(subject: str, fault: Fault, *parts: str) -> str:
-    """Of a node's or a job's fault; `parts` tell it from others of the same class there."""
+    """Returns the name of the Incident for a fault of a node or job. `parts` distinguish the fault from
+    others of the same class."""
     return f"{shortened(subject, 200)}-{fault}-{fingerprint(*parts)}"

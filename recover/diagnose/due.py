@@ -1,4 +1,5 @@
-"""When a gang is stopped for the findings of a node on which it runs. Part of node_faults.py. Pure."""
+"""Decides when a gang is stopped for the findings of a node on which it runs. Part of node_faults.py.
+Pure."""
 
 from __future__ import annotations
 
@@ -22,12 +23,13 @@ def is_hardware(finding: Finding) -> bool:
 
 
 def first_of_the_worst(findings: list[Finding]) -> Finding:
-    """Findings are in the order of their time."""
+    """Returns the first of the strongest findings. `findings` are in the order of their time."""
     return max(findings, key=strength)
 
 
 def may_wait(findings: list[Finding]) -> bool:
-    """The device is degraded at worst: the training goes on, and the gang leaves at a checkpoint."""
+    """Whether the device is degraded at worst: the training then continues, and the gang leaves at a
+    checkpoint."""
     return first_of_the_worst(findings).severity in (Severity.SUSPECT, Severity.PENDING)
 
 
@@ -40,7 +42,8 @@ def affected_gang(
     *,
     is_dead: bool,
 ) -> AffectedGang:
-    """A dead gang is stopped at once; a living one when the verdict is settled, or at its checkpoint."""
+    """Returns the gang with the time at which it is stopped. A dead gang is stopped at once, a living gang
+    when the verdict is settled, or at its checkpoint."""
     return AffectedGang(
         gang=gang,
         due=now if is_dead else due,
@@ -62,11 +65,11 @@ def due_at(
     timing: Timing,
     now: datetime,
 ) -> datetime | None:
-    """Returns when a gang that lives is stopped for the findings that affect it. A degraded node is left at
-    the gang's next checkpoint, and when the grace is over at the latest. The grace begins no sooner than our
-    knowledge of the finding: the clock of the node, which dates the finding, may be behind by hours. A gang
-    that came to a node that was degraded already is not stopped on its arrival, even if it saves on SIGTERM:
-    the scheduler may find no other place for it again and again."""
+    """Returns when a living gang is stopped for the findings that affect it. The gang leaves a degraded node
+    at its next checkpoint, and when the grace period is over at the latest. The grace period begins no sooner
+    than Rekindle knows of the finding: the clock of the node, which dates the finding, may be behind by
+    hours. A gang that came to a node that was degraded already is not stopped on its arrival, even if it
+    saves on SIGTERM: the scheduler may find no other place for the gang again and again."""
     first = first_of_the_worst(findings)
     if not is_hardware(first):
         return None

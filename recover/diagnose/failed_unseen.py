@@ -1,6 +1,7 @@
-"""A job that its framework has failed, and none of its pods tells of a lost rank. Pure; for gang_faults.py.
+"""Finds jobs that their framework has failed although none of their pods shows a lost rank. Pure; for
+gang_faults.py.
 
-Usually the pod of the lost rank is still there and tells more. No such pod is there in these cases:
+Usually the pod of the lost rank still exists and shows more. No such pod exists in these cases:
 
 - The framework deletes all pods of a failed job (`cleanPodPolicy: All`), and no controller saw how
   they ended.
@@ -24,13 +25,15 @@ from recover.policy.consent import OptIn, opt_in
 __all__ = ["failed_unseen", "told_by_job"]
 
 _RECENT = timedelta(hours=1)
-"""People have seen an older failure and have left the job as it is. A failure has an Incident long before."""
+"""Age beyond which a failure is ignored if it has no Incident: people have seen an older failure and have
+left the job as it is. A failure that Rekindle saw gets its Incident long before."""
 
 
 def failed_unseen(world: World, gang: Gang, pods: Iterable[Pod], now: datetime) -> Loss | None:
-    """Returns the loss of a rank of which only the job tells; None if nobody asked for the recovery of the
-    job. `pods` are those of the gang's present start that are there, and none of them is lost. A pod that has
-    not ended will tell more: its watch is late."""
+    """Returns the loss of a rank that only the job shows, or None if there is no such loss or nobody has
+    enabled the recovery of the job. `pods` are the existing pods of the gang's present start, and none of
+    them is lost. While a pod has not ended, the result is None, because that pod will show more: the watch of
+    pods is late."""
     terminal = gang.terminal
     if terminal is None or terminal.succeeded or terminal.at is None:
         return None
@@ -51,10 +54,12 @@ def failed_unseen(world: World, gang: Gang, pods: Iterable[Pod], now: datetime) 
 def told_by_job(
     world: World, gang: Gang, loss: Loss, known: Incident | None, now: datetime
 ) -> Diagnosis | None:
-    """`known` is the open Incident of the gang. The Incident stays open as long as the job stays failed,
-    because a person who held the restart back may allow the restart later.
+    """Returns the diagnosis for a loss that only the job shows. `known` is the open Incident of the gang. The
+    Incident stays open as long as the job stays failed, because a person who has stopped the restart may
+    allow it later.
 
-    None if a recovery has stopped or started the job since, or if the failure is old and has no Incident.
+    Returns None if a recovery has stopped or started the job since, or if the failure is old and has no
+    Incident.
     """
     history = world.history(gang.ref.uid)
     began = since(history)
@@ -66,8 +71,8 @@ def told_by_job(
 
 
 def _first_second(began: datetime, history: list[Recovery]) -> datetime:
-    """Kubernetes writes whole seconds. A failure in the second of our stop came before the stop, and one in
-    the second of our start came after the start."""
+    """Returns the first time at which a failure counts. Kubernetes writes whole seconds. A failure in the
+    second of our stop came before the stop, and a failure in the second of our start came after the start."""
     is_start = any(resumed_at(recovery) == began for recovery in history)
     return began.replace(microsecond=0) if is_start else began
 
@@ -78,7 +83,8 @@ def _is_of_a_rank(incident: Incident) -> bool:
 
 
 def _told_by_pods(gang: Gang, known: Incident, now: datetime) -> Diagnosis:
-    """What the pods showed before they were deleted. No later look can find out more."""
+    """Returns the diagnosis by what the pods showed before they were deleted. No later reconcile can find out
+    more."""
     return Diagnosis(
         name=known.metadata.name,
         fault=known.fault,

@@ -1,19 +1,19 @@
-"""Pods that a kubelet refuses or cannot start: one node, or something that many nodes share? Pure; triage
-writes the Incident (triage/start_incidents.py).
+"""Finds pods that a kubelet refuses or cannot start, and decides whether one node is a suspect, or whether
+many nodes share one fault. Pure; triage writes the Incident (triage/start_incidents.py).
 
-Only what jobs of two namespaces show counts, since one tenant's jobs may have a fault of their own. By the
-reason that kubelets give:
+Failures count only if jobs of two namespaces show them, because the jobs of one tenant may share a fault that
+no node has. For each reason that kubelets give:
 
-| who shows it | what is said |
+| shown by | result |
 |---|---|
 | jobs of one namespace | nothing |
-| jobs of two namespaces on one node, no other node | the node is suspect for a while; nothing else happens |
+| jobs of two namespaces on one node, no other node | the node is a suspect for a while, and no more |
 | jobs of two namespaces on several nodes each, or of three | one fault of the fleet; no node is suspected |
 
-A fault of the fleet is one of a registry, of storage or of the pods' network.
+A fault of the fleet is a fault of a registry, of storage or of the pods' network.
 
 A pod that was started on the node after the first failure shows that the node starts pods. The Incident is
-the memory: the pods that failed are gone by the time at which a job is placed again.
+the memory, because the failed pods no longer exist when a job is placed again.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ __all__ = [
 ]
 
 CODE = "start-"
-"""Begins the code of the evidence; the kubelet's word follows."""
+"""Beginning of the code of the evidence. The kubelet's reason follows."""
 
 RECENT_S = 3600.0
-"""A pod that was refused may be kept for days, and says nothing of today."""
+"""Age beyond which a refused pod does not count. Such a pod may be kept for days, and says nothing about the
+present."""
 
 _PATIENCE_S = {"ContainerCreating": 1200.0, "CreateContainerError": 120.0, "RunContainerError": 120.0}
-"""How long a pod must have waited. A large image is pulled in `ContainerCreating`."""
+"""Time that a pod must have waited, for each reason. A large image is pulled in `ContainerCreating`."""
 
 
 class FailingStarts(msgspec.Struct, frozen=True):
@@ -52,9 +53,9 @@ class FailingStarts(msgspec.Struct, frozen=True):
 
     reason: str
     pods: tuple[Pod, ...]
-    """Oldest first."""
+    """Pods that are not started, oldest first."""
     also: tuple[str, ...] = ()
-    """Nodes that have shown it a short while ago and show it no more: their pods may have moved."""
+    """Nodes that showed the failure a short while ago and show it no more: their pods may have moved."""
 
     @property
     def nodes(self) -> list[str]:
@@ -62,7 +63,7 @@ class FailingStarts(msgspec.Struct, frozen=True):
 
     @property
     def node(self) -> str:
-        """The only node that shows it; empty for a fault of the fleet."""
+        """The only node that shows the failure; empty for a fault of the fleet."""
         return self.nodes[0] if len(self.nodes) == 1 else ""
 
     @property
@@ -79,7 +80,8 @@ class FailingStarts(msgspec.Struct, frozen=True):
 
 
 def failing_starts(world: World, now: datetime) -> list[FailingStarts]:
-    """By reason. Who may create pods in two namespaces can make a node suspect, and no more."""
+    """Returns the failing starts, by reason. A person who may create pods in two namespaces can make a node a
+    suspect, and no more."""
     by_reason: dict[str, list[Pod]] = {}
     for pod in world.not_started.values():
         if (pod.admitted_at or pod.created) is not None and _fails(pod, now):
@@ -118,7 +120,7 @@ def _starts_pods(world: World, node: str, since: datetime) -> bool:
 
 
 def comes_due(world: World) -> Iterator[datetime]:
-    """When pods will have waited, or have waited, for too long."""
+    """Yields the times at which pods have waited, or will have waited, for too long."""
     for pod in world.not_started.values():
         patience_s = _PATIENCE_S.get(pod.not_started)
         if patience_s is not None and (pod.admitted_at or pod.created) is not None:
@@ -126,7 +128,7 @@ def comes_due(world: World) -> Iterator[datetime]:
 
 
 def taken_up(pod: Pod) -> datetime:
-    """When its kubelet took it up."""
+    """Returns when the pod's kubelet accepted the pod."""
     at = pod.admitted_at or pod.created
     assert at is not None, "others are left out"
     return at
@@ -136,15 +138,16 @@ def taken_up(pod: Pod) -> datetime:
 
 
 def is_of_starts(incident: Incident) -> bool:
-    """It is about no single job, and its evidence is about starts."""
+    """Whether the Incident is about no single job, and its evidence is about starts."""
     spec = incident.spec
     is_about_none = not spec.node and spec.gang is None
     return is_about_none and any(e.code.startswith(CODE) for e in incident.status.evidence)
 
 
 def suspected_of_starts(world: World, now: datetime, window_s: float) -> dict[str, str]:
-    """Nodes that an Incident suspects, and the code, until `window_s` after the last failure; less if a
-    person or a repair has given the node back since then, or training goes on there."""
+    """Returns the nodes that an Incident suspects, with the code, until `window_s` after the last failure.
+    The suspicion ends earlier if a person or a repair has returned the node to service since then, or if
+    training continues on the node."""
     found = {}
     since = now - timedelta(seconds=window_s)
     for incident in world.incidents.values():

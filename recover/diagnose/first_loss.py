@@ -1,9 +1,10 @@
-"""Which of a gang's lost ranks failed first, and which ones only followed. Pure; for ranks.py and
+"""Decides which of a gang's lost ranks failed first, and which ranks only followed. Pure; for ranks.py and
 gang_faults.py.
 
-Whether a rank failed by itself or lost a peer, its log says (detectors/rules/first_error.py). Of those that
-failed by themselves the one whose error came first is the cause. Times come from different nodes' clocks,
-so between errors that are close to each other the one that says what broke counts before one that does not.
+The log of a rank says whether the rank failed by itself or lost a peer (detectors/rules/first_error.py).
+Among the ranks that failed by themselves, the rank with the earliest error is the cause. Times come from
+different nodes' clocks, so between errors that are close to each other, an error that says what broke counts
+before an error that does not.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ __all__ = ["exit_words", "follows", "in_order", "nobody_is_blamed", "told_by_log
 _SIGTERM = 143
 """Exit code of an orderly stop."""
 _DYING = timedelta(minutes=2)
-"""So long a process may take from its error to its end, where its library waits for peers or its launcher
-for other workers. An older error was survived, though no step has shown it."""
+"""Time that a process may take from its error to its end, if its library waits for peers or its launcher
+waits for other workers. The process survived an older error, even if no step has shown that."""
 _CLOCKS = timedelta(seconds=5)
-"""Clocks that are kept in time differ by less, and within that a rank dies of a peer that it has lost."""
+"""Largest difference between clocks that are kept in time. Within this time a rank also dies of a peer that
+it has lost."""
 _WORDS = {
     Implies.PEER_LOST: "a propagated error: the log says that the rank lost a peer",
     Implies.TIMED_OUT: "a propagated error: the log says that the rank waited in vain for a peer",
@@ -34,8 +36,8 @@ _WORDS = {
 
 
 def follows(code: str, error: str) -> bool:
-    """Whether the log of a rank that was lost as `code` says that its cause is elsewhere. Whoever takes a pod
-    away asks it to end: such a log tells of no other loss."""
+    """Whether the log of a rank that was lost as `code` says that the cause is elsewhere. Whoever removes a
+    pod tells it to end, so such a log is no evidence of another loss."""
     said = _implied(error)
     if said is Implies.TOLD_TO_END:
         return not _is_from_outside(code)
@@ -45,7 +47,7 @@ def follows(code: str, error: str) -> bool:
 
 
 def what_failed(error: str) -> tuple[Failed, str]:
-    """What failed where this is the first error of a log, and what the error means."""
+    """Returns what failed if this is the first error of a log, and what the error means."""
     row = _rows().get(error)
     if row is None or row.implies is not Implies.OWN_FAULT:
         return Failed.PROGRAM, ""
@@ -57,7 +59,8 @@ def _is_from_outside(code: str) -> bool:
 
 
 def _implied(code: str) -> Implies:
-    """What the first error of a log says of its rank. A code that people added is an own fault."""
+    """Returns what the first error of a log says about its rank. A code that people added counts as the
+    rank's own fault."""
     row = _rows().get(code)
     return row.implies if row is not None else Implies.OWN_FAULT
 
@@ -68,7 +71,8 @@ def _rows() -> dict[str, LogErrorRow]:
 
 
 def in_order(found: list[Loss]) -> list[Loss]:
-    """The first loss first. Ranks whose logs tell of a loss elsewhere come last, whatever their times say."""
+    """Returns the losses with the first loss first. Ranks whose logs report a loss elsewhere come last,
+    whatever their times say."""
     ordered = sorted(
         found, key=lambda loss: (loss.propagated, _failed_at(loss), not _by_itself(loss), loss.pod)
     )
@@ -81,7 +85,7 @@ def in_order(found: list[Loss]) -> list[Loss]:
 
 
 def told_by_log(loss: Loss) -> str:
-    """In words, without the log's own text: others may read it."""
+    """Returns words for the first error, without the log's own text, because other people may read them."""
     if not loss.error:
         return ""
     words = _WORDS.get(_implied(loss.error), "the first error in the log")
@@ -89,7 +93,8 @@ def told_by_log(loss: Loss) -> str:
 
 
 def nobody_is_blamed(loss: Loss) -> str:
-    """Why not the program, where the first loss is one of which its log says that its cause is elsewhere."""
+    """Returns why the program is not blamed, if the log of the first loss says that the cause is
+    elsewhere."""
     match _implied(loss.error):
         case Implies.TOLD_TO_END:
             said = "the rank received the order to end, and the sender is unknown"
@@ -101,21 +106,22 @@ def nobody_is_blamed(loss: Loss) -> str:
 
 
 def _failed_at(loss: Loss) -> datetime:
-    """When its own fault was printed, or else when it ended."""
+    """Returns when the rank's own fault was printed, or otherwise when the rank ended."""
     at = loss.error_at
     is_of_this_end = at is not None and timedelta() <= loss.at - at <= _DYING
     return at if at is not None and is_of_this_end and not loss.propagated else loss.at
 
 
 def _says_why(loss: Loss) -> bool:
-    """It is known what ended the rank: a named fault, a signal, or somebody who took its pod away."""
+    """Whether it is known what ended the rank: a named fault, a signal, or the removal of its pod."""
     if _by_itself(loss) or _is_from_outside(loss.code):
         return True
     return bool(loss.error) and _implied(loss.error) is Implies.OWN_FAULT
 
 
 def _by_itself(loss: Loss) -> bool:
-    """Of losses in one second, one by a signal or for memory came first: who loses a peer exits by himself.
+    """Whether a signal or a lack of memory ended the rank. Among losses in one second such a loss came first:
+    a rank that loses a peer exits by itself.
 
     The API keeps whole seconds.
     """
@@ -124,7 +130,7 @@ def _by_itself(loss: Loss) -> bool:
 
 
 def exit_words(code: str) -> str:
-    """The code of a loss, for people: `exit-139: SIGSEGV` for a process that a signal ended."""
+    """Returns the code of a loss for people: `exit-139: SIGSEGV` for a process that a signal ended."""
     status = code.removeprefix("exit-")
     number = int(status) - 128 if code.startswith("exit-") and status.isdecimal() else 0
     known = {one.value: one.name for one in Signals}

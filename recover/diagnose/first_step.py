@@ -1,9 +1,9 @@
-"""A gang that runs and does not begin to train: no rank has printed a step since its start. Pure.
+"""Finds gangs that run and do not begin to train: no rank has printed a step since its start. Pure.
 
-Rekindle cannot tell a hang before the first step from a log whose steps it cannot read. So it only reports
-what it sees, and restarts the gang only if it has read that gang's steps before. Loading a checkpoint takes
-long: the limit is that of the first step after a recovery (`verify_deadline_s`), or the job's own
-hang-timeout if that is longer.
+Rekindle cannot tell a hang before the first step from a log whose steps it cannot read. So Rekindle only
+reports what it sees, and restarts the gang only if it has read steps of that gang before. Loading a
+checkpoint takes long: the limit is the limit for the first step after a recovery (`verify_deadline_s`), or
+the job's own hang-timeout if that is longer.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def first_step_due(
     world: World, gang: Gang, pods: Sequence[Pod], timing: Timing, now: datetime
 ) -> datetime | None:
     """Returns when a gang of which all ranks run should have made its first step, or the next one after one
-    line with a step. Returns None if it has made one, if a rank is missing, if the log of a rank is not read,
-    or if nobody asked for its recovery. A running recovery keeps its own deadline. A rank may have made steps
-    that its agent leaves out: `is_unknown` says so."""
+    line with a step. Returns None if the gang has made a step, if a rank is missing, if the log of a rank is
+    not read, or if nobody has enabled the recovery of the gang. A running recovery has its own deadline. A
+    rank may have made steps that its agent leaves out: `is_unknown` finds such ranks."""
     limit_s = limit_of(gang, timing)
     consent = opt_in(gang, world.namespaces.get(gang.ref.namespace))
     is_asked = _own_limit_s(gang) is not None or consent is not OptIn.DISABLED
@@ -57,7 +57,8 @@ def first_step_due(
 
 
 def limit_of(gang: Gang, timing: Timing) -> float | None:
-    """Seconds that it may take for its first step; None where its people want no limit."""
+    """Returns the seconds within which the gang must make its first step, or None if its owner wants no
+    limit."""
     own_s = _own_limit_s(gang)
     return None if own_s == 0 else max(timing.verify_deadline_s, own_s or 0.0)
 
@@ -75,7 +76,7 @@ def steps_were_read(world: World, gang: Gang) -> bool:
 
 
 def steps_are_readable(world: World, gang: Gang) -> bool:
-    """Whether steps of this gang were read after its last recovery; then their absence is a hang. If that
+    """Whether steps of this gang were read after its last recovery; then missing steps are a hang. If that
     recovery ended without steps, a person was called, or nobody knows whether the gang trains."""
     history = world.history(gang.ref.uid)
     last = history[-1].status if history else None
@@ -88,13 +89,13 @@ def _runs(pod: Pod) -> bool:
 
 
 def shows_no_step(world: World, pod: Pod, now: datetime) -> bool:
-    """Whether its agent lives, reads logs, and has read no step in the log of this pod."""
+    """Whether the pod's agent lives, reads logs, and has read no step in the log of this pod."""
     return is_read(world, pod, now) and _is_silent(world, pod) and not world.may_be_left_out(pod)
 
 
 def is_unknown(world: World, pod: Pod) -> bool:
-    """Whether the agent of its node publishes no step of it, and may leave it out. The agent of a dead node
-    will not say more."""
+    """Whether the agent of the pod's node publishes no step of the pod, and may leave the pod out. The agent
+    of a dead node will not report more."""
     node = world.nodes.get(pod.node)
     is_gone = node is not None and not node.ready
     return not is_gone and _is_silent(world, pod) and world.may_be_left_out(pod)
@@ -106,7 +107,7 @@ def _is_silent(world: World, pod: Pod) -> bool:
 
 
 def is_read(world: World, pod: Pod, now: datetime) -> bool:
-    """Whether the agent of its node lives and reads the logs of pods."""
+    """Whether the agent of the pod's node lives and reads the logs of pods."""
     health = world.health.get(pod.node)
     return (
         health is not None
@@ -119,7 +120,8 @@ def is_read(world: World, pod: Pod, now: datetime) -> bool:
 
 
 def _has_written_since(health: NodeHealth, pod: Pod) -> bool:
-    """Where agents are no pods, only what an agent writes shows that it lives. One that promises to write now
-    and then has to keep that promise after the pod was created."""
+    """Whether the agent has written since the pod was created. If agents are not pods, only their writes show
+    that they live: an agent that promises regular writes must have kept that promise after the pod was
+    created."""
     at = health.status.observed_at
     return not health.status.refresh_s or at is None or pod.created is None or at >= pod.created

@@ -1,4 +1,4 @@
-"""Gangs that failed by themselves: no hardware finding explains it. Pure."""
+"""Diagnoses gangs that failed by themselves, when no hardware finding explains the failure. Pure."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = ["GangState", "gang_faults", "gang_state"]
 
 _EVIDENCE_MAX, _SUSPECTS_MAX = limit(IncidentStatus, "evidence"), limit(IncidentStatus, "suspects")
 _WITH_VOLUMES_MAX, _VOLUMES_MAX = 8, 4
-"""Of how many losses the volumes are looked for, and how many of these are evidence."""
+"""Number of losses for which bad volumes are looked up, and number of these volumes that become evidence."""
 _JUDGED = {Blame.APPLICATION, Blame.RESOURCES}
-"""Blames that need a node which was watched."""
+"""Blames that are possible only if the node was watched."""
 
 
 class GangState(msgspec.Struct, frozen=True):
-    """What a gang's own pods say at this moment."""
+    """The state that a gang's own pods show at this moment."""
 
     gang: Gang
     pods: tuple[Pod, ...]
@@ -45,23 +45,24 @@ class GangState(msgspec.Struct, frozen=True):
     dead: bool
     stalled_at: datetime | None
     first_step_due: datetime | None = None
-    """Until when a gang may take for its first step, if all its ranks run and none has made one."""
+    """Time by which the gang must have made its first step, if all its ranks run and none has made a step."""
     unknown_on: tuple[str, ...] = ()
-    """Nodes with ranks of a gang that may hang, which may make steps: their agents read more than they
-    publish, so a gang of which nobody else makes a step does not count as one that hangs."""
+    """Nodes whose agents read more than they publish, with ranks of a gang that may hang. These ranks may
+    make steps, so the gang does not count as hanging although no other rank makes a step."""
     is_ordinary: bool = False
-    """No rank is lost, none has stalled, and no first step is awaited. Time alone changes none of it: the
-    state stays so until one of the objects that it is read from changes."""
+    """Whether no rank is lost, no rank has stalled, and no first step is awaited. Time alone does not change
+    this state: it lasts until one of the objects changes from which it is read."""
 
     @property
     def is_unseen(self) -> bool:
-        """Only the job tells of a loss. A fault of a node does not explain it: that would show in the
-        pods."""
+        """Whether only the job shows a loss. A fault of a node does not explain such a loss, because that
+        would show in the pods."""
         return bool(self.losses) and self.losses[0].code == JOB_FAILED
 
     @property
     def suspicious(self) -> bool:
-        """Something is wrong, but time must tell whether the gang is dead: look again soon."""
+        """Whether something is wrong, but only time can tell whether the gang is dead. The next reconcile
+        must come soon."""
         return bool(self.losses) and not self.dead
 
     @property
@@ -70,15 +71,16 @@ class GangState(msgspec.Struct, frozen=True):
 
     @property
     def born_at(self) -> datetime | None:
-        """Since when all pods that show the trouble exist; None if the API server does not say."""
+        """Time since which all pods that show the trouble exist; None if the API server does not say."""
         created = [loss.created for loss in self.losses] or [pod.created for pod in self.pods]
         known = [at for at in created if at is not None]
         return min(known) if known and len(known) == len(created) else None
 
     @property
     def failed_at(self) -> datetime | None:
-        """The same, where it is certain: `at` is only a guess for a loss of which nobody tells the time."""
-        is_certain = all(loss.at == loss.told_at for loss in self.losses)
+        """The time of the trouble if it is certain, or None: `at` is only a guess for a loss whose time is
+        unknown."""
+        is_certain = all(loss.at == loss.told_at and not loss.is_missed for loss in self.losses)
         return self.troubled_at if is_certain else None
 
 
@@ -114,7 +116,8 @@ def gang_faults(
     timing: Timing,
     now: datetime,
 ) -> tuple[list[Diagnosis], list[Failure]]:
-    """One diagnosis for each troubled gang that is not in `explained` (uids: a node's fault explains it)."""
+    """Returns one diagnosis for each troubled gang that is not in `explained` (uids of gangs whose trouble a
+    node's fault explains)."""
     open_ones = {
         i.spec.gang.uid: i
         for i in sorted(world.incidents.values(), key=lambda i: i.spec.detected_at)
@@ -150,9 +153,10 @@ def _own_trouble(
 
 
 def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | None) -> Diagnosis:
-    """A later loss of the same attempt joins the gang's open incident; one of a later attempt is news.
+    """Joins a later loss of the same attempt to the gang's open Incident. A loss of a later attempt is a new
+    fault.
 
-    A loss whose time nobody tells seems to happen now at each look; it is as old as its incident.
+    A loss whose time is unknown seems to happen now at each reconcile; it is as old as its Incident.
     """
     if incident is None or found.detected_at < incident.spec.detected_at:
         return found
@@ -166,7 +170,7 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
     return msgspec.structs.replace(
         found,
         name=incident.metadata.name,
-        # Which rank was lost first is known by then; whether a gang hangs may be known only later.
+        # The rank that was lost first is known by then. Whether a gang hangs may become known only later.
         summary=said if said and is_the_same and found.fault is not Fault.HANG else found.summary,
         suspects=tuple(incident.status.suspects) if said and is_the_same else found.suspects,
         detected_at=incident.spec.detected_at,
@@ -179,7 +183,7 @@ def _lost_ranks(
 ) -> Diagnosis:
     gang, first = state.gang, state.losses[0]
     said = known.status if known is not None and _is_of(known, gang, first) else None
-    # This loss was judged while its node was watched. The later end of its agent changes nothing.
+    # This loss was judged while its node was watched. If the node's agent ends later, that changes nothing.
     covered = said is not None and said.blame in _JUDGED
     beside = neighbours_fault(world, gang, first, said, timing, now)
     found = judged(world, first, now, covered=covered, beside=beside)
@@ -227,7 +231,8 @@ def _evidence(loss: Loss) -> Evidence:
 
 
 def _with_findings(world: World, losses: Sequence[Loss]) -> list[Evidence]:
-    """The losses, and of those that came first: the bad volumes, and why the node has booted since."""
+    """Returns the evidence: the losses and, for the earliest losses, the bad volumes and the reason for a
+    later boot of the node."""
     first = losses[:_WITH_VOLUMES_MAX]
     boots = {
         finding.id: _as_evidence(finding, loss.node, loss.pod)
@@ -256,15 +261,15 @@ def _as_evidence(finding: Finding, node: str, pod: str) -> Evidence:
 
 
 def _in_place(loss: Loss) -> str:
-    """Of a container that ended in a pod that is still there. Only one that was started again there did
-    restart: a pod may be one that never restarts."""
+    """Returns the words for a container that ended in a pod that still exists. Only a container that was
+    started again in this pod has restarted: the pod may be one that never restarts."""
     if not loss.in_place:
         return ""
     return "the container was started again in the same pod" if loss.restarts else "the pod still exists"
 
 
 def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
-    """A hang if steps of the gang were read before; otherwise only a notice."""
+    """Returns a hang if steps of the gang were read before, otherwise only a notice."""
     gang = state.gang
     if state.dead:
         why = "none has made its first step yet. Rekindle read steps of the job before, so the job hangs"
@@ -293,7 +298,7 @@ def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
 
 
 def _unknown(state: GangState) -> str:
-    """Why a gang that may hang is left alone."""
+    """Returns why Rekindle does not act on a gang that may hang."""
     more = len(state.unknown_on) - 3
     nodes = ", ".join(state.unknown_on[:3]) + (f" and {more} more nodes" if more > 0 else "")
     return (

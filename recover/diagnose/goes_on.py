@@ -1,7 +1,8 @@
-"""A fault that goes on is one finding as long as its agent sees no pause. When was it shown last? Pure.
+"""Tells when a finding was last shown. A fault that continues is one finding as long as its agent sees no
+pause. Pure.
 
 A release, a closed Incident and the beginning of a mode answer the findings that were shown before them. A
-repetition after that is news, although it only adds to a count and a time.
+repetition after the answer is new, although it only changes a count and a time.
 """
 
 from __future__ import annotations
@@ -13,23 +14,24 @@ from detectors.wire.contract import Finding
 __all__ = ["CLOCKS_APART", "SETTLED", "is_shown_after", "shown_at"]
 
 CLOCKS_APART = timedelta(minutes=1)
-"""Between two machines that are kept in time, by far the most."""
+"""Difference of clocks that is allowed between two machines. Clocks that are kept in time differ by far
+less."""
 _LEAD = timedelta(seconds=5)
-"""A clock that is kept in time is ahead by less. A clock that is ahead by more is not trusted."""
+"""Largest lead of a clock that is kept in time. A clock that is ahead by more is not trusted."""
 SETTLED = timedelta(seconds=60)
-"""Consequences of one fault come within this time and also move its last time; after a longer pause it is
-another finding (`repeat_s` of the agents). So a finding whose last time is later than this was shown
-again."""
+"""Time within which the consequences of one fault come, and also move its last time. After a longer pause the
+agents make a new finding (detectors/folds/chain.py). So a finding was shown again if its last time is more
+than this time after its first time."""
 
 
 def shown_at(finding: Finding) -> datetime:
-    """The latest time at which the finding was certainly shown."""
+    """Returns the latest time at which the finding was certainly shown."""
     return max(finding.first_seen, finding.last_seen - SETTLED)
 
 
 def is_shown_after(finding: Finding, end: datetime, now: datetime) -> bool:
     """Whether the finding was shown after `end`. A clock that runs ahead must not make a finding look newer
-    than the `end` that answered it. A finding that is dated a moment ahead is newer all the same, unless
+    than the `end` that answered it. A finding that is dated a moment ahead still counts as newer, unless
     `end` was a moment ago, too."""
     first, last = finding.first_seen, finding.last_seen
     if first > now:

@@ -1,12 +1,14 @@
-"""Blame that was settled too early: a gang's own incident that proves to be a node's fault after all. Pure.
+"""Corrects blame that was settled too early: a gang's own Incident may prove later to be a node's fault.
+Pure.
 
-Agents may be slow, clocks differ, and Kubernetes misses a node only after a while: the evidence may come when
-the gang is stopped already, or trains again. What was shown close to the gang's failure, on a node where its
-ranks ran, and before all of them ran again, is what lay behind it, whenever it is told.
+Agents may be slow, clocks differ, and Kubernetes notices a missing node only after a while: the evidence may
+come when the gang is stopped already, or trains again. A fault that was shown close to the gang's failure, on
+a node where its ranks ran, and before all of them ran again, is the cause of the failure, however late the
+fault is reported.
 
-A fault that only degrades its node, for example a contained memory error, ends only programs that run when it
-is shown. It explains no failure of a later start, unless it is shown again after that start. A fault of the
-level `cordon` ends whatever starts on its node.
+A fault that only degrades its node, for example a contained memory error, ends only programs that run when
+the fault is shown. Such a fault explains no failure of a later start, unless the fault is shown again after
+that start. A fault of the level `cordon` ends every program that starts on its node.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ __all__ = ["corrections", "doubted", "proved_before", "shown_around"]
 
 
 def corrections(world: World, found: Collection[Diagnosis], timing: Timing) -> dict[str, Diagnosis]:
-    """Name of a gang's own incident -> the node's fault that it proves to be; of several the oldest."""
+    """Returns, for the name of a gang's own Incident, the node's fault that the Incident proves to be; the
+    oldest fault if there are several."""
     faults = [d for d in found if d.node and d.settled and d.blame is Blame.NODE]
     judged = {diagnosis.name for diagnosis in found}
     unexplained = {diagnosis.gang.ref.uid for diagnosis in found if diagnosis.gang is not None}
@@ -47,8 +50,9 @@ def corrections(world: World, found: Collection[Diagnosis], timing: Timing) -> d
 
 
 def doubted(world: World, found: Collection[Diagnosis], timing: Timing) -> list[Diagnosis]:
-    """The same diagnoses. One that no final verdict confirms says so, where another node that may lie behind
-    it has shown a final one. Its own agent has found a fault all the same, so blame and cordon stay."""
+    """Returns the same diagnoses. If a diagnosis has no final verdict, and a different node that may be the
+    cause has shown a final fault, the diagnosis says so. The agent of the first node has found a fault
+    nevertheless, so blame and cordon stay."""
     final = [d for d in found if d.node and d.blame is Blame.NODE and d.settles_at is None]
     behind = ((d, _behind_node(world, d, final, timing)) for d in found)
     return [diagnosis if fault is None else _doubted(world, diagnosis, fault) for diagnosis, fault in behind]
@@ -62,8 +66,9 @@ def shown_around(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> bool:
-    """Some of its evidence is close to `at`. The fault itself may be much older, and have become worse. A
-    fault that only degrades its node must have been shown after `since`, the start of what failed."""
+    """Whether some of the fault's evidence is close to `at`. The fault itself may be much older, and have
+    become worse. A fault that only degrades its node must have been shown after `since`, the start of the
+    gang that failed."""
     if since is not None and fault.level is QuarantineLevel.PREFER and fault.seen_at <= since:
         return False
     window = timedelta(seconds=timing.blame_window_s)
@@ -71,14 +76,15 @@ def shown_around(
 
 
 def proved_before(world: World, recovery: Recovery, fault: Diagnosis) -> bool:
-    """A cause of the recovery has proved to be this fault, which only degrades its node."""
+    """Whether a cause of the recovery has proved to be this fault, and the fault only degrades its node."""
     causes = (world.incidents.get(name) for name in recovery.cause_names)
     superseded = any(one is not None and one.status.superseded_by == fault.name for one in causes)
     return superseded and fault.level is QuarantineLevel.PREFER
 
 
 def _in_question(world: World, faults: list[Diagnosis], timing: Timing) -> Iterator[tuple[Incident, GangRef]]:
-    """Gangs' own incidents: all that are open, and of the thousands that are closed those of such a time."""
+    """Yields gangs' own Incidents: all open Incidents and, of the thousands of closed Incidents, those from
+    the time around the evidence of the faults."""
     window = timedelta(seconds=timing.blame_window_s)
     times = sorted(evidence.at for fault in faults for evidence in fault.evidence)
     for incident in world.incidents.values() if faults else ():
@@ -94,8 +100,8 @@ def _in_question(world: World, faults: list[Diagnosis], timing: Timing) -> Itera
 def _behind_node(
     world: World, diagnosis: Diagnosis, final: list[Diagnosis], timing: Timing
 ) -> Diagnosis | None:
-    """Returns another node whose fault may have stopped the gangs for which this one was blamed; of several
-    nodes the one with the oldest fault."""
+    """Returns the fault of a different node that may have stopped the gangs for which this node was blamed;
+    the oldest fault if there are several."""
     incident = world.incidents.get(diagnosis.name)
     if incident is None or diagnosis.settles_at is None:
         return None
@@ -127,7 +133,7 @@ def _is_behind(
     attempt = _attempt(recovery, incident)
     phases = recovery.status.phases
     ran_at = next((p.at for p in phases if p.phase is Phase.VERIFYING and p.attempt == attempt), None)
-    if fault.fault is Fault.HOST:  # it explains any failure, and is missed a while after it
+    if fault.fault is Fault.HOST:  # explains any failure, and is noticed some time later
         return _kills(fault, gang) and (ran_at is None or fault.detected_at <= ran_at)
     ran_on = recovery.spec.nodes if attempt == 1 else recovery.nodes
     if fault.node not in ran_on:
@@ -141,12 +147,12 @@ def _kills(fault: Diagnosis, gang: GangRef) -> bool:
 
 
 def _took_up(world: World, incident: Incident, gang: GangRef) -> Recovery | None:
-    """The recovery that names the incident as a cause."""
+    """Returns the recovery that names the Incident as a cause."""
     name = incident.metadata.name
     return next((r for r in world.history(gang.uid) if name in r.cause_names), None)
 
 
 def _attempt(recovery: Recovery, incident: Incident) -> int:
-    """The one that was begun for it, or that it joined."""
+    """Returns the attempt that was begun for the Incident, or that the Incident joined."""
     name = incident.metadata.name
     return next((cause.attempt for cause in recovery.status.causes if cause.incident == name), 1)

@@ -1,7 +1,8 @@
-"""Which of a node's findings affect a gang: those of devices that its pods hold, or may hold. Pure.
+"""Decides which of a node's findings affect a gang: the findings of devices that the gang's pods use, or may
+use. Pure.
 
-A pod whose devices the agent does not know may hold any. So a mapping that is old, cut or missing names one
-victim too many, and never one too few.
+A pod whose devices the agent does not know may use any device. A mapping that is old, cut or missing
+therefore names too many affected gangs, and never too few.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ __all__ = ["Holders", "affecting", "held_by", "holders_on"]
 
 
 class Holders(msgspec.Struct, frozen=True):
-    """Which pods of one node hold which of its devices."""
+    """The pods of one node that use devices of the node, with these devices."""
 
     devices: list[Device]
     by_pod: Mapping[str, Mapping[str, frozenset[int]]]
-    """Pod uid -> UUID of a device -> MIG GPU instances, none for the whole device. Only pods of which the
-    agent knows all devices."""
+    """Map from the uid of a pod to the UUIDs of its devices, and from each UUID to MIG GPU instances; no
+    instance stands for the whole device. Only pods are included for which the agent knows all devices."""
 
 
 def holders_on(health: NodeHealth) -> Holders:
@@ -39,11 +40,12 @@ def holders_on(health: NodeHealth) -> Holders:
 def affecting(
     ranks_there: Iterable[Pod], findings: list[Finding], holders: Holders, *, is_dead: bool
 ) -> list[Finding]:
-    """Those of the findings of a node that affect the gang that has these ranks there.
+    """Returns those findings of a node that affect the gang with these ranks on the node.
 
-    A pod without devices, a leader for example, suffers from none of theirs. Pods of the present attempt
-    that have ended, or are gone, count with the living: the one that held the device may have gone first.
-    What a dead gang held is not asked: it must start anew anyway, and off that node.
+    A pod without devices, for example a leader, suffers from no fault of a device. Pods of the present
+    attempt that have ended, or no longer exist, count with the living pods: the pod that used the device may
+    have ended first. For a dead gang the devices do not matter: the gang must start again anyway, and on
+    other nodes.
     """
     there = [pod for pod in ranks_there if pod.may_hold_devices]
     if not there or (all(pod.ended for pod in there) and not is_dead):
@@ -60,7 +62,7 @@ def affecting(
 
 
 def held_by(pod: Pod, holders: Holders) -> Mapping[str, frozenset[int]] | None:
-    """Its devices, as in `Holders.by_pod`; None where nobody knows them all."""
+    """Returns the pod's devices, as in `Holders.by_pod`, or None if nobody knows all of them."""
     known = holders.by_pod.get(pod.uid)
     if known is not None:
         return known
@@ -69,7 +71,7 @@ def held_by(pod: Pod, holders: Holders) -> Mapping[str, frozenset[int]] | None:
 
 
 def _may_suffer(held: Mapping[str, frozenset[int]] | None, finding: Finding) -> bool:
-    """Whether the holder of these has what is broken, or may have it."""
+    """Whether the pod with these devices uses, or may use, the broken device."""
     device, instance = finding.subject.device, finding.subject.gpu_instance
     if held is None or device not in held:
         return held is None

@@ -1,9 +1,10 @@
-"""Devices that kubelets report as unhealthy, in the status of the pods that hold them. Pure; part of
+"""Reads the devices that kubelets report as unhealthy, in the status of the pods that use them. Pure; part of
 what_counts.py.
 
-The word is that of a device plugin or a DRA driver. Kubernetes calls it temporary, and does not tell since
-when it stands (KEP-4680), so nobody could tell whether a release has answered it: it makes the node suspect
-and is never more. A kubelet keeps the last word on a pod that has ended, so that word fades with time.
+The report comes from a device plugin or a DRA driver. Kubernetes calls the state temporary, and does not say
+since when it exists (KEP-4680), so nobody could tell whether a release has answered it: the report makes the
+node a suspect and never more. A kubelet keeps the last report on a pod that has ended, so such a report
+expires with time.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ CODE = "device-unhealthy"
 
 
 class DeviceWord(msgspec.Struct, frozen=True):
-    """One device, and the pods that hold it."""
+    """One device, and the pods that use it."""
 
     subject: Subject
     resource: str
     message: str
     pods: tuple[str, ...]
-    """`namespace/name`, in order."""
+    """Pods as `namespace/name`, in order."""
 
 
 def device_words(pods: Iterable[Pod], now: datetime, window_s: float) -> list[DeviceWord]:
-    """What the kubelet of one node says in the status of these pods of the node, by device."""
+    """Returns the unhealthy devices that the kubelet of one node reports in the status of these pods of the
+    node, by device."""
     found: dict[str, tuple[UnhealthyDevice, list[str]]] = {}
     for pod in sorted(pods, key=lambda pod: (pod.namespace, pod.name)):
         if _is_current(pod, now, window_s):
@@ -52,8 +54,8 @@ def device_words(pods: Iterable[Pod], now: datetime, window_s: float) -> list[De
 
 
 def doubted_by_kubelets(world: World, now: datetime, window_s: float) -> dict[str, str]:
-    """Nodes of which their kubelet says so, and the code. While somebody works on the node's driver, the
-    device plugin is being replaced, too."""
+    """Returns the nodes whose kubelet reports an unhealthy device, and the code. Reports do not count while
+    somebody works on the node's driver, because the device plugin is then being replaced, too."""
     return {
         name: CODE
         for name, pods in sorted(world.complaining.items())
@@ -64,7 +66,8 @@ def doubted_by_kubelets(world: World, now: datetime, window_s: float) -> dict[st
 
 
 def _is_current(pod: Pod, now: datetime, window_s: float) -> bool:
-    """Of a living pod, or of one that ended a while ago; when a pod ended, its containers tell."""
+    """Whether the report on the pod still counts: the pod lives, or ended within the window. The containers
+    of the pod say when it ended."""
     if not pod.ended:
         return True
     ends = [one.finished_at for one in pod.containers if one.finished_at is not None]

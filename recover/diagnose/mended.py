@@ -1,4 +1,5 @@
-"""A gang that goes on although ranks of it were lost, as its framework may arrange by itself. Pure."""
+"""Recognises gangs that train on although ranks were lost, because their framework has replaced the ranks or
+does without them. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ __all__ = ["trains_on", "trains_without"]
 
 
 def trains_on(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], timing: Timing) -> bool:
-    """All that was lost is back and has made steps since: the framework has mended the gang by itself, as it
-    may where nobody has asked us to. Only ranks that restarted in place or were made anew can be back."""
+    """Whether all lost ranks are back and have made steps since: the framework has repaired the gang by
+    itself, which may happen if nobody has enabled automatic recovery. Only ranks that restarted in place or
+    were created again can be back."""
     if not lost:
         return False
     present = {pod.uid: pod for pod in pods if not pod.ended and not lingers(world, pod)}
@@ -30,18 +32,18 @@ def trains_on(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], timin
     by_uid = {pod.uid: pod for pod in pods}
     told = [(p, 0) for p in back] + [(by_uid[o.pod_uid], o.restarts) for o in lost if o.in_place]
     read = [(p, restarts) for pod, restarts in told if (p := world.progress(pod)) is not None]
-    # The log of an earlier instance that has shown no step tells nothing of the one that runs now.
+    # The log of an earlier instance that has shown no step proves nothing about the instance that runs now.
     read = [(p, restarts) for p, restarts in read if p.instance >= restarts or p.first_step is not None]
     if not all(makes_steps(progress) and progress.instance >= restarts for progress, restarts in read):
         return False
-    after = max(loss.at for loss in lost) + timedelta(seconds=timing.in_place_grace_s)
+    after = max(_lost_after(loss) for loss in lost) + timedelta(seconds=timing.in_place_grace_s)
     return any((progress.first_step_at or progress.at) > after for progress, _ in read)
 
 
 def trains_without(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], now: datetime) -> bool:
-    """An elastic gang has lost no more ranks than it may lack, and another one makes steps: its framework
-    goes on with those, and makes the lost ones anew. That counts only where an agent reads those steps: it
-    sees the stall if the others wait for the lost ranks in vain."""
+    """Whether an elastic gang has lost no more ranks than it may lack, and another rank makes steps: its
+    framework continues with the other ranks, and creates the lost ranks again. This counts only if an agent
+    reads those steps: the agent then sees the stall if the others wait for the lost ranks in vain."""
     if not lost or _places(lost) > gang.may_lack:
         return False
     uids = {loss.pod_uid for loss in lost}
@@ -54,19 +56,24 @@ def trains_without(world: World, gang: Gang, pods: list[Pod], lost: list[Loss], 
 
 
 def _made_for(gone: list[Loss], present: Iterable[Pod]) -> list[Pod]:
-    """The pods that came in the place of those: made after the first of them was lost, and younger than all,
-    since the clock that tells of a loss may be behind."""
+    """Returns the pods that replaced the lost pods: created after the first loss, and younger than all lost
+    pods, because the clock that dates a loss may be behind."""
     if not gone:
         return []
     lost_at, born_at = (
-        min(loss.at for loss in gone),
+        min(_lost_after(loss) for loss in gone),
         [loss.created for loss in gone if loss.created is not None],
     )
     made = ((pod, pod.created) for pod in present)
     return [p for p, at in made if at is not None and at >= lost_at and all(at > born for born in born_at)]
 
 
+def _lost_after(loss: Loss) -> datetime:
+    """When the rank was lost, or a time before that if nobody knows."""
+    return loss.created if loss.is_missed and loss.created is not None else loss.at
+
+
 def _places(gone: list[Loss]) -> int:
-    """How many ranks those pods were: one that was made after another was lost had come in its place, and was
-    lost in turn."""
+    """Returns how many ranks the lost pods were. A pod that was created after another pod was lost had
+    replaced that pod, and was lost in turn."""
     return sum(1 for loss in gone if loss.created is None or all(loss.created < o.at for o in gone))

@@ -1,14 +1,14 @@
-"""A rank's end that may be the doing of another program on its GPU. Pure; for gang_faults.py.
+"""Finds losses of ranks that another program on the same GPU may have caused. Pure; for gang_faults.py.
 
-Where programs share a GPU by MPS, a fatal exception of one client ends all clients that share a GPU with it,
-and nobody is told which of them it was. The client that failed holds the GPU of the exception; a client with
-two GPUs takes along those on the other one, too. MIG separates clients of different GPU instances. Where
-programs share a GPU in time, each has a context of its own, and suffers for itself alone.
+If programs share a GPU by MPS, a fatal exception of one client ends all clients that share a GPU with it, and
+no log says which client it was. The client that failed uses the GPU of the exception; a client with two GPUs
+also ends the clients on its other GPU. MIG separates clients of different GPU instances. If programs share a
+GPU in time, each has a separate context, and its exception ends only itself.
 
-The agent publishes who holds the GPUs while an exception is recent (detectors/folds/core.py). A pod of which
-nobody knows that may hold any. Later these pods leave, and other pods come. What the other pods hold
-says nothing about the loss, so the verdict in the open Incident of the loss is kept.
-Source: NVIDIA, Multi-Process Service, "Error Containment".
+The agent publishes which pods use the GPUs while an exception is recent (detectors/folds/core.py). A pod
+whose GPUs are unknown may use any GPU. Later these pods leave, and other pods come. The GPUs of the new pods
+say nothing about the loss, so the verdict in the open Incident of the loss is kept. Source: NVIDIA,
+Multi-Process Service, "Error Containment".
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _BY_MPS = {
     "nvidia.com/mps.capable": "true",
     "cloud.google.com/gke-gpu-sharing-strategy": "mps",
 }
-"""Labels of a node. Source: NVIDIA k8s-device-plugin, GPU feature discovery; GKE, "Share GPUs with NVIDIA
-MPS"."""
+"""Labels of a node whose GPUs are shared by MPS. Source: NVIDIA k8s-device-plugin, GPU feature discovery;
+GKE, "Share GPUs with NVIDIA MPS"."""
 _MPS_RESOURCE = "nvidia.com/mps-"
 
 
 def neighbours_fault(
     world: World, gang: Gang, loss: Loss, said: IncidentStatus | None, timing: Timing, now: datetime
 ) -> str:
-    """Why the gang's program is not blamed for the loss; empty where no other program may have ended it.
-    `said` is what the open Incident of this loss says."""
+    """Returns why the gang's program is not blamed for the loss, or an empty string if no other program may
+    have ended the rank. `said` is the status of the open Incident of this loss."""
     node, health = world.nodes.get(loss.node), world.health.get(loss.node)
     if node is None or health is None or not _is_shared_by_mps(node):
         return ""
@@ -66,13 +66,14 @@ def neighbours_fault(
 
 
 def _tells_cause(said: IncidentStatus | None) -> bool:
-    """The program, or what it used up. An exception that is told later than the loss may change that, for a
-    while."""
+    """Whether the Incident names a cause: the program, or a resource that the program used up. An exception
+    that is reported later than the loss may change that for a while."""
     return said is not None and said.blame in (Blame.APPLICATION, Blame.RESOURCES)
 
 
 def _blames_nobody(said: IncidentStatus | None) -> bool:
-    """Not even the node is in doubt, as it is where its agent was blind."""
+    """Whether the Incident blames nobody, not even the node: the node would be a suspect if its agent had
+    been blind."""
     return said is not None and said.blame is Blame.UNKNOWN and not said.suspects
 
 
@@ -86,13 +87,14 @@ def _is_around(finding: Finding, loss: Loss, window: timedelta) -> bool:
 
 
 Held = Mapping[str, frozenset[int]] | None
-"""UUID of a device -> GPU instances, none for the whole device; None where the pod may hold any device."""
+"""Map from the UUID of a device to its GPU instances; no instance stands for the whole device. None if the
+pod may use any device."""
 
 
 def _of_neighbour(
     world: World, gang: Gang, loss: Loss, health: NodeHealth, around: list[Finding], window: timedelta
 ) -> str:
-    """Code of the first exception that may be a neighbour's; empty where there is none."""
+    """Returns the code of the first exception that may be a neighbour's, or an empty string."""
     holders = holders_on(health)
     mine = [pod for pod in world.pods_at(gang.ref.uid, loss.node) if pod.uid == loss.pod_uid]
     lost = held_by(mine[0], holders) if mine else holders.by_pod.get(loss.pod_uid)
@@ -102,8 +104,8 @@ def _of_neighbour(
 
 
 def _neighbours(world: World, gang: Gang, node: str, holders: Holders, since: datetime) -> Iterator[Held]:
-    """What the pods of others hold that ran there since then: the one that failed first may have ended
-    already."""
+    """Yields the devices of the other gangs' pods that ran on the node since `since`. The pod that failed
+    first may have ended already."""
     others = world.gangs_on.get(node, frozenset()) - {gang.ref.uid}
     for uid in others:
         for pod in world.pods_at(uid, node):
@@ -112,7 +114,8 @@ def _neighbours(world: World, gang: Gang, node: str, holders: Holders, since: da
 
 
 def _had_ended(pod: Pod, before: datetime) -> bool:
-    """A job may keep its pods for days. One of which nobody knows when it ended may have ended just now."""
+    """Whether the pod had certainly ended before that time. A job may keep its pods for days. A pod whose end
+    is unknown may have ended just now."""
     ends = [container.finished_at for container in pod.containers]
     return pod.ended and bool(ends) and all(end is not None and end < before for end in ends)
 
@@ -128,7 +131,7 @@ def _meet(one: frozenset[int], other: frozenset[int]) -> bool:
 
 
 def _may_have(held: Held, finding: Finding) -> bool:
-    """Whether the exception may be of the pod that holds these."""
+    """Whether the exception may belong to the pod that uses these devices."""
     device, instance = finding.subject.device, finding.subject.gpu_instance
     if held is None or not device:
         return True

@@ -1,4 +1,4 @@
-"""Node faults: findings of the agents, and nodes that are not ready. Pure."""
+"""Diagnoses node faults, from the findings of the agents and from nodes that are not ready. Pure."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ from recover.policy.settings import Timing
 __all__ = ["EVIDENCE_MAX", "comes_due", "node_faults", "not_ready"]
 
 EVIDENCE_MAX = limit(IncidentStatus, "evidence")
-"""Of an Incident."""
+"""Number of entries of evidence in an Incident."""
 
 
 def node_faults(
     world: World, reports: Mapping[str, NodeHealth], dead: frozenset[str], timing: Timing, now: datetime
 ) -> tuple[list[Diagnosis], list[Failure]]:
-    """One diagnosis for each node with findings that may act, from the `reports` of agents by node name.
-    `dead` holds the uids of gangs that train no more: dead by themselves, or stopped by us."""
+    """Returns one diagnosis for each node with findings that may lead to actions, from the `reports` of
+    agents by node name. `dead` has the uids of gangs that no longer train: they failed by themselves, or
+    Rekindle stopped them."""
     by_node = incidents_by_node(world)
     look = _Look(world, dead, timing, now)
     with_findings = [
@@ -53,7 +54,7 @@ def node_faults(
 
 
 class _Look:
-    """What the faults of all nodes are judged by, and what is looked up for many of them."""
+    """The data by which the faults of all nodes are judged, and results that are needed for many of them."""
 
     def __init__(self, world: World, dead: frozenset[str], timing: Timing, now: datetime) -> None:
         self.world = world
@@ -65,14 +66,15 @@ class _Look:
         self._ranks: dict[str, dict[str, list[Pod]]] = {}
 
     def stopped_on(self, node: str) -> list[Gang]:
-        """Gangs whose ranks ran there, and which a recovery has stopped, or is about to."""
+        """Returns the gangs whose ranks ran on the node, and which a recovery has stopped or is about to
+        stop."""
         if self._stopped_on is None:
             self._stopped_on = _stopped_by_node(self.world)
         return self._stopped_on.get(node, [])
 
     def ranks_at(self, gang: Gang, node: str) -> list[Pod]:
-        """The gang's ranks there, those that went away included. A large gang may be on hundreds of nodes
-        that fail at once."""
+        """Returns the gang's ranks on the node, including those that have been deleted. A large gang may be
+        on hundreds of nodes that fail at once."""
         by_node = self._ranks.get(gang.ref.uid)
         if by_node is None:
             by_node = self._ranks[gang.ref.uid] = {}
@@ -98,16 +100,17 @@ def _of_node(look: _Look, node: Node, health: NodeHealth, incidents: list[Incide
 
 
 def _classed(finding: Finding) -> Finding:
-    """Of class `host` is what Kubernetes says of a node that is not ready, and its Incident ends with that.
-    What an agent calls so, as by a row of people's own, is of no class that we know."""
+    """Gives a finding of the class `host` the class `unknown`. The class `host` is for nodes that Kubernetes
+    reports as not ready, and its Incident ends when the node is ready. If an agent reports this class, for
+    example for a row of people's own, the real class is not known."""
     if finding.fault is not Fault.HOST:
         return finding
     return msgspec.structs.replace(finding, fault=Fault.UNKNOWN)
 
 
 def comes_due(reports: Iterable[NodeHealth], now: datetime) -> Iterator[datetime]:
-    """When findings come of age that a clock ahead of ours has dated into the future. Until then a release,
-    or the close of an Incident, may hide them."""
+    """Yields the times at which findings become current whose node's clock is ahead of ours and has dated
+    them into the future. Until then a release, or the close of an Incident, may hide them."""
     for health in reports:
         for finding in health.status.findings:
             if finding.last_seen > now and is_open(finding):
@@ -163,7 +166,8 @@ def _diagnosis(
 
 
 def _not_later(finding: Finding, now: datetime, known_since: datetime) -> Finding:
-    """A node's clock may run ahead: what it saw in the future counts from when we first knew of it."""
+    """Limits the finding's times to the present. A node's clock may run ahead: a finding that is dated into
+    the future counts from the time at which Rekindle first knew of it."""
     if finding.first_seen <= now and finding.last_seen <= now:
         return finding
     first, last = (known_since if at > now else at for at in (finding.first_seen, finding.last_seen))
@@ -171,13 +175,15 @@ def _not_later(finding: Finding, now: datetime, known_since: datetime) -> Findin
 
 
 def _same(incident: Incident) -> bool:
-    """A node has one open incident at a time; what comes later joins it."""
+    """Whether the Incident is the node's open Incident. A node has one open Incident at a time, and later
+    findings join it."""
     return incident.status.phase is IncidentPhase.OPEN and incident.spec.fault is not Fault.HOST
 
 
 def _name(node: Node, first: Finding, incidents: list[Incident], after: datetime | None) -> str:
-    """That of the Incident which it is out for already, if somebody has deleted that. A fault that went on
-    `after` its Incident was answered has another one, and so has one whose Incident is closed."""
+    """Returns the name of the Incident. If the node is in quarantine for an Incident that somebody has
+    deleted, the name is the name of that Incident. A fault that continued `after` its Incident was answered
+    gets a different name, and so does a fault whose Incident is closed."""
     note = node.quarantine
     known = {incident.metadata.name for incident in incidents}
     if note is not None and note.incident not in known and note.fault != Fault.HOST:
@@ -197,14 +203,15 @@ def _settles_at(findings: list[Finding], timing: Timing) -> datetime:
 
 
 def _shown(findings: list[Finding]) -> list[Finding]:
-    """The findings that an Incident keeps: the strongest ones, in the order of their time."""
+    """Returns the findings that an Incident keeps: the strongest findings, in the order of their time."""
     kept = sorted(findings, key=strength, reverse=True)[:EVIDENCE_MAX]
     return [finding for finding in findings if finding in kept]
 
 
 def _victims(look: _Look, node: Node, findings: list[Finding]) -> Iterator[tuple[Gang, bool, list[Finding]]]:
-    """Gangs with ranks there, whether each trains no more, and the findings that affect it. A gang that is
-    stopped already is kept off by any fault of a node where its ranks ran, seen before the resume."""
+    """Yields the gangs with ranks on the node, whether each no longer trains, and the findings that affect
+    it. A gang that is stopped already is kept off the node by any fault of a node on which its ranks ran, if
+    the fault was seen before the resume."""
     holders = holders_on(look.world.health[node.name])
     there = _gangs_there(look, node)
     for gang in there:
@@ -218,7 +225,8 @@ def _victims(look: _Look, node: Node, findings: list[Finding]) -> Iterator[tuple
 
 
 def _gangs_there(look: _Look, node: Node) -> list[Gang]:
-    """Those with a living pod there. Of a dead gang the rank there may have been the first to end."""
+    """Returns the gangs with a living pod on the node. For a dead gang, ended pods count as well, because its
+    rank on this node may have been the first to end."""
     world = look.world
     gangs = {gang.ref.uid: gang for gang in world.victims_on(node.name)}
     for uid in world.gangs_on.get(node.name, frozenset()) & look.dead:
@@ -258,10 +266,10 @@ def _summary(node: Node, first: Finding, findings: list[Finding], after: datetim
 def not_ready(
     world: World, nodes: Iterable[Node], dead: frozenset[str], now: datetime
 ) -> Iterator[Diagnosis]:
-    """Nodes that Kubernetes no longer hears of, while a gang has ranks there.
+    """Yields a diagnosis for each node that no longer reports to Kubernetes, while a gang has ranks there.
 
-    Kubernetes itself keeps new pods away. A gang that still trains is left alone: only the node's kubelet or
-    its network to us may be gone.
+    Kubernetes itself keeps new pods off such a node. Rekindle does not stop a gang that still trains, because
+    only the node's kubelet or the network between the node and the API server may be gone.
     """
     for node in nodes:
         at = node.ready_since

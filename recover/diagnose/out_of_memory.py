@@ -1,8 +1,8 @@
-"""What the kernel's out-of-memory killer did, as the agents read it in the kernel log. Pure; for ranks.py and
-verdicts.py.
+"""Tells whether the kernel's out-of-memory killer ended a pod or struck a node, from the kernel log that the
+agents read. Pure; for ranks.py and verdicts.py.
 
-The kubelet names the reason only where it was told: not where a launcher ended by itself after the kernel had
-killed a worker below it.
+The kubelet names this reason only if it learned of it. It does not learn of it if a launcher ended by itself
+after the kernel had killed a worker below the launcher.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from recover.model import Pod, World
 __all__ = ["OOM_KILLED", "node_ran_out", "pod_ran_out"]
 
 OOM_KILLED = "oom-killed"
-"""The code of such a loss."""
+"""Code of the loss of a rank that the out-of-memory killer ended."""
 _OF_POD, _OF_NODE = "oom-of-pod", "oom-of-node"
 _DYING = timedelta(minutes=2)
-"""So long a launcher may take to end once a worker is gone."""
+"""Time that a launcher may take to end once a worker is gone."""
 _SECOND = timedelta(seconds=1)
-"""The API keeps whole seconds of the end of a container."""
+"""Rounding of the end of a container: the API keeps whole seconds."""
 
 
 def pod_ran_out(world: World, pod: Pod, at: datetime | None) -> bool:
@@ -28,7 +28,7 @@ def pod_ran_out(world: World, pod: Pod, at: datetime | None) -> bool:
 
 
 def node_ran_out(world: World, node: str, at: datetime) -> bool:
-    """Whether the kernel killed a process since the node itself had no memory left, shortly before `at`."""
+    """Whether the kernel killed a process because the node itself had no memory left, shortly before `at`."""
     return _shown(world, node, _OF_NODE, "", at)
 
 

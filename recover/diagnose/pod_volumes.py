@@ -1,7 +1,7 @@
-"""What the agents tell of the volumes that pods mount. Pure; for verdicts.py and gang_faults.py.
+"""Reads the agents' findings about the volumes that pods mount. Pure; for verdicts.py and gang_faults.py.
 
-A full volume is its job's own matter. One that is silent or broken stands for the storage behind it: where
-several nodes show the same one, it is no fault of any of them.
+A full volume concerns only its own job. A silent or broken volume is evidence about the storage behind it: if
+several nodes show the same volume as failed, none of these nodes is at fault.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ __all__ = ["Trouble", "failed_volumes", "full_volumes", "volumes_of"]
 _FULL = (VOLUME_FULL, VOLUME_INODES)
 _FAILED = (VOLUME_SILENT, VOLUME_BROKEN)
 _AROUND = timedelta(minutes=3)
-"""A look takes up to a minute to come, and a silent volume one more to be told. A rank that has no room ends
-within moments, and its volume is unmounted then."""
+"""Time around a loss within which a finding belongs to the loss. A sample comes after up to a minute, and a
+silent volume is reported up to a minute later. A rank that has no room ends within moments, and its volume is
+unmounted then."""
 _SHOWN_MAX = 3
 
 
@@ -30,11 +31,11 @@ class Trouble(msgspec.Struct, frozen=True):
 
     findings: tuple[Finding, ...] = ()
     nodes: int = 0
-    """How many nodes show one of them in such a state."""
+    """Number of nodes that show one of these volumes in such a state."""
 
     @property
     def words(self) -> str:
-        """Empty where there are none."""
+        """Words about the volumes; empty if there are none."""
         said = "; ".join(finding.evidence for finding in self.findings[:_SHOWN_MAX])
         return f"{said}, and the same is true on {self.nodes} nodes" if self.nodes > 1 else said
 
@@ -44,7 +45,7 @@ def full_volumes(world: World, node: str, pod: str, at: datetime) -> Trouble:
 
 
 def failed_volumes(world: World, node: str, pod: str, at: datetime) -> Trouble:
-    """Silent or broken ones."""
+    """Returns the silent or broken volumes of the pod."""
     found = tuple(_told(world, node, pod, at, _FAILED))
     which = {_which(finding) for finding in found}
     nodes = sum(
@@ -55,7 +56,7 @@ def failed_volumes(world: World, node: str, pod: str, at: datetime) -> Trouble:
 
 
 def volumes_of(world: World, node: str, pod: str, at: datetime) -> list[Finding]:
-    """In any bad state."""
+    """Returns the findings about volumes of the pod in any bad state."""
     return _told(world, node, pod, at, (*_FULL, *_FAILED))
 
 
@@ -71,11 +72,13 @@ def _told(world: World, node: str, pod: str, at: datetime, codes: Iterable[str])
 
 
 def _is_about(finding: Finding, at: datetime) -> bool:
-    """It began before, or a moment after, and had not ended long before."""
+    """Whether the finding belongs to the loss at `at`: it began before the loss, or a moment after, and had
+    not ended long before."""
     ended = finding.cleared_at
     return finding.first_seen <= at + _AROUND and (ended is None or ended >= at - _AROUND)
 
 
 def _which(finding: Finding) -> str:
-    """`volume NAME (TYPE, SOURCE)`, as each agent writes it: names of volumes are a pod's own."""
+    """Returns `volume NAME (TYPE, SOURCE)`, as each agent writes it. Names alone identify no volume, because
+    each pod chooses the names of its volumes."""
     return finding.evidence.partition(")")[0]

@@ -1,4 +1,4 @@
-"""What a gang's pods say by themselves: lost ranks, a hang, training that goes on. Pure."""
+"""Reads the state of a gang from its pods: lost ranks, a hang, training that continues. Pure."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ __all__ = [
 
 _SIGTERM = 143
 """Exit code of an orderly stop."""
+_MISSED_SETTLE_S = 30.0
+"""After a broken watch the lists of pods and of jobs come in any order, up to the longest pause of a
+reflector apart: the job may have ended, or its people may have stopped it."""
 _BY_KUBELET = {
     "Evicted": "evicted",
     "Preempting": "made-way",
@@ -40,18 +43,19 @@ _BY_KUBELET = {
     "TopologyAffinityError": "not-admitted",
     "NodeAffinity": "not-admitted",
 }
-"""A pod's own reason, as kubelets write it: under pressure, for a pod of the node's own, at the machine's
-shutdown; or at the pod's start, as where its device plugin has no healthy device. `OutOf` has the name of a
-resource behind it."""
+"""Codes of a loss, by the reason that a kubelet writes into the pod: it ended the pod under pressure, to make
+room for a critical pod, or at the machine's shutdown; or it refused the pod at its start, for example because
+the device plugin has no healthy device. The reason `OutOf` is followed by the name of a resource."""
 
 
 def since(history: list[Recovery]) -> datetime | None:
-    """What happened before this belongs to an earlier attempt: the last stop or resume that we made."""
+    """Returns the time of the last stop or resume that Rekindle made. Earlier events belong to an earlier
+    attempt."""
     return max((at for r in history for at in _turns(r)), default=None)
 
 
 def _turns(recovery: Recovery) -> Iterator[datetime]:
-    """The times of the recovery's stops and resumes; a stop that was called off stopped nothing."""
+    """Yields the times of the recovery's stops and resumes. A stop that was called off stopped nothing."""
     phases = recovery.status.phases
     for entered, following in zip_longest(phases, phases[1:]):
         called_off = following is not None and following.phase is Phase.FAILED
@@ -60,13 +64,13 @@ def _turns(recovery: Recovery) -> Iterator[datetime]:
 
 
 def resumed_at(recovery: Recovery) -> datetime | None:
-    """When it started its gang last; None where the gang is, or was left, stopped."""
+    """Returns when the recovery last started its gang, or None if the gang is stopped or was left stopped."""
     turns = [p for p in recovery.status.phases if p.phase in (Phase.STOPPING, Phase.RESUMING)]
     return turns[-1].at if turns and turns[-1].phase is Phase.RESUMING else None
 
 
 def started_at(world: World, recovery: Recovery, attempt: int) -> datetime | None:
-    """When the gang was started that this attempt stops; None where no recovery has started it."""
+    """Returns when the gang was started that this attempt stops, or None if no recovery has started it."""
     earlier = [r for r in world.history(recovery.spec.gang.uid) if r.spec.number < recovery.spec.number]
     phases = recovery.status.phases
     own = [p.at for p in phases if p.phase is Phase.RESUMING and p.attempt < attempt]
@@ -74,22 +78,24 @@ def started_at(world: World, recovery: Recovery, attempt: int) -> datetime | Non
 
 
 def is_down(recovery: Recovery, gang: Gang) -> bool:
-    """The recovery stops the gang, or has, and has not started it again: its mark would say so."""
+    """Whether the recovery stops the gang, or has stopped it and has not started it again: the job's mark
+    would show the start."""
     mark, attempt = gang.mark, (recovery.metadata.name, recovery.status.attempt, "resumed")
     return recovery.active and (mark is None or (mark.recovery, mark.attempt, mark.did) != attempt)
 
 
 def is_surplus(pod: Pod, pods: list[Pod], gang: Gang) -> bool:
-    """It was told to go, and as many older peers stay as the gang is to have: people have scaled it down."""
-    at = pod.deleting_since
-    if at is None:
+    """Whether the pod was told to end while as many older peers stay as the gang should have: people have
+    scaled the gang down."""
+    at = pod.was_rank_until
+    if pod.deleting_since is None or at is None:
         return False
     peers = [p for p in pods if p.deleting_since is None and not p.ended and p.created and p.created < at]
     return len(peers) >= gang.size
 
 
 def losses(world: World, pods: list[Pod], now: datetime) -> list[Loss]:
-    """Ranks that are gone or failed, first loss first. Ranks that ended well are not lost."""
+    """Returns the ranks that are gone or failed, first loss first. Ranks that ended well are not lost."""
     found = [loss for pod in pods if (loss := _loss(world, pod, now)) is not None]
     return in_order(found)
 
@@ -113,6 +119,7 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
             error=error.code if error is not None else "",
             error_at=error.at if error is not None else None,
             created=pod.created,
+            is_missed=pod.is_missed,
         )
 
     if _was_told_to_end(pod):
@@ -129,8 +136,8 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
 
 
 def _first_error(world: World, pod: Pod) -> LogError | None:
-    """Of the training's container, or else of any: one that fails before its first step tells of its fault
-    before its agent has seen its end."""
+    """Returns the first error of the training's container, or otherwise the first error of any container: if
+    a container fails before its first step, its agent reports the error before it has seen the end."""
     progress = world.progress(pod)
     if progress is not None:
         return progress.first_error
@@ -139,9 +146,9 @@ def _first_error(world: World, pod: Pod) -> LogError | None:
 
 
 def _was_told_to_end(pod: Pod) -> bool:
-    """It was deleted before it ended: then its exit code tells only in which order it went. An operator may
-    delete a pod that has failed by itself, in the same second; 0 and 143 are the codes of an orderly end.
-    """
+    """Whether the pod was deleted before it ended: then its exit code shows only how it ended after the
+    deletion. A framework's controller may delete a pod that has failed by itself, in the same second; 0 and
+    143 are the codes of an orderly end."""
     if pod.deleting_since is None:
         return False
     ends = [(c.finished_at, c.exit_code) for c in pod.containers if c.finished_at is not None]
@@ -152,7 +159,8 @@ def _was_told_to_end(pod: Pod) -> bool:
 
 
 def _by_kubelet(pod: Pod) -> str:
-    """How its kubelet has ended the pod as a whole; empty where its containers ended by themselves."""
+    """Returns how the kubelet has ended the pod as a whole, or an empty string if the pod's containers ended
+    by themselves."""
     reason = pod.failure.partition(":")[0]
     return _BY_KUBELET.get(reason, "not-admitted" if reason.startswith("OutOf") else "")
 
@@ -165,8 +173,9 @@ def _code(world: World, pod: Pod, container: Container | None) -> str:
 
 
 def is_dead(world: World, pods: list[Pod], lost: list[Loss], timing: Timing, now: datetime) -> bool:
-    """A gang with a lost rank is dead. Only one single container that restarted in place may be elastic
-    training: it is lost once `in_place_grace_s` has passed without steps from the new instance."""
+    """Whether the gang is dead. A gang with a lost rank is dead, with one exception: a single container that
+    restarted in place may be elastic training. That rank is lost once `in_place_grace_s` has passed without
+    steps from the new instance."""
     has_succeeded = any(pod.phase is PodPhase.SUCCEEDED for pod in pods)
     lost = [loss for loss in lost if not _unsettled(loss, timing, now, has_succeeded=has_succeeded)]
     if not lost:
@@ -185,33 +194,38 @@ def makes_steps(progress: PodProgress) -> bool:
 
 
 def lingers(world: World, pod: Pod) -> bool:
-    """It was told to go, and nobody on its silent node can end it: its rank may be back elsewhere."""
+    """Whether the pod was told to end, but nobody on its silent node can end it: its rank may be back
+    elsewhere."""
     node = world.nodes.get(pod.node)
     return pod.deleting_since is not None and node is not None and not node.ready
 
 
 def _unsettled(loss: Loss, timing: Timing, now: datetime, *, has_succeeded: bool) -> bool:
-    """It may be the end of a training that succeeded: its framework deletes the other ranks, and those that
-    lose a master which has ended well fail by themselves, a moment before the job's status tells."""
-    if loss.code == JOB_FAILED:  # pods may come that tell more: they have another watch than the job
+    """Whether the loss may be the end of a training that succeeded: the framework deletes the other ranks,
+    and ranks that lose a master that has ended well fail by themselves, a moment before the job's status
+    shows the end."""
+    if loss.code == JOB_FAILED:  # pods may show more soon: they have another watch than the job
         return _is_fresh(loss, timing.in_place_grace_s, now)
+    if loss.is_missed:
+        return _is_fresh(loss, _MISSED_SETTLE_S, now)
     if loss.code == "deleted":
         return _is_fresh(loss, timing.deleted_settle_s, now)
     return has_succeeded and _is_fresh(loss, timing.in_place_grace_s, now)
 
 
 def _is_fresh(loss: Loss, within_s: float, now: datetime) -> bool:
-    """Less long ago than that. A time that nobody tells, or that only a wrong clock can tell, is not waited
-    for: it would not come, or not for hours."""
+    """Whether the loss was less than `within_s` ago. If the time of the loss is unknown, or only a wrong
+    clock can have given it, the answer is no: otherwise the wait would never end, or would take hours."""
     if loss.told_at is None:
         return False
     return -CLOCKS_APART < now - loss.told_at < timedelta(seconds=within_s)
 
 
 def stalled_at(world: World, pods: list[Pod]) -> datetime | None:
-    """When the last readable rank stalled, if all of them have; None if any goes on or none is readable.
+    """Returns when the last readable rank stalled, if all of them have. Returns None if any rank continues or
+    none is readable.
 
-    The agent of a dead node tells nothing any more: its last word is no sign that its rank goes on.
+    The agent of a dead node reports nothing any more: its last report does not show that its rank continues.
     """
     latest: datetime | None = None
     for pod in pods:

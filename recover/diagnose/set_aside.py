@@ -1,8 +1,9 @@
-"""Findings that tell nothing of their node, because somebody works on its driver. Pure.
+"""Sets findings aside that prove nothing about their node, because somebody works on the node's driver. Pure.
 
-A driver that is replaced, or a device that gets another MIG layout, looks like broken hardware for a while.
-Such a finding is no proof and no suspicion until the work is over, and the node's agent had time to look
-again. what_counts.py leaves it out. It answers nothing: the Incident of the node stays open as it is.
+A driver that is replaced, or a device that gets a different MIG layout, looks like broken hardware for a
+while. Such a finding is no proof and no suspicion until the work is over, and the node's agent had time for a
+new sample. what_counts.py leaves the finding out. The work answers nothing: the Incident of the node stays
+open as it is.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ __all__ = ["aside_origins", "counts_again", "has_findings", "of_this_boot", "set
 
 
 def of_this_boot(node: Node, health: NodeHealth | None, now: datetime) -> Iterator[Finding]:
-    """The open findings of the node's present boot, answered or not, and what others say of it."""
+    """Yields the open findings of the node's present boot, answered or not, and the findings from other
+    controllers' signals."""
     if health is not None:
         boot = node.boot_id or health.status.boot_id
         for finding in health.status.findings:
@@ -30,19 +32,19 @@ def of_this_boot(node: Node, health: NodeHealth | None, now: datetime) -> Iterat
 
 
 def has_findings(node: Node, health: NodeHealth | None) -> bool:
-    """Most nodes have none, and are passed over."""
+    """Whether the node has any finding or signal. Most nodes have none, and are skipped."""
     return bool(node.signals) or (health is not None and bool(health.status.findings))
 
 
 def aside_origins(node: Node, now: datetime) -> frozenset[Origin]:
-    """Of the findings that do not count now."""
+    """Returns the origins of findings that do not count now."""
     return frozenset(origin for work in driver_work(node, now) for origin in work.origins)
 
 
 def set_aside(
     node: Node | None, health: NodeHealth | None, now: datetime
 ) -> Iterator[tuple[Finding, DriverWork]]:
-    """The findings that do not count now, each with the work that explains it."""
+    """Yields the findings that do not count now, each with the work that explains it."""
     if node is None or not has_findings(node, health):
         return
     under_way = driver_work(node, now)
@@ -53,7 +55,8 @@ def set_aside(
 
 
 def counts_again(world: World, now: datetime) -> Iterator[datetime]:
-    """When findings that are set aside count again, unless the work goes on with another state."""
+    """Yields the times at which findings that are set aside count again, unless the work continues with
+    another state."""
     for name, health in world.subjects.health.items():
         for _, work in set_aside(world.nodes.get(name), health, now):
             if work.until is not None:

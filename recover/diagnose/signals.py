@@ -1,10 +1,10 @@
-"""What other controllers say of nodes, as diagnoses use it. Pure; part of what_counts.py.
+"""Turns the signals of other controllers on nodes into suspicions and findings. Pure; part of what_counts.py.
 
-A signal makes its node suspect for as long as it stands. One that people have mapped higher is a finding of
-origin vendor besides, which began when the signal did: it acts once, and a release answers it. A signal that
-comes and goes all the time would open an Incident each time, so it counts once it has stood for a while.
-Resets and checks of Rekindle's repair know NVIDIA's devices alone, so what another vendor's plugin reports
-is a person's to mend.
+A signal makes its node a suspect for as long as the signal exists. A signal that people have mapped to a
+higher severity is also a finding of origin vendor, which began when the signal did: the finding acts once,
+and a release answers it. A signal that comes and goes all the time would open an Incident each time, so it
+counts once it has existed for a while. The resets and checks of Rekindle's repair work only for NVIDIA's
+devices, so a person must repair what another vendor's plugin reports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STANDS = timedelta(seconds=60)
 
 
 def as_findings(node: Node, now: datetime) -> Iterator[Finding]:
-    """One for each signal that is more than a suspicion, and has stood for a minute."""
+    """Yields one finding for each signal that is more than a suspicion and has existed for a minute."""
     for signal, since in _mapped(node):
         if now - since >= _stands(signal):
             yield fitted(
@@ -43,12 +43,13 @@ def as_findings(node: Node, now: datetime) -> Iterator[Finding]:
 
 
 def is_of_a_signal(finding: str) -> bool:
-    """Whether a finding of that id rests on a signal. Then the finding is over once the signal is gone."""
+    """Whether the finding with this id comes from a signal. Such a finding is over once the signal is
+    gone."""
     return finding[8:].startswith(tuple(f"-{kind}-" for kind in SignalKind))
 
 
 def becomes_findings(world: World) -> Iterator[datetime]:
-    """When signals will have stood, or have stood, for long enough."""
+    """Yields the times at which signals have existed, or will have existed, for long enough."""
     for node in world.signalling.values():
         for signal, since in _mapped(node):
             yield since + _stands(signal)
@@ -71,14 +72,15 @@ def _subject(signal: NodeSignal) -> Subject:
 
 
 def doubted_by_others(world: World, now: datetime) -> dict[str, str]:
-    """Nodes with a signal, and the code of the first one."""
+    """Returns the nodes with a signal, and the code of the first signal."""
     return {
         name: told[0].code for name, node in sorted(world.signalling.items()) if (told := doubts(node, now))
     }
 
 
 def doubts(node: Node, now: datetime) -> list[NodeSignal]:
-    """The node's signals that are more than a note, and that have stood for as long as they need to."""
+    """Returns the node's signals that are more than a note, and that have existed for as long as they need
+    to."""
     return [
         signal
         for signal in node.signals

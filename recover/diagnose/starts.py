@@ -1,15 +1,16 @@
-"""Which pods are ranks of the gang's present start. Pure.
+"""Finds the pods that are ranks of the gang's present start. Pure.
 
-A gang starts again when a recovery, a person or its own framework makes new pods. Pods of an earlier start
-may be there for a while beside the new pods, and are no lost ranks of the present start:
+A gang starts again when a recovery, a person or its own framework creates new pods. Pods of an earlier start
+may exist for a while beside the new pods, and are no lost ranks of the present start:
 
 | a pod that | belongs to an earlier start if |
 |---|---|
 | a recovery has noted | the job keeps it although it has ended (`leftovers`) |
-| has ended and is there | it was created before the present start (`_ended_before`) |
-| was told to end and has not | the job was resumed since then, by whomever (`_resumed_since`) |
-| was told to end and is there | all pods of its age were told so before the new ones came (`_replaced`) |
-| was deleted and is gone | it was deleted before the pods that run were created (`departed`) |
+| has ended and exists | it was created before the present start (`_ended_before`) |
+| was told to end and has not | the job was resumed since then, by anybody (`_resumed_since`) |
+| was told to end and exists | all pods of its age were told to end before the new pods came (`_replaced`) |
+| was deleted and no longer exists | it was deleted before the pods that run were created (`departed`) |
+| is gone, and its deletion was missed | it started before the pods that run were created (`departed`) |
 
 A pod that nobody can end keeps its place in the gang: the third and the fourth rule do not apply to it.
 """
@@ -25,15 +26,15 @@ __all__ = ["departed", "leftover", "new_pods", "nodes_without_devices", "ranks"]
 
 
 def ranks(world: World, gang: Gang) -> list[Pod]:
-    """The pods of the present start, those that went away from it included."""
+    """Returns the pods of the present start, including those that have since been deleted."""
     pods = new_pods(world, gang)
     return [*pods, *departed(world, gang, pods)]
 
 
 def nodes_without_devices(world: World, pods: Collection[Pod]) -> list[str]:
-    """The nodes of these pods where none of them is known to hold an accelerator. Whoever may create a pod
-    may write the name of any node into it, so the name proves nothing: the node must be there, or its kubelet
-    must have reported the pod's containers."""
+    """Returns the nodes of these pods on which no pod is known to use an accelerator. Anyone who may create a
+    pod may write the name of any node into it, so the name proves nothing: the node must exist, or its
+    kubelet must have reported the pod's containers."""
     named = {pod.node for pod in pods if pod.node}
     held = {pod.node for pod in pods if pod.accelerators and (pod.containers or _is_accelerated(world, pod))}
     return sorted(named - held)
@@ -45,7 +46,7 @@ def _is_accelerated(world: World, pod: Pod) -> bool:
 
 
 def new_pods(world: World, gang: Gang) -> list[Pod]:
-    """The pods of the present start that are there, by name. They do not depend on the time."""
+    """Returns the existing pods of the present start, by name. The result does not depend on the time."""
     uid, known = gang.ref.uid, world.present
     if known is None or world.gangs.get(uid) is not gang:
         return _new_pods(world, gang)
@@ -63,8 +64,8 @@ def _new_pods(world: World, gang: Gang) -> list[Pod]:
 
 
 def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
-    """Deleted pods of the present start that are gone. `pods` are those that are there; where none of them
-    runs, the framework has made the whole gang again by itself."""
+    """Returns the deleted pods of the present start that no longer exist. `pods` are the existing pods.
+    Returns none if no existing pod lives: the framework then creates the whole gang again by itself."""
     if gang.ref.uid not in world.departed:
         return []
     noted = _noted(world, gang)
@@ -76,19 +77,21 @@ def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
         for pod in world.departed.get(gang.ref.uid, {}).values()
         if pod.namespace == gang.ref.namespace
         and leftover(pod) not in noted
-        and pod.deleting_since is not None
-        and oldest <= pod.deleting_since
+        and (until := pod.was_rank_until) is not None
+        and oldest <= until
     ]
     # Kubernetes writes whole seconds. A pod that was created and deleted in the second in which its oldest
-    # peer was created is a rank of that gang, unless so many were that the whole gang was made anew.
-    in_one_second = [pod for pod in gone if pod.deleting_since == oldest]
+    # peer was created is a rank of that gang, unless there are so many such pods that the framework created
+    # the whole gang again.
+    in_one_second = [pod for pod in gone if pod.was_rank_until == oldest]
     is_whole = len(in_one_second) >= gang.size
     no_peers = [pod.uid for pod in in_one_second if is_whole or pod.created != oldest]
     return [pod for pod in gone if pod.uid not in no_peers]
 
 
 def leftover(pod: Pod) -> str:
-    """How a recovery notes an ended pod that its job keeps: by uid, since clocks need not agree."""
+    """Returns the note by which a recovery remembers an ended pod that its job keeps: the beginning of the
+    uid, since clocks need not agree."""
     return pod.uid[:8]
 
 
@@ -97,7 +100,8 @@ def _noted(world: World, gang: Gang) -> set[str]:
 
 
 def _ended_before(pod: Pod, gang: Gang) -> bool:
-    """A large job makes its first pods some seconds before its status tells of the start."""
+    """Whether the pod ended in an earlier start. A large job creates its first pods some seconds before its
+    status shows the start."""
     if not pod.ended or pod.created is None or gang.started_at is None:
         return False
     return pod.created < gang.started_at - CLOCKS_APART
@@ -111,9 +115,9 @@ def _resumed_since(world: World, pod: Pod, gang: Gang) -> bool:
 
 
 def _replaced(world: World, pods: list[Pod]) -> set[str]:
-    """Uids of the pods that are older than all that stay, if every one of them was told to end before the
-    oldest that stays was created: no rank has outlived them, so their framework has started the gang
-    again."""
+    """Returns the uids of the pods that are older than all pods that stay, if every one of them was told to
+    end before the oldest pod that stays was created. No rank has outlived such pods, so their framework has
+    started the gang again."""
     if all(pod.deleting_since is None for pod in pods):
         return set()
     stay = (pod for pod in pods if not pod.ended and pod.deleting_since is None)
@@ -128,6 +132,7 @@ def _replaced(world: World, pods: list[Pod]) -> set[str]:
 
 
 def _can_be_ended(world: World, pod: Pod) -> bool:
-    """Its kubelet can end it. A pod on a silent node may stay for good, and so may its place in the gang."""
+    """Whether the kubelet of the pod's node can end the pod. A pod on a silent node may stay permanently, and
+    so may its place in the gang."""
     node = world.nodes.get(pod.node)
     return not pod.node or (node is not None and node.ready)

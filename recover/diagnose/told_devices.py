@@ -1,9 +1,10 @@
-"""Which devices a pod holds by the word of the layer that shares them, from the pod's annotations. Pure.
+"""Reads from a pod's annotations which devices the pod uses, as written by the layer that shares the devices.
+Pure.
 
-Asked only where the agent does not know: these layers choose a GPU by themselves, and the kubelet's ids say
-nothing. Whoever may write a pod may write its annotations, so they speak for that pod alone: they can spare
-its own gang a restart, and never accuse a node or harm another gang. What is incomplete, or names a device
-that the node does not have, says nothing.
+The annotations are read only if the agent does not know the devices: these layers choose a GPU by themselves,
+and the kubelet's ids say nothing. Anyone who may write a pod may write its annotations, so they count for
+that pod alone: they can spare its own gang a restart, and never accuse a node or harm another gang.
+Annotations that are incomplete, or name a device that the node does not have, say nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _RANK_TABLE = (
     "ascend.kubectl.kubernetes.io/ascend-npu-configuration",
 )
 _CHARS_MAX = 128 * DEVICES_MAX
-"""HAMi takes about 70 characters for a device."""
+"""Longest annotation that is read. HAMi writes about 70 characters for a device."""
 
 
 class _RankDevice(msgspec.Struct):
@@ -41,8 +42,8 @@ class _RankTable(msgspec.Struct):
 
 
 def told_devices(pod: Pod, devices: Sequence[Device]) -> frozenset[str] | None:
-    """UUIDs among the node's `devices`, or the chips' ids (model/ascend.py) where its plugin is Ascend's;
-    None where the annotations do not tell all that the pod holds."""
+    """Returns UUIDs among the node's `devices`, or the chips' ids (model/ascend.py) if the node's plugin is
+    Ascend's. Returns None if the annotations do not name all devices of the pod."""
     if any(resource.startswith(_ASCEND) for resource, _ in pod.requests):
         chips = list(_ascend(pod))
         known = frozenset(chip for chip in chips if chip is not None)
@@ -59,12 +60,13 @@ def told_devices(pod: Pod, devices: Sequence[Device]) -> frozenset[str] | None:
 
 
 def _hami(pod: Pod) -> Iterator[str]:
-    """`<uuid>,<type>,<MiB>,<cores>:` for each device and `;` behind each container. Earlier versions put
-    `[<template>-<number>]` behind the UUID of a GPU that they cut by MIG.
+    """Yields the UUIDs that HAMi writes: `<uuid>,<type>,<MiB>,<cores>:` for each device and `;` behind each
+    container. Earlier versions write `[<template>-<number>]` behind the UUID of a GPU that they divide by
+    MIG.
 
-    The scheduler writes it, and the device plugin obeys, unless HAMi's setting enablegetpreferredallocation
-    is on and the kubelet chose otherwise; it is off by default.
-    Source: HAMi, pkg/device/devices.go (EncodePodSingleDevice), pkg/device-plugin (Allocate), August 2026.
+    The scheduler writes the annotation, and the device plugin obeys it, unless HAMi's setting
+    enablegetpreferredallocation is on and the kubelet chose otherwise; it is off by default. Source: HAMi,
+    pkg/device/devices.go (EncodePodSingleDevice), pkg/device-plugin (Allocate), August 2026.
     """
     text = pod.annotations.get(_HAMI, "")
     for container in _bounded(text).split(";"):
@@ -74,10 +76,11 @@ def _hami(pod: Pod) -> Iterator[str]:
 
 
 def _gpu_manager(pod: Pod) -> Iterator[str]:
-    """Minor numbers of the device files, with commas, for each container by its number.
+    """Yields the minor numbers of the device files, separated by commas, for each container by its number.
 
-    GPU-Manager writes what it gave the pod once it calls it assigned; before that it is the scheduler's wish.
-    Source: tkestack/gpu-manager, pkg/services/allocator/nvidia/allocator.go (getReadyAnnotations), 2023.
+    Once GPU-Manager marks the pod as assigned, the annotation has the devices that the pod got; before that
+    it has the devices that the scheduler wants. Source: tkestack/gpu-manager,
+    pkg/services/allocator/nvidia/allocator.go (getReadyAnnotations), 2023.
     """
     if pod.annotations.get(_ASSIGNED) != "true":
         return
@@ -87,9 +90,10 @@ def _gpu_manager(pod: Pod) -> Iterator[str]:
 
 
 def _ascend(pod: Pod) -> Iterator[str | None]:
-    """Chips by their physical numbers, with commas, as the plugin writes what it has mounted; of a virtual
-    one the chip that it is cut from. Where the plugin has not written that, the chips of the pod's entry in
-    the rank table. The annotation `huawei.com/Ascend910` is the scheduler's wish, and is not read.
+    """Yields the chips by their physical numbers, separated by commas, as the plugin writes which chips it
+    has mounted; for a virtual chip, the chip of which it is a part. If the plugin has not written that,
+    yields the chips of the pod's entry in the rank table. The annotation `huawei.com/Ascend910` has the chips
+    that the scheduler wants, and is not read.
 
     Source: MindCluster, docs/en/scheduling/api/k8s.md, component/ascend-common/api/default_name.go, 2026.
     """
@@ -106,5 +110,6 @@ def _ascend(pod: Pod) -> Iterator[str | None]:
 
 
 def _bounded(text: str) -> str:
-    """Nothing where it is longer than any that was made for a node's devices."""
+    """Returns the text, or an empty string if the text is longer than any that was made for a node's
+    devices."""
     return text if len(text) <= _CHARS_MAX else ""

@@ -1,9 +1,9 @@
-"""What is to blame for the first lost rank of a gang that no hardware finding explains. Pure; for
+"""Decides the blame for the first lost rank of a gang that no hardware finding explains. Pure; for
 gang_faults.py.
 
-An application is blamed only where the sources that could have shown a node's fault were covered, and where
-its log does not say that something beneath it failed; otherwise nobody is, and the restart avoids the node
-where it began.
+An application is blamed only if the sources that could have shown a node's fault were covered, and if its log
+does not say that something below the application failed. Otherwise nobody is blamed, and the restart avoids
+the node of the first lost rank.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ OUTSIDE = {
     "room for a pod of higher priority",
     "not-admitted": "the kubelet refused the pod",
 }
-"""Losses that are not the program's own."""
+"""Losses that the program did not cause."""
 _NO_SUSPECTS = frozenset({"deleted", "evicted", "made-way"})
-"""Who takes a pod away says nothing of its node; one under pressure, or that shuts down, takes no pods."""
+"""Losses that make no node a suspect. The removal of a pod says nothing about its node, and a node that is
+under pressure, or that shuts down, takes no pods."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -42,21 +43,22 @@ class Verdict(msgspec.Struct, frozen=True):
     blame: Blame
     why: str
     error: str
-    """By which attempts are counted."""
+    """The error by which attempts are counted."""
     doubts_node: bool = False
-    """The rank's node may lie behind it."""
+    """Whether the rank's node may be the cause."""
     blind: str = ""
-    """What could not be read of that node."""
+    """Sources of that node that could not be read."""
 
 
 def judged(world: World, first: Loss, now: datetime, *, covered: bool, beside: str) -> Verdict:
-    """`covered`: this loss was judged before, while its node was watched. `beside`: why another program on
-    the same GPU may have ended the rank; empty where none may have."""
+    """Returns the verdict on the first loss. `covered` says that this loss was judged before, while its node
+    was watched. `beside` says why another program on the same GPU may have ended the rank, and is empty if
+    none may have."""
     error = first.error or first.code
-    if first.code in OUTSIDE:  # what its log says is how it took its end
+    if first.code in OUTSIDE:  # its log shows only how the program handled its end
         doubts = first.code not in _NO_SUSPECTS
         return Verdict(Fault.HOST, Blame.UNKNOWN, OUTSIDE[first.code], first.code, doubts)
-    if first.propagated:  # so are all others: the one that they lost has not been told of yet
+    if first.propagated:  # so are all other losses: the lost peer is not reported yet
         return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, nobody_is_blamed(first), error)
     if first.code == OOM_KILLED:
         return _out_of_memory(world, first)
@@ -70,7 +72,7 @@ def judged(world: World, first: Loss, now: datetime, *, covered: bool, beside: s
 
 
 def _by_its_log(world: World, first: Loss, failed: Failed, meaning: str, error: str) -> Verdict:
-    """A log that says nothing leaves the word to the volumes of its pod."""
+    """Returns the verdict by the rank's log. If the log says nothing, the volumes of the pod decide."""
     where = world, first.node, first.pod_uid, first.at
     full = full_volumes(*where).words if failed is Failed.RESOURCES or not first.error else ""
     stuck = failed_volumes(*where) if failed is Failed.STORAGE or not (first.error or full) else None
@@ -96,7 +98,8 @@ def _by_its_log(world: World, first: Loss, failed: Failed, meaning: str, error: 
 
 
 def _out_of_memory(world: World, first: Loss) -> Verdict:
-    """The kernel's word, which needs no other: who uses up memory breaks no device."""
+    """Returns the verdict for a rank that the kernel's out-of-memory killer ended. The kernel's report needs
+    no other evidence: a program that uses up memory breaks no device."""
     if node_ran_out(world, first.node, first.at):
         why = "the kernel's out-of-memory killer ended the rank, because the node had no memory left"
         return Verdict(Fault.HOST, Blame.UNKNOWN, why, OOM_KILLED, True)

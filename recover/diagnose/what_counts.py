@@ -1,4 +1,4 @@
-"""Does this finding count, and for what? Pure. Triage, placement, spares and repair all ask here.
+"""Decides whether a finding counts, and for what. Pure. Triage, placement, spares and repair use the answer.
 
     open         it shows a fault of this boot that no release, return or closed Incident has answered, and
                  that no work on the node's driver explains (set_aside.py)
@@ -39,8 +39,8 @@ __all__ = [
 def open_findings(
     node: Node, health: NodeHealth | None, given: Collection[Answer], now: datetime
 ) -> list[Finding]:
-    """The node's open findings of its present boot that none of the answers `given` has answered. While
-    somebody works on the node's driver, those of the driver do not count."""
+    """Returns the node's open findings of its present boot that none of the answers `given` has answered.
+    While somebody works on the node's driver, findings of the driver do not count."""
     if not has_findings(node, health):
         return []
     aside = aside_origins(node, now)
@@ -60,14 +60,15 @@ def incidents_by_node(world: World) -> dict[str, list[Incident]]:
 
 
 def is_proof(finding: Finding) -> bool:
-    """The open finding proves that new work on its node is lost, or its vendor forbids new work there."""
+    """Whether the open finding proves that new work on its node is lost, or the vendor forbids new work on
+    the node."""
     drain = finding.remedy is Remedy.DRAIN_AND_RESET
     return quarantine_level(finding.fault, finding.severity, drain=drain) is QuarantineLevel.CORDON
 
 
 def strength(finding: Finding) -> int:
-    """How much an open finding demands by its class and severity: a fatal proof, a proof, a degraded device,
-    something fatal of a class for which nothing is done, anything else."""
+    """Returns how much an open finding demands by its class and severity. From strong to weak: a fatal proof,
+    a proof, a degraded device, a fatal finding of a class without actions, any other finding."""
     if is_proof(finding):
         return 4 if finding.severity is Severity.FATAL else 3
     if quarantine_level(finding.fault, finding.severity) is not QuarantineLevel.NONE:
@@ -76,21 +77,22 @@ def strength(finding: Finding) -> int:
 
 
 def proven(world: World, now: datetime) -> dict[str, str]:
-    """Nodes with a proof, and the code of the strongest one."""
+    """Returns the nodes with a proof, and the code of the strongest proof."""
     return {name: found for name, found, is_proven in _worst(world, now) if is_proven}
 
 
 def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
-    """Nodes that only a suspicion makes less preferable, and its code: first those of agents, by name, then
-    those of other controllers. What another controller says stands until it takes it back."""
+    """Returns the nodes that only a suspicion makes less preferable, with its code: first suspicions of
+    agents, by name, then suspicions of other controllers. A signal of another controller counts until that
+    controller removes it."""
     found = suspected_by_agents(world, now, window_s)
     others = _apart(world, _doubts(world, now, window_s))
     return found | {name: others[name] for name in sorted(others) if name not in found}
 
 
 def suspected_by_agents(world: World, now: datetime, window_s: float) -> dict[str, str]:
-    """The same by findings of agents alone, by name. A suspicion older than `window_s`, or one that training
-    has outlived on that node, is none."""
+    """Returns the same by findings of agents alone, by name. A suspicion that is older than `window_s`, or
+    that training on the node has outlived, does not count."""
     since = now - timedelta(seconds=window_s)
     found = {}
     by_node = incidents_by_node(world)
@@ -106,13 +108,14 @@ def suspected_by_agents(world: World, now: datetime, window_s: float) -> dict[st
 
 
 def _doubts(world: World, now: datetime, window_s: float) -> dict[str, str]:
-    """What is said of nodes by others than their agents."""
+    """Returns the suspicions that do not come from the nodes' agents."""
     starts, kubelets = suspected_of_starts(world, now, window_s), doubted_by_kubelets(world, now, window_s)
     return starts | kubelets | doubted_by_others(world, now)
 
 
 def _apart(world: World, told: dict[str, str]) -> dict[str, str]:
-    """None where others say something of each accelerator node: that tells no node from another."""
+    """Returns `told`, or nothing if `told` names every accelerator node: then it does not distinguish any
+    node from another."""
     nodes = (world.nodes.get(name) for name in told)
     accelerated = sum(1 for node in nodes if node is not None and node.is_accelerated)
     return {} if accelerated == world.accelerated() else told

@@ -1,7 +1,8 @@
-"""World -> diagnoses: what broke, who is to blame, whom it affects. Pure; triage decides what to do about it.
+"""Turns the World into diagnoses: what broke, who is to blame, and which gangs are affected. Pure; triage
+decides what to do about each fault.
 
-Hardware evidence on a node that holds a rank beats what the ranks themselves show: a gang that a node's fault
-explains gets no diagnosis of its own.
+Hardware evidence on a node with a rank outweighs the errors of the ranks themselves: a gang whose failure a
+node's fault explains gets no separate diagnosis.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ __all__ = ["Judged", "diagnose", "runs"]
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """What is found of the subjects of one look."""
+    """The results about the subjects of one reconcile."""
 
     found: list[Diagnosis]
-    """Every fault that may need something done now: first those that brought a gang down, each oldest
-    first."""
+    """Every fault that may need an action now: first faults that brought a gang down, and in each group the
+    oldest first."""
     states: Mapping[str, GangState]
-    """Of every gang that runs, by its uid. A gang that is being stopped, or has ended, has no state of its
-    own."""
+    """State of every gang that runs, by the gang's uid. A gang that is being stopped, or has ended, has no
+    state."""
     proved: Mapping[str, Diagnosis]
-    """Name of a gang's own incident -> the node's fault that it proves to be."""
+    """Map from the name of a gang's own Incident to the node's fault that the Incident proves to be."""
     failures: tuple[Failure, ...]
 
 
@@ -68,7 +69,7 @@ def _gang_states(
 
 
 def runs(world: World, gang: Gang) -> bool:
-    """Whether its pods are to run; else it has no state of its own."""
+    """Whether the pods of the gang are meant to run. Otherwise the gang has no state."""
     recovery = world.active_recovery(gang.ref.uid)
     is_stopped = recovery is not None and recovery.status.phase in STOPPED_PHASES
     is_over = gang.terminal is not None and gang.terminal.is_meant
@@ -80,7 +81,8 @@ def _brought_down(fault: Diagnosis) -> bool:
 
 
 def _down(world: World, gangs: Mapping[str, Gang]) -> frozenset[str]:
-    """Gangs that we have stopped, or are about to: what their nodes show now belongs to why they died."""
+    """Returns the gangs that Rekindle has stopped, or is about to stop. Faults that their nodes show now
+    belong to the cause of the stop."""
     found = ((gang, world.active_recovery(uid)) for uid, gang in gangs.items())
     return frozenset(gang.ref.uid for gang, r in found if r is not None and is_down(r, gang))
 
@@ -88,7 +90,8 @@ def _down(world: World, gangs: Mapping[str, Gang]) -> frozenset[str]:
 def _with_failures(
     world: World, fault: Diagnosis, states: Mapping[str, GangState], settings: Settings
 ) -> Diagnosis:
-    """With the gangs whose failure it explains, and when that was. A suspicion affects no other dead gang."""
+    """Returns the fault with the gangs whose failure it explains, and the time of each failure. A suspicion
+    affects no other dead gang."""
     kept = []
     for affected in fault.affected:
         state = states.get(affected.gang.ref.uid)
@@ -104,7 +107,8 @@ def _with_failures(
 
 
 def _preceded_stop(world: World, fault: Diagnosis, affected: AffectedGang, settings: Settings) -> bool:
-    """The gang is stopped, or about to be, for a failure that the suspicion was shown close to."""
+    """Whether the gang is stopped, or about to be stopped, for a failure close to which the suspicion was
+    shown."""
     recovery = world.active_recovery(affected.gang.ref.uid)
     if recovery is None or not is_down(recovery, affected.gang):
         return False
@@ -115,8 +119,8 @@ def _preceded_stop(world: World, fault: Diagnosis, affected: AffectedGang, setti
 
 
 def _is_spent(world: World, fault: Diagnosis, affected: AffectedGang) -> bool:
-    """The gang was started again for it already. A later failure needs a cause of its own: one acts once. If
-    the fault is behind that failure, too, hindsight says so."""
+    """Whether the gang was started again for this fault already. A later failure needs a different cause,
+    because a cause acts only once. If the fault is behind that failure, too, hindsight.py finds out."""
     return any(
         resumed_at(recovery) is not None
         and (recovery.has_cause(fault.name, fault.finding) or proved_before(world, recovery, fault))
@@ -125,7 +129,8 @@ def _is_spent(world: World, fault: Diagnosis, affected: AffectedGang) -> bool:
 
 
 def _explains(fault: Diagnosis, state: GangState, settings: Settings) -> bool:
-    """A node's fault explains a gang's failure close to it in time; a dead node explains any."""
+    """Whether the fault explains the gang's failure. A node's fault explains a failure close to it in time; a
+    dead node explains any failure."""
     if fault.fault is Fault.HOST:
         return True
     at = state.troubled_at

@@ -1,6 +1,7 @@
-"""The ranks that stand for a stopped gang: what their agents tell of them outlives their pods. Pure.
+"""Chooses the witnesses of a stopped gang: ranks whose agents' reports outlive the pods. Pure.
 
-Chosen while the pods are there (triage/plan.py, recovery/context.py), asked once they are gone.
+The witnesses are chosen while the pods exist (triage/restarts.py, recovery/context.py), and read once the
+pods are gone.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ _WITNESSES_MAX = limit(RecoverySpec, "witnesses")
 
 
 def witnesses(world: World, gang: Gang, lost: Sequence[str], nodes: Sequence[str]) -> list[Witness]:
-    """The `lost` ranks first (names, in the order of their loss), then those on the blamed `nodes`, then the
-    others. Besides the first lost rank only those that an agent tells something of. If any tells of
-    checkpoints, one of those is among them."""
+    """Returns the witnesses: the `lost` ranks first (names, in the order of their loss), then ranks on the
+    blamed `nodes`, then the others. Apart from the first lost rank, only ranks about which an agent reports
+    something can be witnesses. If an agent reports checkpoints of any rank, one such rank is among the
+    witnesses."""
     order = {name: index for index, name in reversed(list(enumerate(lost)))}
     pods = ranks(world, gang)
     tells = {pod.uid for pod in pods if world.containers(pod)}
@@ -45,7 +47,7 @@ def _saves(world: World, pod: Pod) -> bool:
 
 
 def told(world: World, stood: Sequence[Witness]) -> list[PodProgress]:
-    """What is known of each container of these ranks; of the rank that was lost first, first."""
+    """Returns the reports about each container of these ranks. The rank that was lost first comes first."""
     return [
         progress
         for witness in stood

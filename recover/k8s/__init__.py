@@ -1,6 +1,7 @@
-"""What we read and write of Kubernetes: kinds, bodies, pods, identities, quantities, durations, limits.
+"""Reads and writes the parts of Kubernetes that Rekindle needs: kinds, bodies, pods, identities, quantities,
+durations, limits.
 
 In: plain data and structs.
 Out: structs, and bodies as dicts.
-Touches: nothing: pure. Knows no kind of ours but by name.
+Touches: nothing: pure. It knows our own kinds only by name.
 """

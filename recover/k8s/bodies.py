@@ -1,4 +1,4 @@
-"""Our structs as API bodies, and references to objects for Events. Pure."""
+"""Turns our structs into API bodies, and builds references to objects for Events. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["body", "builtins", "merge_diff", "merged", "regarding", "shortened",
 
 
 def builtins(value: msgspec.Struct) -> dict[str, Any]:
-    """JSON-ready dict; times become RFC 3339 strings."""
+    """Returns a JSON-ready dict; times become RFC 3339 strings."""
     converted: dict[str, Any] = msgspec.to_builtins(value)
     return converted
 
@@ -27,7 +27,7 @@ def body(
     labels: dict[str, str] | None = None,
     **parts: msgspec.Struct,
 ) -> dict[str, Any]:
-    """A whole object to create: `body(RECOVERIES, name, namespace, spec=...)`."""
+    """Returns a whole object to create: `body(RECOVERIES, name, namespace, spec=...)`."""
     metadata: dict[str, Any] = {"name": name}
     if namespace:
         metadata["namespace"] = namespace
@@ -42,13 +42,14 @@ def body(
 
 
 def regarding(api_version: str, kind: str, name: str, uid: str, namespace: str = "") -> dict[str, str]:
-    """The object that an Event is about."""
+    """Returns the reference to the object that an Event is about."""
     found = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid}
     return {**found, "namespace": namespace} if namespace else found
 
 
 def merge_diff(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The merge patch that turns `old` into `new`: what has gone becomes null, lists are replaced whole."""
+    """Returns the merge patch that turns `old` into `new`: removed fields become null, lists are replaced as
+    a whole."""
     patch: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
     for name, value in new.items():
         before = old.get(name)
@@ -62,7 +63,7 @@ def merge_diff(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """What a merge patch (RFC 7386) makes of `target`."""
+    """Returns the result of applying a merge patch (RFC 7386) to `target`."""
     result = dict(target)
     for name, value in patch.items():
         if value is None:
@@ -76,14 +77,15 @@ def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any
 
 
 def without_nulls(value: Any) -> Any:
-    """A merge patch as the object that it makes where nothing was."""
+    """Returns the object that a merge patch creates if no object exists."""
     if isinstance(value, Mapping):
         return {name: without_nulls(one) for name, one in value.items() if one is not None}
     return value
 
 
 def shortened(name: str, chars_max: int) -> str:
-    """The name where it fits, else its beginning and a hash of the whole: valid, and still its own."""
+    """Returns the name if it fits, otherwise its beginning and a hash of the whole name: the result is valid
+    and still unique."""
     if len(name) <= chars_max:
         return name
     whole = hashlib.sha256(name.encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""Durations as people write them in annotations: `90s`, `10m`, `24h`, `1h30m`, `off`. Pure."""
+"""Parses durations as people write them in annotations: `90s`, `10m`, `24h`, `1h30m`, `off`. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ __all__ = ["parse_s"]
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TEXT_CHARS_MAX = 64
 _S_MAX = 1e9
-"""Thirty years. Whoever adds more than that to a time may leave the years that a time can have."""
+"""Maximum duration: thirty years. The sum of a time and a longer duration may exceed the years that a time
+can have."""
 _PART = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)")
 
 
 def parse_s(text: str) -> float | None:
-    """Seconds; 0 for `off`; None for an empty text, and for one that is no duration or a longer one than
-    thirty years. It is read at each look at a job, and people of any namespace write it."""
+    """Returns the duration in seconds; 0 for `off`; None for an empty text, for a text that is no duration,
+    and for more than thirty years. Each reconcile of a job calls this, and people of any namespace write the
+    text, so its length is limited."""
     if len(text) > _TEXT_CHARS_MAX:
         return None
     text = text.strip().lower()

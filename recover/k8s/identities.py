@@ -1,8 +1,8 @@
-"""As much of an object's metadata as tells which object it is, in which version. Pure.
+"""Decodes the part of an object's metadata that identifies the object and its version. Pure.
 
-These are narrow on purpose: each event of a watch is decoded into them before all else, and a malformed rest
-hides neither name nor version. `ObjectMeta` (detectors/wire/contract.py) and `OwnedMeta` (pod_specs.py) have
-the rest.
+These structs are narrow on purpose: each event of a watch is decoded into them before all else, and a
+malformed rest hides neither name nor version. `ObjectMeta` (detectors/wire/contract.py) and `OwnedMeta`
+(pod_specs.py) have the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Identified", "Identity", "Version", "Versioned"]
 
 
 class Version(msgspec.Struct, rename="camel", frozen=True):
-    """Also of a bookmark, which has no name."""
+    """The version of an object, or of a bookmark, which has no name."""
 
     resource_version: str
     annotations: dict[str, str] | None = None

@@ -1,9 +1,9 @@
-"""JSON Patch (RFC 6902) as an API server takes it: tests of what was seen, then the change. Pure.
+"""Builds JSON Patches (RFC 6902) for an API server: tests of what was seen, then the change. Pure.
 
-A test with the value null holds where the object has no such field, and fails where the parent of the field
-is missing, too. If one test fails, nothing is changed, and the answer is 422 Invalid without the name of the
-test. A patch that names no version is applied to the newest one, whoever writes at the same time. (Kubernetes
-1.36.3, measured.)
+A test with the value null succeeds if the object has no such field, and fails if the parent of the field is
+missing, too. If one test fails, nothing is changed, and the answer is 422 Invalid without the name of the
+test. A patch that names no version is applied to the newest version, even if others write at the same time.
+(Kubernetes 1.36.3, measured.)
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ Path = tuple[str, ...]
 
 
 def path_of(*steps: str) -> str:
-    """The JSON Pointer (RFC 6901) to a field."""
+    """Returns the JSON Pointer (RFC 6901) to a field."""
     return "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps)
 
 
 def expecting(seen: Mapping[str, Any]) -> Operations:
-    """`seen` is by pointer; None stands for a field that was not there."""
+    """Returns the tests. The keys of `seen` are pointers; None means that the field did not exist."""
     return [{"op": "test", "path": path, "value": value} for path, value in seen.items()]
 
 
 def changes(body: Mapping[str, Any], there: Collection[Path]) -> Operations:
-    """The merge patch as operations: what is `there` is gone into, and all else that the body names is put
-    there whole. A null below what is there is no change that can be made so: raises ValueError."""
+    """Returns the merge patch as operations. Objects whose path is in `there` exist, and are changed field by
+    field; every other value of the body is added as a whole. Raises ValueError for a null in an existing
+    object, since an operation cannot remove a field that may be missing."""
     return list(_changes(body, there, ()))
 
 

@@ -1,4 +1,4 @@
-"""The kinds that the controller reads or writes. Pure."""
+"""Lists the kinds that the controller reads or writes. Pure."""
 
 from __future__ import annotations
 

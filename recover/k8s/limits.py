@@ -1,4 +1,4 @@
-"""What Kubernetes itself limits, whatever our structs say. Pure.
+"""Lists the limits of Kubernetes itself, which apply whatever our structs allow. Pure.
 
 Sources: Kubernetes, "Object Names and IDs" (names), "Labels and Selectors" (keys and values of labels),
 pkg/apis/core/validation/events.go (Events) and apimachinery's pkg/api/validation/objectmeta.go (annotations).
@@ -22,18 +22,21 @@ __all__ = [
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 NAME_CHARS_MAX: Final = 253
-"""Of most objects, Nodes and Pods among them: a DNS subdomain. Names of people's jobs may be as long."""
+"""Maximum length of most objects' names, including Nodes and Pods: a DNS subdomain. Names of people's jobs
+may be as long."""
 KEY_NAME_CHARS_MAX: Final = 63
-"""Of the key of a label or annotation, behind its prefix."""
+"""Maximum length of the key of a label or annotation, without its prefix."""
 LABEL_VALUE_CHARS_MAX: Final = 63
 ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
-"""Of all annotations of one object together, keys and values. Those of people take their share."""
+"""Maximum size of all annotations of one object together, keys and values. People's own annotations count,
+too."""
 REASON_CHARS_MAX: Final = 128
-"""Of an Event."""
+"""Maximum length of an Event's reason."""
 NOTE_BYTES_MAX: Final = 1024
-"""Of an Event. The API server refuses an Event with more; people's advice need not be in English."""
+"""Maximum size of an Event's note. The API server refuses an Event with more; people's advice need not be in
+English."""
 
 
 def is_object_name(text: str) -> bool:
-    """Whether an object can be called so: a DNS subdomain."""
+    """Whether an object can have this name: a DNS subdomain."""
     return len(text) <= NAME_CHARS_MAX and _OBJECT_NAME.fullmatch(text) is not None

@@ -1,9 +1,9 @@
-"""What is read of pods, pod templates, owners and conditions, as the API gives them. Pure.
+"""Decodes the parts of pods, pod templates, owners and conditions that Rekindle reads. Pure.
 
-A struct says what must be well-formed for its reader: one field that is not what was expected makes the whole
-object unreadable. So what people write themselves, and what the API server keeps as it is, is read by
-structs with no more fields than the reader needs: `Mounts` here, `TrainingContainer` in model/containers.py,
-and those of manifests in workloads/ and cli/. The API server checks pods: one `Container` reads theirs.
+A struct defines what must be well-formed for its reader: one unexpected field makes the whole object
+unreadable. Text that people write, and that the API server keeps unchecked, is therefore read by structs with
+no more fields than the reader needs: `Mounts` here, `TrainingContainer` in model/containers.py, and the
+structs of manifests in workloads/ and cli/. The API server checks pods, so one `Container` reads theirs.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _OWNER = {
     "name": re.compile(_SUBDOMAIN),
     "uid": re.compile(r"[-.:_A-Za-z0-9]+"),
 }
-"""Source: Kubernetes, validation of CustomResourceDefinitions (kind, group and version) and "Object Names and
-IDs". The API server makes uids; this is wider than any that it makes."""
+"""Patterns of an owner's fields. Source: Kubernetes, validation of CustomResourceDefinitions (kind, group and
+version) and "Object Names and IDs". The API server creates uids; this pattern accepts more than those."""
 _OWNER_CHARS_MAX = 320
-"""A group of 253, a stroke and a version of 63."""
+"""Maximum length of a field: a group of 253 characters, a slash and a version of 63."""
 
 
 class Owner(msgspec.Struct, rename="camel", frozen=True):
@@ -64,21 +64,22 @@ class Owner(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def may_exist(self) -> bool:
-        """The API server takes any words for an owner."""
+        """Whether such an owner can exist. The API server accepts any text as an owner."""
         words = (self.kind, self.name, self.uid, self.api_version)
-        if any(len(word) > _OWNER_CHARS_MAX for word in words):  # a pattern would look at each character
+        if any(len(word) > _OWNER_CHARS_MAX for word in words):  # a pattern would examine each character
             return False
         return _is_well_formed(self)
 
 
 @lru_cache(maxsize=1024)
 def _is_well_formed(owner: Owner) -> bool:
-    """All pods of a gang have one owner, and each change of a pod asks about the owner three times."""
+    """Whether the fields have the form of an owner's. All pods of a gang have one owner, and each change of a
+    pod asks about the owner three times, so the answers are cached."""
     return all(form.fullmatch(getattr(owner, field)) is not None for field, form in _OWNER.items())
 
 
 class FieldManager(msgspec.Struct, rename="camel", frozen=True):
-    """One entry of managedFields: who wrote which fields last."""
+    """One entry of managedFields: the last writer of some fields."""
 
     manager: str = ""
     subresource: str = ""
@@ -93,29 +94,32 @@ class OwnedMeta(ObjectMeta, rename="camel", frozen=True):
 
     @property
     def deleting_since(self) -> datetime | None:
-        """When deletion was asked for: the API's timestamp is when the grace period ends."""
+        """Time at which the deletion was requested: the API's timestamp is the end of the grace period."""
         ends = self.deletion_timestamp
         if ends is None:
             return None
-        try:  # any number of seconds can be asked for
+        try:  # a deletion may request any number of seconds
             return sane(ends - timedelta(seconds=self.deletion_grace_period_seconds)) or ends
         except OverflowError:
             return ends
 
     @property
     def controller(self) -> Owner | None:
-        """None also for one that cannot exist: what we write names owners, and people read it."""
+        """The controller of the object. None also for an owner that cannot exist: our objects name owners,
+        and people read these names."""
         return next((owner for owner in self.owner_references if owner.controller and owner.may_exist), None)
 
     def labelled_at(self, label: str) -> datetime | None:
-        """When the label was last written, or another field that its writer owns was, since."""
+        """Returns when the label, or another field that the same writer owns, was last written. None if
+        unknown."""
         named = f'"f:{label}"'.encode()
         told = (sane(e.time) for e in self.managed_fields if not e.subresource and named in bytes(e.fields))
         return max((at for at in told if at is not None), default=None)
 
     @property
     def suspend_writer(self) -> str:
-        """Who last wrote the suspend field. The API server moves a field to the entry of its last writer."""
+        """The last writer of the suspend field. The API server moves a field to the entry of its last
+        writer."""
         for entry in self.managed_fields:
             if not entry.subresource and b'"f:suspend"' in bytes(entry.fields):
                 return entry.manager
@@ -130,13 +134,14 @@ class VolumeMount(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Mounts(msgspec.Struct, rename="camel", frozen=True):
-    """What we read of a container in a template; the whole is kept raw, since lists are patched whole."""
+    """The fields of a container in a template that Rekindle reads. The whole container is kept raw, since
+    lists are patched as a whole."""
 
     volume_mounts: list[VolumeMount] = []
 
 
 class Variable(msgspec.Struct, frozen=True):
-    """One that takes its value from elsewhere has none here."""
+    """A variable of a container. A variable that takes its value from elsewhere has no value here."""
 
     name: str = ""
     value: str = ""
@@ -151,14 +156,14 @@ class EnvSource(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Resources(msgspec.Struct, frozen=True):
-    """As the API server keeps quantities: texts, or whole numbers."""
+    """Quantities as the API server keeps them: texts, or whole numbers."""
 
     requests: dict[str, str | int] = {}
     limits: dict[str, str | int] = {}
 
 
 class Container(Mounts, rename="camel", frozen=True):
-    """Of a pod."""
+    """A container of a pod."""
 
     name: str = ""
     resources: Resources = Resources()
@@ -166,7 +171,7 @@ class Container(Mounts, rename="camel", frozen=True):
 
     @property
     def environments(self) -> set[str]:
-        """Names of the ConfigMaps from which it takes variables."""
+        """Names of the ConfigMaps from which the container takes variables."""
         return {source.config_map_ref.name for source in self.env_from} - {""}
 
 
@@ -191,7 +196,8 @@ class NodeAffinity(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Affinity(msgspec.Struct, rename="camel", frozen=True):
-    """Read for what it keeps out; written from the raw mapping, so that nothing of it is lost."""
+    """Affinity, decoded only to find what it excludes. Patches use the raw mapping, so that nothing of it is
+    lost."""
 
     node_affinity: NodeAffinity | None = None
 
@@ -212,7 +218,7 @@ class PodTemplate(msgspec.Struct, frozen=True):
 
 
 class ConditionView(msgspec.Struct, frozen=True):
-    """Of an object of Kubernetes or of a framework; `api.Condition` is what we write."""
+    """A condition of an object of Kubernetes or of a framework; `api.Condition` is what we write."""
 
     type: str
     status: str

@@ -1,4 +1,4 @@
-"""Amounts of extended resources, as the API writes them. Pure."""
+"""Parses amounts of extended resources, as the API writes them. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ DIGITS_MAX = 15
 
 
 def parse_count(text: str) -> int | None:
-    """How much of an extended resource is requested; these come in whole numbers (`30`, `1k`)."""
+    """Returns the requested amount of an extended resource, a whole number (`30`, `1k`). None if the text is
+    no such number."""
     number = text.rstrip("kKMGi")
     factor = _COUNT_SUFFIXES.get(text[len(number) :], 1 if number == text else 0)
     if not (number.isascii() and number.isdigit() and len(number) <= DIGITS_MAX and factor):

@@ -1,4 +1,6 @@
-"""The arguments of a daemon's or a Job's command line that say which API server, and as whom."""
+"""Defines the arguments on the command line of a daemon or a Job that select the API server and the
+credentials.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ HELP = {
     "client_key": "The key of --client-certificate (default: the certificate's file holds the key).",
     "insecure_skip_tls_verify": "Accept any certificate of the API server.",
 }
-"""By the name of the argument; for the commands that use typer, too."""
+"""Help of each argument, by name. The commands that use typer read it, too."""
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +38,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 
 async def connection(options: argparse.Namespace) -> Credentials:
-    """Raises what `load_credentials` raises."""
+    """Loads the credentials that the arguments select. Raises the errors of `load_credentials`."""
     return await load_credentials(
         kubeconfig=options.kubeconfig,
         context=options.context,

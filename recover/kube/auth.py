@@ -1,7 +1,8 @@
-"""Who we are to the API server: in-cluster, or a kubeconfig as kubectl reads it.
+"""Loads the credentials for the API server: those of the pod, or a kubeconfig as kubectl reads it.
 
-The kubeconfig is read by kubernetes-asyncio, which knows exec plugins, client certificates and inline data;
-what it finds becomes the few fields that our own client needs. Tokens that expire are renewed by it, too.
+kubernetes-asyncio reads the kubeconfig, since it supports exec plugins, client certificates and inline data.
+Its result becomes the few fields that our own client needs. kubernetes-asyncio also renews tokens that
+expire.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["load_credentials"]
 
 RENEW_PAUSE_S = 10.0
-"""Between two runs of an exec plugin: kubernetes-asyncio takes a token for expired five minutes early, and so
-one that lives shorter for expired at once."""
+"""Shortest pause between two runs of an exec plugin. kubernetes-asyncio treats a token as expired five
+minutes early, and therefore a token with a shorter life as expired at once."""
 RENEW_S_MAX = 10.0
 _SHAPELESS = (AssertionError, AttributeError, TypeError, KeyError)
-"""Of kubernetes-asyncio, which takes the shape of a kubeconfig, and of a plugin's answer, for granted."""
+"""Errors that kubernetes-asyncio raises for a kubeconfig, or an answer of a plugin, of an unexpected
+shape."""
 
 log = structlog.get_logger(__name__)
 
@@ -44,9 +46,10 @@ async def load_credentials(
     client_key: str = "",
     insecure_skip_tls_verify: bool = False,
 ) -> Credentials:
-    """A given server wins, then a given kubeconfig or context, in-cluster, `$KUBECONFIG` and ~/.kube/config.
+    """Loads the credentials. The first of these applies: `server`; `kubeconfig` or `context`; the pod's
+    account; `$KUBECONFIG`; ~/.kube/config.
 
-    Raises SettingsError, naming the file or argument, where nothing usable is found.
+    Raises SettingsError, which names the file or argument, if nothing usable is found.
     """
     if server:
         return _of_server(
@@ -77,7 +80,8 @@ async def load_credentials(
 
 
 def _path(kubeconfig: str) -> str:
-    """Of one file, or of several with colons between them. Raises SettingsError where none is there."""
+    """Returns the path of the kubeconfig, or several paths with colons between them. Raises SettingsError if
+    no file exists."""
     path = kubeconfig or os.environ.get("KUBECONFIG", "") or os.path.expanduser("~/.kube/config")
     if not any(map(os.path.isfile, path.split(os.pathsep))):
         raise SettingsError(
@@ -161,8 +165,8 @@ async def _from_kubeconfig(path: str, context: str) -> Credentials:
 
 
 def _context(path: str, wanted: str) -> str:
-    """As for kubectl the first of several files that names a current one decides; for kubernetes-asyncio it
-    is the last. Raises SettingsError where the wanted one is in none."""
+    """Returns the context. For kubectl, the first of several files that names a current context decides; for
+    kubernetes-asyncio, the last. Raises SettingsError if no file contains the wanted context."""
     from kubernetes_asyncio.config.kube_config import KubeConfigMerger  # noqa: PLC0415
 
     files = KubeConfigMerger(path).config_files.values()
@@ -175,7 +179,7 @@ def _context(path: str, wanted: str) -> str:
 
 
 def _namespace(path: str, context: str) -> str:
-    """The one that the context names; empty where it names none."""
+    """Returns the namespace of the context, or an empty string if the context names none."""
     from kubernetes_asyncio.config.kube_config import KubeConfigMerger  # noqa: PLC0415
 
     for file in KubeConfigMerger(path).config_files.values():
@@ -186,8 +190,9 @@ def _namespace(path: str, context: str) -> str:
 
 
 class _Renewed:
-    """The token of a kubeconfig. It is loaded again when it is about to expire, where the kubeconfig says
-    when, and when the API server refuses it. Meanwhile, and while that fails, the old one is used."""
+    """The token of a kubeconfig. The token is loaded again when it is about to expire (if the kubeconfig
+    provides the time), and when the API server refuses it. Until a new token is loaded, the old token is
+    used."""
 
     def __init__(self, loader: KubeConfigLoader, configuration: Configuration, path: str) -> None:
         self._loader = loader

@@ -1,4 +1,4 @@
-"""The clock that I/O asks, so that tests can lay their own."""
+"""Defines the clock that I/O reads, so that tests can replace it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What the controller needs of a Kubernetes API. Two implementations: kube/rest.py speaks to an API server,
-chaos/apiserver/client.py to one in memory. Both run the same contract tests.
+"""Defines the operations of a Kubernetes API that the controller needs. There are two implementations:
+kube/rest.py sends requests to an API server, chaos/apiserver/client.py to an API server in memory. Both run
+the same contract tests.
 
-Objects cross this seam as JSON bytes: readers decode the fields they need, and nothing is ever read, changed
-and written back whole (unknown fields would be lost). Failures are `ApiError` (an error status) and
+Objects cross this interface as JSON bytes: readers decode the fields they need, and nothing is ever read,
+changed and written back whole (unknown fields would be lost). Failures are `ApiError` (an error status) and
 `ReplyLost` (no answer: unknown whether a write happened).
 """
 
@@ -40,8 +41,9 @@ class Cluster(Protocol):
         limit: int = 500,
         page: str = "",
     ) -> ListPage:
-        """Consistent (no resourceVersion asked). An empty namespace means all namespaces. `labels` and
-        `fields` are selectors. A page has at most `limit` objects; fewer where they are large."""
+        """Returns one page of a consistent list (the request names no resourceVersion). An empty namespace
+        means all namespaces. `labels` and `fields` are selectors. A page has at most `limit` objects, and
+        fewer if the objects are large."""
         ...
 
     def watch(
@@ -54,13 +56,15 @@ class Cluster(Protocol):
         resource_version: str,
         timeout_s: float,
     ) -> AsyncIterator[WatchEvent]:
-        """Events after `resource_version`: ADDED, MODIFIED, DELETED, BOOKMARK. `ApiError` 410: list again."""
+        """Yields the events after `resource_version`: ADDED, MODIFIED, DELETED, BOOKMARK. `ApiError` 410
+        means that the caller must list again."""
         ...
 
     async def create(
         self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
     ) -> bytes:
-        """`strict`: `ApiError` 400 names a field that the kind does not have; else it is dropped unsaid."""
+        """Creates the object. With `strict`, `ApiError` 400 names a field that the kind does not have;
+        without it, the API server drops such a field without a message."""
         ...
 
     async def patch(
@@ -73,7 +77,8 @@ class Cluster(Protocol):
         subresource: str = "",
         patch_type: PatchType = MergePatch,
     ) -> bytes:
-        """A resourceVersion or uid in the body's metadata is a precondition: 409, for a wrong uid 422."""
+        """Patches the object. A resourceVersion or uid in the body's metadata is a precondition. If it is not
+        met, the error is 409, or 422 for a wrong uid."""
         ...
 
     async def delete(
@@ -87,16 +92,17 @@ class Cluster(Protocol):
         grace_s: int | None = None,
         foreground: bool = False,
     ) -> None:
-        """With preconditions where uid or resourceVersion are given. `grace_s=0` removes a pod at once;
-        `foreground` keeps the object, being deleted, until all that it owns has gone. Without it a Job leaves
-        its pods behind, which no other kind does with what it owns."""
+        """Deletes the object. `uid` and `resource_version` are preconditions, if given. `grace_s=0` removes a
+        pod at once. `foreground` keeps the object, marked as being deleted, until all objects that it owns
+        have gone. Without `foreground` a Job leaves its pods behind, which no other kind does with the
+        objects that it owns."""
         ...
 
 
 async def every(
     cluster: Cluster, resource: Resource, *, namespace: str = "", labels: str = ""
 ) -> list[bytes]:
-    """All objects, page after page. Raises ApiError, ReplyLost."""
+    """Returns all objects, page after page. Raises ApiError, ReplyLost."""
     found: list[bytes] = []
     page = ""
     while True:

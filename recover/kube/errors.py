@@ -1,4 +1,4 @@
-"""The two ways a write or a read can fail, for every loop of the controller."""
+"""Defines the ways in which a write or a read can fail, for every loop of the controller."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ __all__ = ["NotLeaderError", "Permanent", "Transient"]
 
 
 class Transient(Exception):
-    """An act that may work later: the loop looks again in `retry_in_s` seconds, at the state as it is then.
-    With `refused`, the API server answered each try with a failure, for example because a webhook is down."""
+    """An act that may succeed later: the loop reconciles again in `retry_in_s` seconds, from the state at
+    that time. With `refused`, the API server answered each try with a failure, for example because a webhook
+    is down."""
 
     def __init__(self, message: str, *, retry_in_s: float, refused: bool = False) -> None:
         super().__init__(message)
@@ -23,9 +24,9 @@ class NotLeaderError(Transient):
 
 
 class Permanent(Exception):
-    """An act that will not work by itself: the loop records why and goes on with the next object. With
-    `may_pass`, the API server did not know our rights, and may not have read them yet. With `denied`, a
-    policy, a quota or a right stands against the act; otherwise what we sent is wrong."""
+    """An act that will not succeed by itself: the loop records why and continues with the next object. With
+    `may_pass`, the API server did not know our permissions, and may not have read them yet. With `denied`, a
+    policy, a quota or a missing permission forbids the act; otherwise our request is wrong."""
 
     def __init__(self, message: str, *, may_pass: bool = False, denied: bool = False) -> None:
         super().__init__(message)

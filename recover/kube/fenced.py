@@ -1,7 +1,9 @@
-"""The only way of the controller's writes to the API: none is sent unless the lease outlasts it.
+"""Checks each of the controller's writes against the lease: a write is sent only if the lease outlasts the
+write.
 
-Reads pass. Loops, executor and mode keeper know nothing of the lease; whatever they write comes through here.
-What the API server still does after we have hung up on it is guarded by each write's own precondition.
+Reads pass. Loops, executor and mode keeper know nothing of the lease; all their writes go through this
+module. A write that the API server still executes after our connection to it has ended is protected by its
+own precondition.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ T = TypeVar("T")
 
 
 class Fenced(WritesThrough):
-    """Implements Cluster. A write raises NotLeaderError where it was not sent, and ReplyLost where no answer
-    came within the lease's `write_timeout_s`."""
+    """Implements Cluster. A write raises NotLeaderError if it was not sent, and ReplyLost if no answer came
+    within the lease's `write_timeout_s`."""
 
     def __init__(self, cluster: Cluster, elector: Elector) -> None:
         super().__init__(cluster)
@@ -34,7 +36,7 @@ class Fenced(WritesThrough):
         self._idle.set()
 
     async def close(self) -> None:
-        """No write is sent any more; returns when those under way are answered or given up."""
+        """Stops sending writes. Returns when the writes in flight are answered or given up."""
         self._closed = True
         await self._idle.wait()
 

@@ -1,30 +1,32 @@
-"""Which controller may write: the one that holds the Lease `rekindle-controller`. fenced.py asks here before
-each write; everything else of the controller only waits for `leading`.
+"""Decides which controller may write: the holder of the Lease `rekindle-controller`. fenced.py checks the
+lease before each write; every other part of the controller only waits for `leading`.
 
-Two never write at the same time, because
+Two controllers never write at the same time, because
 
-- the leader counts its time from *sending* the last renewal that was answered, on a clock that goes on while
-  the process is stopped and while the machine sleeps. It ends itself when that is over, and sends no write
-  that might still be on its way then;
-- another one takes the lease only after it has itself watched it unchanged for the lease's whole duration. No
-  clock of another machine is believed: times in the Lease are for people;
-- each write of the Lease carries the version that was read, so of two that try one is refused. An answer that
-  never came means unknown, and the Lease is read again.
+- the leader counts its time from *sending* the last renewal that was answered, on a clock that runs on while
+  the process is stopped and while the machine sleeps. The leader ends itself when that time is over, and
+  sends no write that might still be in flight then;
+- another controller takes the lease only after it has itself watched the Lease unchanged for the lease's
+  whole duration. A controller trusts no clock of another machine: the times in the Lease are for people;
+- each write of the Lease carries the version that was read, so if two controllers write, one is refused. If
+  an answer never came, the outcome is unknown, and the Lease is read again.
 
-`leaseTransitions` is counted up at each acquisition, so holder and transitions together name one reign.
+Each acquisition increments `leaseTransitions`, so holder and transitions together name one reign.
 
-A lease that names our own identity is taken at once: that is a restarted container, whose pod has the name
-for itself, and a kubelet starts it only when the one before it is dead. The identity must therefore never be
-that of a process that may still live: the name of a Deployment's pod is right, that of a StatefulSet's pod is
-not, for it comes back on another node. Should two processes bear one identity all the same, the older finds
-at its next renewal that the reign is no longer its own, and ends; until then both may write.
+A controller takes a lease that names its own identity at once: its container was restarted, the pod's name is
+unique, and a kubelet starts the container only when the previous one is dead. The identity must therefore
+never be that of a process that may still live. The name of a Deployment's pod is right; that of a
+StatefulSet's pod is not, because the pod can come back on another node. If two processes nevertheless have
+one identity, the older finds at its next renewal that the reign is no longer its own, and ends; until then
+both may write.
 
-A missing Lease says nothing about who still writes, as somebody may have deleted it: it is made only after
-the duration, too. A leader whose Lease is gone ends. Whoever installs Rekindle may create the Lease without
-a holder, so that the first controller need not wait. Emptying the holder by hand says that it writes no more.
+A missing Lease does not show who still writes, as somebody may have deleted it. A controller therefore
+creates it only after the duration, too. A leader whose Lease is gone ends. The installation of Rekindle may
+create the Lease without a holder, so that the first controller need not wait. A person who empties the holder
+by hand states that the holder writes no more.
 
-A controller that stands by also watches the Lease, so it takes at once what a leader gives back. The watch
-only shortens a wait: whatever it shows, the Lease is read again before it is taken.
+A controller that stands by also watches the Lease, so it takes the lease at once when a leader releases it.
+The watch only shortens a wait: whatever it shows, the Lease is read again before it is taken.
 """
 
 from __future__ import annotations
@@ -51,16 +53,17 @@ __all__ = ["LEASE", "Elector", "LeaseLostError", "Record", "read_record"]
 
 LEASE = "rekindle-controller"
 MISSING = ""
-"""The version of a Lease that is not there."""
+"""Version of a Lease that does not exist."""
 WATCH_S = 300.0
 MOMENT_S = 0.01
-"""No wait is shorter: what differences of times leave of one may be less than a clock can tell."""
+"""Shortest wait. The difference of two times may be smaller than the resolution of a clock."""
 
 log = structlog.get_logger(__name__)
 
 
 def uptime_s() -> float:
-    """A clock that nobody sets, and that counts a machine's sleep where the kernel has such a one."""
+    """Returns the seconds of a clock that nobody sets, and that also counts a machine's sleep if the kernel
+    has such a clock."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
@@ -70,14 +73,14 @@ class LeaseLostError(Exception):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a Lease says. An empty holder: nobody holds it."""
+    """The content of a Lease. An empty holder means that nobody holds the Lease."""
 
     version: str
     holder: str
     duration_s: float
     transitions: int = 0
     garbled: str = ""
-    """What could not be understood, for the log."""
+    """Names of the fields that could not be understood, for the log."""
 
 
 class _Lease(Versioned, frozen=True):
@@ -91,9 +94,10 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 def read_record(raw: bytes, *, duration_s: float) -> Record:
-    """Where a field makes no sense the careful reading holds: somebody has it, for our own duration.
+    """Reads a Lease. If a field makes no sense, the careful reading applies: somebody holds the Lease, for
+    our own duration.
 
-    Raises ReplyLost for what is no API object at all.
+    Raises ReplyLost if the answer is no API object at all.
     """
     try:
         lease = msgspec.json.decode(raw, type=_Lease)
@@ -136,7 +140,7 @@ def _has_no_holder(event: WatchEvent) -> bool:
 
 
 class LeaseApi(Protocol):
-    """The part of Cluster by which the lease is read and written."""
+    """The part of Cluster that reads and writes the Lease."""
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes: ...
 
@@ -150,10 +154,11 @@ class LeaseApi(Protocol):
 
 
 class Elector:
-    """Takes the lease and keeps it. `leading` stays set once it is ours: losing it ends the process.
+    """Takes the lease and keeps it. `leading` stays set once this process holds the lease: losing the lease
+    ends the process.
 
-    `api` should have a connection and a request timeout of its own, well below the renew deadline: then
-    the controller's other requests cannot hold a renewal up.
+    `api` should have its own connection and request timeout, well below the renew deadline: then the
+    controller's other requests cannot delay a renewal.
     """
 
     def __init__(
@@ -171,13 +176,13 @@ class Elector:
         self._clock = clock
         self._uptime = uptime
         self._sent_s = -math.inf
-        """When the last renewal that was answered was sent."""
+        """Time at which the last answered renewal was sent."""
         self._transitions = 0
         self._version = MISSING
         self._watched: Record | None = None
         self._watched_since_s = 0.0
         self._given_back = asyncio.Event()
-        """A watch has shown the Lease without a holder."""
+        """Set once a watch has shown the Lease without a holder."""
         self.looked = asyncio.Event()
         """Set once it is known whether somebody else leads."""
         self.leading = asyncio.Event()
@@ -187,16 +192,16 @@ class Elector:
         return self._lease.write_timeout_s
 
     def left_s(self) -> float:
-        """For so long nobody else can lead. Negative once somebody may."""
+        """Returns the seconds for which no other controller can lead. Negative once another may lead."""
         return self._sent_s + self._lease.duration_s - self._uptime()
 
     def check(self) -> None:
-        """Raises NotLeaderError unless a write that is sent now is over before anybody else may lead."""
+        """Raises NotLeaderError unless a write that is sent now ends before another controller may lead."""
         if self.left_s() <= self.write_timeout_s:
             raise NotLeaderError("this controller does not hold the lease, or not for long enough")
 
     async def run(self) -> NoReturn:
-        """Waits for the lease, then keeps it. Raises LeaseLostError when it cannot."""
+        """Waits for the lease, then keeps it. Raises LeaseLostError if it cannot keep the lease."""
         await self._acquire()
         log.info("leading", identity=self._identity, transitions=self._transitions)
         self.leading.set()
@@ -225,7 +230,7 @@ class Elector:
                 await asyncio.wait([watching])
 
     async def _watch(self) -> NoReturn:
-        """Without a version, a watch begins with the Lease as it is."""
+        """Watches the Lease. A watch without a version begins with the Lease as it is."""
         lease = {"namespace": self._namespace, "fields": f"metadata.name={LEASE}"}
         while True:
             with suppress(ApiError, ReplyLost):
@@ -235,7 +240,8 @@ class Elector:
             await asyncio.sleep(self._lease.duration_s)
 
     async def _try_to_acquire(self) -> float:
-        """Returns in how many seconds to try again, if it is not ours now."""
+        """Tries to take the lease. Returns in how many seconds to try again, if this process does not hold it
+        now."""
         retry_s = self._lease.retry_s
         try:
             record = await self._read()
@@ -247,15 +253,16 @@ class Elector:
             await self._take(record.version)
         except ApiError as error:
             if error.status == 409:
-                return retry_s / 4  # another one was faster, or a write of ours whose answer was lost
+                return retry_s / 4  # another controller was faster, or an answer to our own write was lost
             log.warning("the lease cannot be had, trying again", why=str(error), retry_in_s=retry_s)
         except ReplyLost as error:
             log.warning("unknown who holds the lease, reading it again", why=str(error), retry_in_s=retry_s)
         return retry_s
 
     def _free_in_s(self, record: Record) -> float:
-        """Any new version begins the wait anew: equal times would prove nothing, clocks can be set back. A
-        duration shorter than ours is not believed either: somebody may have edited it."""
+        """Returns the seconds until the lease is free. Any new version starts the wait again: equal times
+        would prove nothing, since clocks can be set back. A duration shorter than ours is not trusted either:
+        somebody may have edited it."""
         if record.version != MISSING and record.holder in ("", self._identity):
             return 0.0
         before = self._watched
@@ -281,7 +288,8 @@ class Elector:
     # --- leading ------------------------------------------------------------------------------------------
 
     async def _renew(self) -> None:
-        """Until one renewal is answered. Raises LeaseLostError if that comes too late, or it is not ours."""
+        """Tries until one renewal is answered. Raises LeaseLostError if the answer comes too late, or if
+        another controller holds the lease."""
         why = f"no renewal was answered for {self._lease.renew_deadline_s:g} s"
         in_time_s = self.left_s() - self.write_timeout_s
         if in_time_s <= 0:
@@ -294,7 +302,7 @@ class Elector:
             raise self._lost(why) from error
 
     def _lost(self, why: str) -> LeaseLostError:
-        """No write is sent from now on, whoever handles the error."""
+        """Returns the error, and ensures that no write is sent from now on, whoever handles the error."""
         self._sent_s = -math.inf
         return LeaseLostError(why)
 
@@ -311,7 +319,8 @@ class Elector:
         return True
 
     async def _read_own(self) -> Record:
-        """Raises LeaseLostError if it is another's, or a reign of ours that this process did not begin."""
+        """Reads the Lease. Raises LeaseLostError if another controller holds it, or if it belongs to a reign
+        of our identity that this process did not begin."""
         record = await self._read()
         if record.version == MISSING:
             raise self._lost("the Lease was deleted")
@@ -320,7 +329,8 @@ class Elector:
         return record
 
     async def release(self) -> None:
-        """After the last write: a successor need not wait. Best effort, for it runs out by itself, too."""
+        """Releases the lease after the last write, so that a successor need not wait. A failure is only
+        logged, since the lease also runs out by itself."""
         if not self.leading.is_set():
             return
         self._sent_s = -math.inf
@@ -345,7 +355,7 @@ class Elector:
         return read_record(raw, duration_s=duration_s)
 
     async def _send(self, version: str, spec: dict[str, Any]) -> None:
-        """Only an answered one counts, and it counts from here."""
+        """Writes the Lease. Only an answered write counts, and its time counts from the sending."""
         sent_s = self._uptime()
         if version == MISSING:
             body = {

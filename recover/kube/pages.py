@@ -1,5 +1,5 @@
-"""A long list, page by page. A page that is lost or too slow is asked for again, later of fewer objects: to
-begin the whole list anew would take for ever where one request in twenty is lost.
+"""Reads a long list page by page. If a page is lost or too slow, it is requested again, later with fewer
+objects. If one request in twenty is lost, a list that begins again after each loss would never end.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from recover.kube.cluster import Cluster, ListPage
 __all__ = ["PAGE_BYTES", "PAGE_MAX", "PAGE_MIN", "PAGE_TRIES", "Pages"]
 
 PAGE_MIN, PAGE_MAX = 100, 1000
-"""Objects of the first answer of a list, and of any answer."""
+"""Number of objects in the first answer of a list, and maximum in any answer."""
 PAGE_BYTES = 4 * 1024 * 1024
-"""About so much of a list is asked for at once. It is held in memory as a whole."""
+"""Approximate size of a page. A page is kept in memory as a whole."""
 PAGE_TRIES = 8
 RETRY_AFTER_S_MAX = 30.0
-"""The token of a page lives for some minutes."""
+"""Longest wait between two tries. The token of a page is valid for some minutes."""
 
 _PASSING = frozenset({429, 500, 502, 503, 504})
 _SLOW = 504
 
 
 class Pages:
-    """Lists of one kind. How long a page may be is remembered from one list to the next."""
+    """Lists of one kind. The longest possible page is remembered from one list to the next."""
 
     def __init__(
         self, cluster: Cluster, resource: Resource, *, namespace: str = "", labels: str = "", fields: str = ""
@@ -42,13 +42,13 @@ class Pages:
         self._limit = PAGE_MIN
         self._most = PAGE_MAX
         self._lost = 0
-        """Answers in a row."""
+        """Number of lost answers in a row."""
 
     async def read(self) -> AsyncGenerator[ListPage]:
-        """While a page is looked at, the API server prepares the next one.
+        """Yields the pages. While the caller processes a page, the API server prepares the next one.
 
-        Raises ApiError and ReplyLost: at once where the first page fails, else after several tries, and at
-        once where the API server has forgotten the list (410).
+        Raises ApiError and ReplyLost: at once if the first page fails or the API server has forgotten the
+        list (410), otherwise after several tries.
         """
         self._limit = min(PAGE_MIN, self._most)
         answer = await self._ask("")
@@ -86,14 +86,15 @@ class Pages:
         return answer
 
     def _shrink(self) -> None:
-        """A connection may break at any time. Two losses in a row may mean that the page is too long."""
+        """Halves the page after two losses in a row. A connection may break at any time, but two losses in a
+        row may mean that the page is too long."""
         self._lost += 1
         if self._lost > 1:
             self._limit = self._most = max(1, self._limit // 2)
 
 
 def _fitting(items: Sequence[msgspec.Raw]) -> int:
-    """How many objects to ask for next, where these came."""
+    """Returns the number of objects to request next, judged by the size of these."""
     size = sum(memoryview(item).nbytes for item in items)
     return max(1, PAGE_BYTES * len(items) // size) if size else PAGE_MIN
 

@@ -1,10 +1,11 @@
-"""Keeps one kind's objects in a sink, by list and watch. First stop of the controller's data flow.
+"""Keeps one kind's objects in a sink, by list and watch. This is the first stop of the controller's data
+flow.
 
-Written by hand on purpose: the libraries' watches have no timeouts, hot-loop on empty answers, never list
-again after 410, and parse each event three times (measured; docs/decisions/0004).
+The reflector is written by hand on purpose: the libraries' watches have no timeouts, hot-loop on empty
+answers, never list again after 410, and parse each event three times (measured; docs/decisions/0004).
 
-In step first, by a list in pages: 100,000 pods cost a third of the CPU time of a streamed list, of which each
-object is an event. Objects reach the sink page by page, so no second copy of the kind is held.
+It begins with a list in pages: for 100,000 pods that takes a third of the CPU time of a streamed list, in
+which each object is an event. Objects reach the sink page by page, so no second copy of the kind is kept.
 """
 
 from __future__ import annotations
@@ -30,48 +31,54 @@ __all__ = ["MISSING_REQUEUE_S", "Reflector", "Sink"]
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
 GOOD_WATCH_S = 0.5
-"""A watch that was held so long is taken up again at once, whatever has broken it: at most twice a second."""
+"""Duration after which a watch counts as good. A good watch is started again at once, whatever has ended it:
+at most twice a second."""
 BACKOFF_MAX_S = 10.0
-"""At worst two requests a second for all kinds together; after an outage a recovery waits no longer."""
+"""Longest wait between two tries. At worst, all kinds together send two requests a second; after an outage, a
+recovery waits no longer than this."""
 RETRY_AFTER_S_MAX = 120.0
-"""A longer wait that a server or a proxy asks for would leave the controller blind."""
+"""Longest Retry-After that the reflector accepts. A longer wait that a server or a proxy requests would leave
+the controller blind."""
 MISSING_REQUEUE_S = 30.0
-"""A framework that is not installed may be installed later."""
+"""Pause until the next try for a kind that is not installed: a framework may be installed later."""
 TURN_S = 0.005
-"""Of reading, before the rest of the event loop has its turn."""
+"""Time for reading objects before the other tasks of the event loop get their turn."""
 
 log = structlog.get_logger(__name__)
 
 
 class Sink(Protocol):
-    """Where objects go. No method may raise for a single malformed object."""
+    """The receiver of the objects. No method may raise for a single malformed object."""
 
     def begin(self) -> None:
-        """A list of the whole kind begins. One that was begun before and never finished tells nothing."""
+        """Begins a list of the whole kind. An earlier list that was begun and not finished has no effect."""
         ...
 
     def listed(self, item: msgspec.Raw) -> None: ...
 
     def finish(self, version: str) -> None:
-        """The list is complete as of `version`: what was not in it and is not newer is gone."""
+        """Ends the list, which is complete as of `version`. An object that was not in the list and is not
+        newer is gone."""
         ...
 
     def apply(self, event: WatchEvent) -> None: ...
 
     def owes_list(self) -> bool:
-        """Whether a list would tell more than the watch; asked at the end of each watch."""
+        """Whether a list would bring more than the watch. The reflector calls this at the end of each
+        watch."""
         ...
 
 
 class _Unusable(Exception):
-    """An answer that came and cannot be gone on from."""
+    """The server has answered, but the reflector cannot continue from the answer."""
 
 
 class Reflector:
-    """`synced` is set after the first complete list, and stays set.
+    """Follows one kind. `synced` is set after the first complete list, and stays set.
 
-    `optional`: the API server may not know the kind, as of a framework that is not installed. Then there is
-    none of it, and the reflector is in step. With `namespace` and the selectors only these objects are kept.
+    With `optional`, the API server may not know the kind, such as that of a framework that is not installed.
+    Then no such object exists, and `synced` is set. With `namespace` and the selectors only the selected
+    objects are kept.
     """
 
     def __init__(
@@ -98,7 +105,7 @@ class Reflector:
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
-        """For ever. Errors are logged and retried with a jittered backoff; a good watch resets it."""
+        """Runs forever. Errors are logged and retried with a jittered backoff; a good watch resets it."""
         while True:
             async for attempt in tenacity.AsyncRetrying(
                 retry=tenacity.retry_if_exception_type((ApiError, ReplyLost, _Unusable)),
@@ -109,7 +116,7 @@ class Reflector:
                     await self._follow()
 
     async def _follow(self) -> None:
-        """One watch, from its beginning to its end; before it a list, where one is needed."""
+        """Runs one watch, from its beginning to its end, and before it a list if one is needed."""
         try:
             if not self._version:
                 await self._list()
@@ -148,7 +155,8 @@ class Reflector:
         self.synced.set()
 
     def _refuse_older(self, version: str) -> None:
-        """An API server that lags, or an etcd set back to a backup: then only a restart believes it."""
+        """Refuses a list that is older than what was seen: the API server lags, or its etcd was restored from
+        a backup. Only a restart of the controller accepts such a list."""
         if _number(version) < self._highest:
             raise _Unusable(
                 f"list of {self._resource.plural} as of version {version}, although {self._highest} was seen"
@@ -157,7 +165,8 @@ class Reflector:
     # --- watching -----------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Returns after a good watch: one that brought news or was held open, whatever ended it."""
+        """Runs one watch. Returns after a good watch, whatever ended it: a watch that brought an event or was
+        open long enough. Otherwise raises."""
         began_at, started = self._version, asyncio.get_running_loop().time()
         turn = _Turn()
         try:
@@ -181,7 +190,7 @@ class Reflector:
         return self._version != began_at or asyncio.get_running_loop().time() - started >= GOOD_WATCH_S
 
     def _take(self, event: WatchEvent) -> None:
-        """The version only grows: a watch that is resumed never goes back."""
+        """Takes an event. The version only grows, so a watch that is resumed never goes back."""
         self._highest = max(self._highest, _number(self._meta(event).resource_version))
         self._version = str(self._highest)
         if event.type != "BOOKMARK":
@@ -214,8 +223,8 @@ class Reflector:
 
 
 class _Turn:
-    """Of the event loop, while many objects are read. By the loop's own clock: a simulation is the same on
-    each machine."""
+    """One turn of the event loop while many objects are read. The time is that of the loop's own clock, so
+    that a simulation behaves the same on each machine."""
 
     def __init__(self) -> None:
         self._now_s = asyncio.get_running_loop().time
@@ -238,7 +247,8 @@ _exponential = tenacity.wait_random_exponential(multiplier=0.1, max=BACKOFF_MAX_
 
 
 def _wait(state: tenacity.RetryCallState) -> float:
-    """At once for the first 410, the server's Retry-After where it gives one, else exponential."""
+    """Returns the wait in seconds: none for the first 410, the server's Retry-After if it gives one,
+    otherwise an exponential wait."""
     error = state.outcome.exception() if state.outcome else None
     if isinstance(error, ApiError):
         if error.expired and state.attempt_number == 1:

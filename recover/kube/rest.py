@@ -1,4 +1,4 @@
-"""The `Cluster` protocol over a real API server's REST interface."""
+"""Implements the `Cluster` protocol by the REST interface of a real API server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from recover.kube.cluster import ListPage
 __all__ = ["RestCluster"]
 
 WATCH_SILENCE_S = 70.0
-"""Bookmarks arrive each minute, so a longer silence means that the connection is dead."""
+"""Longest silence of a watch. Bookmarks arrive each minute, so a longer silence means that the connection is
+dead."""
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
-"""Of a list, which is held in memory as a whole: one object may have 1.5 MB."""
+"""Maximum size of a list, which is kept in memory as a whole. One object may have 1.5 MB."""
 _FEWER = 8
-"""Of a list that is too large, the next try asks for this fraction."""
+"""Divisor of the limit after a list that was too large."""
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -32,7 +33,7 @@ class _List(msgspec.Struct):
 
 
 class RestCluster:
-    """Raises `ApiError` for an error answer, `ReplyLost` where none came."""
+    """Implements Cluster. Raises `ApiError` for an error answer, and `ReplyLost` if no answer came."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
@@ -65,8 +66,8 @@ class RestCluster:
         return ListPage(answer.items, answer.metadata.resource_version, answer.metadata.continue_)
 
     async def _page(self, path: str, params: dict[str, str], limit: int) -> bytes:
-        """Of at most `limit` objects; of fewer where they are large. Raises ReplyLost if one object alone is
-        too large, as the answer of a server is that heeds no limit."""
+        """Returns a page of at most `limit` objects, and of fewer if they are large. Raises ReplyLost if one
+        object alone is too large, or if a server ignores the limit and its answer is too large."""
         while True:
             asked = {"limit": str(limit), **params}
             try:

@@ -1,4 +1,4 @@
-"""A Cluster in front of another: reads pass, all writes go through one method, so that none can be missed."""
+"""Wraps a Cluster: reads pass, and all writes go through one method, so that no write can be missed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class WritesThrough(ABC):
-    """Implements Cluster. `_write` is given each write as a coroutine: it awaits it once, or closes it."""
+    """Implements Cluster. `_write` gets each write as a coroutine, and either awaits it once or closes it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

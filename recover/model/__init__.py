@@ -1,4 +1,5 @@
-"""The world as decisions see it, how API bytes become it, and what a plan may ask for.
+"""The World from which decisions are made, the decoders that turn API bytes into it, and the actions of a
+plan.
 
 In: API bytes.
 Out: World, frozen views, modes; Plan and its actions.

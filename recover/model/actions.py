@@ -1,5 +1,5 @@
-"""What a plan may ask for: a closed union of writes, each with its precondition and its reason, and of the
-live reads that must come before some of them.
+"""Defines the actions of a plan: a closed union of writes, each with its precondition and its reason, and of
+the live reads that must come before some of the writes.
 
 Pure: building an action writes nothing; runtime/execute.py does. `what` names the act in logs, metrics and
 tests.
@@ -33,7 +33,8 @@ __all__ = [
 
 
 class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
-    """A duplicate (409 AlreadyExists) is success: names are deterministic, and that is the idempotence.
+    """Creates an object. A duplicate (409 AlreadyExists) is success: names are deterministic, and that is the
+    idempotence.
 
     `status` follows as a patch of the status subresource, since a create drops it.
     """
@@ -45,7 +46,8 @@ class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
     namespace: str = ""
     status: dict[str, Any] | None = None
     strict: bool = False
-    """For what people wrote: a field that the API server does not know is refused, and not dropped."""
+    """Set for content that people wrote: the API server then refuses a field that it does not know, and does
+    not drop the field."""
 
 
 class Ensure(msgspec.Struct, frozen=True, tag="ensure", kw_only=True):
@@ -59,7 +61,7 @@ class Ensure(msgspec.Struct, frozen=True, tag="ensure", kw_only=True):
     namespace: str = ""
     creates: bool = True
     foreign: Emit | None = None
-    """If given, keys of `data` that the body does not name are removed, and this Event says which, at the
+    """If given, keys of `data` that the body does not name are removed, and this Event names them at the
     beginning of its message."""
 
 
@@ -76,12 +78,13 @@ class Patch(msgspec.Struct, frozen=True, tag="patch", kw_only=True):
     subresource: str = ""
     patch_type: PatchType = MergePatch
     operations: tuple[Mapping[str, Any], ...] = ()
-    """The same change as a JSON Patch whose tests stand for the version: each names a field that was read.
-    Sent first if given, so that what others write meanwhile beside those fields is no conflict."""
+    """The same change as a JSON Patch. Its tests replace the version: each names a field that was read. It is
+    sent first if given, so that writes of others to other fields cause no conflict."""
 
 
 class Delete(msgspec.Struct, frozen=True, tag="delete", kw_only=True):
-    """Deletes only that very object, and unless empty that version; one that is gone already is success."""
+    """Deletes only the object with this uid and, unless empty, this version. An object that is already gone
+    is success."""
 
     what: str
     resource: Resource
@@ -91,24 +94,26 @@ class Delete(msgspec.Struct, frozen=True, tag="delete", kw_only=True):
     version: str = ""
     grace_s: int | None = None
     foreground: bool = False
-    """It stays, being deleted, until everything that it owns has gone."""
+    """Whether the object stays, marked as being deleted, until everything that it owns has gone."""
 
 
 class Emit(msgspec.Struct, frozen=True, tag="emit", kw_only=True):
-    """A Kubernetes Event on an object; best effort, written after the writes of its plan succeeded."""
+    """Writes a Kubernetes Event on an object, after the writes of its plan have succeeded. A failure to write
+    it has no effect."""
 
     reason: str
     message: Annotated[str, Meta(max_length=NOTE_BYTES_MAX, extra=UTF8)]
-    """Cut when it is sent."""
+    """The text is cut when it is sent."""
     regarding: dict[str, str]
     """apiVersion, kind, namespace, name, uid."""
     warning: bool = False
     key: str = ""
-    """Makes the Event's name: the same key on the same object is the same Event."""
+    """Part of the Event's name: the same key on the same object is the same Event."""
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", kw_only=True):
-    """A request to a machine outside, which takes the same `id` once however often it comes."""
+    """Sends a request to a system outside the cluster, which acts on the same `id` once, however often it
+    arrives."""
 
     what: str
     id: str
@@ -116,9 +121,9 @@ class Ask(msgspec.Struct, frozen=True, tag="ask", kw_only=True):
 
 
 class ConfirmGone(msgspec.Struct, frozen=True, tag="confirm-gone", kw_only=True):
-    """A live read of an object that is not in the cache. Its chain goes on only if the API server has no
-    object of that name, or, where `uid` is given, none of that uid. An object that exists is put into the
-    cache."""
+    """Reads an object live that is not in the cache. Its chain continues only if the API server has no object
+    of that name, or, if `uid` is given, no object of that uid. An object that exists is put into the cache.
+    """
 
     what: str
     resource: Resource
@@ -128,8 +133,8 @@ class ConfirmGone(msgspec.Struct, frozen=True, tag="confirm-gone", kw_only=True)
 
 
 class ConfirmListed(msgspec.Struct, frozen=True, tag="confirm-listed", kw_only=True):
-    """A live list. Its chain goes on only if the cache shows each listed object as it is. Otherwise the cache
-    is brought up to date, and the decision is made again."""
+    """Lists objects live. Its chain continues only if the cache shows each listed object as it is. Otherwise
+    the cache is brought up to date, and the decision is made again."""
 
     what: str
     resource: Resource
@@ -142,17 +147,17 @@ Action = Create | Ensure | Patch | Delete | Emit | Ask | ConfirmGone | ConfirmLi
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """One object about which nothing could be decided, by a defect of ours."""
+    """An object about which a decision failed because of a defect in Rekindle."""
 
     about: Mapping[str, str]
-    """As in an Event: apiVersion, kind, namespace, name, uid."""
+    """The object as in an Event: apiVersion, kind, namespace, name, uid."""
     error: Exception
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to write now, and when to look again if nothing changes before.
+    """The writes to make now, and when to reconcile again if nothing changes before.
 
-    Each chain is written in its order and ends at its first failure; chains do not wait for each other, so
+    Each chain is written in its order and ends at its first failure. Chains do not wait for each other, so
     one object that cannot be written never stops the rest.
     """
 

@@ -1,4 +1,4 @@
-"""Which pods are agents, and what is kept of them. Called by runtime/observe.py. Pure."""
+"""Finds the pods of agents, and decides what is kept of them. runtime/observe.py calls it. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGENT_LABELS = {"app.kubernetes.io/name": "rekindle", "app.kubernetes.io/compone
 
 
 _STARTING = timedelta(seconds=10)
-"""The kubelet's first report of a pod comes this soon after its creation."""
+"""Time within which the kubelet's first report of a pod comes after the pod's creation."""
 
 
 class _Status(msgspec.Struct):
@@ -29,13 +29,13 @@ class _Pod(msgspec.Struct):
 
 
 def is_agent(labels: Mapping[str, str]) -> bool:
-    """Whether the labels are those of an agent. Anybody may write these labels: ask only about pods in our
-    own namespace, where nobody else may write."""
+    """Whether the labels are those of an agent. Anybody may write these labels, so call this only for pods in
+    our own namespace, where nobody else may write."""
     return AGENT_LABELS.items() <= labels.items()
 
 
 def agent_pod(raw: bytes, pod: Pod) -> AgentPod | None:
-    """Returns None for a pod that has no node yet, or that has ended."""
+    """Returns the view of an agent's pod, or None for a pod that has no node yet or has ended."""
     if not pod.node or pod.ended:
         return None
     if pod.deleting_since is not None:
@@ -48,8 +48,8 @@ def agent_pod(raw: bytes, pod: Pod) -> AgentPod | None:
 
 
 def _after_start(said: ConditionView, pod: Pod) -> datetime | None:
-    """Since when the agent is ready, or not. A pod is not ready at its start, so only a later change says
-    until when it was ready."""
+    """Returns since when the agent is ready, or not ready. A pod is not ready at its start, so only a later
+    change shows until when it was ready."""
     at, created = said.changed_at, pod.created
     return None if at is None or created is None or at - created <= _STARTING else at
 
@@ -59,7 +59,7 @@ class AgentPods:
 
     def __init__(self) -> None:
         self.by_node: dict[str, AgentPod] = {}
-        """Returns the ready pod, or else the newest one."""
+        """Node -> the ready pod of its agent, or the newest pod if none is ready."""
         self._of: dict[str, dict[str, AgentPod]] = {}
 
     def change(self, old: AgentPod | None, new: AgentPod | None) -> set[str]:

@@ -1,4 +1,4 @@
-"""Agents as decisions see them: whether the pod that watches a node is there and ready."""
+"""Defines the agents as decisions see them: whether the pod that watches a node exists and is ready."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class AgentPod(msgspec.Struct, frozen=True):
     node: str
     uid: str
     ready: bool
-    """The agent is ready once it has read the kernel log, and as long as its NodeHealth can be written."""
+    """Whether the agent is ready. It is ready once it has read the kernel log, and as long as its NodeHealth
+    can be written."""
     since: datetime | None = None
-    """Since when, by the API server's or the kubelet's clock; None for an agent that was never ready."""
+    """Time of the last change of `ready`, by the API server's or the kubelet's clock. None for an agent that
+    was never ready."""

@@ -1,12 +1,13 @@
-"""ConfigMaps of MindCluster (Huawei Ascend) -> device_reports.py. Pure.
+"""Decodes the ConfigMaps of MindCluster (Huawei Ascend) into device_reports.py. Pure.
 
     mindx-dl-deviceinfo-<node>   kube-system   the device plugin: chips, and the switches between them
     mindx-dl-nodeinfo-<node>     mindx-dl      NodeD: the server's other parts; only while something is wrong
     cluster-info-device-<n>, cluster-info-switch-<n>, cluster-info-node-<n>
-                                 mindx-dl      ClusterD: the same of up to 1,000 nodes each
+                                 mindx-dl      ClusterD: the same, for up to 1,000 nodes each
                                                (switches: 2,000)
 
-What is not as documented raises ValueError, naming the key of `data`, and the ConfigMap counts as not read.
+Content that differs from the documentation raises ValueError, which names the key of `data`, and the
+ConfigMap counts as not read.
 Source: MindCluster, docs/en/scheduling/api (ascend_device_plugin.md, noded.md,
 clusterd/00_cluster_resources.md) and component/ascend-device-plugin/pkg/common/proto.go, August 2026.
 """
@@ -29,13 +30,14 @@ T = TypeVar("T")
 _DEVICES, _SWITCHES, _NODES = "mindx-dl-deviceinfo-", "mindx-dl-switchinfo-", "mindx-dl-nodeinfo-"
 _ALL_DEVICES, _ALL_SWITCHES, _ALL_NODES = "cluster-info-device-", "cluster-info-switch-", "cluster-info-node-"
 _ROWS_MAX = 256
-"""A server has 16 chips at most, and the plugin writes two rows for a chip."""
+"""Maximum number of rows. A server has 16 chips at most, and the plugin writes two rows for a chip."""
 _CODES_MAX = 256
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]{0,39}")
 _CODE = re.compile(r"[0-9A-Za-z]{1,16}|\[[0-9A-Za-z,]{1,48}\]")
 _TEMPLATE = r"-[0-9]{1,3}c(?:\.[0-9a-z]{1,8}){0,3}-[0-9]{1,6}"
 _CHIP = re.compile(rf"([A-Za-z][A-Za-z0-9]{{0,15}})(?:{_TEMPLATE})?-([0-9]{{1,4}})")
-"""A chip, or a virtual one: family, template, its own number, and the chip's."""
+"""Name of a chip, or of a virtual chip: family, template, the virtual chip's number, and the chip's
+number."""
 _HEALTHY = "Healthy"
 _NO_LEVELS = frozenset({"", "NormalNPU", "NormalNetwork"})
 
@@ -70,7 +72,7 @@ class _Fault(msgspec.Struct):
 
     @property
     def level(self) -> str:
-        """The three mean the same, and the documentation recommends the first."""
+        """Returns the level. The three fields mean the same, and the documentation recommends the first."""
         return self.fault_handling or self.fault_level or self.large_model_fault_level
 
 
@@ -91,7 +93,7 @@ class _NodeInfo(msgspec.Struct, rename="pascal"):
 
 
 def read(name: str, data: Mapping[str, str]) -> Reports | None:
-    """None for a ConfigMap of another purpose. Raises ValueError."""
+    """Reads a ConfigMap. Returns None for a ConfigMap of another purpose. Raises ValueError."""
     if name.startswith(_DEVICES):
         return Reports({_node(name, _DEVICES): _merged(_of_plugin(data))})
     if name.startswith(_NODES):
@@ -107,15 +109,15 @@ def read(name: str, data: Mapping[str, str]) -> Reports | None:
 
 
 def chip_id(name: str) -> str | None:
-    """A chip by its physical number alone, which no other chip of its server has: `npu-3`. A plugin may be
-    told to call its chips otherwise in one place than in another."""
+    """Returns a chip's name by its physical number alone, which is unique in its server: `npu-3`. None if the
+    name is not a chip's. A plugin can be configured to name its chips differently in different places."""
     found = _CHIP.fullmatch(name)
     return f"npu-{int(found[2])}" if found is not None else None
 
 
 def _chip_of(name: str) -> str | None:
-    """The chip's name by its physical number, also of a virtual one: `Ascend910-2c-100-3` is
-    `Ascend910-3`."""
+    """Returns the chip's name by its physical number, also for a virtual chip: `Ascend910-2c-100-3` becomes
+    `Ascend910-3`. None if the name is not a chip's."""
     found = _CHIP.fullmatch(name)
     return f"{found[1]}-{int(found[2])}" if found is not None else None
 
@@ -128,7 +130,7 @@ def _node(name: str, start: str) -> str:
 
 
 def _in(key: str, data: Mapping[str, str], parse: Callable[[bytes], Iterable[T]]) -> list[T]:
-    """What `data[key]` holds. Raises ValueError."""
+    """Parses `data[key]`. Raises ValueError."""
     if key not in data:
         raise ValueError(f"data.{key}: expected, and it is missing")
     try:
@@ -160,7 +162,7 @@ def _of_noded(text: bytes) -> Iterator[ReportedFault]:
 
 
 def _check(told: msgspec.Raw, check_code: str) -> None:
-    """As MindCluster's own readers do: the SHA-256 of the object as it stands there."""
+    """Checks the report as MindCluster's own readers do: `check_code` is the SHA-256 of the object's text."""
     if check_code and hashlib.sha256(bytes(told)).hexdigest() != check_code.lower():
         raise ValueError(
             "CheckCode: expected the SHA-256 of the other fields of the report; the text was changed or cut"
@@ -168,14 +170,15 @@ def _check(told: msgspec.Raw, check_code: str) -> None:
 
 
 def _of_many(data: Mapping[str, str], start: str, parse: Callable[[Any], Iterator[ReportedFault]]) -> Reports:
-    """One entry that cannot be read hides no other. Raises ValueError where there are no entries to see."""
+    """Reads a ConfigMap about many nodes. An entry that cannot be read hides no other. Raises ValueError if
+    the entries cannot be found."""
     kinds: dict[str, Any] = {_DEVICES: _DeviceInfo, _SWITCHES: _SwitchInfo, _NODES: _NodeInfo}
     faults: dict[str, tuple[ReportedFault, ...]] = {}
     unread: dict[str, str] = {}
     for key in data:
         for name, entry in _in(key, data, lambda text: _decoded(text, dict[str, msgspec.Raw]).items()):
             if not name.startswith(start):
-                continue  # the documentation itself shows one kind among another
+                continue  # the documentation itself shows one kind of entry among another
             node = _node(name, start)
             try:
                 faults[node] = _merged(parse(_decoded(bytes(entry), kinds[start])))
@@ -234,7 +237,7 @@ def _rows(key: str, text: str) -> list[_Fault]:
 
 
 def _chip(row: _Fault, where: str) -> str:
-    """Empty where the fault is the node's."""
+    """Returns the row's chip, or an empty string if the fault is the node's."""
     if not row.npu_name:
         return ""
     chip = _chip_of(row.npu_name)
@@ -244,8 +247,9 @@ def _chip(row: _Fault, where: str) -> str:
 
 
 def _codes(row: _Fault, where: str) -> tuple[tuple[str, ...], int]:
-    """The codes of the row's level, and when the latest of them came up. A level that the plugin has raised
-    by the number of faults may stand at no code: then all codes of the row are told."""
+    """Returns the codes of the row's level, and when the latest of them appeared. If the plugin has raised
+    the level because of the number of faults, no code may have this level; all codes of the row are then
+    returned."""
     mine = {code: one for code, one in row.levels.items() if one.fault_level == row.level}
     told = mine or row.levels
     names = list(told) or [code for code in row.fault_code.split(",") if code.strip()]
@@ -256,7 +260,8 @@ def _codes(row: _Fault, where: str) -> tuple[tuple[str, ...], int]:
 
 
 def _switches(told: _SwitchInfo) -> Iterator[ReportedFault]:
-    """While chips are reset the plugin calls the node healthy whatever the switches say."""
+    """Yields the faults of the switches. While chips are reset, the plugin reports the node as healthy,
+    whatever the switches report."""
     if len(told.fault_time_and_level_map) > _ROWS_MAX:
         many = len(told.fault_time_and_level_map)
         raise ValueError(f"FaultTimeAndLevelMap: {many} faults: expected {_ROWS_MAX} at most")
@@ -285,7 +290,7 @@ def _parts(told: _NodeInfo) -> Iterator[ReportedFault]:
 
 
 def _merged(faults: Iterable[ReportedFault]) -> tuple[ReportedFault, ...]:
-    """One for each device and level, with all codes and the latest time."""
+    """Merges the faults into one for each device and level, with all codes and the latest time."""
     found: dict[tuple[Part, str, str], ReportedFault] = {}
     for one in faults:
         place = (one.part, one.device, one.level)

@@ -1,4 +1,4 @@
-"""What is read of a training container in a pod template. Pure."""
+"""Reads the fields of a training container in a pod template. Pure."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class TrainingContainer(msgspec.Struct, frozen=True):
 
 
 FIELDS = frozenset(TrainingContainer.__struct_fields__)
-"""What is read of a container."""
+"""Names of the fields that are read of a container."""
 
 
 def training(containers: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    """The containers that ask for a device; where none does, the first one."""
+    """Returns the containers that request a device, or the first container if none does."""
     devices = [one for one in containers if any("/" in name for name in requests_of(read_container(one)))]
     return devices or list(containers[:1])
 
 
 def read_container(container: Mapping[str, object]) -> TrainingContainer:
-    """One that is not what the API server lets pass tells nothing."""
+    """Reads a container. A container of a shape that the API server should refuse yields empty fields."""
     try:
         return msgspec.convert(container, TrainingContainer)
     except msgspec.ValidationError:
@@ -39,7 +39,8 @@ def read_container(container: Mapping[str, object]) -> TrainingContainer:
 
 
 def requests_of(container: TrainingContainer) -> dict[str, int]:
-    """What a container gets of each extended resource; limits stand for requests there."""
+    """Returns how much a container gets of each extended resource. For extended resources, limits replace
+    requests."""
     quantities = {**container.resources.requests, **container.resources.limits}
     counts = {name: parse_count(str(quantity)) for name, quantity in quantities.items()}
     return {name: count for name, count in counts.items() if count is not None}

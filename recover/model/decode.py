@@ -1,7 +1,7 @@
-"""API bytes -> views of the model. Pure; reads only the fields that a decision needs.
+"""Decodes API bytes into the views of the model. Pure; reads only the fields that a decision needs.
 
-Other people's objects may hold anything: unknown fields are ignored, and an object that cannot be read raises
-msgspec.MsgspecError, which runtime/cache.py reports and skips.
+Other people's objects may contain anything: unknown fields are ignored, and an object that cannot be read
+raises msgspec.MsgspecError, which runtime/cache.py reports and skips.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ from recover.model.job_views import volumes_of
 __all__ = ["JOBSET_UID", "SignalReader", "is_accelerator", "namespace", "node", "outsider", "pod"]
 
 JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
-"""Label on a pod of a Job that a JobSet has made: the JobSet, which stays when its Jobs are made anew."""
+"""Label on a pod of a Job that a JobSet has created. It contains the uid of the JobSet, which stays when its
+Jobs are created again."""
 _HEALTH = msgspec.json.Decoder(NodeHealth)
 _HUNDREDTHS = frozenset({"tencent.com/vcuda-core", "nvidia.com/mps-core"})
-"""Resources of which 100 are a card: GPU-Manager's by its documentation; Alauda's MPS plugin is said to limit
-the share of a card in per cent."""
+"""Resources of which 100 are one card. GPU-Manager documents this for its resource; Alauda's MPS plugin is
+said to limit the share of a card in per cent."""
 
 _PART = re.compile(
     r"nvidia\.com/mig-.*"
@@ -57,11 +58,12 @@ _PART = re.compile(
     r"|huawei\.com/Ascend310P-(?:V|VPro|IPro)"
     r"|iluvatar\.ai/[A-Za-z0-9-]+-vgpu"
 )
-"""A MIG profile; a template of a virtual NPU as `Ascend910-12c.3cpu.32g`, and the cards of a mixed Ascend
-310P server (Ascend device plugin, pkg/common/constants.go); a share of an Iluvatar chip as HAMi names it.
-HAMi's `huawei.com/Ascend910B4-memory` and `iluvatar.ai/BI-V150.vMem` count memory, and match none."""
+"""Names of parts of a device: a MIG profile; a template of a virtual NPU such as `Ascend910-12c.3cpu.32g`,
+and the cards of a mixed Ascend 310P server (Ascend device plugin, pkg/common/constants.go); a share of an
+Iluvatar chip as HAMi names it. HAMi's `huawei.com/Ascend910B4-memory` and `iluvatar.ai/BI-V150.vMem` count
+memory, and match none."""
 UNHEALTHY_MAX = 64
-"""Devices of one pod that are kept."""
+"""Maximum number of unhealthy devices that are kept for one pod."""
 
 _Quantities = dict[str, str | int]
 
@@ -91,7 +93,8 @@ class _Node(msgspec.Struct):
 
 
 SignalReader = Callable[[OwnedMeta, Sequence[Taint], Sequence[ConditionView]], tuple[NodeSignal, ...]]
-"""What others say by these; recover/policy/node_signals.py knows."""
+"""Reads the signals of other controllers in a Node's metadata, taints and conditions;
+recover/policy/node_signals.py implements it."""
 
 
 def node(
@@ -100,7 +103,7 @@ def node(
     timed: Collection[str] = (),
     signals: SignalReader = lambda _meta, _taints, _conditions: (),
 ) -> Node:
-    """`timed` are the labels of which it is kept when they were written."""
+    """Decodes a Node. `timed` are the labels for which the time of their last write is kept."""
     wire = msgspec.json.decode(raw, type=_Node)
     meta = wire.metadata
     ready = next((c for c in wire.status.conditions if c.type == "Ready"), None)
@@ -124,7 +127,8 @@ def node(
         quarantine=_quarantine(meta.annotations.get(QUARANTINE, "")),
         released_at=_time(meta.annotations.get(RELEASED, "")),
         answered=_answered(meta.annotations),
-        allocatable=capacity if allocatable == capacity else allocatable,  # one for both keeps nodes small
+        # one mapping for both keeps nodes small
+        allocatable=capacity if allocatable == capacity else allocatable,
         capacity=capacity,
         signals=signals(meta, wire.spec.taints, wire.status.conditions),
         told=_told_by_us(wire.status.conditions),
@@ -143,36 +147,37 @@ def _labelled_at(meta: OwnedMeta, timed: Collection[str]) -> dict[str, datetime]
 
 
 def health(raw: bytes) -> NodeHealth:
-    """Raises msgspec.MsgspecError, also for what its schema lets pass."""
+    """Decodes a NodeHealth. Raises msgspec.MsgspecError, also for insane values that the schema lets pass."""
     found = _HEALTH.decode(raw)
     demand_sane(found.status, "$.status")
     return found
 
 
 def is_accelerator(resource: str, names: tuple[str, ...]) -> bool:
-    """Whether a resource of that name is one, by the settings' `names` or as a part of a device."""
+    """Whether the resource is an accelerator: one of the settings' `names`, or a part of a device."""
     return resource in names or _is_part(resource)
 
 
 @lru_cache(maxsize=4096)
 def _is_part(resource: str) -> bool:
-    """Part of a device that has a resource of its own: there are too many of them for a list of names."""
+    """Whether the resource is a part of a device. Such resources are too many for a list of names."""
     return _PART.fullmatch(resource) is not None
 
 
 def _accelerators(quantities: _Quantities, names: tuple[str, ...]) -> int:
-    """How many accelerators these quantities mean."""
+    """Returns the number of accelerators in these quantities."""
     return sum(_devices(quantities, names).values())
 
 
 def _devices(quantities: _Quantities, names: tuple[str, ...]) -> dict[str, int]:
-    """How many accelerators these quantities mean, by resource. Part of one counts as one."""
+    """Returns the number of accelerators in these quantities, by resource. A part of one accelerator counts
+    as one."""
     counts = _counts(quantities, names).items()
     return {name: -(-count // 100) if name in _HUNDREDTHS else count for name, count in counts}
 
 
 def _counts(quantities: _Quantities, names: tuple[str, ...]) -> dict[str, int]:
-    """The accelerator resources among these; one that is no whole number is left out."""
+    """Returns the accelerator resources among these. A quantity that is no whole number is left out."""
     found = {}
     for name, quantity in quantities.items():
         if is_accelerator(name, names):
@@ -182,7 +187,8 @@ def _counts(quantities: _Quantities, names: tuple[str, ...]) -> dict[str, int]:
 
 
 def _quarantine(text: str) -> Quarantine | None:
-    """People may have garbled it; then the taint tells at least that it was us."""
+    """Returns our annotation, or None if people have garbled it. The taint then still shows that we have put
+    the node into quarantine."""
     try:
         return msgspec.json.decode(text, type=Quarantine) if text else None
     except (msgspec.MsgspecError, RecursionError):
@@ -190,7 +196,8 @@ def _quarantine(text: str) -> Quarantine | None:
 
 
 def _answered(annotations: Mapping[str, str]) -> Answered | None:
-    """Only where it is of the release that `released-at` tells of."""
+    """Returns the findings that the last release has answered. None if the annotation belongs to another
+    release than `released-at`."""
     try:
         release = msgspec.json.decode(annotations.get(RELEASED_FINDINGS, ""), type=Release)
         demand_sane(release)
@@ -227,7 +234,8 @@ class _ResourceHealth(msgspec.Struct):
 
 
 class _ResourceStatus(msgspec.Struct):
-    """KEP-4680: of the devices that a container was given (Kubernetes 1.31 alpha, 1.36 beta and on)."""
+    """KEP-4680: the health of the devices that a container was given (Kubernetes 1.31 alpha, 1.36 beta and
+    on)."""
 
     name: str
     resources: list[_ResourceHealth] | None = None
@@ -255,7 +263,7 @@ class _InitContainer(pod_specs.Container, rename="camel", frozen=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """It runs as long as the pod's containers."""
+        """Whether the init container runs as long as the pod's containers."""
         return self.restart_policy == "Always"
 
 
@@ -319,12 +327,13 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
 
 
 def _unhealthy(statuses: Sequence[_ContainerStatus]) -> tuple[UnhealthyDevice, ...]:
-    """`Unknown` says that nobody can tell, as while a device plugin is restarted. What cannot be read tells
-    nothing, and hides nothing else of the pod."""
+    """Returns the devices that are reported as `Unhealthy`. `Unknown` means that nobody can tell, for example
+    while a device plugin is restarted. A part that cannot be read is skipped, and hides no other device of
+    the pod."""
     found: dict[tuple[str, str], UnhealthyDevice] = {}
     for status in statuses:
         raw = bytes(status.allocated_resources_status)
-        if b"Unhealthy" not in raw:  # of almost every pod
+        if b"Unhealthy" not in raw:  # almost every pod
             continue
         with suppress(msgspec.MsgspecError, RecursionError):
             for one in msgspec.json.decode(raw, type=list[_ResourceStatus]):
@@ -344,10 +353,13 @@ def _requested(
 def _held(
     spec: _PodSpec, containers: list[pod_specs.Container], count: Callable[[_Quantities], dict[str, int]]
 ) -> Counter[str]:
-    """What the scheduler keeps for the pod, by resource. Init containers run one after the other, before the
-    containers. A sidecar among them stays, beside the later init containers and beside the containers.
+    """Returns the amounts that the scheduler reserves for the pod, by resource. Init containers run one after
+    the other, before the containers. A sidecar among them stays, beside the later init containers and beside
+    the containers.
 
-    Each container costs what it asks for itself: a pod may have thousands, and thousands of resources."""
+    Each container costs only its own requests here: a pod may have thousands of containers, and thousands of
+    resources.
+    """
     sidecars, most = Counter[str](), Counter[str]()
     for one in spec.init_containers:
         asked = count(_asked(one))
@@ -361,18 +373,19 @@ def _held(
 
 
 def _asked(container: pod_specs.Container) -> _Quantities:
-    """Limits stand for requests of extended resources."""
+    """Returns the container's quantities. For extended resources, limits replace requests."""
     return {**container.resources.requests, **container.resources.limits}
 
 
 @lru_cache(maxsize=1024)
 def _shared(requests: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Of 100,000 pods most ask for the same: they share one tuple."""
+    """Returns the same tuple for equal requests: most of 100,000 pods request the same, and share one
+    tuple."""
     return requests
 
 
 def _tolerations(raw: list[dict[str, Any]]) -> tuple[Toleration, ...]:
-    """Without those that every pod is given, of nodes that are not ready."""
+    """Returns the tolerations without those that every pod gets, for nodes that are not ready."""
     return _shared_tolerations(
         tuple(one for one in msgspec.convert(raw, list[Toleration]) if one.key not in _OF_EVERY_POD)
     )
@@ -384,8 +397,8 @@ def _shared_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration
 
 
 def outsider(raw: bytes) -> Outsider:
-    """Of a pod with accelerators that belongs to no gang; one without an owner is its own. So is one whose
-    owner our objects have no room for."""
+    """Reads the owner of a pod with accelerators that belongs to no gang. A pod without an owner is its own
+    owner, and so is a pod whose owner has fields that are too long for our objects."""
     wire = msgspec.json.decode(raw, type=_Pod)
     meta, owner = wire.metadata, wire.metadata.controller
     owner = owner if owner is not None and _has_room(owner) else None
@@ -409,19 +422,21 @@ def _has_room(owner: Owner) -> bool:
 
 
 def _environments(containers: list[pod_specs.Container], names: tuple[str, ...]) -> tuple[str, ...]:
-    """What every training container reads; a container beside them need not."""
+    """Returns the ConfigMaps that every training container reads; other containers of the pod need not read
+    them."""
     read = [container.environments for container in _training(containers, names)]
     return tuple(sorted(set.intersection(*read))) if read else ()
 
 
 def _training(containers: list[pod_specs.Container], names: tuple[str, ...]) -> list[pod_specs.Container]:
-    """Those that ask for accelerators; where none does, all."""
+    """Returns the containers that request accelerators, or all containers if none does."""
     found = [c for c in containers if _accelerators(_asked(c), names)]
     return found or containers
 
 
 def _gang_uid(meta: OwnedMeta) -> str:
-    """The pod's gang: its owner, or the JobSet above that. Labels are no easier to forge than owners."""
+    """Returns the uid of the pod's gang: the pod's owner, or the JobSet above it. Labels are no easier to
+    forge than owners."""
     owner = meta.controller
     if owner is None:
         return ""
@@ -429,7 +444,8 @@ def _gang_uid(meta: OwnedMeta) -> str:
 
 
 def _told(at: datetime | None) -> datetime | None:
-    """A runtime's zero is 1970, and Go's the year 1: neither tells when a container ended."""
+    """Returns the time if it is a real one. A runtime's zero is 1970, and Go's is the year 1: neither shows
+    when a container ended."""
     return sane(at) if at is not None and at.year > 1970 else None
 
 

@@ -1,6 +1,6 @@
-"""What the device plugins of other vendors report of a node's devices in ConfigMaps. Pure.
+"""Defines the reports of other vendors' device plugins in ConfigMaps about a node's devices. Pure.
 
-ascend.py and iluvatar.py of this room decode them; policy/device_levels.py says what each level means.
+ascend.py and iluvatar.py of this room decode them; policy/device_levels.py defines the meaning of each level.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from detectors.wire.sane import sane
 __all__ = ["LISTED", "NETWORK_LISTED", "Part", "ReportedFault", "Reports", "told_time"]
 
 LISTED, NETWORK_LISTED = "Unhealthy", "NetworkUnhealthy"
-"""Levels of devices that a list of the plugin names, and for which the plugin gives no fault."""
+"""Levels of devices that only a list of the plugin names, without a fault."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECONDS_FROM = 100_000_000_000
-"""The same fields hold seconds in some versions: as seconds this number is the year 5138."""
+"""Smallest number that counts as milliseconds. The same fields contain seconds in some versions; as seconds
+this number is the year 5138."""
 
 
 class Part(StrEnum):
-    """What the level is about: the same word may mean something else of another part."""
+    """The part that the level is about: the same level may mean something else for another part."""
 
     CHIP = "chip"
     SWITCH = "switch"
@@ -32,38 +33,39 @@ class Part(StrEnum):
 
 
 class ReportedFault(msgspec.Struct, frozen=True):
-    """One device with the most serious level that its plugin gives to it."""
+    """One device with the most serious level that its plugin reports for it."""
 
     part: Part
     device: str
-    """A chip by its physical number, as `Ascend910-3`; a part of the server, as `CPU-1`; empty for the
-    node."""
+    """A chip by its physical number, for example `Ascend910-3`; a part of the server, for example `CPU-1`;
+    empty for the node."""
     level: str
     codes: tuple[str, ...] = ()
     """Fault codes of that level, in upper case."""
     since: datetime | None = None
-    """When the latest of these codes came up, by the node's clock; None where the plugin does not say."""
+    """Time at which the latest of these codes appeared, by the node's clock. None if the plugin does not
+    report it."""
     is_listed: bool = False
-    """The plugin lists the chip as unhealthy, so the kubelet offers it to nobody."""
+    """Whether the plugin lists the chip as unhealthy. The kubelet then gives the chip to no pod."""
     is_resetting: bool = False
-    """The plugin resets the chip now."""
+    """Whether the plugin is resetting the chip now."""
     is_public: bool = False
-    """Another program than the driver reported it (MindCluster's public faults)."""
+    """Whether another program than the driver reported the fault (MindCluster's public faults)."""
 
 
 class Reports(msgspec.Struct, frozen=True):
-    """One ConfigMap."""
+    """The content of one ConfigMap."""
 
     faults: Mapping[str, tuple[ReportedFault, ...]]
-    """By node. A node without faults has an empty tuple."""
+    """Node -> its faults. A node without faults has an empty tuple."""
     free: Mapping[str, int] = {}
-    """How many healthy devices no pod holds, where the ConfigMap lists those."""
+    """Node -> number of healthy devices that no pod uses, if the ConfigMap lists them."""
     unread: Mapping[str, str] = {}
-    """Nodes of a ConfigMap about many nodes whose entry cannot be read, and why."""
+    """Node -> why its entry cannot be read, for a ConfigMap about many nodes."""
 
 
 def told_time(number: int) -> datetime | None:
-    """A time in seconds or milliseconds since 1970; None for zero and for what is no time."""
+    """Converts seconds or milliseconds since 1970. Returns None for zero and for a number that is no time."""
     if number <= 0:
         return None
     seconds = number / 1000 if number >= _MILLISECONDS_FROM else float(number)

@@ -1,4 +1,4 @@
-"""Gangs as decisions see them: one view for the jobs of all frameworks."""
+"""Defines gangs as decisions see them: one view for the jobs of all frameworks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Gang", "Mark", "Template", "Terminal"]
 
 
 class Template(msgspec.Struct, frozen=True):
-    """What we need of a gang's pod template."""
+    """The fields of a gang's pod template that Rekindle needs."""
 
     volumes: tuple[Volume, ...] = ()
     security_context: Mapping[str, object] = {}
     containers: tuple[Mapping[str, object], ...] = ()
-    """Raw and whole: a merge patch replaces lists."""
+    """The complete containers as the API server sends them: a merge patch replaces lists."""
     affinity: Mapping[str, object] = {}
     tolerations: tuple[Mapping[str, object], ...] = ()
     image_pull_secrets: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True, rename="camel"):
-    """Our annotation on a job: which recovery and attempt stopped or resumed it last.
+    """Our annotation on a job: the recovery and attempt that stopped or resumed it last.
 
     It is written in the same patch as the stop or the resume, so that neither can happen twice.
     """
@@ -45,29 +45,30 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
     avoided: tuple[str, ...] = ()
     """Host names that the template's affinity keeps out because of us, so that the next start can undo it."""
     placed: tuple[Requirement, ...] = ()
-    """What the template's affinity asks of the nodes because of us."""
+    """Requirements on the nodes that the template's affinity has because of us."""
     suspected: tuple[str, ...] = ()
     """Host names that the template's affinity makes less preferable because of our start."""
     restarts: int | None = None
-    """What the stop brings the framework's own number of restarts to, where that is part of it."""
+    """The framework's own number of restarts after the stop, if the stop changes it."""
     woken: int | msgspec.UnsetType = msgspec.UNSET
-    """How often Rekindle has written the mark once more, so that the framework's controller processes the
-    job again (recovery/wake.py)."""
+    """How often Rekindle has written the mark again, so that the framework's controller processes the job
+    again (recovery/wake.py)."""
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """The job has ended for good, in its framework's own opinion."""
+    """The permanent end of the job, as its framework reports it."""
 
     succeeded: bool
     reason: str = ""
     message: str = ""
     at: datetime | None = None
-    """When, where its status tells."""
+    """Time of the end, if the job's status contains it."""
 
     @property
     def is_meant(self) -> bool:
-        """It has completed, or has reached its owner's deadline (`activeDeadlineSeconds`), so there is no
-        fault. Both words are of Kubernetes' Job controller; training-operator 1.9 has the second alone."""
+        """Whether the end is no fault: the job has completed, or has reached its owner's deadline
+        (`activeDeadlineSeconds`). Both texts come from Kubernetes' Job controller; training-operator 1.9 has
+        only the second."""
         is_late = self.reason == "DeadlineExceeded" or "longer than specified deadline" in self.message
         return self.succeeded or is_late
 
@@ -84,40 +85,42 @@ class Gang(msgspec.Struct, frozen=True):
     deleting: bool = False
     suspended: bool = False
     suspend_writer: str = ""
-    """Field manager of the last write to its suspend field, where the API server tells."""
+    """Field manager of the last write to the job's suspend field, if the API server provides it."""
     terminal: Terminal | None = None
     failures: int = 0
     """Failed pods that the framework has counted."""
     started_at: datetime | None = None
-    """When it was last started or resumed, where its status tells; then an older API server refuses another
-    affinity."""
+    """Time of the last start or resume, if the job's status contains it. An older API server then refuses a
+    changed affinity."""
     is_resuming: bool = False
-    """It is suspended no more, and its status does not say so yet."""
+    """Whether the job is no longer suspended while its status does not show that yet."""
     resumed_at: datetime | None = None
-    """When it was resumed after a suspension, by whomever, where its status tells."""
+    """Time at which anybody resumed the job after a suspension, if its status contains it."""
     ends_by_success: bool = False
-    """Some of its ranks may succeed for all: then the others are deleted before its status tells."""
+    """Whether some ranks may succeed for all: the framework then deletes the others before the job's status
+    shows the end."""
     done_ranks: str = ""
-    """Ranks that the framework counts as ended and never makes again, in its own notation."""
+    """Ranks that the framework counts as ended and never creates again, in its own notation."""
     size: int = 0
-    """Pods of the whole gang."""
+    """Number of pods of the whole gang."""
     may_lack: int = 0
-    """Ranks without which it trains all the same: it is elastic."""
+    """Number of ranks without which an elastic job still trains."""
     unsupported: str = ""
-    """Why it cannot be stopped and resumed as one gang; empty where it can."""
+    """Why the job cannot be stopped and resumed as one gang; empty if it can."""
     foreign_owner: str = ""
-    """Who else decides about its suspend field (Kueue, an owning controller); empty if nobody."""
+    """The other writer that decides about the job's suspend field (Kueue, an owning controller); empty if
+    there is none."""
     mark: Mark | None = None
     templates: Mapping[str, Template] = {}
-    """By replica type; frameworks with one template use the empty name."""
+    """Templates by replica type; frameworks with one template use the empty name."""
     part_of: str = ""
-    """Uid of the gang whose framework has made this job; empty if it is a gang itself."""
+    """Uid of the gang whose framework has created this job; empty if the job is a gang itself."""
     parts: int = 0
-    """Jobs that its framework keeps for it while it is suspended."""
+    """Number of jobs that the framework keeps for the gang while it is suspended."""
     restarts: int = 0
-    """The framework's own number of restarts; of a part, the one that it was made for."""
+    """The framework's own number of restarts; for a part, the number for which it was created."""
     tests: Mapping[str, object] = {}
-    """The fields of its object that decisions read, as they are in it, by JSON Pointer; None for one that is
-    missing. A patch that tests them needs no version. Empty if only the version tells of a change."""
+    """The fields of the job's object that decisions read, with their values, by JSON Pointer; None for a
+    missing field. A patch that tests them needs no version. Empty if only the version shows a change."""
     definition: bytes = b""
-    """What people wrote of it, kept only of jobs that may be made anew."""
+    """The object as people wrote it, kept only for jobs that may be created again."""

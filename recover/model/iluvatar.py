@@ -1,8 +1,9 @@
-"""The ConfigMap of Iluvatar's device plugin -> device_reports.py. Pure.
+"""Decodes the ConfigMap of Iluvatar's device plugin into device_reports.py. Pure.
 
-The plugin writes `ix-device-info-cm-<node>` where it works with Volcano. `DeviceListCfg` lists the healthy
-devices that no pod holds: a device that is missing there is broken or in use, so the list accuses none.
-Whether a device is healthy the plugin tells the kubelet alone, which takes it out of the Node's allocatable.
+The plugin writes `ix-device-info-cm-<node>` if it works with Volcano. `DeviceListCfg` lists the healthy
+devices that no pod uses: a device that is missing there is broken or in use, so the list proves no fault. The
+plugin reports the health of a device only to the kubelet, which removes an unhealthy device from the Node's
+allocatable.
 Source: ix-device-plugin 4.4.0, pkg/kube/kubeops.go, pkg/dpm/device.go, May 2026.
 """
 
@@ -18,7 +19,7 @@ __all__ = ["read"]
 
 _START = "ix-device-info-cm-"
 _DEVICES_MAX = 1024
-"""A board has several chips, and each may be offered many times."""
+"""Maximum number of devices. A board has several chips, and each may be offered many times."""
 
 
 class _DeviceListCfg(msgspec.Struct, rename="pascal"):
@@ -26,7 +27,7 @@ class _DeviceListCfg(msgspec.Struct, rename="pascal"):
 
 
 def read(name: str, data: Mapping[str, str]) -> Reports | None:
-    """None for a ConfigMap of another purpose. Raises ValueError."""
+    """Reads the ConfigMap. Returns None for a ConfigMap of another purpose. Raises ValueError."""
     if not name.startswith(_START):
         return None
     node = name.removeprefix(_START)

@@ -1,6 +1,7 @@
-"""What the frameworks' job objects have in common, as the API gives it: owners, pod templates, conditions.
+"""Reads the parts that the job objects of all frameworks have in common, as the API gives them: owners, pod
+templates, conditions.
 
-Only what a decision or a patch needs is read. workloads/base.py makes a Gang of it.
+Only the parts that a decision or a patch needs are read. workloads/base.py makes a Gang of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ __all__ = ["queue_words", "template_of", "terminal_of", "volumes_of"]
 
 
 def queue_words(parallelism: int, completions: int | None) -> str:
-    """Why a batch/v1 Job is no gang, after its name: its pods do not all live at once. Empty if they do."""
+    """Returns why a batch/v1 Job is no gang, as a clause that follows the Job's name: its pods do not all
+    live at once. Empty if they do."""
     if completions is None or completions <= parallelism:
         return ""
     return f"completes {completions} pods, {parallelism} at a time, so its pods are not one gang"
@@ -39,7 +41,7 @@ def template_of(spec: PodSpec, count: int = 0) -> Template:
 
 
 def volumes_of(volumes: Sequence[Mapping[str, Any]], containers: Sequence[Mounts]) -> tuple[Volume, ...]:
-    """The volumes with where the containers mount them."""
+    """Returns the volumes, with the places where the containers mount them."""
     found = []
     mounts = [m for c in containers for m in c.volume_mounts]
     for volume in volumes:

@@ -1,4 +1,4 @@
-"""Recipe objects as decisions see them: what people wrote, and what became of it."""
+"""Defines Recipe objects as decisions see them: the text that people wrote, and whether it is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["JudgedRecipe", "RecipeReason", "SeenRecipe"]
 
 
 class RecipeReason(StrEnum):
-    """Why an object's condition Accepted is as it is."""
+    """Reason of an object's condition Accepted."""
 
     USED = "Used"
     DISABLED = "Disabled"
@@ -23,7 +23,7 @@ class RecipeReason(StrEnum):
 
 
 class SeenRecipe(msgspec.Struct, frozen=True, kw_only=True):
-    """One object as decisions see it."""
+    """One Recipe object as decisions see it."""
 
     name: str
     uid: str
@@ -32,12 +32,12 @@ class SeenRecipe(msgspec.Struct, frozen=True, kw_only=True):
     created: datetime | None
     recipe: Recipe | None
     problems: tuple[str, ...]
-    """Why it cannot be used; empty for a good one."""
+    """Why the recipe cannot be used; empty for a good one."""
     status: RecipeStatus
 
 
 class JudgedRecipe(msgspec.Struct, frozen=True, kw_only=True):
-    """One object, and what became of it."""
+    """One Recipe object, and whether it is used."""
 
     seen: SeenRecipe
     accepted: bool

@@ -1,6 +1,6 @@
-"""Jobs that a recovery has stopped, and whose Recovery is gone: nothing starts them again. Pure.
+"""Finds jobs that a recovery has stopped and whose Recovery is gone: nothing starts them again. Pure.
 
-A person has deleted it, and so a person decides: the job may be meant to stay as it is.
+A person has deleted the Recovery, so a person decides about the job: it may be meant to stay as it is.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from recover.model import Gang, Mark
 __all__ = ["TOLD", "is_left_stopped", "words"]
 
 _STOPPED, TOLD = "stopped", "left-stopped"
-"""What the job's mark says: our stop, and that the job was told that nobody starts it again."""
+"""Values of `did` in the job's mark: our stop, and the note that Rekindle has reported on the job that nobody
+starts it again."""
 
 
 def is_left_stopped(gang: Gang) -> bool:
-    """Its mark says so, if there is no such Recovery."""
+    """Whether the job's mark shows that Rekindle has stopped it. The caller must know that its Recovery does
+    not exist."""
     is_over = gang.deleting or gang.terminal is not None
     return gang.suspended and not is_over and gang.mark is not None and gang.mark.did in (_STOPPED, TOLD)
 

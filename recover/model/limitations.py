@@ -1,9 +1,9 @@
-"""ConfigMaps `cf-crl-<platform's name>-<key's name>`, by which Alauda's platform knows resources of
-devices. Pure.
+"""Reads the ConfigMaps `cf-crl-<platform's name>-<key's name>`, in which Alauda's platform declares resources
+of devices. Pure.
 
 runtime/resource_names.py reads them once, when the controller starts. Several keys of one group are one
-family of devices: of `vcuda-core` and `vcuda-memory` neither counts devices as such, and an amount of
-memory or cores never does. So only a key that counts devices becomes an accelerator resource.
+family of devices: neither `vcuda-core` nor `vcuda-memory` counts devices as such, and an amount of memory or
+cores never does. So only a key that counts devices becomes an accelerator resource.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class _ConfigMap(msgspec.Struct):
 
 
 def device_resource(raw: bytes) -> str:
-    """The resource that counts devices; empty for one that is not enabled, that pods may not ask for, or that
-    counts memory or cores. Raises ValueError naming the key of `data`."""
+    """Returns the resource that counts devices. Returns an empty string for a resource that is not enabled,
+    that pods may not request, or that counts memory or cores. Raises ValueError, which names the key of
+    `data`."""
     wire = msgspec.json.decode(raw, type=_ConfigMap)
     name, data = wire.metadata.name, wire.data
     if not name.startswith(_START) or wire.metadata.labels.get(_ENABLED) != "true":

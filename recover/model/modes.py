@@ -1,9 +1,10 @@
-"""Which mode is in force for a node or a gang, and since when: for policy/consent.py and triage/guard.py.
-Pure.
+"""Computes which mode is in force for a node or a gang, and since when: for policy/consent.py and
+triage/guard.py. Pure.
 
-The cluster's mode may be lowered for a pool or a namespace, never raised. Promotion never acts on what was
-seen before it, so each of them remembers since when it has allowed each mode; runtime/mode_keeper.py keeps
-that. A pause lowers all of them to observe, and its end is a promotion.
+The cluster's mode may be lowered for a pool or a namespace, never raised. A promotion never acts on faults
+that were seen before it, so the cluster and each pool and namespace remember since when each mode was
+allowed; runtime/mode_keeper.py keeps these times. A pause lowers all modes to observe, and its end is a
+promotion.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
 class Mode(StrEnum):
-    """In rising order: each does all that the ones before it do."""
+    """The modes in rising order: each mode does all that the modes before it do."""
 
-    # The words sort as the modes do, so `<` and min() compare them; a test holds them to it.
+    # The values sort as the modes do, so `<` and min() compare modes; a test checks this.
     OBSERVE = "observe"
     RECOVER = "recover"
     REPAIR = "repair"
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """The mode that the cluster, a pool or a namespace allows, and since when it has allowed each one up to
-    that. What is not in `since` was allowed always."""
+    """The mode that the cluster, a pool or a namespace allows, and since when each mode up to it was allowed.
+    A mode that is not in `since` was always allowed."""
 
     mode: Mode
     since: dict[Mode, datetime] = {}
@@ -42,56 +43,60 @@ _NEVER_LOWERED = Standing(max(Mode))
 
 
 class InForce(msgspec.Struct, frozen=True):
-    """What holds for one node or gang: the lowest mode of all that have a say, and the latest times."""
+    """The mode in force for one node or gang: the lowest of all modes that apply to it, with the latest
+    times."""
 
     mode: Mode
     since: Mapping[Mode, datetime]
     by: str = ""
-    """Who lowers it, as `pool a100` or `namespace ml`; empty where it is the cluster's own mode."""
+    """The part that lowers the mode, for example `pool a100` or `namespace ml`; empty if the mode is the
+    cluster's own."""
     paused: Pause | None = None
-    """Set where a pause is all that lowers it."""
+    """The pause, if a pause alone lowers the mode."""
     resumed: datetime | None = None
-    """When the last pause ended, if there was one."""
+    """Time at which the last pause ended, if there was one."""
 
     def began(self, mode: Mode) -> datetime | None:
-        """Since when at least this mode has been in force; None where a lower one is. What was seen before it
-        never acts as that mode would."""
+        """Returns since when at least this mode has been in force, or None if a lower mode is in force. A
+        fault that was seen before that time never causes an action of this mode."""
         return self.since.get(mode, _ALWAYS) if mode <= self.mode else None
 
     @property
     def acting_since(self) -> datetime:
-        """Since when nodes are quarantined and gangs restarted; in mode observe, since when it is told what
-        would be."""
+        """Time since which Rekindle quarantines nodes and restarts gangs. In mode observe, time since which
+        it reports what it would do."""
         return self.since.get(min(self.mode, Mode.RECOVER), _ALWAYS)
 
     @property
     def because(self) -> str:
-        """For the end of a sentence about what would be done; empty where nobody lowers the mode."""
+        """Text for the end of a sentence about an action that would be taken; empty if nothing lowers the
+        mode."""
         if self.paused is not None:
             return f" ({self.paused.words()})"
         return f" ({self.by} is in mode {self.mode})" if self.by else ""
 
 
 class Modes(msgspec.Struct, frozen=True):
-    """All that have a say. A pool or namespace that was never lowered is not here."""
+    """The modes of the cluster, its pools and its namespaces. A pool or namespace whose mode was never
+    lowered is missing."""
 
     cluster: Standing
     pools: dict[str, Standing] = {}
-    """By the value of the nodes' pool label."""
+    """Standings of pools, by the value of the nodes' pool label."""
     namespaces: dict[str, Standing] = {}
     paused: Pause | None = None
     """The pause that is in force."""
     resumed: datetime | None = None
-    """When the last pause ended."""
+    """Time at which the last pause ended."""
 
 
 def begun(mode: Mode, now: datetime) -> Standing:
-    """Nothing that was seen before now counts."""
+    """Begins a mode now: no fault that was seen before now counts."""
     return Standing(mode, {each: now for each in Mode if each <= mode})
 
 
 def changed(before: Standing, mode: Mode, now: datetime) -> Standing:
-    """Modes that were allowed already keep their time; those that are reached anew begin now."""
+    """Changes the mode. Modes that were already allowed keep their time; newly allowed modes begin now."""
     kept = {each: at for each, at in before.since.items() if each <= mode}
     return Standing(mode, kept | {each: now for each in Mode if before.mode < each <= mode})
 
@@ -99,8 +104,9 @@ def changed(before: Standing, mode: Mode, now: datetime) -> Standing:
 def followed(
     before: Mapping[str, Standing], wanted: Mapping[str, Mode], now: datetime
 ) -> dict[str, Standing]:
-    """The pools, or the namespaces, after what people now want: only those that are lowered are in `wanted`.
-    One that is lowered no more stays known by the time when that ended."""
+    """Returns the standings of the pools, or of the namespaces, after a change by people. `wanted` contains
+    only those with a lower mode. A pool or namespace that is no longer lowered stays known with the time when
+    that ended."""
     found = {
         name: changed(before.get(name, _NEVER_LOWERED), wanted.get(name, max(Mode)), now)
         for name in sorted({*before, *wanted})
@@ -114,7 +120,8 @@ def lowest(
     paused: Pause | None = None,
     resumed: datetime | None = None,
 ) -> InForce:
-    """The cluster's mode, lowered by each of those, which are named as in `InForce.by`, and by a pause."""
+    """Returns the cluster's mode, lowered by each standing in `lowering` (named as in `InForce.by`) and by a
+    pause."""
     mode, by, since = cluster.mode, "", dict(cluster.since)
     for name, standing in lowering:
         if standing.mode < mode:
@@ -129,8 +136,9 @@ def lowest(
 
 
 def followed_pause(before: Modes, pause: Pause | None, now: datetime) -> Modes:
-    """With the object as it is now; None where there is none. The end of a pause is noted as late as it is
-    seen: an earlier time would let act what was seen meanwhile."""
+    """Returns the modes with the present pause; None means that no pause exists. The end of a pause is dated
+    to the moment when it is seen: an earlier time would allow actions on faults that were seen during the
+    pause."""
     paused = pause if pause is not None and pause.lasts(now) else None
     if paused == before.paused:
         return before

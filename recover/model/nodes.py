@@ -1,4 +1,4 @@
-"""Nodes as decisions see them."""
+"""Defines nodes as decisions see them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ class Taint(msgspec.Struct, frozen=True, rename="camel"):
     effect: str
     value: str = ""
     time_added: str = ""
-    """As the API has it: taints are one list that is written whole, and others' must stay as they are."""
+    """Time as the API has it: the list of taints is written as a whole, and the taints of others must stay as
+    they are."""
 
 
 class Quarantine(msgspec.Struct, frozen=True, rename="camel"):
-    """Our own annotation on a quarantined node: why, and what is needed to undo it exactly."""
+    """Our annotation on a quarantined node: the reason, and what is needed to undo the quarantine exactly."""
 
     incident: str
     fault: str
     at: datetime
     cordoned: bool
-    """True where we set `unschedulable`; False where a person had, or where the taint alone was wanted."""
+    """True if we set `unschedulable`; False if a person had set it, or if only the taint was wanted."""
 
 
 class Release(msgspec.Struct, frozen=True, rename="camel"):
-    """Our own annotation on a node that was released: which of its findings that has answered."""
+    """Our annotation on a node that was released: the findings of the node that the release has answered."""
 
     at: datetime
-    """As in `released-at`. An earlier version writes only that one: then this is of an older release."""
+    """Time as in `released-at`. An earlier version of Rekindle writes only `released-at`; if the two differ,
+    this annotation belongs to an older release."""
     findings: Answered
 
 
@@ -49,17 +51,18 @@ class OwnCondition(msgspec.Struct, frozen=True):
 
 
 class SignalKind(StrEnum):
-    """Where a signal stands: on the Node, but for a report."""
+    """Place of a signal: all kinds but a report are on the Node."""
 
     CONDITION = "condition"
     TAINT = "taint"
     LABEL = "label"
     REPORT = "report"
-    """In a ConfigMap of a device plugin, or in what the kubelet offers of its devices."""
+    """In a ConfigMap of a device plugin, or in the devices that the kubelet offers."""
 
 
 class NodeSignal(msgspec.Struct, frozen=True):
-    """What another controller says of the node, by a row of node_signals.toml or of people's own."""
+    """A statement of another controller about the node, according to a row of node_signals.toml or of the
+    settings."""
 
     kind: SignalKind
     name: str
@@ -68,16 +71,18 @@ class NodeSignal(msgspec.Struct, frozen=True):
     severity: Severity
     fault: Fault
     reason: str = ""
-    """That of a condition."""
+    """Reason of a condition."""
     since: datetime | None = None
-    """By the API server's clock, or by that of whoever writes it; None where nobody tells. Of a report
-    without a time: when this controller saw it first."""
+    """Start of the signal, by the API server's or the writer's clock; None if nobody provides it. For a
+    report without a time: when this controller first saw it."""
     device: str = ""
-    """The one accelerator that it is about, as told_devices.py names those that a pod holds."""
+    """The single accelerator that the signal is about, with the name that told_devices.py gives to a pod's
+    devices."""
     settles_s: float = 0.0
-    """For so long it may be part of a healthy life, and makes its node suspect only afterwards."""
+    """Time for which the signal may be part of a healthy life. It makes its node suspect only after that
+    time."""
     is_announced: bool = False
-    """It tells of what is still to come, and counts from `since` on."""
+    """Whether the signal announces a future event. It then counts from `since` on."""
 
     @property
     def code(self) -> str:
@@ -85,7 +90,7 @@ class NodeSignal(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """What no other signal of the node has. A report stands once for each device."""
+        """Key that is unique among the node's signals. Each device has its own report."""
         return f"{self.code}-{self.value}" if self.kind is SignalKind.REPORT and self.value else self.code
 
 
@@ -95,8 +100,8 @@ class Node(msgspec.Struct, frozen=True):
     version: str
     labels: Mapping[str, str] = {}
     labelled_at: Mapping[str, datetime] = {}
-    """When somebody last wrote these labels, by the API server's clock, or another label of the same writer
-    since. Only of labels that tell of work on the node's driver."""
+    """Time at which somebody last wrote these labels, or another label with the same writer, by the API
+    server's clock. Kept only for labels that show work on the node's driver."""
     annotations: Mapping[str, str] = {}
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -104,19 +109,21 @@ class Node(msgspec.Struct, frozen=True):
     ready_since: datetime | None = None
     boot_id: str = ""
     is_accelerated: bool = True
-    """It offers accelerators, or did before its device plugin went away."""
+    """Whether the node offers accelerators, or did so before its device plugin went away."""
     quarantine: Quarantine | None = None
     released_at: datetime | None = None
-    """When a person last released it, or a repair gave it back: evidence from before no longer acts."""
+    """Time at which a person last released the node, or a repair returned it to service. Evidence from before
+    that time no longer acts."""
     answered: Answered | None = None
-    """How far its kernel log was known then; None where no agent reported, and from an earlier version."""
+    """How far the node's kernel log was known at that release. None if no agent reported, and for a release
+    by an earlier version."""
     accelerators: int = 0
-    """What its kubelet offers in all; a shared device may count several times."""
+    """Number of all accelerators that the kubelet offers; a shared device may count several times."""
     allocatable: Mapping[str, int] = {}
-    """Accelerators that pods may be given there now, by resource."""
+    """Accelerators that the kubelet offers to pods now, by resource."""
     signals: tuple[NodeSignal, ...] = ()
-    """What other controllers say of it; never what we have written ourselves."""
+    """Statements of other controllers about the node; never what Rekindle itself has written."""
     told: OwnCondition | None = None
-    """Our own condition as it stands on the Node. No diagnosis reads it."""
+    """Our own condition as it is on the Node. No diagnosis reads it."""
     capacity: Mapping[str, int] = {}
-    """The same of all that it has: a broken device is no longer allocatable."""
+    """All accelerators that the node has, by resource: a broken device is no longer allocatable."""

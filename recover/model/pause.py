@@ -1,8 +1,9 @@
-"""ConfigMap `rekindle-pause`: people have paused Rekindle. Read here for model/modes.py, and written by
-`rekindle pause`. Pure.
+"""Reads the ConfigMap `rekindle-pause`, by which people pause Rekindle, for model/modes.py. `rekindle pause`
+writes it. Pure.
 
-The object pauses by being there: `kubectl create configmap rekindle-pause` is enough. What cannot be used in
-it is named and changes nothing else, since to do less is the safe mistake: an unreadable end is no end.
+The existence of the object pauses Rekindle: `kubectl create configmap rekindle-pause` is enough. A field that
+cannot be used is reported and has no other effect, since doing less is the safe mistake: an end that cannot
+be read is no end.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ __all__ = ["KEYS", "PAUSE", "Pause", "read_pause", "unread_pause"]
 
 PAUSE = "rekindle-pause"
 KEYS = ("by", "reason", "since", "until")
-"""Of its data; each may be missing."""
+"""Keys of the ConfigMap's data; each may be missing."""
 _WORDS_MAX = 256
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Pause(msgspec.Struct, frozen=True):
     since: datetime
-    """When it was written, or what the object's own `since` says: for people alone."""
+    """Time at which the object was created, or the value of its own `since`. Only people read it."""
     until: datetime | None = None
-    """None: until somebody resumes."""
+    """End of the pause; None until somebody resumes Rekindle."""
     by: str = ""
     reason: str = ""
     problems: tuple[str, ...] = ()
-    """What cannot be used in the object, in words."""
+    """Fields of the object that cannot be used, as sentences."""
     uid: str = ""
 
     def lasts(self, now: datetime) -> bool:
         return self.until is None or now < self.until
 
     def words(self) -> str:
-        """`Rekindle is paused ...`, without a full stop."""
+        """Returns a sentence that begins with `Rekindle is paused`, without a full stop."""
         by = f" by {self.by}" if self.by else ""
         since = f" since {self.since:%Y-%m-%d %H:%M} UTC" if self.since > _LONG_AGO else ""
         until = f" until {self.until:%Y-%m-%d %H:%M} UTC" if self.until is not None else ""
@@ -52,7 +53,7 @@ class _ConfigMap(msgspec.Struct):
 
 
 def read_pause(raw: bytes) -> Pause:
-    """Never raises: whatever stands in the object, people have paused."""
+    """Reads the object. It never raises: whatever the object contains, people have paused Rekindle."""
     try:
         wire = msgspec.json.decode(raw, type=_ConfigMap)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -81,7 +82,7 @@ def read_pause(raw: bytes) -> Pause:
 
 
 def unread_pause(why: str) -> Pause:
-    """Of an object that is there and cannot be read."""
+    """Returns the pause of an object that exists and cannot be read."""
     problem = f"ConfigMap {PAUSE} cannot be read ({one_line(why)[:_WORDS_MAX]}); the pause has no end"
     return Pause(since=_LONG_AGO, problems=(problem,))
 

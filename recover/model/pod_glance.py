@@ -1,7 +1,7 @@
-"""Which pods no decision is about, told from a few of their fields. Pure.
+"""Finds pods that no decision is about, from a few of their fields. Pure.
 
-Most pods of a cluster have no accelerator and belong to no gang. To decode all of a pod takes ten times as
-long as to decode these fields.
+Most pods of a cluster have no accelerator and belong to no gang. Decoding a whole pod takes ten times as long
+as decoding these fields.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _DECODER = msgspec.json.Decoder(_Pod)
 def is_beside_the_gangs(
     raw: bytes, accelerators: tuple[str, ...], gang_kinds: Collection[str], ours: str
 ) -> bool:
-    """True only of a pod outside the namespace `ours` that holds no accelerator and no claim, and that is
-    neither a scan nor a pod of one of the `gang_kinds`. Raises msgspec.MsgspecError."""
+    """Whether no decision is about the pod: it is outside the namespace `ours`, uses no accelerator and no
+    claim, and is neither a scan nor a pod of one of the `gang_kinds`. Raises msgspec.MsgspecError."""
     pod = _DECODER.decode(raw)
     meta = pod.metadata
     is_named = SCAN_OF in meta.labels or JOBSET_UID in meta.labels

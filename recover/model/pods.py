@@ -1,4 +1,4 @@
-"""Pods as decisions see them: ranks, scans, and those that belong to no gang."""
+"""Defines pods as decisions see them: ranks, scans, and pods that belong to no gang."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PodPhase(StrEnum):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Why a container has not started, in its kubelet's words."""
+    """Why a container has not started, as its kubelet reports it."""
 
     reason: str = ""
     """`ContainerCreating`, `ImagePullBackOff`, ..."""
@@ -31,7 +31,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Container(msgspec.Struct, frozen=True):
-    """The latest ending of a container: of this instance, or of the one before a restart in place."""
+    """The latest end of a container: of this instance, or of the one before a restart in place."""
 
     name: str
     running: bool
@@ -42,7 +42,8 @@ class Container(msgspec.Struct, frozen=True):
     finished_at: datetime | None = None
     waiting: Waiting | None = None
     beside: bool = False
-    """It asks for no accelerator, and another container of its pod does: its end is no lost rank."""
+    """Whether the container requests no accelerator while another container of its pod does: its end is no
+    lost rank."""
 
 
 class UnhealthyDevice(msgspec.Struct, frozen=True):
@@ -51,13 +52,13 @@ class UnhealthyDevice(msgspec.Struct, frozen=True):
     resource: str
     """`nvidia.com/gpu`, or `claim:<name>/<request>` for a device of a resource claim (DRA)."""
     device: str
-    """The id by which the device plugin or the DRA driver knows it: NVIDIA's plugin gives the GPU's UUID."""
+    """Id of the device in the device plugin or the DRA driver: NVIDIA's plugin uses the GPU's UUID."""
     message: str = ""
-    """From the DRA driver; a device plugin gives none."""
+    """Message of the DRA driver; a device plugin gives none."""
 
 
 class Outsider(msgspec.Struct, frozen=True):
-    """Whose a pod is that belongs to no gang, and what its training containers ask for."""
+    """The owner of a pod that belongs to no gang, and the requests of its training containers."""
 
     owner: GangRef
     containers: tuple[Mapping[str, object], ...] = ()
@@ -80,38 +81,49 @@ class Pod(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str] = {}
     created: datetime | None = None
     admitted_at: datetime | None = None
-    """When its kubelet took it up, to start or to refuse it."""
+    """Time at which the pod's kubelet accepted the pod, to start it or to refuse it."""
     deleting_since: datetime | None = None
+    is_missed: bool = False
+    """Whether the pod is gone and no watch reported its deletion, as when a watch broke and the next list
+    lacked the pod. `deleting_since` is then the time at which the controller noticed."""
     deleting_until: datetime | None = None
-    """When the kubelet kills what still runs of it. Whoever deletes a pod chooses this time. It may be
-    centuries ahead, where nobody can calculate with it: compare it only."""
+    """Time at which the kubelet kills what still runs of the pod. The deleter of the pod chooses this time.
+    It may be centuries ahead, beyond the range of time arithmetic: only compare it."""
     containers: tuple[Container, ...] = ()
     accelerators: int = 0
     has_claims: bool = False
-    """It has resource claims (DRA). Which devices they mean does not stand in the pod."""
+    """Whether the pod has resource claims (DRA). The pod does not show which devices they mean."""
     requests: tuple[tuple[str, int], ...] = ()
-    """What the pod takes of each accelerator resource of its node, as the scheduler counts it."""
+    """Amounts of each accelerator resource that the pod takes on its node, as the scheduler counts them."""
     tolerations: tuple[Toleration, ...] = ()
-    """With those that admission gave it, which its job's template lacks."""
+    """Tolerations of the pod, including those that admission added and that the job's template lacks."""
     priority: int = 0
     grace_s: int = 30
-    """How long the pod may take to end by its own spec."""
+    """Seconds that the pod may take to end, by its own spec."""
     gated: bool = False
     unschedulable: str = ""
-    """The scheduler's message, while it finds no place."""
+    """The scheduler's message while the pod has no place."""
     failure: str = ""
-    """Why its kubelet ended or refused it as a whole, as `Evicted: ...`; a container's own end says more."""
+    """Why the kubelet ended or refused the pod as a whole, for example `Evicted: ...`. The end of a single
+    container is more specific."""
     volumes: tuple[Volume, ...] = ()
     environments: tuple[str, ...] = ()
-    """ConfigMaps that all of its containers with accelerators (or without any, all) read by envFrom."""
+    """ConfigMaps that all of the pod's containers with accelerators (all containers if none has any) read by
+    envFrom."""
     unhealthy: tuple[UnhealthyDevice, ...] = ()
-    """Its devices that are not healthy, in its kubelet's words."""
+    """The pod's devices that its kubelet reports as not healthy."""
     outsider: Outsider | None = None
 
     @property
+    def was_rank_until(self) -> datetime | None:
+        """The last time at which a deleted pod was certainly a rank; None if it was none. If the deletion was
+        missed, only the start of the pod is certain."""
+        return self.admitted_at if self.is_missed else self.deleting_since
+
+    @property
     def not_started(self) -> str:
-        """Why its kubelet has not started it on its node, in one word of the kubelet; empty if it has, or if
-        the word tells of something that the pod's own template asks for, as an image that is not there."""
+        """Why the kubelet has not started the pod on its node, in one word of the kubelet. Empty if it has,
+        or if the reason is in the pod's own template, for example an image that does not exist."""
         if not self.node or self.deleting_since is not None:
             return ""
         if self.phase is PodPhase.FAILED:
@@ -124,14 +136,14 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def may_hold_devices(self) -> bool:
-        """It has accelerators, or claims that may be of any."""
+        """Whether the pod has accelerators, or claims that may be for any device."""
         return self.accelerators > 0 or self.has_claims
 
     @property
     def ended(self) -> bool:
-        """Terminal with all containers ended: nothing of it runs any more.
+        """Whether the pod is terminal with all containers ended: nothing of it runs any more.
 
-        A Job keeps its Failed pods, so waiting for every old pod to be deleted would wait for ever.
+        A Job keeps its Failed pods, so waiting for the deletion of every old pod would never end.
         """
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED) and not any(
             c.running for c in self.containers
@@ -139,7 +151,7 @@ class Pod(msgspec.Struct, frozen=True):
 
 
 class Bystander(msgspec.Struct, frozen=True):
-    """A pod that is nobody's rank, but would be lost with its node: kept in mode repair only."""
+    """A pod that is no rank, and that a reboot of its node would end. Kept only in mode repair."""
 
     namespace: str
     name: str

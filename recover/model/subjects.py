@@ -1,5 +1,6 @@
-"""What a look is about: of a large cluster the few nodes, reports and gangs of which something may have to be
-decided. All others are only looked up."""
+"""Defines the subjects of a reconcile: the few nodes, reports and gangs of a large cluster about which a
+decision may be needed. All other objects are only looked up.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +16,18 @@ __all__ = ["Subjects"]
 
 
 class Subjects(msgspec.Struct, frozen=True):
-    """Whoever leaves out a subject must know that no decision is about it (triage/ordinary.py). A subject too
-    many costs time, and changes nothing."""
+    """The subjects. A subject may be left out only if no decision is about it (triage/ordinary.py). A
+    superfluous subject costs time and changes nothing."""
 
     nodes: Mapping[str, Node]
-    """By name."""
+    """Nodes by name."""
     health: Mapping[str, NodeHealth]
-    """What the agents of nodes report, by the node's name."""
+    """Reports of agents, by the node's name."""
     gangs: Mapping[str, Gang]
-    """By uid."""
+    """Gangs by uid."""
     untold: Mapping[str, Node]
-    """Nodes whose NodeHealth may be missing, or may not say what their agent should do."""
+    """Nodes whose NodeHealth may be missing, or may not tell their agent what to do."""
     unseen: Mapping[str, Node]
-    """Accelerator nodes of which no agent reports, or whose agent does not read one of its sources."""
+    """Accelerator nodes without a reporting agent, or with an agent that does not read one of its sources."""
     strangers: Collection[str]
-    """Names of nodes that pods of gangs name, and that are not in the cache."""
+    """Names of nodes that pods of gangs name and that are not in the cache."""

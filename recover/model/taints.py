@@ -1,4 +1,4 @@
-"""Taints as they are written: one list, always whole, so other people's go back as they came. Pure."""
+"""Writes taints: one list, always as a whole, so that the taints of others stay as they are. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["as_written"]
 
 
 def as_written(taints: Iterable[Taint]) -> list[dict[str, str]] | None:
-    """For `spec.taints` of a merge patch; None, which takes the field away, where there are none."""
+    """Returns the value of `spec.taints` in a merge patch. If there are no taints, returns None, which
+    removes the field."""
     return [_fields(taint) for taint in taints] or None
 
 

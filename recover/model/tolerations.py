@@ -1,8 +1,8 @@
-"""Which taints a gang's ranks tolerate. Pure.
+"""Computes which taints a gang's ranks tolerate. Pure.
 
-A job's template does not say all: admission adds tolerations to the pods, and they may stand there alone. The
-plugin ExtendedResourceToleration adds one for each extended resource that a pod asks for (GKE taints all its
-GPU nodes and relies on that), a RuntimeClass those of its own, and webhooks what they like.
+A job's template does not show all tolerations: admission adds some to the pods, and these may be on the pods
+alone. The plugin ExtendedResourceToleration adds one for each extended resource that a pod requests (GKE
+taints all its GPU nodes and relies on that), a RuntimeClass adds its own, and webhooks may add any.
 Sources: kubernetes.io/docs/reference/access-authn-authz/admission-controllers,
 cloud.google.com/kubernetes-engine/docs/how-to/gpus.
 """
@@ -21,7 +21,8 @@ __all__ = ["of_pods", "of_resources", "tolerates", "tolerates_all", "written"]
 
 
 def of_pods(world: World, gang: Gang) -> list[Toleration]:
-    """What the gang's pods tolerate beyond its templates, also those that went away a moment ago."""
+    """Returns the tolerations of the gang's pods that its templates lack. Pods that went away a moment ago
+    count, too."""
     said = {_parts(one) for template in gang.templates.values() for one in template.tolerations}
     pods = [*world.pods(gang.ref.uid), *world.departed.get(gang.ref.uid, {}).values()]
     found = {_parts(msgspec.to_builtins(one)): one for pod in pods for one in pod.tolerations}
@@ -33,17 +34,17 @@ def _parts(toleration: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def of_resources(names: Iterable[str]) -> list[dict[str, str]]:
-    """What admission may add by itself for pods that ask for these extended resources."""
+    """Returns the tolerations that admission may add for pods that request these extended resources."""
     return [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in names]
 
 
 def written(tolerations: Iterable[Toleration]) -> list[Mapping[str, object]]:
-    """As they stand in a template."""
+    """Returns the tolerations in the form of a pod template."""
     return [msgspec.to_builtins(one) for one in tolerations]
 
 
 def tolerates_all(gang: Gang) -> bool:
-    """No taint keeps its ranks off a node."""
+    """Whether no taint keeps the gang's ranks off a node."""
     tolerations = (one for template in gang.templates.values() for one in template.tolerations)
     return any(one.get("operator") == "Exists" and not one.get("key") for one in tolerations)
 

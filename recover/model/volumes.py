@@ -1,4 +1,4 @@
-"""Where pods see volumes: what says in which one the checkpoints lie."""
+"""Defines volumes and where pods mount them. That shows in which volume the checkpoints are."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class VolumeKind(StrEnum):
 
 
 class Mount(msgspec.Struct, frozen=True, order=True):
-    """Where a container sees a volume, or one folder of it."""
+    """The path at which a container mounts a volume, or one folder of it."""
 
     path: str
     sub_path: str = ""
     sub_path_expr: str = ""
-    """The folder is named by the pod's own variables, so each pod may have another."""
+    """Set if the folder's name contains the pod's own variables, so each pod may use a different folder."""
 
 
 class Volume(msgspec.Struct, frozen=True):
     name: str
     kind: VolumeKind
     source: Mapping[str, object] = {}
-    """The volume's source as the template has it, to be mounted by the scan pod."""
+    """The volume's source as the template has it, so that the scan pod can mount it."""
     mounts: tuple[Mount, ...] = ()

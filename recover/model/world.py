@@ -1,4 +1,4 @@
-"""All views together, and what can be looked up in them."""
+"""Combines all views, and offers lookups in them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from recover.model.subjects import Subjects
 __all__ = ["REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World"]
 
 REFUSED_AGAIN_S = 10.0
-"""Pause between two tries of a write that is refused. Otherwise each change in the cluster would cause a
-try."""
+"""Pause between two tries of a refused write. Otherwise each change in the cluster would cause a try."""
 
 
 class NamespaceView(msgspec.Struct, frozen=True):
@@ -35,27 +34,28 @@ class NamespaceView(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """An object that could not be written, in the API server's own words."""
+    """The refusal of a write, in the API server's own words."""
 
     at: datetime
     words: str
     may_pass: bool
-    """It was overloaded, or did not answer, or somebody that it asks did not; or it did not know our rights,
-    as just after its start."""
+    """Whether a later try may succeed: the API server was overloaded, or did not answer, or a webhook that it
+    calls did not; or it did not know our permissions, as just after its start."""
 
     def pause_s(self, now: datetime) -> float:
-        """How long until the write is tried again."""
+        """Returns the seconds until the write is tried again."""
         return max(0.0, REFUSED_AGAIN_S - (now - self.at).total_seconds())
 
 
 class World(msgspec.Struct, frozen=True):
-    """One consistent look at the caches. Lookups only; whoever holds it must not keep it across an await."""
+    """One consistent copy of the caches. It offers only lookups; its user must not keep it across an
+    await."""
 
     modes: Modes
     nodes: Mapping[str, Node]
     health: Mapping[str, NodeHealth]
     gangs: Mapping[str, Gang]
-    """By uid."""
+    """Gangs by uid."""
     pods_of: Mapping[str, Mapping[str, Pod]]
     """Gang uid -> pod uid -> pod."""
     scans: Mapping[str, Pod]
@@ -63,83 +63,85 @@ class World(msgspec.Struct, frozen=True):
     namespaces: Mapping[str, NamespaceView]
     incidents: Mapping[str, Incident]
     recoveries: Mapping[str, Recovery]
-    """By `namespace/name`."""
+    """Recoveries by `namespace/name`."""
     recoveries_of: Mapping[str, Mapping[str, Recovery]] = {}
-    """Gang uid -> `namespace/name` -> recovery; one whose gang was made anew stands under both uids."""
+    """Gang uid -> `namespace/name` -> recovery. A recovery whose gang was created again is under both
+    uids."""
     gangs_on: Mapping[str, frozenset[str]] = {}
-    """Node name -> uids of the gangs with a pod bound there."""
+    """Node name -> uids of the gangs with a pod bound to the node."""
     bystanders: Mapping[str, Mapping[str, Bystander]] = {}
-    """Node name -> pod uid -> pod that runs there beside the gangs'."""
+    """Node name -> pod uid -> pod on that node that belongs to no gang."""
     repair_jobs: Mapping[str, Gang] = {}
     """The Jobs of repairs, in our own namespace, by name. They are no gangs."""
     departed: Mapping[str, Mapping[str, Pod]] = {}
-    """Gang uid -> pod uid -> what was last seen of a pod that went away while its gang was meant to run."""
+    """Gang uid -> pod uid -> last known state of a pod that went away while its gang was meant to run."""
     signalling: Mapping[str, Node] = {}
-    """The nodes of which other controllers say something, by name."""
+    """Nodes with a signal of another controller, by name."""
     complaining: Mapping[str, Mapping[str, Pod]] = {}
-    """Node name -> pod uid -> pod of which the node's kubelet reports a device as unhealthy."""
+    """Node name -> pod uid -> pod with a device that the node's kubelet reports as unhealthy."""
     not_started: Mapping[str, Pod] = {}
-    """By uid: pods of jobs that their kubelet has refused, or has not started yet."""
+    """Pods of jobs that their kubelet has refused or has not started yet, by uid."""
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
-    """Gang uid -> uid of a job that its framework has made for it -> that job."""
+    """Gang uid -> uid of a job that its framework has created for it -> that job."""
     refused: Mapping[str, Refusal] = {}
-    """The writes that are refused, with the API server's last words since this process began. The key is
-    `namespace/name` of what could not be written, `/name` for a Node, `/name/status` for its status, and
-    `/id` for what a machine outside refused."""
+    """The refused writes, with the API server's last words since this process began. The key is
+    `namespace/name` of the object that could not be written, `/name` for a Node, `/name/status` for its
+    status, and `/id` for a request that an outside system refused."""
     taking: Collection[str] = ()
-    """Nodes whose quarantine is on its way to the API: another loop has decided it, and it counts."""
+    """Nodes whose quarantine is being written: another loop has decided it, and it counts."""
     recipes: Mapping[str, Recipe] = {}
     """The known issues by name: the built-in ones, and people's own."""
     signatures: tuple[Signature, ...] = ()
-    """The log lines of people's own recipes, by name; agents know those of the built-in ones."""
+    """The log lines of people's own recipes, by name; the agents know those of the built-in recipes."""
     judged_recipes: tuple[JudgedRecipe, ...] = ()
     """People's Recipe objects, and whether each is used."""
     unread: Mapping[Resource, Collection[str]] = {}
-    """Objects that exist and cannot be read, perhaps written by a newer version: their keys. That one is in
-    no view here does not prove that it is gone."""
+    """Keys of objects that exist and cannot be read, for example because a newer version wrote them. Such an
+    object is in no view here, and its absence does not prove that it is gone."""
     gone_nodes: Collection[str] = ()
     """Names of Nodes that are not in the cache, and that do not exist according to the API server. A name is
     removed once a Node of that name, or a pod newly bound to it, is seen."""
     agents: Mapping[str, AgentPod] = {}
-    """The pod of each node's agent, by node name. A node without an agent is not here."""
+    """The pod of each node's agent, by node name. A node without an agent is missing."""
     agents_are_pods: bool = False
-    """True: a node without a ready agent's pod is not watched. False: what an agent writes shows whether it
+    """True: a node without a ready pod of the agent is not watched. False: the agent's writes show whether it
     lives."""
     pool_label: str = ""
     """The label whose values are the nodes' pools."""
     few: Subjects | None = None
-    """What the decisions are about, as the controller keeps it; None: everything."""
+    """The subjects of the decisions, as the controller keeps them; None: everything."""
     counted: Mapping[tuple[str, str], int] | None = None
-    """How many accelerator nodes have a label with that value. The empty label counts all of them. None:
-    nobody keeps count."""
+    """Number of accelerator nodes that have a label with that value. The empty label counts all of them.
+    None: no number is kept."""
     pods_on: Mapping[tuple[str, str], Mapping[str, Pod]] | None = None
-    """Gang uid and node name -> pod uid -> pod that is bound there. None: nobody keeps them by node."""
+    """Gang uid and node name -> pod uid -> pod that is bound to the node. None: there is no such index."""
     present: dict[str, list[Pod]] | None = None
-    """Gang uid -> the pods of its present start, where they were looked for since the last change that they
-    depend on (diagnose/starts.py). None: nobody forgets them in time."""
+    """Gang uid -> the pods of its present start, if they were searched since the last change that they depend
+    on (diagnose/starts.py). None: nothing is remembered, since nothing would remove outdated entries."""
 
     @property
     def subjects(self) -> Subjects:
-        """What a decision goes through, instead of all nodes, reports and gangs."""
+        """The subjects of a decision, in place of all nodes, reports and gangs."""
         if self.few is not None:
             return self.few
         strangers = self.gangs_on.keys() - self.nodes.keys()
         return Subjects(self.nodes, self.health, self.gangs, self.nodes, self.nodes, strangers)
 
     def accelerated(self, label: str = "", value: str = "") -> int:
-        """How many accelerator nodes there are, or how many of them have the label with that value."""
+        """Returns the number of accelerator nodes, or the number of those that have the label with that
+        value."""
         if self.counted is not None:
             return self.counted.get((label, value), 0)
         nodes = (node for node in self.nodes.values() if node.is_accelerated)
         return sum(1 for node in nodes if not label or node.labels.get(label) == value)
 
     def has_no_node(self, name: str) -> bool:
-        """Whether it is proven that there is no such Node. A Node that is only absent from the cache may
+        """Whether it is proven that the Node does not exist. A Node that is only absent from the cache may
         exist."""
         return name in self.gone_nodes and not self._knows_node(name)
 
     def is_unsure_of_node(self, name: str) -> bool:
-        """Whether the Node is not in the cache, and was not read live yet."""
+        """Whether the Node is not in the cache and was not read live yet."""
         return not self._knows_node(name) and name not in self.gone_nodes
 
     def _knows_node(self, name: str) -> bool:
@@ -153,13 +155,14 @@ class World(msgspec.Struct, frozen=True):
         return name not in self.incidents and name not in self.unread.get(INCIDENTS, ())
 
     def pods(self, gang_uid: str) -> list[Pod]:
-        """The gang's pods. What names the gang can be forged, but only within its writer's own namespace."""
+        """Returns the gang's pods. A pod's reference to the gang can be forged, but only within the writer's
+        own namespace."""
         gang = self.gangs.get(gang_uid)
         pods = self.pods_of.get(gang_uid, {}).values()
         return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
 
     def pods_at(self, gang_uid: str, node: str) -> list[Pod]:
-        """Those of the gang's pods that are bound to the node: in a gang of thousands they are few."""
+        """Returns the gang's pods that are bound to the node. They are few, even in a gang of thousands."""
         if self.pods_on is None:
             return [pod for pod in self.pods(gang_uid) if pod.node == node]
         gang = self.gangs.get(gang_uid)
@@ -167,14 +170,15 @@ class World(msgspec.Struct, frozen=True):
         return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
 
     def parts(self, gang: Gang) -> list[Gang]:
-        """The jobs that the gang's framework has made for it, by name; none of another namespace."""
+        """Returns the jobs that the gang's framework has created for it, by name; none of another
+        namespace."""
         found = self.parts_of.get(gang.ref.uid, {}).values()
         mine = [part for part in found if part.ref.namespace == gang.ref.namespace]
         return sorted(mine, key=lambda part: part.ref.name)
 
     def history(self, gang_uid: str) -> list[Recovery]:
-        """The gang's recoveries, oldest first, those of jobs that it was made anew from included; none of
-        another namespace."""
+        """Returns the gang's recoveries, oldest first, including those of the jobs before it that were
+        created again; none of another namespace."""
         gang = self.gangs.get(gang_uid)
         found = self._lineage(gang_uid).values()
         mine = [r for r in found if gang is None or r.metadata.namespace == gang.ref.namespace]
@@ -194,8 +198,9 @@ class World(msgspec.Struct, frozen=True):
         return found
 
     def _maker(self, gang_uid: str) -> Recovery | None:
-        """The recovery that has just made this job anew and does not know its uid yet. The mark tells it;
-        people may copy that, so the recovery must be making a job of that name."""
+        """Returns the recovery that has just created this job again and does not know its uid yet. The job's
+        mark names the recovery; people may copy a mark, so the recovery must be creating a job of that name.
+        """
         gang = self.gangs.get(gang_uid)
         if gang is None or gang.mark is None:
             return None
@@ -213,7 +218,7 @@ class World(msgspec.Struct, frozen=True):
         return next((r for r in self.history(gang_uid) if r.active), None)
 
     def victims_on(self, node: str) -> list[Gang]:
-        """Gangs with a living pod on that node, in a stable order."""
+        """Returns the gangs with a living pod on that node, in a stable order."""
         found = []
         for uid in self.gangs_on.get(node, ()):
             gang = self.gangs.get(uid)
@@ -222,8 +227,8 @@ class World(msgspec.Struct, frozen=True):
         return sorted(found, key=lambda g: str(g.ref))
 
     def progress(self, pod: Pod) -> PodProgress | None:
-        """How far its training is. A container beside the training one may name a step, too; its steps do not
-        advance."""
+        """Returns the progress of the pod's training, or None. A container beside the training container may
+        print a step, too; its steps do not advance."""
         told = _newest([p for p in self._published(pod) if p.edge is not Edge.STARTED])
         if len(told) < 2:
             return told[0] if told else None
@@ -233,12 +238,12 @@ class World(msgspec.Struct, frozen=True):
         )
 
     def containers(self, pod: Pod) -> list[PodProgress]:
-        """The last edge that the pod's node published for each of its containers, of the newest instance."""
+        """Returns the last edge that the pod's node published for each container, of the newest instance."""
         return _newest(self._published(pod))
 
     def is_crowded(self, node: str) -> bool:
         """Whether the node's agent may leave out pods. An older agent does not report that it has cut its
-        list, so a list without room counts as cut."""
+        list, so a full list counts as cut."""
         health = self.health.get(node)
         if health is None:
             return False
@@ -253,7 +258,8 @@ class World(msgspec.Struct, frozen=True):
         )
 
     def may_be_left_out(self, pod: Pod) -> bool:
-        """Whether its agent may know more of this pod than it publishes: then silence is no answer."""
+        """Whether the agent may know more about this pod than it publishes: then a missing entry proves
+        nothing."""
         return self.is_crowded(pod.node) and pod.uid not in self.health[pod.node].status.whole_pods
 
     def _published(self, pod: Pod) -> list[PodProgress]:
@@ -264,7 +270,7 @@ class World(msgspec.Struct, frozen=True):
 
 
 def _newest(told: list[PodProgress]) -> list[PodProgress]:
-    """Of each container the newest instance. Most pods have one container."""
+    """Returns the newest instance of each container. Most pods have one container."""
     if len(told) < 2:
         return told
     return list({p.container: p for p in sorted(told, key=lambda p: (p.instance, p.at))}.values())

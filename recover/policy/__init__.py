@@ -1,4 +1,5 @@
-"""What people want and allow: settings, consent, holds, modes in force, what each fault class calls for.
+"""Reads what people want and allow: settings, consent, holds, modes in force, and the action for each fault
+class.
 
 In: labels, annotations, settings, faults.toml.
 Out: yes or no, and numbers; the commands that people are told to type.

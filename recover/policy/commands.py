@@ -1,4 +1,4 @@
-"""The commands that stories propose: complete, with every name filled in. Pure."""
+"""Builds the commands that stories propose: complete, with every name filled in. Pure."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ __all__ = [
 ]
 
 UNHOLD = "rekindle.dev/hold- rekindle.dev/hold-until- rekindle.dev/hold-reason-"
-"""For kubectl annotate: on a namespace, for which `rekindle release` is not made."""
+"""Arguments of kubectl annotate that end the hold on a namespace, since `rekindle release` does not support
+namespaces."""
 
 
 def promote(namespace: str) -> str:
-    """`namespace` has the Helm release of Rekindle."""
+    """Returns the command that changes the mode to recover. `namespace` has the Helm release of Rekindle."""
     return f"helm upgrade rekindle charts/rekindle -n {namespace} --reuse-values --set mode=recover"
 
 
 def target_of(ref: GangRef) -> str:
-    """The job, for kubectl."""
+    """Returns the job in kubectl's notation."""
     return f"{ref.kind.lower()} -n {ref.namespace} {ref.name}"
 
 
 def name_of(ref: GangRef) -> str:
-    """The job, for `rekindle why` and `rekindle doctor`."""
+    """Returns the job in the notation of `rekindle why` and `rekindle doctor`."""
     return f"-n {ref.namespace} {ref.kind.lower()}/{ref.name}"
 
 
@@ -57,12 +58,12 @@ def hold_node(name: str) -> str:
 
 
 def release(ref: GangRef) -> str:
-    """Ends the hold on the job."""
+    """Returns the command that ends the hold on the job."""
     return f"rekindle release {name_of(ref)}"
 
 
 def release_node(name: str) -> str:
-    """Ends the hold on the node."""
+    """Returns the command that ends the hold on the node."""
     return f"rekindle release node/{name}"
 
 
@@ -79,7 +80,8 @@ def cordon(node: str) -> str:
 
 
 def enabled_by(ref: GangRef, gang: Gang | None) -> tuple[str, ...]:
-    """Where label and annotation disagree the more careful one counts, so each that says otherwise is set."""
+    """Returns the commands that give consent for the job. If label and annotation disagree, the more careful
+    value counts, so the commands set each one that has another value."""
     labels = gang.labels if gang is not None else {}
     annotations = gang.annotations if gang is not None else {}
     commands = [
@@ -91,5 +93,5 @@ def enabled_by(ref: GangRef, gang: Gang | None) -> tuple[str, ...]:
 
 
 def undo(incident: str) -> str:
-    """The dry run that comes first."""
+    """Returns the command for the dry run of an undo, which comes first."""
     return f"rekindle undo {incident}"

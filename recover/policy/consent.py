@@ -1,8 +1,8 @@
-"""May this gang, or this node, be touched? Pure: labels and annotations of the job and its namespace, the
-modes, holds.
+"""Decides whether Rekindle may act on a gang or a node. Pure: reads labels and annotations of the job and its
+namespace, the modes, and holds.
 
-The job's word beats its namespace's. Where label and annotation of one object disagree, the more careful one
-counts. An unknown value counts as `observe`: it was meant to say something.
+The job's value overrides that of its namespace. If label and annotation of one object disagree, the more
+careful value counts. An unknown value counts as `observe`, since somebody meant to state something.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CHECKPOINT_ON_SIGTERM = key("checkpoint-on-sigterm")
 MANAGED = key("managed")
 HOLD, HOLD_UNTIL, HOLD_REASON = key("hold"), key("hold-until"), key("hold-reason")
 WORDS = frozenset({AUTO_RECOVERY, HOLD, HOLD_UNTIL, HOLD_REASON})
-"""What is read here of a job's labels and annotations, whatever its framework."""
+"""The labels and annotations of a job that this module reads, whatever the job's framework."""
 
 
 class OptIn(StrEnum):
@@ -63,7 +63,7 @@ _CAREFUL_FIRST = (OptIn.DISABLED, OptIn.OBSERVE, OptIn.ENABLED)
 
 
 def opt_in(gang: Gang, namespace: NamespaceView | None) -> OptIn:
-    """What the job's people want. Nothing said anywhere means disabled."""
+    """Returns the consent of the job's owner. Without any value, consent is disabled."""
     own = _word(gang.labels, gang.annotations)
     if own is not None:
         return own
@@ -85,37 +85,38 @@ def _parse(value: str) -> OptIn:
 
 
 def may_recreate(annotations: Mapping[str, str]) -> bool:
-    """The job may be deleted and made anew where its framework would not start it again. Only by its own
-    annotation: a new uid is something that its owners must be ready for."""
+    """Whether the job may be deleted and created again if its framework would not start it again. Only the
+    job's own annotation allows it: its owners must be prepared for a new uid."""
     return annotations.get(ON_TERMINAL, "").strip().lower() == "recreate"
 
 
 def saves_on_sigterm(annotations: Mapping[str, str]) -> bool:
-    """Whether its training saves a checkpoint when it receives SIGTERM, so that its stop requests one. The
-    job says so by an annotation, since Rekindle cannot see it."""
+    """Whether the training saves a checkpoint when it receives SIGTERM, so that its stop requests one. The
+    job states this by an annotation, since Rekindle cannot see it."""
     return annotations.get(CHECKPOINT_ON_SIGTERM, "").strip().lower() == "true"
 
 
 def within_mode(mode: Mode, namespace: NamespaceView | None) -> Mode:
-    """The namespace may lower the cluster's mode, never raise it."""
+    """Returns the cluster's mode, lowered by the namespace. A namespace never raises the mode."""
     said = word_of(namespace) if namespace is not None else None
     return mode if said is None else min(mode, said)
 
 
 def word_of(namespace: NamespaceView) -> Mode | None:
-    """What its people allow at most. A value that is no mode lowers nothing, and they are told."""
+    """Returns the highest mode that the namespace's annotation allows. A value that is no mode lowers
+    nothing; Rekindle reports it."""
     return next((mode for mode in Mode if mode == namespace.annotations.get(MODE)), None)
 
 
 def in_force_on(world: World, node: Node, *, heeds_pause: bool = True) -> InForce:
-    """The cluster's mode, lowered by the node's pool, and by a pause."""
+    """Returns the cluster's mode, lowered by the node's pool and by a pause."""
     return _lowest(world, _pools(world, [node]), heeds_pause)
 
 
 def in_force_for(world: World, gang: Gang, *, heeds_pause: bool = True) -> InForce:
-    """The cluster's mode, lowered by the gang's namespace and by the pool of each node where a rank of it
-    stands: where nodes are not to be touched yet, what runs on them is not stopped either. A pause lowers it
-    too; what a stopped gang needs to run again does not heed a pause."""
+    """Returns the cluster's mode, lowered by the gang's namespace and by the pool of each node with a rank of
+    the gang: if a node must not be touched yet, the gang on it is not stopped either. A pause lowers the
+    mode, too; with `heeds_pause=False` it does not, for the steps that a stopped gang needs to run again."""
     lowering = list(_namespace(world, gang.ref.namespace))
     if world.modes.pools:
         names = sorted({pod.node for pod in world.pods(gang.ref.uid)} & world.nodes.keys())
@@ -137,7 +138,8 @@ def _pools(world: World, nodes: Iterable[Node]) -> Iterator[tuple[str, Standing]
 
 
 def _namespace(world: World, name: str) -> Iterator[tuple[str, Standing]]:
-    """Its word counts from the moment when it is there; that it is gone, from when that was kept."""
+    """Yields what lowers the mode in the namespace. The annotation counts from the moment when it appears;
+    its removal counts from the time that the modes record."""
     standing, view = world.modes.namespaces.get(name), world.namespaces.get(name)
     if standing is not None:
         yield f"namespace {name}", standing
@@ -147,19 +149,19 @@ def _namespace(world: World, name: str) -> Iterator[tuple[str, Standing]]:
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A person has frozen an object."""
+    """A hold that a person has put on an object."""
 
     until: datetime | None
     reason: str
 
     def of(self, what: str) -> str:
-        """Plain words; `what` is the object's name."""
+        """Returns the hold as a sentence; `what` is the object's name."""
         end = f" until {self.until:%Y-%m-%d %H:%M} UTC" if self.until else ""
         return f"a person put a hold on {what}{end}" + (f": {self.reason}" if self.reason else "")
 
 
 def frozen(node: Node, now: datetime) -> str:
-    """What keeps everybody from touching the node, in words; empty where nothing does."""
+    """Returns why nobody may touch the node, as a sentence, or an empty string if nothing forbids it."""
     if node.labels.get(MANAGED) == "false":
         return f"{node.name} has the label {MANAGED}=false"
     hold = held(node.annotations, now)
@@ -167,7 +169,8 @@ def frozen(node: Node, now: datetime) -> str:
 
 
 def frozen_gang(gang: Gang, namespace: NamespaceView | None, now: datetime) -> str:
-    """The same of a gang; a hold on its namespace holds it too."""
+    """Returns why nobody may touch the gang, as a sentence, or an empty string. A hold on its namespace holds
+    the gang, too."""
     for what, notes in (
         (str(gang.ref), gang.annotations),
         (f"namespace {gang.ref.namespace}", namespace.annotations if namespace else {}),
@@ -178,10 +181,10 @@ def frozen_gang(gang: Gang, namespace: NamespaceView | None, now: datetime) -> s
 
 
 def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
-    """The hold in force on an object with these annotations, if any.
+    """Returns the hold in force on an object with these annotations, or None.
 
-    `hold` with any value but `false` holds; `hold-until` (RFC 3339) ends it. An unreadable time, or one
-    without a zone, holds on: freezing longer is the safe mistake.
+    `hold` with any value but `false` is a hold; `hold-until` (RFC 3339) ends it. A time that cannot be read,
+    or that has no zone, does not end the hold: holding longer is the safe mistake.
     """
     if annotations.get(HOLD, "false").strip().lower() == "false" and HOLD_UNTIL not in annotations:
         return None
@@ -199,7 +202,8 @@ def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
 
 
 def may_write(gang: Gang, world: World, now: datetime) -> bool:
-    """A job that has ended, or that its people have taken out of our hands since, is left as it is."""
+    """Whether Rekindle may write to the job. A job that has ended, or whose owner has withdrawn consent or
+    set a hold, is left as it is."""
     namespace = world.namespaces.get(gang.ref.namespace)
     is_ours = opt_in(gang, namespace) is OptIn.ENABLED and in_force_for(world, gang).mode is not Mode.OBSERVE
     is_over = gang.deleting or gang.terminal is not None

@@ -1,11 +1,11 @@
-"""What device plugins of other vendors report -> signals of their nodes: rows of device_levels.toml, and
-people's own severities. A wrong row fails the start. Pure.
+"""Turns the reports of other vendors' device plugins into signals of their nodes, by the rows of
+device_levels.toml and people's own severities. A wrong row makes the start fail. Pure.
 
-runtime/device_maps.py asks for each node of which a ConfigMap or the kubelet tells something new.
+runtime/device_maps.py calls this for each node about which a ConfigMap or the kubelet reports something new.
 
-A level is the plugin's word, and nobody has seen these words on hardware of ours, so each row is a
-suspicion at most. People may raise a level of a chip; then it acts only where three others agree, and is a
-suspicion anywhere else (docs/decisions/0026-device-plugins-of-other-vendors.md).
+Only the plugin defines its levels, and the project has not seen them on hardware of its own, so each row is a
+suspicion at most. People may raise a level of a chip; the level then acts only if three other sources agree,
+and is a suspicion otherwise (docs/decisions/0026-device-plugins-of-other-vendors.md).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class DeviceLevels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def packaged_levels() -> DeviceLevels:
-    """Raises msgspec.ValidationError naming the row and field."""
+    """Reads the packaged rows. Raises msgspec.ValidationError, which names the row and field."""
     text = resources.files("recover.policy").joinpath("device_levels.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), DeviceLevels)
 
@@ -100,8 +100,9 @@ class LevelCatalogue:
         return msgspec.structs.replace(before, severity=own.severity, fault=own.fault or before.fault)
 
     def read(self, node: Node, said: Iterable[Reports]) -> tuple[NodeSignal, ...]:
-        """What stands of the node in these ConfigMaps, and in what its kubelet offers. ClusterD repeats
-        what the device plugin says: of two signals of one place the stronger one stays."""
+        """Returns the signals of the node from these ConfigMaps, and from the devices that its kubelet
+        offers. ClusterD repeats the reports of the device plugin: of two signals with one place the stronger
+        remains."""
         said = tuple(said)
         faults = [fault for one in said for fault in one.faults.get(node.name, ())]
         free = next((one.free[node.name] for one in said if node.name in one.free), None)
@@ -140,8 +141,9 @@ class LevelCatalogue:
             )
 
     def _of_kubelet(self, node: Node, free: int | None) -> Iterator[NodeSignal]:
-        """Some devices of the resource are not offered. All of them are not while a plugin or kubelet
-        starts, and a plugin that lists as many free and healthy ones contradicts a kubelet that lags."""
+        """Yields a signal if the kubelet does not offer some devices of a resource. There is no signal if the
+        kubelet offers none at all, since a plugin or the kubelet is then starting, and none if the plugin
+        lists all devices as free and healthy, since the kubelet then only lags."""
         for row in self._resources:
             whole, left = node.capacity.get(row.name, 0), node.allocatable.get(row.name, 0)
             if not 0 < left < whole or (free is not None and free >= whole):
@@ -159,7 +161,8 @@ class LevelCatalogue:
 
 
 def _lacks(one: ReportedFault, *, is_known: bool, is_short: bool) -> list[str]:
-    """What a level that people have raised needs to act, and does not have."""
+    """Returns the conditions that the report does not fulfil, and without which a level that people have
+    raised does not act."""
     is_chip = one.part is Part.CHIP
     needs = (
         (one.since is not None, "the report contains no time"),
@@ -194,7 +197,7 @@ def _reason(
 
 
 def dated(one: NodeSignal, seen: datetime, now: datetime) -> NodeSignal:
-    """Where nobody tells the time, a signal began when it was first `seen`, and is a suspicion at most. A
-    time that is still to come is that of a clock that runs ahead."""
+    """Dates a signal. A signal without a time begins when it was first `seen`, and is a suspicion at most
+    (`_lacks`). A time in the future comes from a clock that runs ahead, and is replaced by `seen`, too."""
     is_told = one.since is not None and one.since <= now
     return one if is_told else msgspec.structs.replace(one, since=seen)

@@ -1,7 +1,7 @@
-"""Work on a node's driver that is under way, by its labels: rows of driver_work.toml. A wrong row fails the
-start. Pure.
+"""Finds work on a node's driver that is under way, from the node's labels: rows of driver_work.toml. A wrong
+row makes the start fail. Pure.
 
-recover/diagnose/what_counts.py sets aside what the driver says meanwhile.
+While the work lasts, recover/diagnose/what_counts.py ignores the driver's findings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DriverWork(msgspec.Struct, frozen=True):
-    """Findings of these origins tell nothing of their node, until the time if one is known."""
+    """Work on a driver. Findings of these origins prove nothing about the node, until the time `until`, if it
+    is known."""
 
     what: str
     label: str
@@ -57,22 +58,22 @@ class DriverWork(msgspec.Struct, frozen=True):
 
 @cache
 def _table() -> _Table:
-    """Raises msgspec.ValidationError naming the row and field."""
+    """Reads the packaged rows. Raises msgspec.ValidationError, which names the row and field."""
     text = resources.files("recover.policy").joinpath("driver_work.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), _Table)
 
 
 @cache
 def work_labels() -> frozenset[str]:
-    """The labels that tell of such work."""
+    """Returns the labels that show such work."""
     return frozenset(row.label for row in _table().work)
 
 
 def driver_work(node: Node, now: datetime) -> tuple[DriverWork, ...]:
-    """What is under way, or ended a moment ago.
+    """Returns the work that is under way or ended a moment ago.
 
-    The API server tells when a label was written. Where it does not, work has neither a limit nor a moment
-    afterwards; one that it dates ahead of our clock has just begun.
+    The API server reports when a label was written. Without that time, work has no limit, and no moment after
+    its end. Work with a time ahead of our clock has just begun.
     """
     if work_labels().isdisjoint(node.labels):
         return ()

@@ -1,4 +1,6 @@
-"""Fault class -> what the controller does about it, from faults.toml; a wrong row fails the start."""
+"""Reads from faults.toml what the controller does about each fault class. A wrong row makes the start
+fail.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class QuarantineLevel(StrEnum):
 
 
 class Ladder(StrEnum):
-    """Where the repair of a quarantined node begins."""
+    """The step with which the repair of a quarantined node begins."""
 
     RESET = "reset"
     REBOOT = "reboot"
@@ -38,7 +40,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def policies() -> Mapping[Fault, Policy]:
-    """One policy for each fault class. Raises msgspec.ValidationError naming the row and field."""
+    """Returns one policy for each fault class. Raises msgspec.ValidationError, which names the row and
+    field."""
     text = resources.files("recover.policy").joinpath("faults.toml").read_text(encoding="utf-8")
     rows = msgspec.convert(tomllib.loads(text), dict[Fault, Policy])
     missing = set(Fault) - set(rows)
@@ -47,9 +50,9 @@ def policies() -> Mapping[Fault, Policy]:
 
 
 def quarantine_level(fault: Fault, severity: Severity, *, drain: bool = False) -> QuarantineLevel:
-    """How far a node is taken out for a confirmed fault of this severity.
+    """Returns the level of quarantine for a confirmed fault of this severity.
 
-    `drain`: its vendor says that no new work shall go there, though the present work may go on.
+    `drain`: the vendor says that no new work shall start on the node, although the present work may continue.
     """
     if severity is Severity.SUSPECT:
         return QuarantineLevel.NONE

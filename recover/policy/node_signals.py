@@ -1,8 +1,8 @@
-"""What other controllers say of a node: rows of node_signals.toml, and people's own. A wrong row fails the
-start. Pure.
+"""Turns statements of other controllers about a node into signals, by the rows of node_signals.toml and
+people's own. A wrong row makes the start fail. Pure.
 
-model/decode.py asks for each Node that it reads. diagnose/what_counts.py says for what a signal counts.
-Whoever may write the labels, taints or status of Nodes can make signals; a tenant may not.
+model/decode.py calls this for each Node that it reads. diagnose/what_counts.py decides for what a signal
+counts. Anybody who may write the labels, taints or status of Nodes can create signals; a tenant may not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIME_CHARS_MAX = 12
 
 
 class _Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows that differ in their names alone."""
+    """Rows that differ only in their names."""
 
     names: Names
     by: str
@@ -53,11 +53,12 @@ class PackagedRow(msgspec.Struct, frozen=True):
     values: tuple[str, ...]
     fault: Fault
     ahead_s: float = 0.0
-    """Zero where the value is no time."""
+    """Seconds before the announced time (the label's value) at which the signal begins. Zero if the value is
+    no time."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Signals of the same projects that are not read, and why."""
+    """Signals of the same projects that Rekindle does not read, and why."""
 
     kind: SignalKind
     names: Names
@@ -83,14 +84,14 @@ class _Row(msgspec.Struct, frozen=True):
 
 @cache
 def _table() -> _Packaged:
-    """Raises msgspec.ValidationError naming the row and field."""
+    """Reads the packaged rows. Raises msgspec.ValidationError, which names the row and field."""
     text = resources.files("recover.policy").joinpath("node_signals.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), _Packaged)
 
 
 @cache
 def packaged_signals() -> Mapping[SignalKind, tuple[PackagedRow, ...]]:
-    """Raises msgspec.ValidationError naming the row and field."""
+    """Returns the packaged rows by kind. Raises msgspec.ValidationError, which names the row and field."""
     found = _table()
     return {
         SignalKind.CONDITION: _each(found.condition),
@@ -100,7 +101,8 @@ def packaged_signals() -> Mapping[SignalKind, tuple[PackagedRow, ...]]:
 
 
 def left_out() -> tuple[LeftOut, ...]:
-    """Raises msgspec.ValidationError naming the row and field."""
+    """Returns the signals that Rekindle does not read. Raises msgspec.ValidationError, which names the row
+    and field."""
     return _table().left_out
 
 
@@ -120,7 +122,8 @@ def _each(rows: Iterable[_Rows]) -> tuple[PackagedRow, ...]:
 
 
 class SignalCatalogue:
-    """The packaged rows with people's own. Raises SettingsError for a row about what Rekindle writes."""
+    """The packaged rows with people's own. Raises SettingsError for a row about something that Rekindle
+    writes."""
 
     def __init__(self, own: Signals) -> None:
         for name in (*own.conditions, *own.taints, *own.labels):
@@ -137,7 +140,7 @@ class SignalCatalogue:
     def read(
         self, meta: OwnedMeta, taints: Iterable[Taint], conditions: Iterable[ConditionView]
     ) -> tuple[NodeSignal, ...]:
-        """The signals that stand on this Node."""
+        """Returns the signals on this Node."""
         found = (*self._of_conditions(conditions), *self._of_taints(taints), *self._of_labels(meta))
         return tuple(sorted(found, key=lambda signal: (signal.code, signal.value))) if found else ()
 
@@ -183,7 +186,8 @@ def _merged(
 def _signal(
     kind: SignalKind, name: str, value: str, row: _Row, since: datetime | None, reason: str = ""
 ) -> NodeSignal:
-    """Without a time nobody can tell whether a release has answered it: then it is a suspicion at most."""
+    """Returns the signal. Without a time it is a suspicion at most, since nobody can tell whether a release
+    has answered it."""
     is_more = row.severity not in (Severity.INFO, Severity.SUSPECT)
     severity = Severity.SUSPECT if is_more and since is None else row.severity
     return NodeSignal(

@@ -212,17 +212,19 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_in_order(self) -> bool:
-        """Looked at when all of them are known: overrides come one by one."""
+        """Whether the values fit together. This is checked when all values are known, since overrides come
+        one by one."""
         return self.duration_s > self.renew_deadline_s > self.retry_s
 
     @property
     def write_timeout_s(self) -> float:
-        """A write sent by a leader at its last moment is answered or given up before another one may lead."""
+        """Time limit of a write. A write that a leader sends at its last moment is then answered or given up
+        before another controller may lead."""
         return self.duration_s - self.renew_deadline_s
 
     @property
     def request_timeout_s(self) -> float:
-        """Of a request for the lease itself: several can fail before the leader gives up."""
+        """Time limit of a request for the Lease: several can fail before the leader gives up."""
         return self.renew_deadline_s / 4
 
 
@@ -340,7 +342,7 @@ class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SignalRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a condition, taint or label of a Node means. What is left out is that of the packaged row."""
+    """The meaning of a condition, taint or label of a Node. A missing value is that of the packaged row."""
 
     values: tuple[str, ...] = ()
     severity: Severity = Severity.SUSPECT
@@ -348,11 +350,12 @@ class SignalRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LevelRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a level means that a device plugin reports."""
+    """The meaning of a level that a device plugin reports."""
 
     severity: Severity
     fault: Fault | None = None
-    """Instead of the class of the packaged row. The class of a known fault code of a chip comes first."""
+    """The fault class, in place of the class of the packaged row. The class of a known fault code of a chip
+    has priority."""
 
 
 class DeviceReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,6 @@
-"""What people say of a job's steps: the template of its lines, and when silence is a hang. Pure."""
+"""Names the annotations about a job's steps: the template of the lines in the log, and the time after which
+silence is a hang. Pure.
+"""
 
 from __future__ import annotations
 

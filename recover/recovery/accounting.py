@@ -1,4 +1,4 @@
-"""What a failure cost: lost steps and GPU-seconds. Pure."""
+"""Counts what a failure cost: lost steps and GPU-seconds. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["last_save", "last_step", "lost_gpu_s", "lost_steps", "totals", "trai
 
 
 def last_step(world: World, recovery: Recovery) -> int | None:
-    """The last step that a witness of the gang is known to have made before the stop. A number that one line
-    alone has told is not known to be a step, and one that counts within an epoch is compared with nothing."""
+    """Returns the last step that a witness of the gang is known to have made before the stop. A number from
+    only one line is not certainly a step, and a step that counts within an epoch cannot be compared."""
     steps = [
         p.last_step
         for p in told(world, recovery.witnesses)
@@ -24,8 +24,9 @@ def last_step(world: World, recovery: Recovery) -> int | None:
 
 
 def last_save(world: World, recovery: Recovery) -> tuple[PodProgress, LastSave] | None:
-    """The witness whose log tells of the latest complete checkpoint, and that checkpoint. Of a container
-    counts the newest instance: the earlier ones may have saved what was given up since."""
+    """Returns the witness whose log reports the latest complete checkpoint, and that checkpoint. Only the
+    newest instance of each container counts: earlier instances may have saved steps that were given up
+    since."""
     by_age = sorted(told(world, recovery.witnesses), key=lambda p: p.instance)
     newest = {(p.uid, p.container): p for p in by_age}
     saved = [(p, p.last_save) for p in newest.values() if p.last_save is not None]
@@ -35,18 +36,19 @@ def last_save(world: World, recovery: Recovery) -> tuple[PodProgress, LastSave] 
 
 _STEPS_MAX = 2**53
 _GPU_S_MAX = 1e15
-"""Totals are sums of what agents say, over all recoveries of a job, and the API server takes no number beyond
-2^63. A job whose totals are at an end is recovered all the same."""
+"""Limit of GPU-seconds. Totals are sums of what agents report, over all recoveries of a job, and the API
+server takes no number beyond 2^63. A job whose totals have reached a limit is still recovered."""
 
 
 def lost_steps(last: int | None, first_new: int) -> int | None:
-    """Steps that are made a second time: from the first new one to the last old one."""
+    """Returns the number of steps that are made a second time: from the first new step to the last old
+    step."""
     return None if last is None else min(_STEPS_MAX, max(0, last - first_new + 1))
 
 
 def trained_until(world: World, recovery: Recovery) -> datetime:
-    """From when nothing new was made: the first evidence, or a witness' last step where the gang trained on
-    after that, as with a fault that waits for the next checkpoint."""
+    """Returns the time since which nothing new was made: the first evidence, or a witness' last step if the
+    gang trained on after the evidence, for example at a fault that waits for the next checkpoint."""
     steps = [
         p.last_step_at
         for p in told(world, recovery.witnesses)
@@ -58,14 +60,16 @@ def trained_until(world: World, recovery: Recovery) -> datetime:
 def lost_gpu_s(
     spec: RecoverySpec, since: datetime, resumed_at: datetime, steps: int | None, step_s: float | None
 ) -> float:
-    """GPU-seconds from `since` to the first new step, and those of the steps made twice."""
+    """Returns the GPU-seconds from `since` to the first new step, plus those of the steps that are made
+    twice."""
     waited = max(0.0, (resumed_at - since).total_seconds())
     repeated = max(0.0, (steps or 0) * (step_s or 0.0))
     return min(_GPU_S_MAX, round((waited + repeated) * spec.gpus, 3))
 
 
 def totals(history: list[Recovery], recovery: Recovery, steps: int | None, gpu_s: float) -> Totals:
-    """The job's running totals with this recovery; the last earlier one that has totals carries the rest."""
+    """Returns the job's running totals including this recovery. The last earlier recovery with totals has the
+    sum of the others."""
     before = Totals()
     for earlier in history:
         if earlier.spec.number < recovery.spec.number and earlier.status.totals is not None:

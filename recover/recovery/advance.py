@@ -1,11 +1,12 @@
-"""Recovery of a gang: a state machine with a deadline on each state. Pure.
+"""Runs the recovery of a gang: a state machine with a deadline on each state. Pure.
 
     Planned -> Stopping -> Fencing -> Choosing -> Resuming -> Verifying -> Succeeded
                                                              else Escalated | Failed | Blocked
 
-`advance` is one look at one recovery. The phase is always written before its acts are issued, and each act
-leaves a mark on the object that it changes, so a crash at any instant loses nothing and repeats nothing. The
-first phase is written with the Recovery itself: Planned says that the gang is stopped next, or is already.
+`advance` makes one reconcile of one recovery. The phase is always written before its actions are issued, and
+each action leaves a mark on the object that it changes, so a crash at any instant loses nothing and repeats
+nothing. The first phase is written with the Recovery itself: Planned says that the gang is stopped next, or
+is stopped already.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ _BLOCKED: Mapping[str, Callable[[Context], Step]] = {
     Reason.HELD: resuming,
     Reason.PODS_STUCK: unstuck,
 }
-"""A blocked recovery is planned again by the phase that it waits in."""
+"""Function for each reason of Blocked: the phase in which a blocked recovery waits decides again."""
 
 
 def advance(recovery: Recovery, world: World, settings: Settings, now: datetime) -> Plan:
-    """What to write for this recovery now. Its own status comes first, but for what must be undone before the
-    status says that all is over."""
+    """Returns what to write for this recovery now. The recovery's own status comes first, except for what
+    must be undone before the status says that the recovery is over."""
     if not recovery.active:
         removals = ((removal,) for removal in _cleanup(recovery, world))
         return Plan(chains=(*removals, _lifted(recovery, world, now)))
@@ -82,7 +83,8 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
 
 
 def _onward(ctx: Context, step: Step) -> Step:
-    """Where there is nothing to scan, the choice is no act, so that it is written with its phase."""
+    """Returns the step with the choice already made, if there is nothing to scan: the choice is then no
+    action, so it is written with its phase."""
     if step.status is None or step.status.phase is not Phase.CHOOSING or ctx.status.phase is Phase.CHOOSING:
         return step
     entered = msgspec.structs.replace(ctx.recovery, status=step.status)
@@ -92,7 +94,8 @@ def _onward(ctx: Context, step: Step) -> Step:
 
 
 def _with_what_is_avoided(ctx: Context, step: Step) -> Step:
-    """Each status of a gang that is stopped, or about to be, shows it as it is now."""
+    """Returns the step with the present avoided nodes, which each status of a gang that is stopped, or about
+    to be stopped, shows."""
     status = step.status
     if status is None or status.phase not in ACTIVE_PHASES or status.phase is Phase.VERIFYING:
         return step
@@ -100,8 +103,8 @@ def _with_what_is_avoided(ctx: Context, step: Step) -> Step:
 
 
 def _undone(recovery: Recovery, step: Step, world: World) -> tuple[Action, ...]:
-    """The checkpoint is taken back before the recovery is over, however it ends: a crash in between repeats
-    that. One that the API server refuses to take back holds nothing up."""
+    """Returns the writes that take the checkpoint back before the recovery is over, however it ends: a crash
+    in between repeats the writes. If the API server refuses such a write, the refusal holds nothing up."""
     if step.status is None or step.status.phase in ACTIVE_PHASES:
         return ()
     entered = recovery.status.phases[-1].at if recovery.status.phases else None
@@ -112,15 +115,17 @@ def _undone(recovery: Recovery, step: Step, world: World) -> tuple[Action, ...]:
 
 
 def _lifted(recovery: Recovery, world: World, now: datetime) -> tuple[Action, ...]:
-    """Takes back what an ended recovery's last start has put into its job. Asked at each look, whenever it
-    ended, until nothing is left; the next recovery's marks are its own."""
+    """Takes back what the last start of an ended recovery has put into its job. This is checked at each
+    reconcile, however long ago the recovery ended, until nothing is left. The marks of the next recovery
+    belong to that recovery."""
     gang = world.gangs.get(recovery.gang_uid)
     if gang is None or gang.mark is None or gang.mark.recovery != recovery.metadata.name:
         return ()
     if gang.ref.namespace != recovery.metadata.namespace or world.active_recovery(gang.ref.uid) is not None:
         return ()
     lifts = tuple(workload_of(gang).lift(gang)) if may_write(gang, world, now) else ()
-    # A version that took no checkpoint back may have ended it; with the mark it is known to be so no more.
+    # The recovery may have been ended by a version that took no checkpoint back. Once the mark is removed,
+    # that is no longer known.
     return (*lifts, *taken_back(recovery)) if lifts and may_read_old(world, gang) else lifts
 
 
@@ -131,33 +136,36 @@ def _phase(ctx: Context) -> Callable[[Context], Step]:
 
 
 def _left_alone(_: Context) -> Step:
-    """Blocked for a reason that this version does not know."""
+    """Does nothing for a recovery that is blocked for a reason that this version does not know."""
     return Step()
 
 
 def _joined(ctx: Context) -> Step | None:
-    """Takes up later causes: before the resume they join this attempt, afterwards they begin the next. What
-    corrects an earlier one, or is about a node that the start has left, does not stop the gang again."""
+    """Takes up later causes: before the resume they join this attempt, afterwards they begin the next
+    attempt. A cause that corrects an earlier one, or that is about a node that the start has left, does not
+    stop the gang again."""
     fresh, known = fresh_causes(ctx), corrected_causes(ctx)
     if ctx.status.phase is Phase.PLANNED or (not fresh and known == ctx.status.causes):
         return None
     if not ctx.has("resumed"):
         return Step(status=refitted(ctx.status, causes=bounded([*known, *fresh])))
     if ctx.world.modes.paused is not None and not is_lost(ctx):
-        return None  # all ranks were started again: another stop waits for the resume
+        return None  # all ranks were started again: another stop waits for the end of the pause
     acting = affecting(ctx, fresh)
     if not acting:
         causes = bounded([*known, *fresh]) if are_placed(ctx) else known
         is_news = causes != ctx.status.causes
         return Step(status=refitted(ctx.status, causes=causes)) if is_news else None
     summary = "; ".join(cause.summary for cause in acting)
-    # One attempt more than are allowed is stopped too: choosing ends it there, with the gang suspended.
+    # One attempt more than the limit allows is stopped too: choosing ends the recovery there, with the gang
+    # suspended.
     words = f"Rekindle stops all ranks once more: {summary}"
     return Step(status=next_attempt(ctx, fresh, words, counts=has_run(ctx)))
 
 
 def _ended(ctx: Context) -> Step | None:
-    """A job that its framework has ended for good needs, or takes, nothing more, unless it is made anew."""
+    """Ends the recovery of a job that its framework has permanently ended, because that job needs, and
+    accepts, nothing more. A job that may be created again is the exception."""
     terminal = ctx.gang.terminal
     if terminal is None or (ctx.status.phase is Phase.VERIFYING and terminal.succeeded):
         return None
@@ -177,8 +185,8 @@ def _ended(ctx: Context) -> Step | None:
 
 
 def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
-    """Another attempt for a job that was failed for good after its start, as by its own deadline. Where a
-    rank was lost, triage tells of it, and that begins the attempt."""
+    """Begins another attempt for a job that its framework failed permanently after its start, for example by
+    its own deadline. If a rank was lost, triage reports a cause, and that cause begins the attempt."""
     if not ctx.has("resumed") or losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now):
         return None
     why = (
@@ -199,6 +207,6 @@ def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
 
 
 def _cleanup(recovery: Recovery, world: World) -> tuple[Action, ...]:
-    """Scan pods that their recovery no longer needs."""
+    """Returns the deletions of scan pods that their recovery no longer needs."""
     found = scan_pod.of_attempt(world, recovery)
     return tuple(scan_pod.remove(scan) for scan in found if scan.deleting_since is None)

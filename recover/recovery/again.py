@@ -1,8 +1,9 @@
-"""A gang whose ranks never all ran has not failed: it is placed again when there is a better place. Pure.
+"""Places a gang again whose ranks never all ran, when there is a better place: such a gang has not failed.
+Pure.
 
-Pods that wait keep the affinity of their start. Where what that excludes is broken no more, or a place proves
-to be bad, the gang is stopped and started once more. That counts for no limit but its own, and never happens
-while a rank makes steps, or may.
+Pods that wait keep the affinity of their start. If an excluded node is no longer broken, or a place proves to
+be bad, the gang is stopped and started once more. Such a start counts only for a separate limit, and never
+happens while a rank makes steps, or may make steps.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from recover.triage.capacity import room
 __all__ = ["has_run", "pause_s", "placed_again"]
 
 AT_ONCE_S = 120.0
-"""A program that fails so soon after its start has not waited for a peer: that takes minutes to time out."""
+"""Time after its start within which a failed program cannot have waited for a peer: a timeout takes
+minutes."""
 
 
 def has_run(ctx: Context) -> bool:
-    """This attempt tells something: all ranks ran at one time, or one failed at once by itself while no rank
-    was waiting for room."""
+    """Whether this attempt is evidence: all ranks ran at one time, or one rank failed at once by itself while
+    no rank was waiting for room."""
     if all_ran(ctx) or not ctx.has("resumed"):
         return True
     pods = ranks(ctx.world, ctx.gang)
@@ -39,7 +41,8 @@ def has_run(ctx: Context) -> bool:
 
 
 def placed_again(ctx: Context, pods: list[Pod]) -> Step | None:
-    """For a started gang that waits for ranks; `pods` are those that live."""
+    """Returns the step that places a started gang again that waits for ranks, or None. `pods` are the living
+    pods."""
     settings = ctx.settings.placement
     if any(_may_train(ctx, pod) for pod in pods) or len(ctx.status.uncounted) >= settings.again_starts_max:
         return None
@@ -54,7 +57,8 @@ def placed_again(ctx: Context, pods: list[Pod]) -> Step | None:
 
 
 def pause_s(ctx: Context, attempt: int) -> float:
-    """Seconds until the gang may be started again that this attempt has started: more of them each time."""
+    """Returns the seconds until the gang that this attempt has started may be started again. The pause grows
+    each time."""
     began, settings = _started_at(ctx.status, attempt), ctx.settings.placement
     if began is None:
         return 0.0
@@ -71,8 +75,9 @@ def _started_at(status: RecoveryStatus, attempt: int) -> datetime | None:
 
 
 def _may_train(ctx: Context, pod: Pod) -> bool:
-    """It makes steps, or it runs and would make them unread: an elastic training goes on without some ranks.
-    An agent publishes nothing of a log without steps, so its coverage tells that the log is read."""
+    """Whether the pod makes steps, or runs and may make steps unread: an elastic training continues without
+    some ranks. An agent publishes nothing about a log without steps, so the agent's coverage shows that the
+    log is read."""
     progress = ctx.world.progress(pod)
     if progress is not None and progress.first_step is not None:
         return True
@@ -87,7 +92,8 @@ def _bad_place(found: Avoidance, pods: list[Pod]) -> str:
 
 
 def _needless(ctx: Context, found: Avoidance, pods: list[Pod]) -> str:
-    """A rank waits, what keeps it off a node is not so any more, and without that all ranks would fit."""
+    """Returns why a waiting rank need not wait: it is kept off a node for a reason that no longer exists, and
+    without that all ranks would fit. Returns an empty string otherwise."""
     mark = ctx.gang.mark
     if mark is None or not any(pod.unschedulable for pod in pods):
         return ""

@@ -1,8 +1,9 @@
-"""Which nodes a gang is kept off, and which it only prefers to leave, by the facts of this moment. Pure.
+"""Decides which nodes a gang is kept off, and which nodes it only prefers to leave, by the facts of this
+moment. Pure.
 
 A proven fault keeps the gang off its node for as long as it is open, whatever the age of the mode. A
 suspicion only makes other nodes preferable. Neither is remembered: both are computed again at every start,
-and while the gang waits for places. The status shows them; the job's mark says what is in force.
+and while the gang waits for places. The status shows both; the job's mark says what its affinity has now.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class Avoidance(msgspec.Struct, frozen=True):
     required: Mapping[str, str]
     """Nodes that the gang must not use now, each with the reason."""
     broken: Mapping[str, str]
-    """Those of them with a proven fault."""
+    """Those nodes of `required` that have a proven fault, each with the reason."""
     suspected: Mapping[str, str]
-    """Nodes that it should rather not use."""
+    """Nodes that the gang should rather not use, each with the reason."""
     hosts: tuple[str, ...]
-    """What the affinity must keep out: host names, of those that no taint keeps the gang from."""
+    """Host names that the affinity must exclude: those of nodes from which no taint keeps the gang."""
     suspected_hosts: tuple[str, ...]
 
 
@@ -65,7 +66,8 @@ def avoidance(ctx: Context, status: RecoveryStatus) -> Avoidance:
 
 
 def shown(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
-    """The status with what is avoided now: of the broken nodes those that concern this gang."""
+    """Returns the status with the nodes that are avoided now. Of the broken nodes it shows those that concern
+    this gang."""
     found = avoidance(ctx, status)
     about = {cause.node for cause in status.causes} | {*ctx.recovery.nodes, *ctx.spec.nodes}
     in_force = set(found.hosts)
@@ -74,14 +76,15 @@ def shown(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
 
 
 def to_avoid(gang: Gang, world: World, now: datetime) -> tuple[str, ...]:
-    """Host names of broken nodes that nothing else keeps a pod like the gang's from: for the scan pod."""
+    """Returns, for the scan pod, the host names of broken nodes from which nothing else keeps a pod like the
+    gang's."""
     closed = _closed(world, gang)
     return tuple(host_of(world, n) for n in sorted(proven(world, now)) if n not in closed)[:HOSTS_MAX]
 
 
 def _closed(world: World, gang: Gang) -> set[str]:
-    """The nodes that our own quarantine keeps the gang off. It ends with a person's word or a repair, and the
-    affinity of pods that wait would not."""
+    """Returns the nodes that our own quarantine keeps the gang off. A person or a repair ends such a
+    quarantine, but an affinity would remain in the pods that wait."""
     if tolerates_all(gang):
         return set()
     out = (n for n in world.subjects.nodes.values() if n.quarantine is not None and n.quarantine.cordoned)
@@ -92,7 +95,8 @@ def _closed(world: World, gang: Gang) -> set[str]:
 
 
 def _suspects(ctx: Context, status: RecoveryStatus) -> dict[str, str]:
-    """The nodes of its causes first; then those that a known issue makes it leave, and others in doubt."""
+    """Returns the suspects: first the nodes of the recovery's causes, then nodes that a known issue makes the
+    gang leave, then other suspects."""
     found = {cause.node: cause.summary for cause in status.causes if _is_suspicious(ctx, cause)}
     for name in sorted(known_issues.left_nodes(ctx, status)):
         found.setdefault(name, "a known issue occurred there")
@@ -102,10 +106,11 @@ def _suspects(ctx: Context, status: RecoveryStatus) -> dict[str, str]:
 
 
 def _is_suspicious(ctx: Context, cause: Cause) -> bool:
-    """Nothing since has shown that the node is well: no person or repair, no time, no training there. After a
-    reboot its proof is gone, and the suspicion stays."""
+    """Whether the cause's node is still a suspect: since the cause, no person or repair has returned the node
+    to service, no training has continued on it, and the suspicion has not expired. After a reboot the proof
+    of the cause is gone, and the suspicion stays."""
     if cause.blame is not Blame.NODE and cause.attempt - 1 in ctx.status.uncounted:
-        return False  # its ranks have only waited for others in vain
+        return False  # its ranks only waited for others in vain
     node = ctx.world.nodes.get(cause.node)
     if node is None or cause.at < ctx.now - timedelta(seconds=ctx.settings.placement.suspicion_s):
         return False
@@ -118,19 +123,21 @@ def _is_suspicious(ctx: Context, cause: Cause) -> bool:
 
 
 def host_of(world: World, name: str) -> str:
-    """A node's label need not say what the Node is called."""
+    """Returns the host name of a node. The host name in a node's label need not be the name of the Node."""
     node = world.nodes.get(name)
     return (node.labels.get(HOSTNAME) if node is not None else None) or name
 
 
 def _why_out(world: World, name: str, why: str) -> str:
-    """A quarantined node is told as such, with the command that ends that."""
+    """Returns why the node is avoided. For a quarantined node, the words say so and name the command that
+    ends the quarantine."""
     node = world.nodes[name]
     return out_words(node, why) if is_out_of_service(node) else why
 
 
 def _excluded_by_people(gang: Gang) -> set[str]:
-    """Hosts that every template keeps out without us; what is theirs must not become ours to undo."""
+    """Returns the hosts that every template excludes without Rekindle. Rekindle must not later undo what
+    people have set."""
     excluded = [set(template.avoided) for template in gang.templates.values()]
     everywhere = set.intersection(*excluded) if excluded else set()
     return everywhere - set(gang.mark.avoided if gang.mark else ())

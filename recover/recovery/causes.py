@@ -1,4 +1,4 @@
-"""Why a recovery runs: its first cause, and those that join it later. Pure."""
+"""Keeps the causes of a recovery: its first cause, and the causes that join it later. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def first_cause(ctx: Context) -> Cause:
     if spec.causes:
         return spec.causes[0]
     return fitted(
-        Cause,  # opened by a version that kept no causes there
+        Cause,  # opened by a version that did not keep causes in the spec
         incident=spec.incident,
         fault=spec.fault,
         attempt=1,
@@ -33,7 +33,7 @@ def first_cause(ctx: Context) -> Cause:
 
 
 def fresh_causes(ctx: Context) -> list[Cause]:
-    """What triage has told this recovery since, and it has not taken up yet."""
+    """Returns the causes that triage has added since, and that the recovery has not taken up yet."""
     taken = {(cause.incident, cause.finding) for cause in ctx.status.causes}
     fresh = [cause for cause in ctx.spec.causes if (cause.incident, cause.finding) not in taken]
     return [
@@ -44,9 +44,9 @@ def fresh_causes(ctx: Context) -> list[Cause]:
 
 
 def are_gone(ctx: Context) -> str:
-    """Why the gang need not be stopped any more, in words; empty where it must. No rank is lost, and each
-    fault that the recovery knows of was answered, as by a person's release of the node, has ended, or does
-    not count while somebody works on the node's driver."""
+    """Returns why the gang need not be stopped any more, in words; empty if it must be stopped. The gang need
+    not be stopped if no rank is lost and every known fault was answered (for example by a person who ended
+    the quarantine of the node), has ended, or does not count while somebody works on the node's driver."""
     causes = {(c.incident, c.finding): c for c in [first_cause(ctx), *ctx.spec.causes, *ctx.status.causes]}
     gone = [_gone(ctx, cause) for cause in causes.values()]
     if not all(gone) or losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now):
@@ -55,7 +55,8 @@ def are_gone(ctx: Context) -> str:
 
 
 def _gone(ctx: Context, cause: Cause) -> str:
-    """A finding that its agent shows no more, or of which nobody tells, may be open all the same."""
+    """Returns why the cause is gone, in words; empty if it may still exist. A finding that its agent no
+    longer shows, or on which no agent reports, may still be open."""
     world, node = ctx.world, ctx.world.nodes.get(cause.node)
     health = world.health.get(cause.node)
     if node is None or health is None or health.status.boot_id != (node.boot_id or health.status.boot_id):
@@ -79,15 +80,17 @@ def _gone(ctx: Context, cause: Cause) -> str:
 
 
 def _is_crowded_out(ctx: Context, cause: Cause) -> bool:
-    """Of more broken nodes than there is room for causes, one that gave its place to a later cause would come
-    back at each look."""
+    """Whether the list of causes is full and the node's cause is not newer than the newest entry. If more
+    nodes break than the list has room for, a cause that gave its place to a later cause would otherwise come
+    back at each reconcile."""
     known = ctx.status.causes
     return len(known) >= CAUSES_MAX and cause.node != "" and cause.at <= max(one.at for one in known)
 
 
 def affecting(ctx: Context, fresh: list[Cause]) -> list[Cause]:
-    """Those for which a gang that was started again must be stopped once more. A node's fault that triage
-    wrote while the start was under way harms it only where a rank has come to that node."""
+    """Returns the causes for which a gang that was started again must be stopped once more. If triage wrote a
+    node's fault while the start was under way, the fault affects the start only if a rank has come to that
+    node."""
     pods = ranks(ctx.world, ctx.gang)
     if losses(ctx.world, pods, ctx.now):
         return fresh
@@ -96,13 +99,14 @@ def affecting(ctx: Context, fresh: list[Cause]) -> list[Cause]:
 
 
 def are_placed(ctx: Context) -> bool:
-    """Every rank has its node: it is known which nodes the start has left."""
+    """Whether every rank has a node. It is then known which nodes the start has left."""
     pods = ranks(ctx.world, ctx.gang)
     return len(pods) >= ctx.gang.size and all(pod.node for pod in pods)
 
 
 def corrected_causes(ctx: Context) -> list[Cause]:
-    """The causes in the words of what is known by now: a gang's own trouble may prove a node's fault."""
+    """Returns the causes, corrected by what is known now: a gang's own failure may prove to be a node's
+    fault."""
     return [_corrected(ctx, cause, ctx.world.incidents.get(cause.incident)) for cause in ctx.status.causes]
 
 

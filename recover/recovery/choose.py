@@ -1,4 +1,4 @@
-"""Choosing: the newest complete checkpoint, once nothing of the old attempt can write any more. Pure."""
+"""Runs the phase Choosing: finds the newest complete checkpoint, once no old pod can write any more. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _FASTER = (
     "it again instead"
 )
 CREATED_S = 0.1
-"""A refused creation leaves no object whose change would be heard of."""
+"""Time until the next reconcile after the creation of a scan. If the creation is refused, no object exists
+whose change would start a reconcile."""
 
 
 def choosing(ctx: Context) -> Step:
@@ -60,7 +61,8 @@ def choosing(ctx: Context) -> Step:
 
 
 def _scanned_again(ctx: Context, scan: Pod, choice: CheckpointChoice) -> Step:
-    """The next one passes over what does not load. Whoever may change the pod can keep it there."""
+    """Removes a scan that chose a checkpoint that does not load; the next scan passes over that checkpoint.
+    Anyone who may change the pod can prevent its removal."""
     if ctx.expired():
         why = (
             f"the scan chose step {choice.step}, which does not load, and no other scan could begin "
@@ -72,14 +74,15 @@ def _scanned_again(ctx: Context, scan: Pod, choice: CheckpointChoice) -> Step:
 
 
 def _given_up(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step:
-    """One that may write must end first, so what was decided is kept until then."""
+    """Decides without the scan. A scan that may write must end first, so the decision is kept until then."""
     if scan is not None and scan_pod.may_write(scan):
         return Step(status=msgspec.structs.replace(ctx.status, checkpoint=choice))
     return _decided(ctx, choice)
 
 
 def _withdrawn(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step:
-    """The scan is no longer waited for. One that may write is gone before the gang may write there again."""
+    """Ends a scan that the recovery no longer waits for. A scan that may write must have ended before the
+    gang may write to the volume again."""
     if scan is None or not scan_pod.may_write(scan):
         return _decided(ctx, choice)
     assert ctx.status.deadline is not None, "Choosing has a deadline"
@@ -97,20 +100,21 @@ def _withdrawn(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step
 
 
 def _refusal(ctx: Context, name: str) -> Refusal | None:
-    """One of this phase: while the old pods still ran, a quota may have been full of them."""
+    """Returns the refusal of the scan pod in this phase. An earlier refusal does not count: a quota may have
+    been full while the old pods still ran."""
     refusal = ctx.world.refused.get(name)
     return refusal if refusal is not None and refusal.at >= entered(ctx) else None
 
 
 def _hopeless(ctx: Context, scan: Pod | None, refusal: Refusal | None) -> str | None:
-    """Why to wait no longer; None where the scan may yet answer."""
+    """Returns why the recovery should not wait any longer, or None if the scan may still answer."""
     if scan is not None:
         return scan_trouble.of_waiting(scan, waited_s(ctx))
     return scan_trouble.refused(refusal, waited_s(ctx)) if refusal is not None else None
 
 
 def _running(ctx: Context, scan: Pod | None) -> tuple[Action, ...]:
-    """Creates the scan where it is missing, and lifts its gate."""
+    """Creates the scan if it is missing, and removes its scheduling gate."""
     off = to_avoid(ctx.gang, ctx.world, ctx.now)
     if scan is None:
         created = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings, off)
@@ -129,8 +133,8 @@ def _left(ctx: Context) -> float:
 
 
 def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
-    """Holds the resume back while a verdict about one of the gang's nodes is still open, looks for known
-    issues, and ends a loop."""
+    """Delays the resume while a verdict about one of the gang's nodes is still open, looks for known issues,
+    and ends a loop of restarts."""
     open_until = _verdict_open(ctx)
     if open_until is not None:
         return Step(requeue_after_s=open_until)
@@ -174,7 +178,8 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
 
 
 def _verdict_open(ctx: Context) -> float | None:
-    """Seconds until the last open verdict about one of the gang's nodes settles; None if all have."""
+    """Returns the seconds until the last open verdict about one of the gang's nodes settles, or None if all
+    have settled."""
     reports = {name: ctx.world.health[name] for name in ctx.recovery.nodes if name in ctx.world.health}
     found, _ = node_faults(ctx.world, reports, frozenset(), ctx.timing, ctx.now)
     waits = [

@@ -1,4 +1,4 @@
-"""What every phase of a recovery is given, and what it answers. Pure."""
+"""Defines what every phase of a recovery gets (Context), and what it returns (Step). Pure."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ __all__ = [
 
 CAUSES_MAX = limit(RecoveryStatus, "causes")
 GRACE_MARGIN_S = 60.0
-"""After a pod's grace its kubelet kills it, and reports that."""
+"""Margin after a pod's grace period, in which its kubelet kills the pod and reports that."""
 ALLOWED_S_MAX = 30 * 86_400.0
-"""A job may claim any grace, and any number of ranks; the sum with the present time must remain a date."""
+"""Longest time that is allowed. A job may claim any grace period and any number of ranks; the sum with the
+present time must remain a date."""
 REFUSAL_CHARS_MAX = 360
-"""A message has room for it, whatever the job is called."""
+"""Length of a refusal for which a message has room, whatever the job's name."""
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -78,7 +79,7 @@ class Context(msgspec.Struct, frozen=True):
         return self.settings.timing
 
     def has(self, did: str) -> bool:
-        """This attempt has stopped, or resumed, the gang: the job itself says so."""
+        """Whether this attempt has stopped, or resumed, the gang. The mark on the job says so."""
         mark = self.gang.mark
         now = (self.recovery.metadata.name, self.status.attempt, did)
         return mark is not None and (mark.recovery, mark.attempt, mark.did) == now
@@ -96,19 +97,20 @@ class Context(msgspec.Struct, frozen=True):
         )
 
     def living(self) -> list[Pod]:
-        """Pods of the gang of which something still runs, or may."""
+        """Returns the pods of the gang that still run, or may run."""
         pods = self.world.pods(self.gang.ref.uid)
         return sorted((p for p in pods if not p.ended), key=lambda p: p.name)
 
     def remaining(self) -> list[Pod]:
-        """Old pods that must be gone before the gang may start: besides those that live, all whose names the
-        new ones take. An operator counts an ended pod of that name as the new rank's own failure."""
+        """Returns the old pods that must be gone before the gang may start. If new pods take the names of old
+        ones, ended pods count besides the living ones: a framework's controller counts an ended pod of that
+        name as the new rank's own failure."""
         if not workload_of(self.gang).reuses_names or self.gang.terminal is not None:
             return self.living()
         return sorted(self.world.pods(self.gang.ref.uid), key=lambda p: p.name)
 
     def leftovers(self) -> list[str]:
-        """Ended pods that the job may keep: what befell them is not the next start's concern."""
+        """Returns the ended pods that the job may keep. Their end does not concern the next start."""
         pods = self.world.pods(self.gang.ref.uid)
         return sorted(leftover(pod) for pod in pods if pod.ended)
 
@@ -116,18 +118,18 @@ class Context(msgspec.Struct, frozen=True):
         return self.world.nodes.get(pod.node)
 
     def is_lost(self, pod: Pod) -> bool:
-        """Nobody on that pod's node can end it: the node is gone or no longer heard of."""
+        """Whether nobody on the pod's node can end the pod: the node is gone or no longer reports."""
         node = self.node_of(pod)
         is_silent = node is not None and not node.ready
         return bool(pod.node) and (is_silent or self.world.has_no_node(pod.node))
 
     def somebody(self) -> str:
-        """Who else wrote the job's suspend field."""
+        """Returns the other writer of the job's suspend field."""
         return self.gang.suspend_writer or "somebody else"
 
     def undone(self) -> Reason:
-        """Why a recovery ends whose stop or start somebody flipped back. A person may do so and let us act at
-        the next fault; a controller would do it again."""
+        """Returns why a recovery ends whose stop or start somebody undid. After a person's change Rekindle
+        may act at the next fault; a controller would undo the action again."""
         is_person = self.gang.suspend_writer.startswith("kubectl")
         return Reason.HELD if is_person else Reason.FOREIGN_OWNER
 
@@ -135,7 +137,8 @@ class Context(msgspec.Struct, frozen=True):
         return allowed_s(self.gang, self.timing, deadline_s)
 
     def stop_s(self) -> float:
-        """How long the pods may take to end: as long as their own specs let them, if that is longer."""
+        """Returns how long the pods may take to end, in seconds: as long as their own specs allow, if that is
+        longer."""
         longest = max((pod.grace_s for pod in self.world.pods(self.gang.ref.uid)), default=0)
         margin_s = min(GRACE_MARGIN_S, self.timing.stop_deadline_s)
         return max(self.allowed_s(self.timing.stop_deadline_s), min(longest, ALLOWED_S_MAX) + margin_s)
@@ -145,27 +148,28 @@ class Context(msgspec.Struct, frozen=True):
         return deadline is not None and self.now >= deadline
 
     def left_s(self) -> float | None:
-        """Until the phase's deadline, after which to look again; None where it has none."""
+        """Returns the seconds until the phase's deadline, when the next reconcile is due; None if it has no
+        deadline."""
         deadline = self.status.deadline
         return None if deadline is None else max(0.01, (deadline - self.now).total_seconds())
 
     def refusal(self, *names: str) -> Refusal | None:
-        """What the API server has said last, since this phase began, to our writes to these objects of the
-        gang's namespace."""
+        """Returns the API server's last refusal, since this phase began, of our writes to these objects of
+        the gang's namespace."""
         entered = self.status.phases[-1].at
         found = [self.world.refused.get(f"{self.gang.ref.namespace}/{name}") for name in names]
         said = [refusal for refusal in found if refusal is not None and refusal.at >= entered]
         return max(said, key=lambda refusal: refusal.at, default=None)
 
     def is_told(self, refusal: Refusal | None) -> bool:
-        """There is none, or people read of it already."""
+        """Whether there is no refusal, or the status reports it already."""
         return refusal is None or self.words_of(refusal) in self.status.message
 
     def words_of(self, refusal: Refusal) -> str:
         return refusal.words[:REFUSAL_CHARS_MAX]
 
     def pause_s(self, refusal: Refusal | None) -> float:
-        """Until what was refused is tried again."""
+        """Returns the seconds until the refused write is tried again."""
         return refusal.pause_s(self.now) if refusal is not None else 0.0
 
     def about_gang(self) -> dict[str, str]:
@@ -173,7 +177,7 @@ class Context(msgspec.Struct, frozen=True):
         return regarding(ref.api_version, ref.kind, ref.name, ref.uid, ref.namespace)
 
     def event(self, reason: EventReason, message: str, *, warning: bool = False, key: str = "") -> Emit:
-        """On the job; once for each attempt, and each key if one is given."""
+        """Returns an Event on the job, once for each attempt, and for each key if one is given."""
         return Emit(
             reason=reason,
             message=f"{message}. Recovery {self.recovery.metadata.name}, attempt {self.status.attempt}",
@@ -184,21 +188,22 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One look at a recovery: either a new status, or writes to others. Never both with meaning: a phase's
-    writes are issued only after the phase itself has been written. But the first stop is announced by the
-    Recovery itself, which was written before."""
+    """The result of one reconcile of a recovery: either a new status, or writes to other objects. A Step
+    should not have both: a phase's writes are issued only after the phase itself has been written. The
+    exception is the first stop, which the Recovery itself announces, because it was written before."""
 
     status: RecoveryStatus | None = None
     writes: tuple[Action, ...] = ()
     stop: tuple[Action, ...] = ()
-    """The first stop. It is sent at the same time as the status and does not wait for that."""
+    """The first stop. It is sent at the same time as the status and does not wait for the status."""
     requeue_after_s: float | None = None
     reads: tuple[ConfirmGone, ...] = ()
     """Live reads that must agree before anything is written."""
 
 
 def allowed_s(gang: Gang, timing: Timing, deadline_s: float) -> float:
-    """The deadline, or longer where a framework needs longer for a gang of this size."""
+    """Returns the deadline in seconds, or a longer time if a framework needs longer for a gang of this
+    size."""
     return max(deadline_s, min(gang.size * timing.per_rank_s, ALLOWED_S_MAX))
 
 
@@ -211,7 +216,7 @@ def moved(
     within_s: float | None = None,
     status: RecoveryStatus | None = None,
 ) -> RecoveryStatus:
-    """The status in its next phase, with the time of the change and the new phase's deadline."""
+    """Returns the status in its next phase, with the time of the change and the new phase's deadline."""
     base = status or ctx.status
     begins = base.checkpoint.step if phase is Phase.RESUMING and base.checkpoint is not None else None
     entered = PhaseTime(phase=phase, attempt=base.attempt, at=ctx.now, step=begins)
@@ -226,7 +231,8 @@ def moved(
 
 
 def taken(ctx: Context, message: str, *, within_s: float) -> RecoveryStatus:
-    """A stop or start that was refused is through after all: its ranks have the whole time from now."""
+    """Returns the status after a refused stop or start was accepted: its ranks have the whole time from
+    now."""
     return refitted(
         ctx.status,
         reason="",
@@ -236,8 +242,8 @@ def taken(ctx: Context, message: str, *, within_s: float) -> RecoveryStatus:
 
 
 def next_attempt(ctx: Context, causes: Iterable[Cause], message: str, *, counts: bool) -> RecoveryStatus:
-    """Back to the stop, for a fresh cause or for better places. What `counts` not is the attempt that ends
-    here: never all of its ranks ran."""
+    """Returns the status that goes back to the stop, for a new cause or for better places. `counts` is False
+    if never all ranks of the attempt that ends here ran; that attempt then does not count."""
     attempt = ctx.status.attempt + 1
     added = [msgspec.structs.replace(cause, attempt=attempt) for cause in causes]
     pods = ranks(ctx.world, ctx.gang)
@@ -257,7 +263,7 @@ def next_attempt(ctx: Context, causes: Iterable[Cause], message: str, *, counts:
 
 
 def all_ran(ctx: Context) -> bool:
-    """All ranks of this attempt ran at one time."""
+    """Whether all ranks of this attempt ran at one time."""
     if any(p.phase is Phase.VERIFYING and p.attempt == ctx.status.attempt for p in ctx.status.phases):
         return True
     pods = ranks(ctx.world, ctx.gang)
@@ -265,13 +271,15 @@ def all_ran(ctx: Context) -> bool:
 
 
 def _suspected(ctx: Context, causes: Iterable[Cause]) -> list[int]:
-    """The step that this attempt began from, where all ranks ran and that may be why it ended."""
+    """Returns the step from which this attempt began, if all ranks ran and the checkpoint may be why the
+    attempt ended."""
     step = ctx.status.checkpoint.step if ctx.status.checkpoint else None
     return [step] if step is not None and all_ran(ctx) and any(map(may_be_the_checkpoint, causes)) else []
 
 
 def bounded(causes: list[Cause]) -> list[Cause]:
-    """As many as a recovery keeps: the first, and of the others those of nodes go before the gang's own."""
+    """Returns as many causes as a recovery keeps. The first cause stays; causes of nodes are dropped before
+    the gang's own causes."""
     surplus = len(causes) - CAUSES_MAX
     of_nodes = [cause for cause in causes[1:] if cause.node][: max(0, surplus)]
     return [cause for cause in causes if cause not in of_nodes][-CAUSES_MAX:]
@@ -286,7 +294,7 @@ def condition(
     message: str,
     among: list[Condition] | None = None,
 ) -> list[Condition]:
-    """The status' conditions, or those given, with this one set."""
+    """Returns the status' conditions, or the given conditions, with this one set."""
     before = ctx.status.conditions if among is None else among
     others = [c for c in before if c.type != type_]
     return [
@@ -303,7 +311,7 @@ def condition(
 
 
 def remove_scans(ctx: Context) -> tuple[Action, ...]:
-    """The scan pods of this attempt, once their answer is written."""
+    """Returns the deletions of the scan pods of this attempt, once their answer is written."""
     return tuple(
         scan_pod.remove(scan)
         for scan in scan_pod.of_attempt(ctx.world, ctx.recovery)
@@ -312,7 +320,7 @@ def remove_scans(ctx: Context) -> tuple[Action, ...]:
 
 
 def status_patch(recovery: Recovery, status: RecoveryStatus) -> Patch | None:
-    """The write of a new status, on exactly the recovery that was seen; None if nothing differs."""
+    """Returns the write of a new status, on exactly the recovery that was seen; None if nothing differs."""
     change = merge_diff(builtins(recovery.status), builtins(status))
     if not change:
         return None

@@ -1,11 +1,13 @@
-"""Old Incidents and Recoveries go: by age, and the oldest beyond a cap; so do scans without Recovery. Pure.
+"""Deletes old Incidents and Recoveries by age, and the oldest ones beyond a maximum number; also deletes
+scans without a Recovery. Pure.
 
-Age counts from the end of an object. By its creation, an Incident that waited a month for a spare part would
-go in the moment in which it is closed.
+Age counts from the end of an object. If age counted from its creation, an Incident that waited a month for a
+spare part would be deleted in the moment in which it is closed.
 
-Only what is over goes, and no Incident that a node is still out for, as one on hold may be. While a job
-exists, those of its Recoveries stay that number the next one, carry the running totals, tell pods that ended
-in earlier attempts from new ones, and say what recipes have changed. Long history is Prometheus' task.
+Only objects that are over are deleted, and no Incident for which a node is still in quarantine, for example
+because of a hold. While a job exists, some of its Recoveries stay: those that give the next one its number,
+have the running totals, tell pods that ended in earlier attempts from new pods, and say what recipes have
+changed. Long history is Prometheus' task.
 """
 
 from __future__ import annotations
@@ -31,24 +33,24 @@ __all__ = ["expire", "is_near_the_cap"]
 T = TypeVar("T")
 
 AT_ONCE_MAX = 100
-"""Deletions of one kind in one look, so that a large backlog never delays other writes."""
+"""Number of deletions of one kind in one reconcile, so that a large backlog never delays other writes."""
 
 CONFIRMED_MAX = 20
-"""Of these the deletions that need a live read. The reads of a namespace wait for each other, and a gang of
-the same namespace may need one."""
+"""Number of these deletions that need a live read. The reads of a namespace wait for each other, and a gang
+of the same namespace may need a read."""
 
 REST_AGAIN_S = 2.0
-"""Pause until the next look while more is to be deleted: 50 deletions a second (3,000 a minute), which no
-API server notices."""
+"""Pause until the next reconcile while more is to be deleted: 50 deletions a second (3,000 a minute), which
+no API server notices."""
 
 NEAR_AGAIN_S = 30.0
-"""Pause until the next look while there are more than half as many as the cap: a storm of findings makes
-thousands a minute."""
+"""Pause until the next reconcile while there are more than half as many objects as the maximum: a storm of
+findings creates thousands a minute."""
 
 
 def expire(world: World, limits: Retention, now: datetime) -> Plan:
-    """Returns what to delete now, and when to look again: soon while more is to be deleted or the cap is
-    near, otherwise after `interval_s`, since age comes without any change."""
+    """Returns what to delete now, and when to reconcile again: soon while more is to be deleted or the
+    maximum is near, otherwise after `interval_s`, since age comes without any change."""
     standing = {
         node.quarantine.incident for node in world.subjects.nodes.values() if node.quarantine is not None
     }
@@ -98,7 +100,8 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
 
 
 def _some(things: list[T], count: int, now: datetime) -> list[T]:
-    """At most so many, and others at another time: those that cannot be deleted must not hold up the rest."""
+    """Returns at most `count` things, and different ones at another time: objects that cannot be deleted must
+    not hold up the rest."""
     if len(things) <= count:
         return things
     start = int(now.timestamp() / REST_AGAIN_S) * count % len(things)
@@ -106,13 +109,13 @@ def _some(things: list[T], count: int, now: datetime) -> list[T]:
 
 
 def is_near_the_cap(incidents: int, recoveries: int, limits: Retention) -> bool:
-    """Whether there are so many that the search for old ones cannot wait for its time."""
+    """Whether there are so many objects that the search for old ones must come early."""
     return max(incidents, recoveries) > limits.objects_max / 2
 
 
 def _job_gone(recovery: Recovery | None) -> Iterator[ConfirmGone]:
-    """The live read before the last Recovery of a job is deleted, if the job is not in the cache: the job may
-    exist and be unreadable, or its watch may be late."""
+    """Yields the live read before the last Recovery of a job is deleted, if the job is not in the cache: the
+    job may exist and be unreadable, or its watch may be late."""
     resource = resource_if_known(recovery.spec.gang) if recovery is not None else None
     if recovery is not None and resource is not None:
         yield ConfirmGone(
@@ -125,14 +128,16 @@ def _job_gone(recovery: Recovery | None) -> Iterator[ConfirmGone]:
 
 
 def _whose(incident: Incident) -> str:
-    """The namespace of the job that it is about, or the node: one node's flapping must not push out what is
-    told of the others. No namespace has a node's slash."""
+    """Returns the namespace of the Incident's job, or its node: the repeated faults of one node must not push
+    out the Incidents of others. No namespace has a slash in its name, so a node's name with its slash is
+    distinct."""
     gang = incident.spec.gang
     return gang.namespace if gang is not None else f"node/{incident.spec.node}"
 
 
 def _orphans(world: World, limits: Retention, now: datetime) -> Iterator[Delete]:
-    """Scans whose Recovery was deleted in mid-recovery: a gate would hold them for ever."""
+    """Yields the deletions of scans whose Recovery was deleted before it ended: a gate would keep them
+    permanently."""
     known = {(r.metadata.namespace, scan_label(r)) for r in world.recoveries.values()}
     horizon = now - timedelta(seconds=limits.interval_s)
     for scan in world.scans.values():
@@ -142,8 +147,9 @@ def _orphans(world: World, limits: Retention, now: datetime) -> Iterator[Delete]
 
 
 def _needed(world: World, gang_uid: str) -> Iterator[Recovery]:
-    """The last one, and where that ended early, the last ones that know the pods of before and the totals. Of
-    each recipe the last word and each try: its change stands at every later start."""
+    """Yields the Recoveries that must stay: the last one and, if it ended early, the last ones that know the
+    earlier pods and the totals. For each recipe they are the last use and each try: its change applies at
+    every later start."""
     newest_first = world.history(gang_uid)[::-1]
     yield from newest_first[:1]
     yield from [r for r in newest_first if r.status.leftovers][:1]
@@ -157,7 +163,7 @@ def _needed(world: World, gang_uid: str) -> Iterator[Recovery]:
 
 
 def _fair_share(totals: Counter[str], objects_max: int) -> int:
-    """So many may stay of each, for all together to be within the cap."""
+    """Returns how many objects of each owner may stay, so that all together are within the maximum."""
     room, waiting = objects_max, sorted(totals.values())
     while waiting and waiting[0] * len(waiting) <= room:
         room -= waiting.pop(0)
@@ -171,9 +177,9 @@ def _expired(
     limits: Retention,
     now: datetime,
 ) -> Iterator[Delete]:
-    """`over` with the time of their end, or else of their making, and whose they are; `totals` counts all,
-    by whose they are. Beyond the cap those go first of whom there are most: a job that crashes on and on
-    takes the history of its own namespace only."""
+    """Yields deletions of the objects in `over`, each with the time of its end, or otherwise its creation,
+    and its owner. `totals` counts all objects by owner. Beyond the maximum, the owners with the most objects
+    lose theirs first: a job that crashes again and again uses up only the history of its own namespace."""
     dated = [(ended or meta.creation_timestamp or now, meta, whose) for ended, meta, whose in over]
     share = _fair_share(totals, limits.objects_max)
     left = totals.copy()
@@ -181,7 +187,7 @@ def _expired(
     for ended, meta, whose in sorted(dated, key=lambda one: (one[0], one[1].name)):
         is_too_many = left[whose] > share
         left[whose] -= is_too_many
-        is_going = meta.deletion_timestamp is not None  # a finalizer may hold it, which must hold up no other
+        is_going = meta.deletion_timestamp is not None  # a finalizer may delay it, which must delay no other
         if (is_too_many or ended < horizon) and not is_going:
             yield Delete(
                 what=f"expire-{resource.kind.lower()}",

@@ -1,4 +1,4 @@
-"""The log of the rank that was lost first, kept in the Recovery, since its pod will be gone. Pure."""
+"""Keeps the log of the rank that was lost first in the Recovery, because its pod will be gone. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from recover.recovery.context import Context, Step
 __all__ = ["failed_log", "with_failed_log"]
 
 _BEFORE_THE_START = frozenset({Phase.PLANNED, Phase.STOPPING, Phase.FENCING, Phase.CHOOSING, Phase.BLOCKED})
-"""Until then choosing still takes the log itself."""
+"""Phases before the end of Choosing: until then choosing takes the log itself."""
 
 
 def failed_log(ctx: Context) -> FailedLog | None:
-    """The first error and the end of the first witness' log: witnesses begin with the lost rank. What a rank
-    prints of our own stop, as torchrun does, is no error of the gang."""
+    """Returns the first error and the end of the first witness' log: witnesses begin with the lost rank.
+    Errors that a rank prints because of Rekindle's stop, as torchrun does, are no errors of the gang."""
     stops = [phase.at for phase in ctx.status.phases if phase.phase is Phase.STOPPING]
     for witness in ctx.recovery.witnesses:
         ended = max((one for one in told(ctx.world, [witness]) if one.tail), key=_telling, default=None)
@@ -38,15 +38,15 @@ def failed_log(ctx: Context) -> FailedLog | None:
 
 
 def _telling(progress: PodProgress) -> tuple[bool, bool, datetime, int]:
-    """Of the containers of one pod that of the training, as far as their logs show it. A pod's containers end
-    at one moment."""
+    """Returns the sort key by which the training's container is chosen among the containers of one pod, as
+    far as their logs show it. A pod's containers end at one moment."""
     error, steps = progress.first_error is not None, progress.first_step is not None
     return steps, error, progress.at, len(progress.tail)
 
 
 def with_failed_log(ctx: Context, step: Step) -> Step:
-    """An agent may tell of the log only after the checkpoint was chosen. Then the next status that is written
-    anyway takes it."""
+    """Returns the step with the log, if an agent reported the log only after the checkpoint was chosen. The
+    next status that is written anyway takes the log."""
     status = step.status
     if status is None or status.failed_log is not None or status.phase in _BEFORE_THE_START:
         return step

@@ -1,7 +1,8 @@
-"""Fencing: frees the pods of dead nodes, each on a proof that nothing of it can still run or write. Pure.
+"""Runs the phase Fencing: frees the pods of dead nodes, each pod after a proof that it can no longer run or
+write. Pure.
 
-A proof is another boot, the out-of-service taint, or the pod's end. That a node is silent, or that its Node
-object is gone, proves nothing by itself: only a pod whose volumes no other node could write to is given up
+A proof is a new boot of the node, the out-of-service taint, or the pod's end. A silent node, or a missing
+Node object, proves nothing by itself: only a pod whose volumes a second writer cannot damage is given up
 after a while.
 """
 
@@ -31,11 +32,12 @@ _SAFE_VOLUMES = frozenset(
         VolumeKind.DOWNWARD_API,
     }
 )
-"""A second writer on these harms nothing that another node could write."""
+"""Kinds of volumes that a second writer cannot damage: volumes that are shared by design, such as NFS, or
+local to their node."""
 
 
 def fencing(ctx: Context) -> Step:
-    """Frees the pods of dead nodes, each on a proof that nothing of it can still run or write."""
+    """Frees the pods of dead nodes, each pod after a proof that it can no longer run or write."""
     if not ctx.gang.suspended and ctx.gang.terminal is None:
         message = f"{ctx.somebody()} has started {ctx.gang.ref} again while a node was fenced"
         return Step(status=given_up(ctx, message, ctx.undone()))
@@ -63,7 +65,7 @@ def fencing(ctx: Context) -> Step:
 
 
 def _requeue_after_s(ctx: Context, unproven: list[Pod]) -> float | None:
-    """At the deadline, and when time alone becomes a proof."""
+    """Returns the seconds until the deadline, or until time alone becomes a proof."""
     moments = [_given_up_at(ctx, pod) for pod in unproven if ctx.is_lost(pod) and _harms_nobody(pod)]
     waits = [(moment - ctx.now).total_seconds() for moment in moments if moment > ctx.now]
     left_s = ctx.left_s()
@@ -86,7 +88,7 @@ def _words(ctx: Context, unproven: list[Pod]) -> str:
 
 
 def _proof(ctx: Context, pod: Pod) -> str:
-    """Why nothing of that pod can still run; empty where nothing proves it."""
+    """Returns why the pod can no longer run, or an empty string if nothing proves that."""
     node = ctx.node_of(pod)
     if node is None:
         return _proof_without_node(ctx, pod)
@@ -98,7 +100,7 @@ def _proof(ctx: Context, pod: Pod) -> str:
         if (incident := ctx.world.incidents.get(cause.incident)) is not None
         and incident.spec.node == pod.node
         and pod.created is not None
-        and incident.spec.detected_at >= pod.created  # an older incident may tell of a boot before the pod's
+        and incident.spec.detected_at >= pod.created  # an older Incident may be of a boot before the pod's
     }
     if node.boot_id and any(boot and boot != node.boot_id for boot in boots):
         return "the node has booted again"
@@ -111,8 +113,8 @@ def _proof(ctx: Context, pod: Pod) -> str:
 
 
 def _proof_without_node(ctx: Context, pod: Pod) -> str:
-    """A Node object that is gone proves no more than one that is not ready: anybody may delete it, and the
-    kubelet and its containers live on."""
+    """Returns the proof for a pod whose Node object is gone. A missing Node object proves no more than a node
+    that is not ready: anybody may delete the object, and the kubelet and its containers continue to run."""
     if not ctx.world.has_no_node(pod.node) or not _harms_nobody(pod) or ctx.now < _given_up_at(ctx, pod):
         return ""
     return (
@@ -126,8 +128,8 @@ def _harms_nobody(pod: Pod) -> bool:
 
 
 def _given_up_at(ctx: Context, pod: Pod) -> datetime:
-    """When silence alone suffices for a pod that harms nobody. Of a node that is gone nobody knows when it
-    went: it counts from the begin of this phase."""
+    """Returns when silence alone suffices as a proof for a pod that harms nobody. Nobody knows when a missing
+    node disappeared, so its silence counts from the begin of this phase."""
     node = ctx.node_of(pod)
     begun = next((one.at for one in reversed(ctx.status.phases) if one.phase is Phase.FENCING), ctx.now)
     silent_since = node.ready_since if node is not None and node.ready_since is not None else begun
@@ -135,14 +137,15 @@ def _given_up_at(ctx: Context, pod: Pod) -> datetime:
 
 
 def _still_gone(ctx: Context, pod: Pod) -> list[Action]:
-    """Where the absence of the Node is the proof, it is read once more: the machine may be back."""
+    """Returns a live read of the Node if the absence of the Node is the proof: the machine may be back."""
     if not ctx.world.has_no_node(pod.node):
         return []
     return [ConfirmGone(what="confirm-node-gone", resource=NODES, name=pod.node)]
 
 
 def _freed(pod: Pod) -> list[Action]:
-    """Failed first, then removed: a Job would count a pod that vanishes while it runs as still running."""
+    """Returns the actions that mark the pod as failed and then remove it. A Job would count a pod that
+    vanishes while it runs as still running."""
     actions: list[Action] = []
     if pod.phase is not PodPhase.FAILED:
         actions.append(

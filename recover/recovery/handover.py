@@ -1,7 +1,9 @@
-"""What the ranks read at their start: the ConfigMap beside the job, and how it is taken back. Pure.
+"""Writes the ConfigMap beside the job that the ranks read at their start, and takes the checkpoint back.
+Pure.
 
-REKINDLE_RESUME_FROM and _STEP stand there from the start of the gang until the recovery leaves its active
-phases, however it leaves: a container that its framework starts weeks later would go back to that checkpoint.
+REKINDLE_RESUME_FROM and _STEP are in the ConfigMap from the start of the gang until the recovery leaves its
+active phases, however it ends. Otherwise a container that its framework starts weeks later would go back to
+that checkpoint.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ __all__ = ["handed_over", "may_read_old", "names", "taken_back"]
 
 
 def names(ctx: Context) -> list[str]:
-    """The ConfigMaps that the gang's ranks read. A job from before the kind was part of the name may read the
-    old one; where another job of that name could read it too, it is not served."""
+    """Returns the names of the ConfigMaps that the gang's ranks read. A job from before the kind was part of
+    the name may read the ConfigMap with the old name. If another job of that name could read the old
+    ConfigMap too, Rekindle does not write it."""
     ref = ctx.gang.ref
     place = (ref.namespace, ref.name)
     is_shared = any(
@@ -34,13 +37,15 @@ def names(ctx: Context) -> list[str]:
 
 
 def may_read_old(world: World, gang: Gang) -> bool:
-    """Its template, or a pod of it, reads the ConfigMap of the old name: admission gave that to pods, too."""
+    """Whether the gang's template, or one of its pods, reads the ConfigMap with the old name. Admission added
+    that ConfigMap to pods, too."""
     old = old_environment_of(gang.ref)
     return reads_old_environment(gang) or any(old in pod.environments for pod in world.pods(gang.ref.uid))
 
 
 def handed_over(ctx: Context) -> tuple[Ensure, ...]:
-    """REKINDLE_RESUME_FROM and _STEP only of a checkpoint that was verified, and what known issues need."""
+    """Returns the writes of the ConfigMaps: REKINDLE_RESUME_FROM and _STEP only for a verified checkpoint,
+    and the variables that known issues need."""
     choice = ctx.status.checkpoint
     verified = choice is not None and choice.verified
     path, step = (choice.path, str(choice.step)) if choice is not None and verified else (None, None)
@@ -50,14 +55,14 @@ def handed_over(ctx: Context) -> tuple[Ensure, ...]:
 
 
 def taken_back(recovery: Recovery) -> tuple[Ensure, ...]:
-    """Once the recovery is over."""
+    """Returns the writes that take the checkpoint back once the recovery is over."""
     has_started = any(entered.phase is Phase.RESUMING for entered in recovery.status.phases)
     return without_checkpoint(recovery.spec.gang) if has_started else ()
 
 
 def _written(ctx: Context, name: str, data: dict[str, str | None]) -> Ensure:
-    """Whoever may write ConfigMaps could put variables there that run code in the ranks, as LD_PRELOAD, so
-    only ours are left."""
+    """Returns the write of one ConfigMap. It leaves only our variables: a person who may write ConfigMaps
+    could otherwise put variables there that run code in the ranks, for example LD_PRELOAD."""
     namespace = ctx.gang.ref.namespace
     told = (
         f"somebody else had put these variables into ConfigMap {name}, which the containers of "
@@ -81,8 +86,9 @@ def _written(ctx: Context, name: str, data: dict[str, str | None]) -> Ensure:
 
 
 def _owners(gang: Gang) -> list[dict[str, str]] | None:
-    """It goes with its job: a new one of that name would begin where this one was resumed. Only a job that
-    may be made anew leaves it behind, since its successor's pods read it as they start."""
+    """Returns the owner of the ConfigMap, so that the API server deletes the ConfigMap with its job:
+    otherwise a new job of that name would begin where this job was resumed. A job that Rekindle may create
+    again does not own its ConfigMap, because the pods of its successor read the ConfigMap as they start."""
     if may_recreate(gang.annotations):
         return None
     ref = gang.ref

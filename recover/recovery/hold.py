@@ -1,10 +1,12 @@
-"""A stopped gang that cannot fit is not started: it waits, says what is missing, and starts by itself. Pure.
+"""Keeps a stopped gang that cannot fit from its start: the gang waits, its Recovery says what is missing, and
+the gang starts by itself once it fits. Pure.
 
-Ranks that did start would hold accelerators and exit at their rendezvous' timeout, which looks like a failure
-of theirs. An autoscaler adds nodes only for pods that wait, and takes away those that a stopped gang leaves
-idle: where one shows, the gang is started all the same. An elastic gang needs room for its fewest ranks only.
-Places that are reserved for gangs which were started a moment ago are waited for, but not for long.
-Sources: github.com/kubernetes/autoscaler (cluster-autoscaler FAQ), karpenter.sh/docs/concepts/nodepools.
+Otherwise the ranks that did start would occupy accelerators and exit at the timeout of their rendezvous,
+which looks like a failure of these ranks. An autoscaler adds nodes only for pods that wait, and removes nodes
+that a stopped gang leaves idle: if the cluster shows an autoscaler, the gang is started anyway. An elastic
+gang needs room only for its smallest number of ranks. The gang also waits for places that are reserved for
+gangs which were started a moment ago, but not for long. Sources: github.com/kubernetes/autoscaler
+(cluster-autoscaler FAQ), karpenter.sh/docs/concepts/nodepools.
 """
 
 from __future__ import annotations
@@ -25,19 +27,21 @@ from recover.triage.reserved import CREATED_S, RESERVED_S
 __all__ = ["is_autoscaled", "without_room"]
 
 KEPT_S_MAX = 5 * RESERVED_S
-"""No gang waits longer for places that are free. After `RESERVED_S` only those count that are kept for gangs
-which were started within the last seconds: whoever starts one gang after the other keeps no other from it."""
+"""Longest wait for places that are free but reserved. After `RESERVED_S` only places count that are reserved
+for gangs which were started within the last seconds: a person who starts one gang after the other cannot keep
+another gang waiting."""
 _NAMED_MAX = 4
 SETTLES_S = 3.0
-"""Gangs that start together are bound to their nodes within this time. A wait for that alone is no news."""
+"""Time within which gangs that start together are bound to their nodes. A wait for that alone is not
+reported."""
 _KARPENTER = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
-"""Labels of the nodes that it has made."""
+"""Labels of the nodes that Karpenter has created."""
 _CLUSTER_AUTOSCALER = frozenset({"DeletionCandidateOfClusterAutoscaler", "ToBeDeletedByClusterAutoscaler"})
-"""Taints of the nodes that it will take away if they stay idle, or does now."""
+"""Taints of the nodes that cluster-autoscaler removes now, or will remove if they stay idle."""
 
 
 def is_autoscaled(world: World) -> bool:
-    """An autoscaler has made, or may take away, a node with accelerators."""
+    """Whether an autoscaler has created, or may remove, a node with accelerators."""
     nodes = (node for node in world.nodes.values() if node.is_accelerated)
     return any(
         any(label in node.labels for label in _KARPENTER)
@@ -47,10 +51,10 @@ def is_autoscaled(world: World) -> bool:
 
 
 def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
-    """The wait for places, off the nodes that it is kept `without`; None once all ranks fit."""
+    """Returns the step that waits for places outside the nodes in `without`, or None once all ranks fit."""
     status, ended = ctx.status, ctx.status.attempt - 1
     waits = status.reason == Reason.NO_CAPACITY and status.phase in (Phase.BLOCKED, Phase.RESUMING)
-    # At the last start some ranks found no place, and the others gave up waiting for them.
+    # At the last start some ranks found no place, and the others stopped waiting for them.
     wait_s = pause_s(ctx, ended) if ended in status.uncounted else 0.0
     found = _found(ctx, without)
     is_short = found.lacking > ctx.gang.may_lack
@@ -87,8 +91,8 @@ def _found(ctx: Context, without: Mapping[str, str]) -> Room:
 
 
 def _begins(ctx: Context) -> datetime:
-    """When this start began. It begins anew once the places that were kept for others are free, so that its
-    own time runs from there; the wait does not."""
+    """Returns when this start began. The start begins again once the places that were reserved for others are
+    free, so that its own time runs from then; the wait does not begin again."""
     begun = ctx.now
     for entered in reversed(ctx.status.phases):
         if entered.phase is not Phase.RESUMING or entered.attempt != ctx.status.attempt:
@@ -98,8 +102,8 @@ def _begins(ctx: Context) -> datetime:
 
 
 def _beside_others(ctx: Context, found: Room) -> Step:
-    """It fits, and so does a gang that was started a moment ago, and both do not. Within seconds the pods of
-    that one have places, or give them up."""
+    """Returns the step for a gang that fits, but not together with a gang that was started a moment ago.
+    Within seconds the pods of the other gang have places, or give the places up."""
     status = ctx.status
     kept = ", ".join(f"{ranks} for {name}" for name, ranks in found.kept_for[:_NAMED_MAX])
     more = len(found.kept_for) - _NAMED_MAX
@@ -126,7 +130,7 @@ def _released(ctx: Context) -> Step:
 
 
 def _words(ctx: Context, found: Room, wait_s: float) -> tuple[str, str]:
-    """The message, in the part that tells whether it is news, and the rest."""
+    """Returns the message in two parts: the part whose change is worth a new message, and the rest."""
     if found.lacking:
         in_use = f"; other nodes in use: {found.in_use}" if found.in_use else ""
         head = f"Rekindle does not start {ctx.gang.ref} yet: {found.words}"[:900]

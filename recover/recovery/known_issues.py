@@ -1,6 +1,8 @@
-"""Known issues in a recovery: recognised at the choice, handed over at the start, verified by the new ranks.
+"""Applies known issues in a recovery: recognises them at the choice, hands over variables at the start, and
+lets the new ranks verify the change.
 
-Pure. What a recipe says is in recipes/; here it meets the gang, its history, and its next start.
+Pure. The package recipes/ reads the recipes; this module applies them to the gang, its history, and its next
+start.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ __all__ = ["handed_over", "held", "left_nodes", "not_tried", "placed", "recognis
 
 
 def recognised(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
-    """The status with the recipes that fit what this attempt has shown."""
+    """Returns the status with the recipes that match the evidence of this attempt."""
     known = evidences(ctx.world, ctx.gang, ctx.recovery)
     uses = decide(
         ctx.world.recipes, known, _history(ctx), ctx.world.nodes.values(), attempt=ctx.status.attempt
@@ -28,7 +30,7 @@ def recognised(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
 
 
 def held(ctx: Context, status: RecoveryStatus) -> Step | None:
-    """The end of the loop, where only the job's owner can change what made it fail."""
+    """Returns the end of the recovery, if only the job's owner can change what made the job fail."""
     holding = [use for use in _of_attempt(ctx, status) if use.outcome is RecipeOutcome.HELD]
     if not holding:
         return None
@@ -41,7 +43,8 @@ def held(ctx: Context, status: RecoveryStatus) -> Step | None:
 
 
 def not_tried(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
-    """The status of a gang that is not started again: what was to be changed is advice, and no try counts."""
+    """Returns the status of a gang that is not started again: planned changes become advice, and no try
+    counts."""
     uses = [
         refitted(
             use,
@@ -58,18 +61,21 @@ def not_tried(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
 
 
 def handed_over(ctx: Context) -> dict[str, str | None]:
-    """The variables that recipes have set for this gang and that stand; None for those taken back."""
+    """Returns the variables that recipes have set for this gang and that still apply, and None for variables
+    to take back."""
     return environment(_history(ctx))
 
 
 def placed(ctx: Context) -> tuple[Requirement, ...]:
-    """What recipes ask of the gang's nodes. What its people ask already is theirs, and not ours to undo."""
+    """Returns the requirements of recipes on the gang's nodes. A requirement that people have set already is
+    theirs, and Rekindle must not undo it."""
     people = asked_by_people(ctx.gang)
     return tuple(one for one in requirements(_history(ctx)) if one not in people)
 
 
 def left_nodes(ctx: Context, status: RecoveryStatus) -> set[str]:
-    """The node of the rank that was lost first, where a recipe of this attempt wants another one."""
+    """Returns the node of the rank that was lost first, if a recipe of this attempt requires a different
+    node."""
     uses = _of_attempt(ctx, status)
     applied = [
         ctx.world.recipes[use.name]
@@ -81,7 +87,8 @@ def left_nodes(ctx: Context, status: RecoveryStatus) -> set[str]:
 
 
 def verified(ctx: Context, *, stepped: bool) -> list[Condition]:
-    """The status' conditions with the word on whether the changes of this attempt have helped."""
+    """Returns the status' conditions, with a condition that says whether the changes of this attempt have
+    helped."""
     applied = [use for use in _of_attempt(ctx, ctx.status) if use.outcome is RecipeOutcome.APPLIED]
     recipes = [ctx.world.recipes[use.name] for use in applied if use.name in ctx.world.recipes]
     if not recipes:
@@ -100,7 +107,7 @@ def verified(ctx: Context, *, stepped: bool) -> list[Condition]:
 
 
 def _history(ctx: Context) -> list[RecipeUse]:
-    """All uses for this gang, oldest first, those of this recovery included."""
+    """Returns all uses of recipes for this gang, oldest first, including those of this recovery."""
     return [use for recovery in ctx.world.history(ctx.gang.ref.uid) for use in recovery.status.recipes]
 
 

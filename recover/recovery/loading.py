@@ -1,8 +1,9 @@
-"""Which checkpoints look complete and do not load? Pure; for the scan, and for what a recovery says of it.
+"""Finds checkpoints that look complete and do not load. Pure; for the scan, and for what a recovery says
+about the scan.
 
-A loader tells it: a rank's first error is that it could not read a checkpoint. Where no log tells why the
-ranks ended, attempts that began from one checkpoint and made no step are evidence only once so many have
-failed that the next one is the last: until then the newest complete checkpoint is the best guess.
+The evidence comes from a loader: a rank's first error is that it could not read a checkpoint. If no log says
+why the ranks ended, attempts that began from one checkpoint and made no step are evidence only once so many
+have failed that the next attempt is the last: until then the newest complete checkpoint is the best guess.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from recover.triage.attempts import attempts_limit
 __all__ = ["may_be_the_checkpoint", "passed_over", "unloadable"]
 
 _NOT_LOADED = "log-checkpoint"
-"""What detectors/catalog/log_errors.toml calls a line that tells so."""
+"""Code in detectors/catalog/log_errors.toml of a line that says that a checkpoint did not load."""
 _NOT_THE_CHECKPOINT = frozenset(
     {
         "log-address-in-use",
@@ -40,20 +41,21 @@ _NOT_THE_CHECKPOINT = frozenset(
         "log-usage",
     }
 )
-"""Errors of the same file that name another cause. A traceback or a signal may come from any loader."""
+"""Codes of the same file that name another cause. A traceback or a signal may come from any loader."""
 _OF_THE_PROGRAM = frozenset({Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN})
-"""A rank that ends so may not have been able to load; a node that fails says nothing of that."""
+"""Fault classes of ranks that may not have been able to load. The failure of a node says nothing about
+that."""
 _ATTEMPTS_MIN = 2
 
 
 def may_be_the_checkpoint(cause: Cause) -> bool:
-    """The cause of an attempt's end may be that its checkpoint did not load."""
+    """Whether the attempt may have ended because its checkpoint did not load."""
     return cause.fault in _OF_THE_PROGRAM and cause.error not in _NOT_THE_CHECKPOINT
 
 
 def unloadable(recovery: Recovery, gang: Gang, world: World, settings: Settings) -> list[int]:
-    """Steps that the next start must not begin from. An attempt in which never all ranks ran condemns none.
-    What an earlier attempt of this recovery has passed over stays so."""
+    """Returns the steps from which the next start must not begin. An attempt in which never all ranks ran
+    excludes no step. Steps that an earlier attempt of this recovery has passed over stay excluded."""
     status = recovery.status
     before, fruitless = status.checkpoint, list(status.fruitless)
     excluded: set[int] = set()
@@ -63,13 +65,14 @@ def unloadable(recovery: Recovery, gang: Gang, world: World, settings: Settings)
         if before.step is not None and _NOT_LOADED in errors:
             excluded.add(before.step)
         if before.step in fruitless and errors & _NOT_THE_CHECKPOINT:
-            fruitless.remove(before.step)  # told after that attempt was judged
+            fruitless.remove(before.step)  # reported after that attempt was judged
     needed = max(_ATTEMPTS_MIN, attempts_limit(gang, settings.budgets) - 1)
     return sorted(excluded | {step for step in fruitless if fruitless.count(step) >= needed})
 
 
 def _first_errors(recovery: Recovery, world: World, began: CheckpointChoice) -> set[str]:
-    """Of ranks that made no step in the attempt that began from there, and in which all of them ran."""
+    """Returns the first errors of ranks that made no step in the attempt that began from this checkpoint, if
+    all ranks ran in that attempt."""
     status = recovery.status
     if began.attempt >= status.attempt or began.attempt in status.uncounted:
         return set()
@@ -78,7 +81,8 @@ def _first_errors(recovery: Recovery, world: World, began: CheckpointChoice) -> 
 
 
 def passed_over(recovery: Recovery, choice: CheckpointChoice) -> str:
-    """In words, why the start does not begin from a newer checkpoint; empty where it does."""
+    """Returns, in words, why the start does not begin from a newer checkpoint; empty if none was passed
+    over."""
     newer = [step for step in choice.excluded if choice.step is None or step > choice.step]
     fruitless = recovery.status.fruitless
     words = []

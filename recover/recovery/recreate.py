@@ -1,7 +1,9 @@
-"""A job that its framework would not start again as a whole: deleted and made anew, where it consents. Pure.
+"""Deletes and creates again a job that its framework would not start again as a whole, if the job consents.
+Pure.
 
-Part of Resuming. The definition is in the Recovery before the job is deleted, so a crash at any instant loses
-nothing: the job that is gone is made from there, and carries the mark by which it is known again.
+Part of the phase Resuming. The definition is in the Recovery before the job is deleted, so a crash at any
+instant loses nothing: the job is created again from the definition, and has the mark by which Rekindle
+recognises it.
 """
 
 from __future__ import annotations
@@ -32,13 +34,15 @@ __all__ = [
 
 FIRST_FAILURE_S, DELAY_MAX_S = 10.0, 600.0
 FENCE = "rekindle-fence-anew"
-"""The chart's admission policy of what may be made anew, as the API server names it where it refuses."""
+"""Name of the chart's admission policy on jobs that may be created again, as the API server writes it in a
+refusal."""
 DELAY_MIN_S = 1.0
-"""A shorter wait is not worth a new job."""
+"""Shortest wait for which a job is created again."""
 
 
 def delay_s(ctx: Context) -> float:
-    """How long the framework still waits, for the failures that it has counted, before it makes new pods.
+    """Returns how long, in seconds, the framework still waits before it creates new pods, because of the
+    failures that it has counted.
 
     The Job controller counts from the end of the last failed pod, suspended or not (measured, 1.36.3).
     """
@@ -58,13 +62,14 @@ def delay_s(ctx: Context) -> float:
 
 
 def start_delay_s(failures: int) -> float:
-    """Of the Job controller, from the end of the last failed pod: twice as long after each further one."""
+    """Returns the delay of the Job controller in seconds, counted from the end of the last failed pod. The
+    delay doubles after each further failed pod."""
     return min(FIRST_FAILURE_S * 2 ** min(failures - 1, 6), DELAY_MAX_S) if failures else 0.0
 
 
 def _failures(ctx: Context) -> int:
-    """Failed pods that the framework has counted or will: it may do so a second later, and a stop is quicker.
-    Those that a stop has ended are deleted, and not counted."""
+    """Returns the number of failed pods that the framework has counted or will count: it may count them a
+    second later, and a stop is quicker. Pods that a stop has ended are deleted, and not counted."""
     if not workload_of(ctx.gang).delays_starts:
         return 0
     pods = ctx.world.pods(ctx.gang.ref.uid)
@@ -73,7 +78,8 @@ def _failures(ctx: Context) -> int:
 
 
 def obstacle(ctx: Context) -> str:
-    """Why lifting the stop would not bring back the whole gang at once; empty where it would."""
+    """Returns why the end of the suspension would not bring back the whole gang at once, or an empty string
+    if it would."""
     gang, terminal = ctx.gang, ctx.gang.terminal
     if terminal is not None and not terminal.succeeded:
         return (
@@ -100,11 +106,11 @@ def will_be_made_anew(ctx: Context) -> bool:
 
 
 def instead_of_start(ctx: Context, mark: Mark, environment: tuple[Action, ...]) -> Step | None:
-    """What is done in place of a start; None where a start does.
+    """Returns the step that takes the place of a start, or None if a start suffices.
 
-    A definition that is kept is carried out although the obstacle may have passed: after a start instead, a
-    person's deletion would look like ours. It is kept once more where the job or the nodes to avoid have
-    changed, and dropped where consent was taken back.
+    A kept definition is carried out although the obstacle may have passed: after a start instead, a person's
+    deletion would look like ours. The definition is kept once more if the job or the nodes to avoid have
+    changed, and dropped if consent was withdrawn.
     """
     gang, kept = ctx.gang, _kept(ctx.status)
     why = kept.why if kept is not None else obstacle(ctx)
@@ -120,7 +126,7 @@ def instead_of_start(ctx: Context, mark: Mark, environment: tuple[Action, ...]) 
         return Step(status=_keeping(ctx, why, definition))
     if kept is not None:
         return Step(status=msgspec.structs.replace(ctx.status, recreation=None))
-    if not gang.done_ranks and gang.terminal is None:  # it only waits
+    if not gang.done_ranks and gang.terminal is None:  # the job only waits
         return None
     message = f"{gang.ref} stays stopped: {why}{too_large}"
     reason = Reason.TERMINAL_JOB if gang.terminal is not None else Reason.RANKS_ENDED
@@ -131,8 +137,9 @@ def instead_of_start(ctx: Context, mark: Mark, environment: tuple[Action, ...]) 
 
 
 def _fenced(ctx: Context) -> Refusal | None:
-    """The chart's policy lets this job not be made anew. That leaves a gang stopped only if nothing else can
-    start it: one that its framework merely delays is started."""
+    """Returns the refusal if the chart's policy does not allow this job to be created again, and a start
+    suffices. The refusal leaves a gang stopped only if nothing else can start it: a gang that its framework
+    merely delays is started."""
     refusal = ctx.refusal(ctx.gang.ref.name)
     only_waits = ctx.gang.terminal is None and not ctx.gang.done_ranks
     return refusal if refusal is not None and only_waits and FENCE in refusal.words else None
@@ -156,13 +163,14 @@ def _started_instead(ctx: Context, refusal: Refusal) -> Step:
 
 
 def _kept(status: RecoveryStatus) -> Recreation | None:
-    """What this attempt makes anew and has not made yet."""
+    """Returns the job that this attempt will create again and has not created yet."""
     kept = status.recreation
     return kept if kept is not None and kept.definition and kept.attempt == status.attempt else None
 
 
 def _definition(gang: Gang, mark: Mark) -> tuple[str, str]:
-    """The job to make in its place; empty without consent, or with the words why it cannot be."""
+    """Returns the definition of the job to create again. It is empty without consent, or comes with the words
+    why the job cannot be created."""
     if not gang.definition or not may_recreate(gang.annotations):
         return "", ""
     definition = msgspec.json.encode(workload_of(gang).anew(gang, mark)).decode()
@@ -186,13 +194,14 @@ def _keeping(ctx: Context, why: str, definition: str) -> RecoveryStatus:
         return status
     within_s = ctx.allowed_s(
         ctx.timing.resume_deadline_s
-    )  # it was blocked; only in Resuming a job is made again
+    )  # it was blocked; only the phase Resuming creates a job again
     return moved(ctx, Phase.RESUMING, message, within_s=within_s, status=status)
 
 
 def _delete(gang: Gang) -> Delete:
-    """In the foreground: pods of fixed names must be gone before the new job makes its own. Only the version
-    whose definition is kept: what people have changed since would be lost."""
+    """Returns the deletion of the job. It is a foreground deletion, because pods of fixed names must be gone
+    before the new job creates its own. It applies only to the version whose definition is kept: later changes
+    of people would be lost."""
     return Delete(
         what="delete-job",
         resource=gang.resource,
@@ -207,7 +216,8 @@ def _delete(gang: Gang) -> Delete:
 def made_anew_or_gone(
     recovery: Recovery, gang: Gang | None, world: World, timing: Timing, now: datetime
 ) -> Step:
-    """The gang's job is gone, or going. If we deleted it, it is made again, else the recovery is over."""
+    """Returns the step for a job that is gone, or is being deleted. If Rekindle deleted the job, the job is
+    created again; otherwise the recovery is over."""
     kept, status = _kept(recovery.status), recovery.status
     if gang is None and _cannot_be_read(recovery, world):
         return Step()
@@ -239,14 +249,16 @@ def made_anew_or_gone(
 
 
 def _cannot_be_read(recovery: Recovery, world: World) -> bool:
-    """The job exists and is in no view, perhaps written by a newer version of its framework."""
+    """Whether the job exists but cannot be read, for example because a newer version of its framework wrote
+    it."""
     ref = recovery.spec.gang
     resource = resource_if_known(ref)
     return resource is None or world.is_unread(resource, recovery.metadata.namespace, ref.name)
 
 
 def _if_gone(recovery: Recovery) -> ConfirmGone:
-    """A watch may be late or broken: the recovery ends only if a live read finds no such job."""
+    """Returns the live read of the job. A watch may be late or broken, so the recovery ends only if a live
+    read finds no such job."""
     ref = recovery.spec.gang
     return ConfirmGone(
         what="confirm-job-gone",
@@ -258,7 +270,8 @@ def _if_gone(recovery: Recovery) -> ConfirmGone:
 
 
 def _waiting(recovery: Recovery, now: datetime) -> Step:
-    """A finalizer may hold the job's deletion for as long as it likes; the recovery says so and waits on."""
+    """Returns the step that waits for the job's deletion. A finalizer may delay the deletion for any time;
+    the recovery says so and continues to wait."""
     status = recovery.status
     if status.deadline is None:
         return Step()
@@ -270,7 +283,7 @@ def _waiting(recovery: Recovery, now: datetime) -> Step:
 
 
 def _successor(recovery: Recovery, world: World) -> Gang | None:
-    """The job of that name as it is now, under another uid."""
+    """Returns the present job of that name, which has a different uid."""
     ref = recovery.spec.gang
     place = (ref.api_version, ref.kind, ref.namespace, ref.name)
     found = (g for g in world.gangs.values() if g.ref.uid != recovery.gang_uid)

@@ -1,7 +1,8 @@
-"""Removals that the API server refuses, as an admission policy may make it do: people read it. Pure.
+"""Reports removals that the API server refuses, for example because of an admission policy, so that people
+read of them. Pure.
 
-The stop and the start of a gang say so by themselves (stop.py, resume.py). The removal of its old pods, and
-of the job that is to be created again, comes through here.
+The stop and the start of a gang report refusals by themselves (stop.py, resume.py). The removal of its old
+pods, and of the job that is to be created again, passes here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ __all__ = ["unless_refused"]
 
 
 def unless_refused(ctx: Context, step: Step) -> Step:
-    """The step; where one of its removals was refused a moment ago, first the word of that, then a pause."""
+    """Returns the step. If one of its removals was refused a moment ago, returns first the report of the
+    refusal, then a pause."""
     removals = [a for a in step.writes if isinstance(a, Delete | Patch) and _removes(a)]
     refusal = ctx.refusal(*(action.name for action in removals)) if removals else None
     if refusal is None or step.status is not None:
@@ -30,7 +32,7 @@ def unless_refused(ctx: Context, step: Step) -> Step:
             f"the API server refuses to remove the leftovers of {ctx.gang.ref} ({what}), and "
             f"Rekindle tries again every {REFUSED_AGAIN_S:g} s: {ctx.words_of(refusal)}"
         )
-        waits = ctx.status.phase is Phase.BLOCKED  # by its reason it is known what it waits for
+        waits = ctx.status.phase is Phase.BLOCKED  # the reason says for what it waits
         reason = ctx.status.reason if waits else Reason.WRITE_REFUSED
         status = refitted(ctx.status, reason=reason, message=message)
         return Step(status=status, writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),))

@@ -1,4 +1,5 @@
-"""Resuming: the whole gang starts elsewhere, once, and nothing of the old one lives any more. Pure."""
+"""Runs the phase Resuming: the whole gang starts on other nodes, once, after all old pods have ended.
+Pure."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ from recover.workloads.patches import environment_name
 __all__ = ["resuming"]
 
 HELD_REQUEUE_S = 10.0
-"""A hold may end by its own time, without any change."""
+"""Time until the next reconcile during a hold. A hold may end by time alone, without any change."""
 _PASSING = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""What a container waits for in any start."""
+"""Reasons for which a container waits in any start."""
 PENDING_TOLD_S = 5.0
-"""The scheduler may need this long to see that the old pods' accelerators are free."""
+"""Time that the scheduler may need to see that the old pods' accelerators are free."""
 
 
 def resuming(ctx: Context) -> Step:
@@ -86,12 +87,12 @@ def resuming(ctx: Context) -> Step:
 
 
 def _verify_s(ctx: Context) -> float:
-    """As long as a gang that nobody recovers may take for its first step."""
+    """Returns the time, in seconds, that a gang without a recovery also has for its first step."""
     return limit_of(ctx.gang, ctx.timing) or ctx.timing.verify_deadline_s
 
 
 def _is_all_that_fits(ctx: Context, pods: list[Pod]) -> bool:
-    """The scheduler has had its time, and has no place for any of the others."""
+    """Whether the scheduler has had enough time, and has no place for any of the other ranks."""
     had_s = (ctx.now - ctx.status.phases[-1].at).total_seconds()
     return had_s >= PENDING_TOLD_S and all(p.phase is PodPhase.RUNNING or p.unschedulable for p in pods)
 
@@ -102,7 +103,8 @@ def _sooner(step: Step, requeue_after_s: float | None) -> Step:
 
 
 def _waiting(ctx: Context, pods: list[Pod], running: int) -> Step:
-    """Says within seconds why ranks wait, and again as their number changes."""
+    """Returns the step that waits. Its message says within seconds why ranks wait, and is written again as
+    their number changes."""
     status, is_short = ctx.status, ctx.status.reason in (Reason.NO_CAPACITY, Reason.RANKS_NOT_STARTED)
     told_in_s = PENDING_TOLD_S - (ctx.now - status.phases[-1].at).total_seconds()
     is_news = not is_short and told_in_s <= 0 and any(pod.unschedulable for pod in pods)
@@ -155,7 +157,8 @@ def _start(ctx: Context) -> Step:
 
 
 def _confirmed_ended(gang: Gang) -> ConfirmListed:
-    """A watch that lags may hide a pod that was created just before the stop, and still ends."""
+    """Returns the live read that confirms that no old pod is left. A watch that lags may hide a pod that was
+    created just before the stop and has not ended."""
     labels = f"{workload_of(gang).pod_label}={gang.ref.name}"
     return ConfirmListed(
         what="confirm-pods-ended", resource=PODS, namespace=gang.ref.namespace, labels=labels
@@ -163,7 +166,7 @@ def _confirmed_ended(gang: Gang) -> ConfirmListed:
 
 
 def _held(ctx: Context) -> Step | None:
-    """Who freezes a gang that is stopped keeps it stopped: it is started once they let it go."""
+    """Keeps a stopped gang stopped while a hold exists. The gang is started once the hold ends."""
     gang, status = ctx.gang, ctx.status
     is_held = (status.phase, status.reason) == (Phase.BLOCKED, Reason.HELD)
     why = frozen_gang(gang, ctx.world.namespaces.get(gang.ref.namespace), ctx.now)
@@ -183,7 +186,7 @@ def _held(ctx: Context) -> Step | None:
 
 
 def _kept_off(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
-    """Something has changed since the checkpoint was chosen."""
+    """Returns the status with the changes of the avoided nodes since the checkpoint was chosen."""
     more = ", ".join(sorted(set(status.avoid_nodes) - set(ctx.status.avoid_nodes)))
     message = (
         f"{status.message}; the start also avoids nodes that broke in the meantime: {more}"
@@ -194,7 +197,8 @@ def _kept_off(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
 
 
 def _not_taken(ctx: Context) -> Step:
-    """It is refused each time, or we have not run for so long; it is tried on and on."""
+    """Returns the step for a start that is refused each time, or for which the controller did not run for so
+    long. Rekindle tries it again and again."""
     within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
     refusal = _refusal(ctx)
     if refusal is not None:
@@ -224,7 +228,8 @@ def _refusal(ctx: Context) -> Refusal | None:
 
 
 def _not_startable(ctx: Context) -> Step:
-    """It goes on by itself as soon as the framework's controller has done its part."""
+    """Returns the step for a gang that its framework has not prepared. The recovery continues by itself as
+    soon as the framework's controller has done its part."""
     if not ctx.expired():
         return Step(requeue_after_s=ctx.left_s())
     message = (
@@ -242,8 +247,9 @@ def _how_many(ctx: Context, running: int) -> str:
 
 
 def _short(ctx: Context, pods: list[Pod], running: int) -> tuple[Reason, str]:
-    """Written anew as ranks come and go, not with each of the scheduler's words: it repeats them, in other
-    numbers, at every change of a large cluster."""
+    """Returns the reason and the words for missing ranks. The words change as ranks come and go, but not with
+    each message of the scheduler: the scheduler repeats its message with other numbers at every change of a
+    large cluster."""
     unplaced = next((p.unschedulable for p in pods if p.unschedulable), "")
     kept_off = f" (kept off {', '.join(ctx.status.avoid_nodes)})" if ctx.status.avoid_nodes else ""
     short = f"{_how_many(ctx, running)}{kept_off}"
@@ -254,7 +260,7 @@ def _short(ctx: Context, pods: list[Pod], running: int) -> tuple[Reason, str]:
 
 
 def _not_started(ctx: Context, pods: list[Pod]) -> str:
-    """What keeps ranks that have found a place, or have no pod at all."""
+    """Returns why ranks do not start that have found a place, or have no pod at all."""
     for pod in pods:
         for container in pod.containers:
             if container.waiting is not None and container.waiting.reason not in _PASSING:

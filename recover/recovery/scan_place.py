@@ -1,6 +1,8 @@
-"""Where a gang's checkpoints lie, as its pod template tells, and whether a scan may mount that. Pure.
+"""Reads from a gang's pod template where its checkpoints are, and decides whether a scan may mount the
+volume. Pure.
 
-The template is a tenant's: what could lead a scan to a Secret or to the node's own files is refused here.
+The template is a tenant's: everything that could lead a scan to a Secret or to the node's own files is
+refused here.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ MOUNTABLE = {
     VolumeKind.CLAIM: ("claimName",),
     VolumeKind.NFS: ("server", "path"),
 }
-"""The fields that say what is mounted; no other field of a volume's source reaches the scan pod."""
+"""Fields that say what is mounted, for each kind of volume. No other field of a volume's source reaches the
+scan pod."""
 
 
 class Unscannable(Exception):
-    """Why no scan can be made: the framework's own logic decides then."""
+    """Raised with the reason why no scan is possible. The framework's own logic then chooses the
+    checkpoint."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -31,7 +35,8 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def location(gang: Gang) -> Place:
-    """Where the checkpoints lie and on which volume. Raises Unscannable, in plain words."""
+    """Returns where the checkpoints are and on which volume. Raises Unscannable, with the reason in plain
+    words."""
     place = mounted(gang)
     if place.volume.kind is VolumeKind.CSI:
         raise Unscannable(
@@ -54,7 +59,7 @@ def location(gang: Gang) -> Place:
 
 
 def mounted(gang: Gang) -> Place:
-    """The same, also of a volume that a scan cannot mount."""
+    """Returns the same, even for a volume that a scan cannot mount. Raises Unscannable."""
     value = gang.annotations.get(ANNOTATION)
     if value is None:
         raise Unscannable(f"{gang.ref} has no annotation {ANNOTATION}")

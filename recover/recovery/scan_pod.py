@@ -1,8 +1,9 @@
-"""The pod that looks for the last complete checkpoint, where the gang's own ranks would look. Pure.
+"""Builds the scan pod, which looks for the last complete checkpoint in the place where the gang's own ranks
+would look. Pure.
 
-It runs in the job's namespace with only the volume that holds the checkpoints (scan_spec.py). It only reads,
-unless the job allows a repair. It is created when the gang is stopped, held by a scheduling gate, and
-released the moment the old pods have ended; without gates, created only then.
+The scan pod runs in the job's namespace with only the volume of the checkpoints (scan_spec.py). It only
+reads, unless the job allows a repair. It is created with a scheduling gate when the gang is stopped, and the
+gate is removed the moment the old pods have ended. Without gates, it is created only then.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ __all__ = [
 _GATE = "rekindle.dev/old-pods-ended"
 _NO_MESH_LABELS = {"sidecar.istio.io/inject": "false"}
 _NO_MESH = {"linkerd.io/inject": "disabled"}
-"""The scan asks nobody anything, never ends beside a sidecar that goes on, and with one more container the
-policy of the chart refuses it."""
+"""Labels and annotations that keep service meshes away. The scan calls no service. It would never end beside
+a sidecar that continues to run, and the policy of the chart refuses a scan pod with one more container."""
 
 
 def scan_name(recovery: Recovery) -> str:
@@ -51,27 +52,28 @@ def scan_name(recovery: Recovery) -> str:
 
 
 def later_name(recovery: Recovery) -> str:
-    """Of the scan after the resume, where only a newer checkpoint can prove progress."""
+    """Returns the name of the scan after the resume, which is needed if only a newer checkpoint can prove
+    progress."""
     return f"{scan_name(recovery)}-later"
 
 
 def of_attempt(world: World, recovery: Recovery) -> list[Pod]:
-    """The scan pods of the recovery's present attempt that are there."""
+    """Returns the existing scan pods of the recovery's present attempt."""
     names = (scan_name(recovery), later_name(recovery))
     found = (world.scans.get(f"{recovery.metadata.namespace}/{name}") for name in names)
     return [pod for pod in found if pod is not None]
 
 
 def scan_label(recovery: Recovery) -> str:
-    """Which recovery a scan pod works for, as the value of a label."""
+    """Returns the value of the label that names the recovery of a scan pod."""
     return shortened(recovery.metadata.name, LABEL_VALUE_CHARS_MAX)
 
 
 def create(
     recovery: Recovery, gang: Gang, world: World, settings: Settings, avoided: Sequence[str]
 ) -> Create | None:
-    """The scan pod of this attempt, gated where the API server can; None where nothing can be scanned.
-    `avoided`: hosts of broken nodes."""
+    """Returns the scan pod of this attempt, with a scheduling gate if the API server supports gates. Returns
+    None if nothing can be scanned. `avoided` has the hosts of broken nodes."""
     gates = [{"name": _GATE}] if settings.scheduling_gates else []
     allowed = _allowed(gang)
     name = scan_name(recovery)
@@ -81,7 +83,8 @@ def create(
 def create_later(
     recovery: Recovery, gang: Gang, world: World, settings: Settings, avoided: Sequence[str]
 ) -> Create | None:
-    """A scan beside the running gang, where nothing is changed; None where nothing can be scanned."""
+    """Returns a scan beside the running gang, which changes nothing. Returns None if nothing can be
+    scanned."""
     return _create(later_name(recovery), recovery, gang, world, settings, avoided, gates=[], allowed=[])
 
 
@@ -143,7 +146,8 @@ def is_outdated(
 
 
 def knew_too_little(pod: Pod, choice: CheckpointChoice) -> bool:
-    """Whether the scan chose a checkpoint of which an agent has told only since then that it did not load."""
+    """Whether the scan chose a checkpoint for which an agent has reported only since then that it did not
+    load."""
     told = pod.annotations.get(EXCLUDED, "").split(",")
     return choice.step in choice.excluded and str(choice.step) not in told
 
@@ -153,7 +157,7 @@ def _told(steps: list[int]) -> str:
 
 
 def _allowed(gang: Gang) -> list[Repair]:
-    """A word that nobody knows allows nothing; `rekindle why` tells of it."""
+    """Returns the repairs that the job allows. An unknown word allows nothing; `rekindle why` reports it."""
     try:
         return sorted(parse_repair(gang.annotations.get(REPAIR, "")))
     except ValueError:
@@ -161,7 +165,7 @@ def _allowed(gang: Gang) -> list[Repair]:
 
 
 def release(pod: Pod) -> Patch:
-    """Lifts the gate: the old pods have ended."""
+    """Returns the patch that removes the gate, once the old pods have ended."""
     return Patch(
         what="release-scan",
         resource=PODS,
@@ -173,13 +177,14 @@ def release(pod: Pod) -> Patch:
 
 
 def may_write(pod: Pod) -> bool:
-    """It was made to change what lies there, and has not ended: nothing else may begin to write there. Its
-    gate proves nothing: our view of it may be older than our own release."""
+    """Whether the scan pod may change the checkpoints and has not ended: nothing else may begin to write
+    there. Its gate proves nothing, because our view of the gate may be older than our own release."""
     return REPAIR in pod.annotations and not pod.ended
 
 
 def remove(pod: Pod) -> Delete:
-    """One that may write stays until its kubelet has said that it has ended."""
+    """Returns the deletion of the scan pod. A scan pod that may write stays until its kubelet has reported
+    its end."""
     grace_s = None if may_write(pod) else 0
     return Delete(
         what="remove-scan",

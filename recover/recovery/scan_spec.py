@@ -1,9 +1,10 @@
-"""What a scan pod is made of: its command, its volume, and as whom it reads. Pure; for scan_pod.py.
+"""Builds the spec of a scan pod: its command, its volume, and the user as which it reads. Pure; for
+scan_pod.py.
 
-The pod fits Pod Security's profile `restricted` whatever the job's template says, but for a volume of kind
-nfs, which that profile forbids. The job's template is a tenant's: the pod takes from it the volume and the
-folder in it, the ids of the user and of groups, the SELinux level, tolerations and the names of pull secrets,
-and nothing else.
+The pod fits Pod Security's profile `restricted` whatever the job's template says, except for a volume of kind
+nfs, which that profile forbids. The job's template is a tenant's: the pod takes from the template the volume
+and the folder in the volume, the ids of the user and of groups, the SELinux level, tolerations and the names
+of pull secrets, and nothing else.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ __all__ = [
 
 CONTAINER = "scan"
 MEMORY_LIMIT = "4Gi"
-"""What the largest index takes that is read; most need less than a tenth."""
+"""Memory that the largest index takes that is read; most indexes need less than a tenth."""
 PROGRAM = "/opt/rekindle/bin/rekindle"
-"""Where the Dockerfile installs it. By its whole path, so that no PATH decides what runs."""
+"""Path at which the Dockerfile installs the program. The path is absolute, so that no PATH decides what
+runs."""
 VOLUME = "/rekindle/volume"
-"""Our image has nothing there. The job's own path may be that of our program, or of what it loads."""
+"""Path at which the scan pod mounts the volume. Our image has nothing there. The job's own path may equal the
+path of our program, or of the files that it loads."""
 MESSAGE_FILE = "/dev/termination-log"
 GROUPS_MAX = 32
 
 _SHARE = 5 / 6
-"""Of the deadline: the pod must start, too, and what is known by then is still handed over."""
+"""Share of the deadline that the scan itself gets: the pod must start, too, and the results so far must still
+be handed over."""
 _RESOURCES = {
     "requests": {"cpu": "100m", "memory": "64Mi"},
     # One thread never needs more than one CPU, and a quota on limits.cpu refuses pods without a limit.
@@ -116,26 +120,28 @@ def _mount(mount: Mount) -> dict[str, Any]:
 
 
 def _who(place: Place) -> dict[str, int]:
-    """User and group of the container. The pod itself names none: its sandbox, unlike a container, does not
-    get the user of an image, and containerd refuses a group without a user."""
+    """Returns the user and group of the container. The pod itself names none: its sandbox, unlike a
+    container, does not get the user of an image, and containerd refuses a group without a user."""
     user, group = user_of(place), _id(_security_context(place).get("runAsGroup"))
     who = {}
-    if user is not None:  # else the image's own, or the one that the namespace's admission gives to each pod
+    if user is not None:  # else the image's user, or the user that the namespace's admission sets
         who["runAsUser"] = user
     if group is not None or user is None:
-        # Files of a training that runs as root belong to root's group, which carries no right but to them.
+        # Files of a training that runs as root belong to root's group, which gives no permission except on
+        # these files.
         who["runAsGroup"] = group or 0
     return who
 
 
 def _whole_pod(place: Place) -> dict[str, Any]:
-    """What concerns its volumes, and what Pod Security's profile `restricted` asks for."""
+    """Returns the security context of the pod: settings for its volumes, and what Pod Security's profile
+    `restricted` requires."""
     asked = _security_context(place)
     who: dict[str, Any] = {"runAsNonRoot": True}
     fs_group = _id(asked.get("fsGroup"))
     if fs_group is not None:
         who["fsGroup"] = fs_group
-        who["fsGroupChangePolicy"] = "OnRootMismatch"  # else every file is given to the group before the scan
+        who["fsGroupChangePolicy"] = "OnRootMismatch"  # else the kubelet first changes the group of each file
     match asked:
         case {"supplementalGroups": [*given]} if groups := [g for g in map(_id, given) if g is not None]:
             who["supplementalGroups"] = groups[:GROUPS_MAX]
@@ -143,17 +149,17 @@ def _whole_pod(place: Place) -> dict[str, Any]:
         case {"seLinuxOptions": {"level": str(level)}}:
             who["seLinuxOptions"] = {
                 "level": level
-            }  # which files of its volumes a pod sees; no type, as spc_t
+            }  # the level decides which files a pod sees; no type, e.g. spc_t
     return {**who, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def user_of(place: Place) -> int | None:
-    """The gang's user; None where that is root, or named by its image alone."""
+    """Returns the gang's user, or None if the user is root or only the image names it."""
     return _id(_security_context(place).get("runAsUser")) or None
 
 
 def _security_context(place: Place) -> dict[str, Any]:
-    """The pod's, and over it that of the container that mounts the checkpoints."""
+    """Returns the pod's security context, overridden by that of the container that mounts the checkpoints."""
     merged = dict(place.template.security_context)
     for container in place.template.containers:
         match container:

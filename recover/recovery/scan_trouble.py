@@ -1,6 +1,7 @@
-"""Why a scan has given no answer, in the words of whoever keeps it from one. Pure; for choose.py.
+"""Tells why a scan has given no answer, in the words of the part that prevents the answer. Pure; for
+choose.py.
 
-The gang's accelerators stand free meanwhile, so what will not pass by itself ends the wait at once.
+The gang's accelerators are idle meanwhile, so an obstacle that will not pass by itself ends the wait at once.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ __all__ = ["REQUEUE_S", "of_ended", "of_waiting", "refused", "unread"]
 
 REQUEUE_S = 1.0
 QUOTA_S = 5.0
-"""A quota counts the gang's old pods until its controller has seen them end."""
+"""Time for which a refusal by a quota counts as passing. A quota counts the gang's old pods until its
+controller has seen them end."""
 AGAIN_S = 5.0
-"""A pull that has failed once may have met a registry that was busy for a moment."""
+"""Time after which a failed start counts as final. A pull that has failed once may have met a registry that
+was busy for a moment."""
 
 _NEVER_STARTS = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
 _FAILED_ONCE = frozenset({"ErrImagePull", "ImagePullBackOff", "CreateContainerError", "RunContainerError"})
@@ -26,14 +29,14 @@ _NO_MOUNT = (
 
 
 def refused(refusal: Refusal, waited_s: float) -> str | None:
-    """Why no scan can be created; None where it is worth another try."""
+    """Returns why no scan can be created, or None if another try is worthwhile."""
     if refusal.may_pass or ("exceeded quota" in refusal.words and waited_s < QUOTA_S):
         return None
     return f"the API server refused the scan pod: {refusal.words}"
 
 
 def of_waiting(scan: Pod, waited_s: float) -> str | None:
-    """Why this scan will not begin; None where it may yet."""
+    """Returns why this scan will not begin, or None if it may still begin."""
     for container in scan.containers:
         reason = container.waiting.reason if container.waiting else ""
         if reason in _NEVER_STARTS or (reason in _FAILED_ONCE and waited_s >= AGAIN_S):
@@ -42,7 +45,7 @@ def of_waiting(scan: Pod, waited_s: float) -> str | None:
 
 
 def of_ended(scan: Pod) -> str:
-    """Why a scan that has ended left no message."""
+    """Returns why a scan that has ended left no message."""
     for container in scan.containers:
         if container.reason == "OOMKilled":
             return f"the scan was killed: it needed more memory than its limit of {MEMORY_LIMIT} (OOMKilled)"
@@ -53,7 +56,7 @@ def of_ended(scan: Pod) -> str:
 
 
 def unread(scan: Pod | None, refusal: Refusal | None) -> str:
-    """What is known of a scan at its deadline."""
+    """Returns what is known about a scan at its deadline."""
     if scan is None:
         return (
             f"the API server refused the scan pod: {refusal.words}"

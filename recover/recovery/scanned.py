@@ -1,6 +1,6 @@
-"""What a scan has said, as the choice that a recovery keeps. Pure; for choose.py.
+"""Turns the answer of a scan into the choice that a recovery keeps. Pure; for choose.py.
 
-The scan pod lies in the tenant's namespace and may say anything: its answer is looked at before it is used.
+The scan pod is in the tenant's namespace and may say anything: its answer is checked before it is used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NUMBERED_APART = 1
 
 
 def choice_of(ctx: Context, scan: Pod, root: str) -> CheckpointChoice:
-    """Of a scan that has ended. `root` is the annotation's path."""
+    """Returns the choice of a scan that has ended. `root` is the annotation's path."""
     text = next((c.message for c in scan.containers if c.name == CONTAINER and c.message), "")
     if not text:
         return unverified(ctx, scan_trouble.of_ended(scan), scan_s=waited_s(ctx))
@@ -73,9 +73,9 @@ def _choice(ctx: Context, message: ScanMessage, root: str) -> CheckpointChoice:
 
 
 def _unusable(found: Checkpoint, path: str) -> str:
-    """Why the scan cannot have found such a checkpoint. The path becomes a variable of the ranks and part of
-    what people read, so a character that would begin a line, be drawn as nothing, or end the variable, makes
-    it none."""
+    """Returns why the scan cannot have found such a checkpoint; empty if it can. The path becomes a variable
+    of the ranks and part of what people read. A path with a character that would begin a line, be invisible,
+    or end the variable is therefore refused."""
     if not 0 <= found.step < STEP_END:
         return f"the scan chose step {found.step}, which is not a step"
     parts = PurePosixPath(found.path).parts
@@ -88,8 +88,8 @@ def _unusable(found: Checkpoint, path: str) -> str:
 
 
 def _unfound(ctx: Context, chosen: int | None, root: str) -> str:
-    """That the log tells of a later checkpoint than was found. Frameworks differ by one in how they number
-    steps, and a checkpoint that is passed over was found."""
+    """Returns the words that the log reports a later checkpoint than the scan found; empty if not. Frameworks
+    differ by one in how they number steps, and a checkpoint that was passed over was found."""
     found = last_save(ctx.world, ctx.recovery)
     if found is None or (step := found[1].step) is None:
         return ""
@@ -110,7 +110,8 @@ def _none_complete(message: ScanMessage) -> str:
 
 
 def unverified(ctx: Context, why: str, *, scan_s: float | None = None) -> CheckpointChoice:
-    """The framework's own logic decides. `scan_s` is how long a scan was waited for, if one was."""
+    """Returns the choice that leaves the decision to the framework's own logic. `scan_s` is how long the
+    recovery waited for a scan, if there was one."""
     return fitted(
         CheckpointChoice,
         attempt=ctx.status.attempt,
@@ -127,7 +128,7 @@ def _excluded(ctx: Context) -> list[int]:
 
 
 def begins_from(choice: CheckpointChoice) -> str:
-    """From where the gang begins, and what its own logic would do otherwise."""
+    """Returns from where the gang begins, and what its own logic would do otherwise."""
     if not choice.verified:
         return "the checkpoint that the framework chooses"
     found = f"checkpoint {choice.path} (step {choice.step})"
@@ -136,7 +137,7 @@ def begins_from(choice: CheckpointChoice) -> str:
 
 
 def entered(ctx: Context) -> datetime:
-    """When the old pods had ended, and the gang began to wait for the scan alone."""
+    """Returns when the old pods had ended, and the gang began to wait for the scan alone."""
     return next((t.at for t in reversed(ctx.status.phases) if t.phase is Phase.CHOOSING), ctx.now)
 
 

@@ -1,4 +1,4 @@
-"""Planned, Stopping: until nothing of the old attempt runs any more; fence.py sees to dead nodes. Pure."""
+"""Runs the phases Planned and Stopping, until no old pod runs any more; fence.py handles dead nodes. Pure."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 GRACE_MARGIN_S = 60.0
-"""After a pod's grace its kubelet kills it and tells so."""
+"""Margin after a pod's grace period, in which its kubelet kills the pod and reports that."""
 
 
 def planned(ctx: Context) -> Step:
-    """Asks once more whether the gang may be touched: people may have said no since. Then the gang is stopped
-    while its next phase is written. One that is stopped already was stopped by a controller that ended before
-    it could write the phase."""
+    """Checks once more whether the gang may be touched, because people may have forbidden it since. Then the
+    gang is stopped while its next phase is written. If the gang is stopped already, a controller that ended
+    before it could write the phase has stopped it."""
     if not ctx.has("stopped"):
         verdict = may_touch(ctx.world, ctx.gang, ctx.now)
         if isinstance(verdict, Denied):
@@ -61,7 +61,7 @@ def planned(ctx: Context) -> Step:
 
 
 def _first_stop(ctx: Context, message: str) -> tuple[Action, ...]:
-    """None where `stopping` has more to say of it."""
+    """Returns the first stop, or nothing if `stopping` has more to decide about it."""
     gang = ctx.gang
     is_refused = f"{gang.ref.namespace}/{gang.ref.name}" in ctx.world.refused
     if ctx.has("stopped") or gang.suspended or gang.terminal is not None or is_refused:
@@ -78,7 +78,8 @@ def _stop(ctx: Context, message: str) -> tuple[Action, ...]:
 
 
 def stopping(ctx: Context) -> Step:
-    """Stops the gang once, by its framework's uncounted way, then waits until the old pods have ended."""
+    """Stops the gang once, in the way that its framework does not count as a failure, then waits until the
+    old pods have ended."""
     gang = ctx.gang
     if gang.terminal is not None:
         return _cleared(ctx)
@@ -119,8 +120,9 @@ def stopping(ctx: Context) -> Step:
 
 
 def _may_stop(ctx: Context) -> Verdict:
-    """A pause keeps a gang from being stopped. One that this recovery has stopped before, and that has lost a
-    rank since or never ran as a whole, is started again all the same: else the pause would leave it down."""
+    """Decides whether the gang may be stopped. A pause prevents the stop of a gang. The exception is a gang
+    that this recovery has stopped before, and that has lost a rank since or never ran as a whole: it is
+    started again, because the pause would otherwise leave it down."""
     is_down_by_us = ctx.status.attempt > 1 and (
         is_lost(ctx) or ctx.status.attempt - 1 in ctx.status.uncounted
     )
@@ -128,12 +130,13 @@ def _may_stop(ctx: Context) -> Verdict:
 
 
 def is_lost(ctx: Context) -> bool:
-    """The gang has lost a rank, so that a stop takes nothing from it."""
+    """Whether the gang has lost a rank, so that a stop takes nothing from it."""
     return ctx.gang.terminal is not None or bool(losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now))
 
 
 def _beside(ctx: Context, message: str) -> tuple[Action, ...]:
-    """Goes with the last write of a stop, which must not wait for it: the gated scan, and the word of it."""
+    """Returns the actions that go with the last write of a stop, which must not wait for them: the gated
+    scan, and the Event about the stop."""
     gated = ctx.settings.scheduling_gates
     off = to_avoid(ctx.gang, ctx.world, ctx.now)
     scan = scan_pod.create(ctx.recovery, ctx.gang, ctx.world, ctx.settings, off) if gated else None
@@ -142,7 +145,8 @@ def _beside(ctx: Context, message: str) -> tuple[Action, ...]:
 
 
 def _not_taken(ctx: Context) -> Step:
-    """The stop is refused, or nobody answers, as a webhook whose server is gone; it is tried on and on."""
+    """Returns the step for a stop that is refused, or that nobody answers, for example because the server of
+    a webhook is gone. Rekindle tries the stop again and again."""
     within_s, refusal = ctx.timing.stop_deadline_s, ctx.refusal(ctx.gang.ref.name)
     if refusal is not None:
         reason = Reason.STOP_REFUSED
@@ -167,7 +171,8 @@ def _not_taken(ctx: Context) -> Step:
 
 
 def _cleared(ctx: Context) -> Step:
-    """Its framework has failed the job for good, and heeds no stop: what is left of it is removed."""
+    """Removes what is left of a job that its framework has permanently failed: such a job reacts to no
+    stop."""
     verdict = _may_stop(ctx)
     if isinstance(verdict, Denied):
         return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
@@ -222,13 +227,15 @@ def stuck_words(ctx: Context, living: list[Pod]) -> str:
 
 
 def unstuck(ctx: Context) -> Step:
-    """Blocked for old pods, or for a scan that may write: it goes on as soon as none of them lives."""
+    """Continues a recovery that is blocked for old pods, or for a scan that may write, as soon as none of
+    them lives."""
     writing = [scan for scan in scan_pod.of_attempt(ctx.world, ctx.recovery) if scan_pod.may_write(scan)]
     return Step(writes=remove_scans(ctx)) if writing else stopping(ctx)
 
 
 def given_up(ctx: Context, message: str, reason: Reason) -> RecoveryStatus:
-    """The gang is stopped, and a person starts it, or has: the pods of before are no news then."""
+    """Returns the status of a recovery that is given up. The gang is stopped, and a person starts it, or has
+    started it: the earlier pods are then no new losses."""
     status = refitted(ctx.status, leftovers=ctx.leftovers())
     return moved(ctx, Phase.ESCALATED, message, reason=reason, status=status)
 

@@ -1,6 +1,8 @@
-"""Verifying: only the gang's own new steps prove that it trains again, and tell from where. Pure.
+"""Runs the phase Verifying: only the gang's own new steps prove that it trains again, and show from which
+checkpoint. Pure.
 
-Where nobody can read its steps, a newer checkpoint proves it; without one the recovery says so.
+If no agent can read the steps, a newer checkpoint is the proof. Without a newer checkpoint the recovery says
+so.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _HOW = (
 
 
 def verifying(ctx: Context) -> Step:
-    """The first step that any new rank prints proves the resume, and tells from where it began."""
+    """Returns the step of the phase. The first step that any new rank prints proves the resume, and shows
+    from which checkpoint the gang began."""
     terminal = ctx.gang.terminal
     if terminal is not None and terminal.succeeded:
         return Step(status=_succeeded(ctx, None))
@@ -57,8 +60,8 @@ def verifying(ctx: Context) -> Step:
 
 
 def _last_step_unknown(ctx: Context, first: PodProgress) -> float | None:
-    """Seconds to wait for the old ranks' last step, which their agents tell when the pods have ended; None if
-    it is known, or will not come."""
+    """Returns the seconds to wait for the old ranks' last step, which their agents report when the pods have
+    ended. Returns None if the step is known, or will not come."""
     if _last_step(ctx) is not None or not ctx.recovery.witnesses:
         return None
     left = ctx.timing.settle_s - (ctx.now - (first.first_step_at or first.at)).total_seconds()
@@ -71,7 +74,8 @@ def _last_step(ctx: Context) -> int | None:
 
 
 def _first_step(ctx: Context) -> PodProgress | None:
-    """Of a living rank: all old ones had ended before the start, so no clock is needed to tell them apart."""
+    """Returns the report with the first step of a living rank. All old ranks had ended before the start, so
+    no clock is needed to tell old and new ranks apart."""
     made = [
         progress
         for pod in ctx.living()
@@ -83,9 +87,9 @@ def _first_step(ctx: Context) -> PodProgress | None:
 
 
 def _second_line_s(ctx: Context) -> float:
-    """Seconds to wait for a second line with a step, where a rank has printed one: as long again as for the
-    first, whatever the clock of its node. A job may tell of its steps once in half an hour, and one line
-    proves nothing."""
+    """Returns the seconds to wait for a second line with a step, if a rank has printed one line: as long
+    again as for the first line, whatever the clock of its node. A job may print its steps once in half an
+    hour, and one line proves nothing."""
     heard = [
         told.last_step_at
         for pod in ctx.living()
@@ -124,7 +128,8 @@ def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
 
 
 def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
-    """With the word on whether the new ranks read what they are told, where they are told something."""
+    """Returns the conditions. If the new ranks have variables to read, a condition says whether they read
+    them."""
     choice, served = ctx.status.checkpoint, set(names(ctx))
     told = known_issues.handed_over(ctx) or (choice is not None and choice.verified)
     pods = [pod for pod in ctx.living() if pod.phase is PodPhase.RUNNING]
@@ -146,16 +151,17 @@ def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
 
 
 def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
-    """By the first new step: the checkpoint's or the next one is right; lower is older, or from scratch.
-    Where no checkpoint was verified, the last step that was seen before the stop tells. A number that begins
-    again with each epoch tells that it trains, and not from where."""
+    """Returns the reason and the words by the first new step. The checkpoint's step or the next step is
+    right. A lower step means an older checkpoint, or a start from scratch. If no checkpoint was verified, the
+    last step that was seen before the stop is compared. A number that begins again with each epoch shows that
+    the gang trains, and not from which checkpoint."""
     assert progress.first_step is not None
     choice, last, first = ctx.status.checkpoint, _last_step(ctx), progress.first_step
     seen = f"{ctx.gang.ref} trains again: its first new step is {first}"
     if progress.step_of_epoch:
         return "Resumed", f"{seen}, counted within an epoch; the log does not show the step of the whole run"
     if choice is not None and choice.step is not None:
-        if first >= choice.step:  # a framework that counts from 0 tells the checkpoint's own number first
+        if first >= choice.step:  # a framework that counts from 0 prints the checkpoint's number first
             return "Resumed", seen
         if first <= 1 < choice.step:
             return (
@@ -184,8 +190,9 @@ def _told(ctx: Context, first: PodProgress) -> tuple[Action, ...]:
 
 
 def _no_steps(ctx: Context) -> Step:
-    """Another attempt where steps could be read before, and could be now; where not, or where its people
-    want no limit, a newer checkpoint tells: on a node without an agent a gang may train unseen."""
+    """Begins another attempt if steps could be read before, and could be read now. If not, or if the job's
+    owner wants no limit, a newer checkpoint is the proof: on a node without an agent a gang may train
+    unseen."""
     limit_s = limit_of(ctx.gang, ctx.timing)
     is_read = all(shows_no_step(ctx.world, pod, ctx.now) for pod in ctx.living())
     if limit_s is None or _last_step(ctx) is None or not is_read:
@@ -221,7 +228,8 @@ def _no_steps(ctx: Context) -> Step:
 
 
 def _by_checkpoint(ctx: Context) -> Step:
-    """All ranks run and none prints a step: a checkpoint newer than the chosen one proves progress."""
+    """Returns the step if all ranks run and none prints a step: a checkpoint newer than the chosen checkpoint
+    proves progress."""
     try:
         place = location(ctx.gang)
     except Unscannable as why:
@@ -250,7 +258,7 @@ def _by_checkpoint(ctx: Context) -> Step:
 
 
 def _scan_left_s(ctx: Context) -> float:
-    """The scan begins at the deadline of the phase."""
+    """Returns the seconds that are left for the scan, which begins at the deadline of the phase."""
     assert ctx.status.deadline is not None, "Verifying has a deadline"
     end = ctx.status.deadline + timedelta(seconds=ctx.timing.scan_deadline_s)
     return (end - ctx.now).total_seconds()

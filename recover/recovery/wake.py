@@ -1,12 +1,12 @@
 """Wakes a framework's controller that has forgotten a job. Pure.
 
 Kubernetes' Job controller does nothing for a job while it waits to see the pods that it has created or
-deleted, and training-operator does the same. If the API server was killed in that moment, they wait in vain:
-for five minutes, and after that until the job changes. So a job that was stopped keeps its pods, or one that
-was started gets none. A new mark is such a change.
-Sources: ExpectationsTimeout in kubernetes/kubernetes, pkg/controller/controller_utils.go, and in
-kubeflow/training-operator 1.9.4, pkg/controller.v1/expectation/expectation.go. Seen of Jobs alone, after etcd
-was killed (tests/control_plane/test_mixed_faults.py).
+deleted, and training-operator does the same. If the API server was killed in that moment, these controllers
+wait in vain: for five minutes, and after that until the job changes. So a job that was stopped keeps its
+pods, or a job that was started gets none. A new mark is such a change. Sources: ExpectationsTimeout in
+kubernetes/kubernetes, pkg/controller/controller_utils.go, and in kubeflow/training-operator 1.9.4,
+pkg/controller.v1/expectation/expectation.go. Observed only for Jobs, after etcd was killed
+(tests/control_plane/test_mixed_faults.py).
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from recover.workloads.patches import marked
 __all__ = ["woken"]
 
 FORGOTTEN_S = 310.0
-"""Somewhat longer than the five minutes."""
+"""Time after which a job counts as forgotten, somewhat longer than the five minutes."""
 _DOUBLED_MAX = 8
-"""A quota may keep a job without pods for days."""
+"""Number of times that the time until the next write doubles. A quota may keep a job without pods for
+days."""
 
 
 def woken(ctx: Context, step: Step) -> Step:
-    """The step, for a job whose framework has not done its part since it was stopped or started: with a write
-    that wakes the framework's controller, or with the time of that write. A new status goes first."""
+    """Returns the step with a write that wakes the framework's controller, or with the time of that write,
+    if the framework has not done its part since the job was stopped or started. A new status is written
+    first."""
     mark, since = ctx.gang.mark, _since(ctx)
     if step.status is not None or mark is None or since is None or not ctx.has(mark.did):
         return step
@@ -51,8 +53,9 @@ def woken(ctx: Context, step: Step) -> Step:
 
 
 def _since(ctx: Context) -> datetime | None:
-    """When the API server took the stop or start, or later: a start that was refused, or that waits for the
-    framework's own pause, has a later deadline. None while a stop has not used up its time."""
+    """Returns when the API server accepted the stop or start, or a later time: a start that was refused, or
+    that waits for the framework's own pause, has a later deadline. Returns None while a stop has not used up
+    its time."""
     status = ctx.status
     if status.phase is Phase.RESUMING and status.deadline is not None:
         return status.deadline - timedelta(seconds=ctx.allowed_s(ctx.timing.resume_deadline_s))

@@ -1,7 +1,9 @@
-"""How many devices a node must show after its repair; mend.py asks before the repair begins. Pure.
+"""Counts how many devices a node must show after its repair. mend.py calls this before the repair begins.
+Pure.
 
-What a kubelet offers is a number of places for pods, and a number of devices only where each is given to one
-pod as a whole. A guess would fail the validation of every shared node, so what is not known is told so.
+The capacity that a kubelet reports is a number of places for pods. It is a number of devices only if each
+device is given to one pod as a whole. A guess would fail the validation of every shared node, so an unknown
+number is reported as unknown (0).
 """
 
 from __future__ import annotations
@@ -14,28 +16,31 @@ from recover.model import Node
 __all__ = ["devices_expected"]
 
 _WHOLE = "nvidia.com/gpu"
-"""What the kubelet offers. Devices of other vendors are not seen by the validation."""
+"""Resource that the kubelet reports for whole devices. The validation does not see devices of other
+vendors."""
 _COUNT = "nvidia.com/gpu.count"
-"""Label of NVIDIA's feature discovery: how many GPUs are built in. With MIG strategy `single` it counts MIG
-devices, and the product's name says so."""
+"""Label of NVIDIA's feature discovery: the number of built-in GPUs. With MIG strategy `single` the label
+counts MIG devices, and the product's name shows that."""
 _PRODUCT = "nvidia.com/gpu.product"
 _MIG_STRATEGY = "nvidia.com/mig.strategy"
 _REPLICAS = "nvidia.com/gpu.replicas"
 _SHARED_BY = ("hami.io/node-", "volcano.sh/node-vgpu-")
-"""Beginnings of annotations of plugins that offer one GPU several times under the name of a whole one."""
+"""Beginnings of annotations of plugins that offer one GPU several times under the name of a whole GPU."""
 _PARTS = frozenset({"tencent.com/vcuda-core", "tencent.com/vcuda-memory", "nvidia.com/mps-core"})
 
 
 def devices_expected(node: Node, health: NodeHealth | None) -> int:
-    """0 where nobody can tell. Of the agent's inventory, the label and what the kubelet offers the largest
-    counts: the broken device may have left the first and the last, the label is old after a card was added,
-    and an agent that somebody else speaks for must not let a node pass that is short of devices."""
+    """Returns the number of devices, or 0 if the number is unknown. The largest number counts among the
+    agent's inventory, the label and the kubelet's capacity: the broken device may be missing from the first
+    and the last, the label is out of date after a card was added, and a forged inventory must not let a node
+    pass that lacks devices."""
     offered = 0 if _is_shared(node) else node.capacity.get(_WHOLE, 0)
     return max(_listed(health), _built_in(node), offered)
 
 
 def _listed(health: NodeHealth | None) -> int:
-    """By the agent, with those that it has found broken and lists no more."""
+    """Returns the number of devices in the agent's inventory, including broken devices that the agent no
+    longer lists."""
     if health is None or not health.status.devices:
         return 0
     listed = {parse_pci(device.pci) for device in health.status.devices}
@@ -56,7 +61,7 @@ def _built_in(node: Node) -> int:
 
 
 def _is_shared(node: Node) -> bool:
-    """Whether several pods may be given one device."""
+    """Whether several pods may share one device."""
     return (
         node.labels.get(_REPLICAS, "1") not in ("", "0", "1")
         or node.labels.get(_MIG_STRATEGY, "none") not in ("", "none")

@@ -1,4 +1,4 @@
-"""Plain words for a person who takes a repair over: what to do with the node. Pure."""
+"""Writes the instructions for a person who takes a repair over: what to do with the node. Pure."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _BY_FAULT = {
 
 
 def _to_do(fault: Fault) -> str:
-    """Without an end: then_release follows."""
+    """Returns the instruction without its end, which `then_release` adds."""
     return _BY_FAULT.get(fault, "read the evidence in this Incident and examine the machine")
 
 
 def then_release(fault: Fault, node: Node) -> str:
-    """The whole sentence: what to look at, and what brings the node back into service."""
+    """Returns the whole instruction: what to check, and the command that returns the node to service."""
     return _then_release(_to_do(fault), node)
 
 
 def look_at_job(job: str, node: Node) -> str:
-    """The same after a validation that told nothing: that says nothing about the machine."""
+    """Returns the same after a validation without a report, which says nothing about the machine."""
     return _then_release(f"find out why Job {job} left no valid report, and check the node by hand", node)
 
 
 def see_to_that(node: Node) -> str:
-    """The same after a validation that came to no end: what it waited for has just been said."""
+    """Returns the same after a validation that did not end. The cause is in the sentence before."""
     return _then_release("remove this cause, and check the node by hand", node)
 
 
 def move_pods(rung: StepKind, node: Node) -> str:
-    """The same after pods of others have stood in the way until the deadline."""
+    """Returns the same after pods of others were in the way until the deadline."""
     return _then_release(f"delete or move these pods, then {rung} the node by hand", node)
 
 

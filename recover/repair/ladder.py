@@ -1,7 +1,8 @@
-"""What is tried on a node, and in which order: reset, reboot, a person. Pure.
+"""Decides what is tried on a node, and in which order: reset, reboot, a person. Pure.
 
-The remedy that a finding's source recommends decides where the ladder begins, and where it recommends
-nothing, the fault class (recover/policy/faults.toml). Of several findings the one that asks for most decides.
+The remedy that a finding's source recommends decides where the ladder begins. If the source recommends
+nothing, the fault class decides (recover/policy/faults.toml). Among several findings, the finding with the
+highest rung decides.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 _RISING: tuple[StepKind | None, ...] = (StepKind.RESET, StepKind.REBOOT, None)
-"""The rungs from the bottom; none of them is a person's."""
+"""Rungs from the bottom. None is the highest rung: a person."""
 _BY_REMEDY: dict[Remedy, StepKind | None] = {
     Remedy.RESET_DEVICE: StepKind.RESET,
     Remedy.DRAIN_AND_RESET: StepKind.RESET,
@@ -42,10 +43,10 @@ _BY_LADDER: dict[Ladder, StepKind | None] = {
 
 
 def first_rung(incident: Incident, found: Sequence[Finding], *, again: bool) -> StepKind | None:
-    """Where the ladder begins for these open findings; None where only a person can help.
+    """Returns where the ladder begins for these open findings, or None if only a person can help.
 
-    `again`: the node was repaired and returned not long ago, and did not stay sound. Then no reset is tried
-    first.
+    `again` says that the node was repaired and returned to service not long ago, and did not stay healthy.
+    Then no reset is tried first.
     """
     asked = [_asked(finding) for finding in found]
     rung = max(asked, key=_RISING.index) if asked else _BY_LADDER[policies()[incident.fault].repair]
@@ -53,7 +54,8 @@ def first_rung(incident: Incident, found: Sequence[Finding], *, again: bool) -> 
 
 
 def more_asked(repair: Repair, found: Sequence[Finding]) -> Repair:
-    """With what is open now: while a repair waits, more may break, and need more. Never with less."""
+    """Returns the repair with the findings that are open now. While a repair waits, more may break and need a
+    higher rung. The rung never becomes lower."""
     if not found:
         return repair
     rung = max([repair.rung, *map(_asked, found)], key=_RISING.index)
@@ -71,14 +73,15 @@ def _asked(finding: Finding) -> StepKind | None:
 
 
 def broken_devices(found: Sequence[Finding]) -> list[str]:
-    """UUIDs; empty where one of them is not known, or the node as a whole is broken: then all are meant."""
+    """Returns the UUIDs of the broken devices. The list is empty if one UUID is not known, or the node as a
+    whole is broken: then all devices are meant."""
     if any(f.subject.kind is not SubjectKind.DEVICE or not f.subject.device for f in found):
         return []
     return sorted({f.subject.device for f in found})
 
 
 def earlier_repairs(world: World, node: str, window_s: float, now: datetime) -> list[Incident]:
-    """Of that node, that gave it back within the window, oldest first."""
+    """Returns the Incidents whose repair returned the node to service within the window, oldest first."""
     since = now - timedelta(seconds=window_s)
     found = []
     for incident in world.incidents.values():

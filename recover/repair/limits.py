@@ -1,8 +1,9 @@
-"""How much may be under repair at a time: caps, counted from the Incidents at each look. Pure.
+"""Counts the limits of repairs, from the Incidents at each reconcile: how much may be under repair at a time.
+Pure.
 
-Where an absolute and a percentage stand, the smaller counts, at least 1. Limits are a value: what a look
-begins counts in the Limits that `after` returns, which are asked for the rest of the look. Validation and
-return are never held up: they end a disruption.
+If a limit has an absolute number and a percentage, the smaller counts, and is at least 1. Limits are a value:
+the steps that a reconcile begins count in the Limits that `after` returns, and the rest of the reconcile uses
+those Limits. Limits never delay validation and return to service, because they end a disruption.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _HOUR = timedelta(hours=1)
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How many nodes are under repair, how many steps were begun within the hour, and how many may be."""
+    """Numbers of nodes under repair and of steps that were begun within the hour, with their limits."""
 
     rules: Repairs
     at_once: int
@@ -46,7 +47,7 @@ class Limits(msgspec.Struct, frozen=True):
         return cls(rules, min(rules.nodes_at_once_max, share), working, recent)
 
     def may_begin(self, kind: StepKind) -> Verdict:
-        """A reset or a reboot of one more node."""
+        """Decides whether a reset or a reboot of one more node may begin."""
         if self.working + 1 > self.at_once:
             return Denied(
                 Reason.BUDGET_EXHAUSTED,
@@ -59,6 +60,6 @@ class Limits(msgspec.Struct, frozen=True):
         return Allowed()
 
     def after(self, kind: StepKind) -> Limits:
-        """Once this step has begun on one more node."""
+        """Returns the Limits that apply once this step has begun on one more node."""
         recent = {**self.recent, kind: self.recent.get(kind, 0) + 1}
         return msgspec.structs.replace(self, working=self.working + 1, recent=recent)

@@ -1,7 +1,7 @@
-"""What the steps of a repair are made of, read once at the start: the operator's pod templates or the
-packaged ones, and the object by which another controller reboots nodes, where one is set.
+"""Reads the templates of repair steps once at the start: the operator's pod templates or the packaged ones,
+and the object by which another controller reboots nodes, if one is set.
 
-A wrong one ends the start: it would be found out on a broken node otherwise.
+A wrong template ends the start: otherwise the mistake would be found only when a node is broken.
 """
 
 from __future__ import annotations
@@ -49,14 +49,16 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _Template(msgspec.Struct):
-    """What the controller sets something over: it must be of that form. The rest is the API server's."""
+    """The parts of a template that the controller overrides, which must have this form. The API server checks
+    the rest."""
 
     spec: _Spec
     metadata: _Metadata | None = None
 
 
 def load_means(settings: Repairs) -> Means:
-    """Raises SettingsError: file, field, value, and what was expected."""
+    """Returns the templates and the maintenance object. Raises SettingsError with the file, the field, the
+    value, and what was expected."""
     maintenance = _maintenance(settings.maintenance)
     if maintenance is not None and settings.webhook.url:
         raise SettingsError(
@@ -134,6 +136,6 @@ def _checked(text: str, where: str) -> Mapping[str, Any]:
 def _parsed(text: str, where: str, expected: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError) as error:  # also a date that does not exist
+    except (yaml.YAMLError, ValueError) as error:  # also raised for a date that does not exist
         said = " ".join(str(error).split())
         raise SettingsError(f"{where}: not valid YAML: {said}; {expected}") from error

@@ -1,9 +1,10 @@
-"""World -> what to write now about nodes under repair, and why not more. Pure; run by its own WholeWorld
-loop.
+"""Decides what to write now about nodes under repair, and why not more. Pure; a separate WholeWorld loop runs
+it.
 
-A repair begins with the Incident of a quarantined node, in mode repair, and only for what was seen since that
-mode holds there. Its state is `Incident.status.repair`; every write of it carries the version that was seen.
-The order of its writes: the state first, then the act; so whoever begins anew knows what may have been done.
+A repair begins with the Incident of a quarantined node, in mode repair, and only for faults that were seen
+since that mode was enabled for the node. The state of the repair is `Incident.status.repair`; every write of
+the state carries the version that was seen. The state is written first, then the action, so a controller that
+starts again knows what may have been done.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ __all__ = ["repair"]
 
 
 def repair(world: World, settings: Settings, means: Means, now: datetime) -> Plan:
-    """Everything that repairs want written now, and when to look again if nothing changes before."""
+    """Returns everything that repairs want to write now, and when to decide again if nothing changes
+    before."""
     chains: list[tuple[Action, ...]] = [(removal,) for removal in _leftovers(world)]
     waits: list[float] = []
     concerned = _concerned(world)
@@ -86,7 +88,8 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
 
 
 def _concerned(world: World) -> list[Incident]:
-    """Whose node is quarantined, or under repair, or silent; in the order of their faults."""
+    """Returns the Incidents whose node is in quarantine, under repair, or silent, in the order of their
+    faults."""
     found: dict[str, Incident] = {}
     for node in world.subjects.nodes.values():
         if node.quarantine is not None and node.quarantine.incident in world.incidents:
@@ -115,13 +118,13 @@ def _look(ctx: Context) -> Reconciled:
 
 
 def _written(ctx: Context, look: Reconciled) -> Iterator[Action]:
-    """The Incident as the look leaves it, if anything in it changes; before it, what nobody waits for
-    goes."""
+    """Yields the write of the Incident as the reconcile leaves it, if anything in it changes; before it, the
+    deletion of a maintenance object that is no longer needed."""
     status = ctx.incident.status
     asked = outside.take_back(ctx.repair, look.repair, ctx.means) if look.repair is not None else None
     if asked is not None:
         yield asked
-    # Once it has begun, what kept it from beginning is no reason any more.
+    # Once the repair has begun, earlier reasons against its begin no longer count.
     before = [a for a in status.actions if look.repair is None or a.action != Act.REPAIR_NODE]
     changed = refitted(
         status,
@@ -136,7 +139,8 @@ def _written(ctx: Context, look: Reconciled) -> Iterator[Action]:
 
 
 def _cordoned_at(look: Reconciled) -> datetime | None:
-    """A silent node is taken out only now, by its repair."""
+    """Returns when the repair took the node out of service. Only a silent node is taken out of service as
+    late as this."""
     return next(
         (r.at for r in look.records if (r.action, r.outcome) == (Act.QUARANTINE_NODE, Outcome.DONE)), None
     )
@@ -151,7 +155,8 @@ def _update(incident: Incident, status: IncidentStatus) -> Iterator[Action]:
 
 
 def _begin(ctx: Context) -> Reconciled:
-    """Only in mode repair, and only for what was seen since; else the Incident says so."""
+    """Begins a repair, only in mode repair, and only for faults that were seen since that mode was enabled.
+    Otherwise the Incident says why no repair begins."""
     if ctx.incident.status.phase is not IncidentPhase.OPEN or not silent.is_its_turn(ctx):
         return Reconciled()
     since = ctx.mode.began(Mode.REPAIR)
@@ -187,15 +192,16 @@ def _begin(ctx: Context) -> Reconciled:
 
 
 def _last_seen(ctx: Context) -> datetime:
-    """When the node showed it last: what comes later joins the open Incident, and what goes on its
-    evidence."""
+    """Returns when the node last showed the fault: later findings join the open Incident, and a fault that
+    continues is evidence, too."""
     seen = [e.at for e in ctx.incident.status.evidence if e.origin is not Origin.TENANT]
     went_on = [shown_at(finding) for finding in ctx.found]
     return max([ctx.incident.spec.detected_at, *seen, *(at for at in went_on if at <= ctx.now)])
 
 
 def _not_in_mode(ctx: Context) -> tuple[ActionRecord, ...]:
-    """Where the whole cluster is in a lower mode, nobody expects a repair, and nothing is said."""
+    """Returns the record that the node is not in mode repair. If the whole cluster is in a lower mode, nobody
+    expects a repair, and there is no record."""
     if ctx.world.modes.cluster.mode is not Mode.REPAIR:
         return ()
     return (
@@ -218,8 +224,8 @@ def _refused(ctx: Context, reason: Reason, message: str, *, would: bool = False)
 
 
 def _stepped_in(ctx: Context) -> Reconciled | None:
-    """People win at any time: a release ends the repair, and so does a lower mode once no step is under
-    way."""
+    """Ends a repair that people have overruled, at any time: the end of the quarantine by a person ends the
+    repair, and so does a lower mode once no step is under way."""
     name, step = ctx.node.name, ctx.repair.step
     taken = ctx.node.quarantine
     is_ours = taken is not None and taken.incident == ctx.incident.metadata.name
@@ -244,7 +250,8 @@ def _stepped_in(ctx: Context) -> Reconciled | None:
 
 
 def _give_back(ctx: Context) -> Reconciled:
-    """Not disruptive, so neither brake nor caps keep it back; a hold and a pause do."""
+    """Returns the node to service. This is not disruptive, so neither the brake nor limits delay it; a hold
+    and a pause do."""
     taken = ctx.node.quarantine
     if taken is None or taken.incident != ctx.incident.metadata.name:
         return Reconciled()
@@ -257,7 +264,8 @@ def _give_back(ctx: Context) -> Reconciled:
 
 
 def _without_node(incident: Incident, means: Means, now: datetime) -> Iterator[Action]:
-    """The Node object is gone, and with it what was ours on it."""
+    """Ends the repair of a node whose Node object is gone, and with it everything that Rekindle wrote
+    there."""
     repair = incident.status.repair
     if repair is None or not repair.active:
         return
@@ -279,8 +287,9 @@ def _without_node(incident: Incident, means: Means, now: datetime) -> Iterator[A
 
 
 def _leftovers(world: World) -> Iterator[Action]:
-    """Jobs that still run for a step that is over: they are never let act late. Ended ones stay a while, for
-    their logs, and those of an Incident that cannot be read, until it can."""
+    """Yields the removals of Jobs that still run for a step that is over, so that they never act late. Ended
+    Jobs stay for a while because of their logs, and Jobs of an Incident that cannot be read stay until it
+    can."""
     under_way = {
         repair.step.job
         for incident in world.incidents.values()

@@ -1,8 +1,8 @@
-"""Whose work a repair would end: pods that still run on the node. Pure.
+"""Finds pods that still run on a node and whose work a repair would end. Pure.
 
-They are waited for, never evicted. Before a reset those count that hold accelerators, and the pod of a step
-that was taken back; before a reboot all that would be lost with it: pods of DaemonSets come back by
-themselves, mirror pods are the kubelet's own, and ended ones have nothing to lose.
+A repair waits for these pods and never evicts them. Before a reset, pods count that use accelerators, and the
+pod of a step that was withdrawn. Before a reboot, all pods count that would lose work: pods of DaemonSets
+come back by themselves, mirror pods belong to the kubelet, and ended pods have nothing to lose.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _NAMED_MAX = 3
 
 
 def occupants(world: World, node: Node, rung: StepKind, namespace: str) -> list[str]:
-    """`namespace/name` of each, in order. `namespace` is our own: the pods of repairs there are ours."""
+    """Returns `namespace/name` of each such pod, in order. `namespace` is our own: repair pods in that
+    namespace are ours."""
     found = {
         f"{pod.namespace}/{pod.name}" for pod in _pods(world, node) if _counts(pod, node, rung, namespace)
     }
@@ -36,7 +37,8 @@ def occupants(world: World, node: Node, rung: StepKind, namespace: str) -> list[
 
 
 def opted_in_gangs(world: World, node: Node, rung: StepKind, namespace: str) -> Iterator[Gang]:
-    """Those that asked for automatic recovery and have such a pod there: they can be moved."""
+    """Yields the gangs that have opted in to automatic recovery and have such a pod on the node: they can be
+    moved."""
     for gang in world.victims_on(node.name):
         there = [pod for pod in world.pods(gang.ref.uid) if pod.node == node.name]
         is_in_the_way = any(_counts(pod, node, rung, namespace) for pod in there)
@@ -62,9 +64,9 @@ def _counts(pod: Pod, node: Node, rung: StepKind, namespace: str) -> bool:
     if pod.ended:
         return False
     if REPAIR_OF in pod.labels and pod.namespace == namespace:
-        return rung is StepKind.RESET  # of a step that was taken back: two resets at once are none
+        return rung is StepKind.RESET  # pod of a withdrawn step: never two resets at once
     if not node.ready and pod.deleting_since is not None:
-        return False  # Kubernetes has given it up with its silent node; nothing more is taken from it
+        return False  # Kubernetes has given it up with its silent node, so a repair takes nothing
     if rung is StepKind.RESET:
         return pod.may_hold_devices
     return pod.owner_kind not in BACK_AFTER_A_REBOOT

@@ -1,8 +1,8 @@
-"""A reboot by a machine outside the cluster, in place of a Job: asked by a webhook, or by an object that its
-own controller acts on. Pure.
+"""Requests a reboot by a system outside the cluster, in place of a Job: by a webhook, or by an object on
+which another controller acts. Pure.
 
-Both can reboot a node that no longer answers. Either way the new boot id is the proof, and nothing else is
-asked.
+Both can reboot a node that no longer answers. In both cases the new boot id is the proof, and Rekindle checks
+nothing else.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["Maintenance", "Means", "ask", "is_set", "take_back"]
 
 
 class Maintenance(msgspec.Struct, frozen=True):
-    """An object of somebody else's kind, as the settings give it."""
+    """An object of another controller's kind, as the settings define it."""
 
     resource: Resource
     body: Mapping[str, Any]
-    """With `{node}`, `{id}`, `{incident}` and `{fault}` in its texts."""
+    """The object, with the placeholders `{node}`, `{id}`, `{incident}` and `{fault}` in its texts."""
     namespace: str = ""
 
 
 class Means(msgspec.Struct, frozen=True):
-    """What the steps of a repair are made of."""
+    """The templates and the maintenance object from which the steps of a repair are made."""
 
     templates: Mapping[StepKind, Mapping[str, Any]]
     """The pod template of each kind of step."""
@@ -45,7 +45,7 @@ def is_set(rules: Repairs, means: Means) -> bool:
 
 
 def ask(incident: Incident, repair: Repair, step: RepairStep, means: Means, boot_id: str) -> Ask | Create:
-    """One of the two is set."""
+    """Returns the request for the reboot. Either the webhook or the maintenance object is set."""
     told = step_jobs.variables(incident, repair)
     if means.maintenance is None:
         fields = {name.removeprefix("REKINDLE_").lower(): value for name, value in told.items()}
@@ -61,7 +61,8 @@ def ask(incident: Incident, repair: Repair, step: RepairStep, means: Means, boot
     body = _filled(made.body, words)
     metadata = body.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), REPAIR_OF: step_jobs.label_of(incident.metadata.name)}
-    # Whoever deletes the Incident takes away what tells us its name: then Kubernetes deletes it.
+    # If a person deletes the Incident, the only record of the object's name is lost, so Kubernetes then
+    # deletes the object, too.
     owner = {
         "apiVersion": incident.api_version,
         "kind": incident.kind,
@@ -90,8 +91,9 @@ def _filled(value: Any, words: Mapping[str, str]) -> Any:
 
 
 def take_back(before: Repair, after: Repair, means: Means) -> Delete | None:
-    """The object goes when its reboot is over, or nobody waits for it any more: a machine outside may hold
-    the node in maintenance until then. Also one that no note tells of: a crash may have come before that."""
+    """Returns the deletion of the maintenance object when its reboot is over, or is no longer awaited: a
+    system outside may keep the node in maintenance until then. The deletion also covers an object without a
+    note in the Incident, because a crash may have prevented the note."""
     step = before.step
     if means.maintenance is None or step is None or step.kind is not StepKind.REBOOT:
         return None

@@ -1,7 +1,9 @@
-"""Nodes that Kubernetes no longer hears of: no quarantine comes before their repair, so it begins here. Pure.
+"""Begins the repair of nodes that no longer report to Kubernetes. No quarantine comes before such a repair.
+Pure.
 
-A kubelet that restarts is silent for a moment. Only after `repair.not_ready_s` is the node taken out, within
-the same budgets as any quarantine, so that no pod lands on it between its reboot and its validation.
+A kubelet that restarts is silent for a moment. Only after `repair.not_ready_s` does Rekindle take the node
+out of service, within the same budgets as any quarantine, so that no pod starts on the node between its
+reboot and its validation.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ __all__ = ["before_quarantine", "is_its_turn", "is_watched"]
 
 
 def is_its_turn(ctx: Context) -> bool:
-    """A quarantined node, or one that is silent."""
+    """Whether the node of the Incident may be repaired: it is in quarantine for this Incident, or silent."""
     taken = ctx.node.quarantine
     if taken is not None:
         return taken.incident == ctx.incident.metadata.name and not quarantine.is_released(ctx.node)
@@ -31,7 +33,8 @@ def is_its_turn(ctx: Context) -> bool:
 
 
 def is_watched(ctx: Context) -> bool:
-    """Silent, and not taken out yet: there is no quarantine that a person could release."""
+    """Whether the node is silent and not in quarantine yet. There is then no quarantine that a person could
+    end."""
     return (
         ctx.incident.spec.fault is Fault.HOST
         and ctx.node.quarantine is None
@@ -41,13 +44,15 @@ def is_watched(ctx: Context) -> bool:
 
 
 def _was_released(ctx: Context) -> bool:
-    """By a person, since the repair began: it was taken out for it, and is not once more."""
+    """Whether a person has returned the node to service since the repair began: the repair had taken the node
+    out of service, and does not take it out once more."""
     began, released = ctx.repair.began_at, ctx.node.released_at
     return began is not None and released is not None and released > began
 
 
 def before_quarantine(ctx: Context) -> Reconciled | None:
-    """None once the node is quarantined, or was when its repair began."""
+    """Returns what is done before the quarantine, or None once the node is in quarantine, or if it was when
+    its repair began."""
     if not is_watched(ctx):
         return None
     name = ctx.node.name
@@ -70,7 +75,8 @@ def before_quarantine(ctx: Context) -> Reconciled | None:
 
 
 def _begin(ctx: Context) -> datetime:
-    """Of the silence, or of what is left of it after a release, which has answered all that was before."""
+    """Returns when the silence began, or when the quarantine last ended if that was later: its end has
+    answered everything before."""
     known = [at for at in (ctx.node.ready_since, ctx.node.released_at) if at is not None]
     return max(known, default=ctx.now)
 

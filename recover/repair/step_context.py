@@ -1,4 +1,4 @@
-"""What every phase of a repair is given, and what it answers. Pure."""
+"""Defines what every phase of a repair gets (Context), and what it returns (Reconciled). Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ __all__ = [
 ]
 
 HELD_REQUEUE_S = 60.0
-"""A hold may end by time alone, and what a person lets go of is seen at once."""
+"""Time until the next reconcile during a hold. A hold may end by time alone; the end of a hold by a person is
+seen at once."""
 
 PHASE_OF = {
     StepKind.RESET: RepairPhase.RESETTING,
@@ -77,22 +78,23 @@ class Context(msgspec.Struct, frozen=True):
 
     @property
     def paused(self) -> str:
-        """That people have paused Rekindle, in words; empty where they have not. A step that runs goes on."""
+        """Words about a pause of Rekindle; empty if there is none. A step that runs already continues."""
         pause = self.world.modes.paused
         return pause.words() if pause is not None else ""
 
     @property
     def found(self) -> list[Finding]:
-        """What is broken now, in this boot, and no release has answered."""
+        """Open findings of the node's present boot that no release has answered."""
         return open_findings(self.node, self.health, answers(self.node), self.now)
 
     @property
     def reboots_from_outside(self) -> bool:
-        """Then a node that no longer answers can be rebooted, too."""
+        """Whether a system outside the cluster reboots nodes. A node that no longer answers can then be
+        rebooted, too."""
         return outside.is_set(self.rules, self.means)
 
     def allowed_s(self, kind: StepKind) -> float:
-        """From the begin of such a step to its end."""
+        """Returns the time limit of such a step, in seconds from its begin to its end."""
         return {
             StepKind.RESET: self.rules.reset_deadline_s,
             StepKind.REBOOT: self.rules.reboot_deadline_s,
@@ -108,7 +110,7 @@ class Context(msgspec.Struct, frozen=True):
         return None if deadline is None else max(0.01, (deadline - self.now).total_seconds())
 
     def event(self, reason: EventReason, message: str, *, warning: bool = False) -> Emit:
-        """On the node; once for each reason and step."""
+        """Returns an Event on the node, once for each reason and step."""
         return Emit(
             reason=reason,
             message=f"{message}. Incident {self.incident.metadata.name}",
@@ -119,7 +121,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class Reconciled(msgspec.Struct, frozen=True):
-    """One look at a repair. `writes` go out first, then the Incident; Events last of all."""
+    """The result of one reconcile of a repair. `writes` go out first, then the Incident, and Events last."""
 
     repair: Repair | None = None
     writes: tuple[Action, ...] = ()
@@ -127,11 +129,11 @@ class Reconciled(msgspec.Struct, frozen=True):
     """Chains of writes that neither the Incident nor one another waits for."""
     records: tuple[ActionRecord, ...] = ()
     takes_out: bool = False
-    """The node leaves service by these writes, which uses the budgets of quarantines."""
+    """Whether the node leaves service by these writes, which uses the budgets of quarantines."""
     begins: StepKind | None = None
-    """The step that uses the caps of repairs."""
+    """Step that begins and uses the limits of repairs."""
     closes: bool = False
-    """The Incident is over."""
+    """Whether the Incident is over."""
     requeue_after_s: float | None = None
 
 
@@ -144,7 +146,7 @@ def moved(
     within_s: float | None = None,
     **changes: Any,
 ) -> Repair:
-    """The repair in its next phase, with the time of the change and the new phase's deadline."""
+    """Returns the repair in its next phase, with the time of the change and the new phase's deadline."""
     return refitted(
         ctx.repair,
         phase=phase,
@@ -157,13 +159,13 @@ def moved(
 
 
 def waiting(ctx: Context, reason: Reason, message: str, requeue_after_s: float | None = None) -> Reconciled:
-    """It stays where it is; why is written where that has changed."""
+    """Returns a result that leaves the repair in its phase. The reason is written if it has changed."""
     said = refitted(ctx.repair, reason=str(reason), message=message)
     return Reconciled(repair=said, requeue_after_s=requeue_after_s)
 
 
 def begun(ctx: Context, kind: StepKind, message: str) -> Repair:
-    """The step is decided: its phase is written before its act."""
+    """Returns the repair with a new step. The phase of the step is written before its action."""
     number = 1 + max((s.number for s in ctx.repair.steps if s.kind is kind), default=0)
     step = fitted(
         RepairStep,
@@ -179,7 +181,8 @@ def begun(ctx: Context, kind: StepKind, message: str) -> Repair:
 
 
 def ended(ctx: Context, outcome: StepOutcome, message: str, **changes: Any) -> Repair:
-    """The step that was under way has ended so. What follows is decided at the next look."""
+    """Returns the repair with the end of the step that was under way. The next reconcile decides what
+    follows."""
     steps = [
         refitted(step, ended_at=ctx.now, outcome=outcome, message=message) if step.outcome is None else step
         for step in ctx.repair.steps
@@ -188,7 +191,8 @@ def ended(ctx: Context, outcome: StepOutcome, message: str, **changes: Any) -> R
 
 
 def handed_over(ctx: Context, reason: Reason, why: str, what_to_do: str) -> Reconciled:
-    """A person decides from here on. What was under way is withdrawn; what was quarantined stays so."""
+    """Hands the repair over to a person, who decides from here on. A step that was under way is withdrawn; a
+    node in quarantine stays in quarantine."""
     message = f"{why}. {what_to_do}"
     withdrawn = ended(ctx, StepOutcome.WITHDRAWN, why)
     repair = moved(ctx, RepairPhase.HANDED_OVER, message, reason=reason, steps=withdrawn.steps)

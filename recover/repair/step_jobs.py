@@ -1,8 +1,8 @@
-"""The Job of a step: its body, pinned to the node, and what it says at its end. Pure.
+"""Builds the Job of a step, pinned to the node, and reads the Job's result. Pure.
 
-The pod template is the operator's or ours; what makes it a step of this repair is set over it here: the node,
-no second try, an end, and the variables that tell it what to do. Names are deterministic, so that a step that
-was begun is never begun again.
+The pod template is the operator's or ours. This module overrides in the template what makes it a step of this
+repair: the node, no second try, a time limit, and the variables that say what to do. Names are deterministic,
+so that a step that was begun is never begun again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ __all__ = [
 
 _TOLERATE_ALL = [{"operator": "Exists"}]
 _KEPT_S_MIN = 600
-"""A Job that is gone has told nothing: long enough for the controller that follows one that died."""
+"""Shortest time for which an ended Job is kept, long enough for a controller that follows one that died: a
+deleted Job can report nothing."""
 
 
 def label_of(incident: str) -> str:
-    """Which Incident a Job and its pod work for, as the value of a label; `incident` is its name."""
+    """Returns the value of the label that names the Incident of a Job and its pod. `incident` is the
+    Incident's name."""
     return shortened(incident, LABEL_VALUE_CHARS_MAX)
 
 
@@ -51,7 +53,7 @@ def name_of(incident: Incident, kind: StepKind, number: int) -> str:
 
 
 def variables(incident: Incident, repair: Repair) -> dict[str, str]:
-    """What every container of a step is given."""
+    """Returns the variables that every container of a step gets."""
     return {
         "REKINDLE_NODE": incident.spec.node,
         "REKINDLE_INCIDENT": incident.metadata.name,
@@ -69,8 +71,9 @@ def create(
     settings: Settings,
     ends_s: float,
 ) -> Create:
-    """`template` is a pod template: metadata and spec, as a Job has it. Its Job ends by itself when the
-    step's time is over: a pod that starts later would act on a node that nobody expects it on."""
+    """Returns the Job of a step. `template` is a pod template: metadata and spec, as a Job has them. The Job
+    ends by itself when the step's time is over: a pod that starts later would act on a node on which nobody
+    expects it."""
     labels = {REPAIR_OF: label_of(incident.metadata.name)}
     meta = template.get("metadata") or {}
     return Create(
@@ -131,7 +134,8 @@ def _container(
 
 
 def remove(job: Gang) -> Delete:
-    """With its pod, which a Job deleted otherwise would leave behind."""
+    """Returns the deletion of the Job together with its pod, which another kind of deletion would leave
+    behind."""
     ref = job.ref
     return Delete(
         what="remove-repair-job",
@@ -147,7 +151,7 @@ def remove(job: Gang) -> Delete:
 
 
 def ended_badly(world: World, job: Gang) -> str:
-    """Why the Job failed, in words; empty where it succeeded or still runs."""
+    """Returns why the Job failed, in words; empty if it succeeded or still runs."""
     if job.terminal is None or job.terminal.succeeded:
         return ""
     pod = _pod_of(world, job)
@@ -162,7 +166,7 @@ def ended_badly(world: World, job: Gang) -> str:
 
 
 def _words(message: str) -> str:
-    """What a container left, as the end of a sentence: a report's failed checks, or its text."""
+    """Returns the message of a container as the end of a sentence: a report's failed checks, or the text."""
     try:
         said = "; ".join(_told(_record(check)) for check in decode(message, where="").failed)
     except ReportError:
@@ -171,7 +175,8 @@ def _words(message: str) -> str:
 
 
 def not_ended(world: World, job: Gang) -> str:
-    """What is known at its deadline of a Job that has not ended. It is deleted then, and its pod with it."""
+    """Returns what is known, at its deadline, about a Job that has not ended. The Job is then deleted with
+    its pod."""
     pod, name, namespace = _pod_of(world, job), job.ref.name, job.ref.namespace
     if pod is None:
         return f"Job {name} had no pod; to see why: kubectl events -n {namespace} --for job/{name}"
@@ -187,7 +192,8 @@ def not_ended(world: World, job: Gang) -> str:
 
 
 def has_told(world: World, job: Gang) -> bool:
-    """Whether all that an ended Job had to say is known: its pod comes by another watch, perhaps later."""
+    """Whether the result of an ended Job is fully known: the Job's pod comes by another watch, perhaps
+    later."""
     pod = _pod_of(world, job)
     if pod is None:
         return job.terminal is not None and not job.terminal.succeeded
@@ -195,7 +201,7 @@ def has_told(world: World, job: Gang) -> bool:
 
 
 def report_of(world: World, job: Gang) -> ValidationReport | str:
-    """What the pod of an ended Job reports, or why that cannot be told."""
+    """Returns the report of the pod of an ended Job, or why the report is unknown."""
     pod = _pod_of(world, job)
     message = next((c.message for c in pod.containers if c.message), "") if pod is not None else ""
     if not message:
@@ -207,15 +213,17 @@ def report_of(world: World, job: Gang) -> ValidationReport | str:
 
 
 def _pod_of(world: World, job: Gang) -> Pod | None:
-    """Anybody may name the Job as their pod's owner, but nobody else may write into our namespace."""
+    """Returns the pod of the Job in our namespace. Anybody may name the Job as the owner of a pod, but nobody
+    else may write into our namespace."""
     pods = world.pods_of.get(job.ref.uid, {}).values()
     ours = [pod for pod in pods if pod.namespace == job.ref.namespace]
     return max(ours, key=lambda pod: (pod.ended, pod.name), default=None)
 
 
 def verdict(report: ValidationReport, required: tuple[str, ...]) -> tuple[list[CheckRecord], list[str]]:
-    """The checks as the Incident keeps them, and those that forbid the node's return, in words. A check that
-    could not run forbids it only where it is required, and one that is required and was not made, too."""
+    """Returns the checks as the Incident keeps them, and, in words, those that forbid the node's return to
+    service. A check that could not run forbids the return only if it is required; so does a required check
+    that was not made."""
     records = [_record(check) for check in report.checks]
     made = {check.name for check in report.checks}
     bad = [_told(c) for c in records if c.outcome is Outcome.FAILED]

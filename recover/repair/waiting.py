@@ -1,8 +1,9 @@
-"""Waiting: before a reset or a reboot nothing may stand in its way. Pure.
+"""Runs the phase Waiting: a reset or a reboot begins only when nothing is in its way. Pure.
 
-In this order: a pause of Rekindle, people's holds, the brake, a node that takes no new pods, everybody's
-pods, a wait after the last repair, the caps. Pods are never evicted: gangs that asked for recovery are moved
-as a pending fault would move them, all others are waited for until the deadline, and then a person decides.
+The checks have this order: a pause of Rekindle, people's holds, the brake, whether the node takes no new
+pods, all pods on the node, a wait after the last repair, the limits. Pods are never evicted. Gangs that have
+opted in to recovery are moved as a pending fault would move them. The repair waits for all other pods until
+the deadline, and then a person decides.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ __all__ = ["in_the_way", "needs_person", "wait"]
 
 
 _NOTHING_BEGINS = (Reason.PAUSED, Reason.HELD, Reason.FLEET_BRAKE, Reason.DRIVER_WORK)
-"""While these are in the way, the node is not closed to new pods either."""
+"""Reasons for which the node is not closed to new pods either."""
 
 
 class InTheWay(msgspec.Struct, frozen=True):
-    """Why a reset or a reboot may not begin now."""
+    """An obstacle: the reason why a reset or a reboot may not begin now."""
 
     reason: Reason
     message: str
@@ -75,8 +76,9 @@ def wait(ctx: Context) -> Reconciled:
 
 
 def _closed(ctx: Context) -> Reconciled:
-    """A degraded node takes pods until its repair is due. To close it takes it out of service as a quarantine
-    does, so the same budgets hold: a line on all nodes closes no cluster."""
+    """Closes a degraded node, which takes pods until its repair is due. The close takes the node out of
+    service as a quarantine does, so the same budgets apply: a line in the logs of all nodes does not close
+    the cluster."""
     verdict = ctx.guard.may_close(ctx.node, ctx.incident.metadata.name)
     if isinstance(verdict, Denied):
         return waiting(ctx, verdict.reason, verdict.message, HELD_REQUEUE_S)
@@ -89,7 +91,8 @@ def needs_person(ctx: Context) -> Reconciled:
 
 
 def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
-    """Asked before the step is decided, and once more before it is begun."""
+    """Returns why the step may not begin, or None. The check is made before the step is decided, and once
+    more before it is begun."""
     if ctx.paused:
         return InTheWay(Reason.PAUSED, ctx.paused, HELD_REQUEUE_S)
     if why := frozen(ctx.node, ctx.now):
@@ -113,12 +116,13 @@ def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
 
 
 def _works_on_silent(ctx: Context, rung: StepKind) -> bool:
-    """A machine outside can restart a node that no longer answers."""
+    """Whether a system outside the cluster can do this step on a node that no longer answers."""
     return rung is StepKind.REBOOT and ctx.reboots_from_outside
 
 
 def _silent(ctx: Context, obstacle: InTheWay) -> Reconciled:
-    """It may be heard of again at any moment. A reset of a node that stays silent is skipped."""
+    """Returns what is done with a silent node. It may report again at any moment. The reset of a node that
+    stays silent is skipped."""
     since = ctx.node.ready_since or ctx.now
     until = since + timedelta(seconds=ctx.rules.not_ready_s)
     if ctx.now < until:
@@ -147,10 +151,10 @@ def _occupied(ctx: Context, rung: StepKind, obstacle: InTheWay) -> Reconciled:
 def _moves(
     ctx: Context, rung: StepKind
 ) -> tuple[tuple[tuple[Action, ...], ...], list[ActionRecord], list[datetime]]:
-    """Recoveries of the gangs there that asked for it, each at its next checkpoint, and when its grace is
-    over at the latest. Why a gang is not moved has a record of its own: triage tells why that gang is not
-    restarted for the fault itself, and may have another reason. A gang that is being restarted already leaves
-    the node anyway."""
+    """Returns the Recoveries of the opted-in gangs on the node, each at the gang's next checkpoint, and when
+    its grace period is over at the latest. If a gang is not moved, the reason has a separate record: triage
+    records why that gang is not restarted for the fault itself, and may have a different reason. A gang that
+    is being restarted already leaves the node anyway."""
     began = ctx.repair.phases[-1].at
     due = began + timedelta(seconds=ctx.settings.timing.checkpoint_grace_s)
     saves = Awaiting(ctx.world)
@@ -185,7 +189,7 @@ def _grounds(ctx: Context, rung: StepKind, began: datetime) -> Grounds:
 
 
 def _pause(ctx: Context) -> datetime | None:
-    """Until when a node that was given back a moment ago is left alone; None where it is not."""
+    """Returns until when a node that has just returned from a repair is left alone, or None if it is not."""
     limits = ctx.rules
     earlier = earlier_repairs(ctx.world, ctx.node.name, limits.repairs_window_s, ctx.now)
     if not earlier or earlier[-1].status.repair is None:

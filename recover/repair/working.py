@@ -1,8 +1,9 @@
-"""Resetting, Rebooting, Validating: one step under way, and what follows from its end. Pure.
+"""Runs the phases Resetting, Rebooting and Validating: one step is under way, and its end decides what
+follows. Pure.
 
-The step stands in the Incident before its Job is made, and `askedAt` once it was: so a Job that somebody
-deletes is not made again, and a controller that starts anew repeats nothing. A reboot is proven by a new boot
-id, never by its Job's end.
+The step is in the Incident before its Job is created, and `askedAt` once it was created. So a Job that
+somebody deletes is not created again, and a controller that starts again repeats nothing. A reboot is proven
+by a new boot id, never by the end of its Job.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ from recover.repair.waiting import in_the_way
 __all__ = ["is_begun", "work"]
 
 _ASK_AGAIN_S = 10.0
-"""After a refusal. In a large cluster something changes all the time, and each change is a look."""
+"""Pause after a refusal. In a large cluster something changes all the time, and each change causes a
+reconcile."""
 _HEARD_S = 1.0
-"""After a request. A refusal leaves no object whose change would be heard of."""
+"""Time until the next reconcile after a request. A refusal leaves no object whose change would start a
+reconcile."""
 
 
 def work(ctx: Context) -> Reconciled:
@@ -60,7 +63,7 @@ def work(ctx: Context) -> Reconciled:
         return Reconciled(repair=ended(ctx, StepOutcome.TIMED_OUT, _too_late(ctx, step, _job(ctx, step))))
     if not is_begun(ctx, step):
         return _begin(ctx, step)
-    if step.asked_at is None:  # a crash came between its Job and this note
+    if step.asked_at is None:  # a crash came between the Job and this note
         return Reconciled(repair=_asked(ctx, step))
     return Reconciled(requeue_after_s=ctx.left_s())
 
@@ -73,7 +76,7 @@ def is_begun(ctx: Context, step: RepairStep) -> bool:
 
 
 def _begin(ctx: Context, step: RepairStep) -> Reconciled:
-    """Asks once more, and makes the Job, or asks the machine outside."""
+    """Checks once more, and creates the Job, or requests the reboot from the system outside."""
     if step.kind is StepKind.VALIDATE:
         if why := ctx.paused or frozen(ctx.node, ctx.now):
             return Reconciled(repair=ended(ctx, StepOutcome.WITHDRAWN, why))
@@ -99,12 +102,13 @@ def _begin(ctx: Context, step: RepairStep) -> Reconciled:
 
 
 def _refusal(ctx: Context, step: RepairStep) -> Refusal | None:
-    """The last one of its Job, or of its request to a machine outside."""
+    """Returns the last refusal of the step's Job, or of its request to a system outside."""
     return next((r for name, r in ctx.world.refused.items() if name.endswith(f"/{step.job}")), None)
 
 
 def _refused(ctx: Context, step: RepairStep, refusal: Refusal) -> Repair:
-    """Said at once: a step that somebody refuses is not under way, and its time is long."""
+    """Returns the repair with the refusal in it, at once: a refused step is not under way, and its time limit
+    is long."""
     return _noted(ctx, step, refitted(step, message=f"not begun: {refusal.words}"))
 
 
@@ -113,8 +117,8 @@ def _noted(ctx: Context, step: RepairStep, noted: RepairStep) -> Repair:
 
 
 def _has_let_go(ctx: Context, step: RepairStep) -> bool:
-    """The agent says that it holds no device any more, or has had time enough: one that does not answer may
-    not run at all, and a device that is held refuses its reset by itself."""
+    """Whether the agent reports that it has closed the devices, or has had time enough. An agent that does
+    not answer may not run at all, and the reset of a device that is in use fails by itself."""
     health = ctx.health
     if health is None or health.status.hands_off == step.job:
         return True
@@ -122,7 +126,8 @@ def _has_let_go(ctx: Context, step: RepairStep) -> bool:
 
 
 def _asked(ctx: Context, step: RepairStep) -> Repair:
-    """From now on its own time runs."""
+    """Returns the repair with the note that the step was requested. The time limit of the step runs from
+    now."""
     noted = _noted(ctx, step, refitted(step, asked_at=ctx.now, message=""))
     return msgspec.structs.replace(noted, deadline=ctx.now + timedelta(seconds=ctx.allowed_s(step.kind)))
 
@@ -131,7 +136,7 @@ def _asked(ctx: Context, step: RepairStep) -> Repair:
 
 
 def _end_of(ctx: Context, step: RepairStep) -> Repair | None:
-    """The repair with the end noted that the step has come to by itself."""
+    """Returns the repair with the end of the step, if the step has ended by itself, or None."""
     match step.kind:
         case StepKind.REBOOT:
             return _rebooted(ctx, step)
@@ -146,21 +151,23 @@ def _job(ctx: Context, step: RepairStep) -> Gang | None:
 
 
 def _has_lost_its_job(ctx: Context, step: RepairStep) -> bool:
-    """As far as the cache shows. A reboot ends its Job's pod, and shows by the boot."""
+    """Whether the step's Job is gone, as far as the cache shows. A reboot ends the pod of its Job, and is
+    proven by the boot."""
     is_unread = ctx.world.is_unread(JOBS, ctx.settings.namespace, step.job)
     is_there = _job(ctx, step) is not None or is_unread
     return step.asked_at is not None and not is_there and step.kind is not StepKind.REBOOT
 
 
 def _rebooted(ctx: Context, step: RepairStep) -> Repair | None:
-    """Whoever did it."""
+    """Returns the repair with the end of the reboot, whoever rebooted the node."""
     if not _booted_since(ctx, step) or not ctx.node.ready:
         return None
     return ended(ctx, StepOutcome.DONE, f"boot {ctx.node.boot_id}")
 
 
 def _booted_since(ctx: Context, step: RepairStep) -> bool:
-    """Where the boot of before is not known, no other one can be told from it."""
+    """Whether the node has booted since the step began. If the earlier boot id is unknown, the answer is
+    no."""
     now = fit(RepairStep, "boot_id", ctx.node.boot_id)
     return now != step.boot_id if now and step.boot_id else False
 
@@ -176,7 +183,8 @@ def _was_reset(ctx: Context, job: Gang | None) -> Repair | None:
 
 
 def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | None:
-    """Its report decides, and then what the node's agent has found since: it watches on its own."""
+    """Returns the repair with the result of the validation. The report decides, and then the findings of the
+    node's agent since, because the agent watches independently."""
     if job is None or job.terminal is None or not step_jobs.has_told(ctx.world, job):
         return None
     report = step_jobs.report_of(ctx.world, job)
@@ -186,7 +194,7 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
     if not job.terminal.succeeded and not bad:
         bad = [step_jobs.ended_badly(ctx.world, job)]
     bad += [f"the agent has found {code} since then" for code in _found_since(ctx)]
-    if _booted_since(ctx, step):  # what was checked is over
+    if _booted_since(ctx, step):  # the boot that was checked is over
         bad.append(f"{ctx.node.name} booted again during its validation")
     if bad:
         return ended(ctx, StepOutcome.FAILED, "; ".join(bad), checks=checks)
@@ -196,14 +204,15 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
 
 
 def _agent_is_up(ctx: Context) -> bool:
-    """It reports from this boot: a node without it would be returned blind."""
+    """Whether the agent reports from this boot. Without its agent the node would return to service
+    unwatched."""
     health = ctx.health
     return health is not None and health.status.boot_id == ctx.node.boot_id
 
 
 def _found_since(ctx: Context) -> list[str]:
-    """Codes of what is open in this boot, but for what the last reset has mended. A fault that goes on after
-    it is the same finding, shown later."""
+    """Returns the codes of the findings that are open in this boot, except those that the last reset has
+    repaired. A fault that continues after the reset is the same finding, shown later."""
     health = ctx.health
     if health is None or health.status.boot_id != ctx.node.boot_id:
         return []
@@ -251,7 +260,7 @@ def _not_rebooted(ctx: Context, step: RepairStep, job: Gang | None) -> str:
     if not step.boot_id or not ctx.node.boot_id:
         return "the node has no boot id, so Rekindle does not know whether it has booted again"
     why = ""
-    if job is not None:  # else a machine outside was asked
+    if job is not None:  # otherwise a system outside was asked
         why = step_jobs.ended_badly(ctx.world, job) if job.terminal else step_jobs.not_ended(ctx.world, job)
     return "the node has not booted again" + (f"; {why}" if why else "")
 
@@ -301,7 +310,7 @@ def _wait_for(ctx: Context, rung: StepKind, message: str) -> Reconciled:
 
 
 def _to_do(ctx: Context, last: RepairStep) -> str:
-    """A validation that has told nothing says nothing about the machine."""
+    """Returns what the person should do. A validation without a report says nothing about the machine."""
     if last.kind is StepKind.VALIDATE and last.outcome is StepOutcome.TIMED_OUT:
         return see_to_that(ctx.node)
     if last.kind is StepKind.VALIDATE and last.outcome is StepOutcome.FAILED and not ctx.repair.checks:

@@ -1,4 +1,5 @@
-"""The controller as a process: observes, asks the pure rooms, executes; loops, metrics, probes, the webhook.
+"""The controller as a process: it observes, calls the pure rooms, and executes. Contains the loops, the
+metrics, the probes and the webhook.
 
 In: objects and settings.
 Out: writes, each with its precondition; metrics and logs.

@@ -1,4 +1,6 @@
-"""What an error answer to a write means: a stale view, a passing trouble, or a refusal in words. Pure."""
+"""Classifies an error answer of the API server to a write: a stale view, a temporary failure, or a refusal.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from recover.model.actions import Action, Patch
 __all__ = ["is_as_patched", "is_invalid", "may_pass", "without_values"]
 
 WORDS_CHARS_MAX = 400
-"""Length of an API server's refusal in the log and in objects."""
+"""Maximum length of an API server's refusal in the log and in objects."""
 
 
 class _Object(msgspec.Struct):
@@ -19,8 +21,9 @@ class _Object(msgspec.Struct):
 
 
 def is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
-    """Whether the API server refused what we sent for good: a 422 says that the uid is that of another object
-    now, or that the content breaks the schema, and that stays so."""
+    """Whether the API server refused the write permanently. A 422 says that the name now belongs to an object
+    with another uid, or that the content breaks the schema. The second does not change, so a new try is
+    refused again."""
     if error.status != 422:
         return False
     if not isinstance(action, Patch) or not action.uid:
@@ -34,8 +37,8 @@ def is_as_patched(action: Action, there: bytes) -> bool:
 
 
 def without_values(words: str) -> str:
-    """The API server's words without the values of the fields that it refuses. A value may be a whole pod
-    template, with the secrets that people write into its variables."""
+    """Returns the API server's message without the values of the fields that it refuses. A value may be a
+    whole pod template, with the secrets that people write into its variables."""
     if len(words) <= WORDS_CHARS_MAX:
         return words
     head, found, rest = words.partition("Invalid value: ")

@@ -1,7 +1,9 @@
-"""How much is kept of other people's objects: nobody who may write some can keep the controller down. Pure.
+"""Limits how much the controller keeps of other people's objects, so that nobody who may write objects can
+stop the controller. Pure.
 
-An API server takes objects of 1.5 MB, and one namespace may hold thousands of them. Parsed, a job takes up to
-nine times its bytes (60,000 tolerations: 20 MB for 2.4 MB), and the controller has 1 GiB for all namespaces.
+An API server accepts objects of 1.5 MB, and one namespace may contain thousands of them. A parsed job takes
+up to nine times its bytes (60,000 tolerations: 20 MB for 2.4 MB), and the controller has 1 GiB for all
+namespaces.
 """
 
 from __future__ import annotations
@@ -11,23 +13,25 @@ from collections import Counter
 __all__ = ["MAP_BYTES_MAX", "READ_BYTES_MAX", "Room", "too_large"]
 
 READ_BYTES_MAX = 512 * 1024
-"""As the API server sends it. A job of a hundred templates has 300 KB, its managed fields included."""
+"""Maximum size of an object, as the API server sends it. A job of a hundred templates has 300 KB, its managed
+fields included."""
 
 
 def too_large(raw: bytes, bytes_max: int = READ_BYTES_MAX) -> str:
-    """Why an object is not read; empty where it is."""
+    """Returns why the object is not read, or an empty string if it is small enough."""
     if len(raw) <= bytes_max:
         return ""
     return f"it has {len(raw) // 1024} KiB, and Rekindle reads objects of up to {bytes_max // 1024} KiB"
 
 
 MAP_BYTES_MAX = 1280 * 1024
-"""Of a ConfigMap about 1,000 nodes. Kubernetes takes 1 MiB of data, which JSON's quotation marks make
-longer."""
+"""Maximum size of a ConfigMap about 1,000 nodes. Kubernetes accepts 1 MiB of data, and JSON's quotation marks
+make the data longer."""
 
 
 class Room:
-    """What all namespaces may take, each the same. `what` are the objects, in the plural."""
+    """The memory that each namespace may take for one kind of object. The limit is the same for all
+    namespaces. `what` names the objects, in the plural."""
 
     def __init__(self, what: str, namespace_mib: int) -> None:
         self._what = what
@@ -35,7 +39,8 @@ class Room:
         self._taken: Counter[str] = Counter()
 
     def take(self, namespace: str, size: int) -> str:
-        """Takes `size` bytes. Returns why not, if the namespace has not so many left."""
+        """Takes `size` bytes. Returns an empty string, or the reason if the namespace has fewer bytes
+        left."""
         if self._taken[namespace] + size > self._mib * 1024 * 1024:
             return (
                 f"the {self._what} of namespace {namespace} use up the {self._mib} MiB that "
@@ -46,7 +51,7 @@ class Room:
         return ""
 
     def has_space(self, namespace: str) -> bool:
-        """A tenth of it or more is free."""
+        """Whether a tenth or more of the namespace's memory is free."""
         return self._taken[namespace] <= self._mib * 1024 * 1024 * 9 // 10
 
     def give_back(self, namespace: str, size: int) -> None:

@@ -1,6 +1,8 @@
-"""The newest known version of each object of one kind, decoded. A reflector fills it, observe.py reads it.
+"""Keeps the newest known version of each object of one kind, decoded. A reflector fills the cache, and
+observe.py reads it.
 
-An object that cannot be read, or for which there is no room, is reported and skipped; all others go on.
+An object that cannot be read, or for which its namespace has no room left, is reported and skipped. All other
+objects are processed as usual.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ T = TypeVar("T")
 
 
 class _Told(msgspec.Struct):
-    """What the log has told of an object that is skipped."""
+    """What the log has reported about a skipped object."""
 
     why: str = ""
     seldom: Seldom = msgspec.field(default_factory=Seldom)
@@ -37,18 +39,19 @@ UNREADABLE = (
     *(msgspec.MsgspecError, ValueError, OverflowError, RecursionError),
     *(AttributeError, LookupError, TypeError),
 )
-"""What decoding other people's objects may raise; the second row where a part that is read raw, as a
-template, is not what its API server should have let pass."""
+"""Errors that the decoding of other people's objects may raise. The second row is for parts that are read
+raw, such as a template: its API server may have accepted a wrong type there."""
 
 
 class Cache(Generic[T]):
     """The newest known version of each object of one kind, decoded.
 
-    `keep` decodes, and answers None for objects that no decision needs. `changed(key, old, new)` is told of
-    every difference, so that indexes follow; also when an object that nothing is kept of becomes unreadable,
-    or is no longer: then `old` and `new` are None. An object that is too large, or for which its namespace
-    has no `room` left, is skipped; `outline(raw, why)` may give what is kept in its place. The log tells of
-    such an object when the reason is a new one, and at most once a minute by the `clock`, in seconds.
+    `keep` decodes an object, and returns None for an object that no decision needs. The cache calls
+    `changed(key, old, new)` for every difference, so that indexes follow. It also calls `changed` if an
+    object of which nothing is kept becomes unreadable, or becomes readable: `old` and `new` are then None.
+    The cache skips an object that is too large, or for which its namespace has no `room` left; `outline(raw,
+    why)` may return what is kept instead. The log reports a skipped object if the reason is new, and at most
+    once a minute by the `clock`, in seconds.
     """
 
     def __init__(
@@ -73,13 +76,14 @@ class Cache(Generic[T]):
         self._clock = clock
         self._told: dict[str, _Told] = {}
         self._sizes: dict[str, int] = {}
-        """What each row takes of its namespace's room, in bytes of JSON."""
+        """Bytes of JSON that each row takes of its namespace's room."""
         self._left_out: set[str] = set()
-        """For which there was no room."""
+        """Keys of the objects for which there was no room."""
         self._versions: dict[str, int] = {}
         self._tombstones: dict[str, int] = {}
         self._unlisted: set[str] | None = None
-        """While a list is read: the keys that are known and have not come in it."""
+        """Known keys that have not yet appeared in the list that is being read. None while no list is
+        read."""
 
     def begin(self) -> None:
         self._unlisted = set(self._versions)
@@ -90,7 +94,8 @@ class Cache(Generic[T]):
         self._unlisted.discard(key)
 
     def finish(self, version: str) -> None:
-        """The list was complete as of `version`: what was not in it, and is not newer, is gone."""
+        """Ends a list that was complete as of `version`. The cache forgets each object that was not in the
+        list and is not newer than the list."""
         assert self._unlisted is not None, "begin() comes first"
         as_of = int(version)
         for key in self._unlisted:
@@ -106,12 +111,13 @@ class Cache(Generic[T]):
         if found is None:
             return
         key, version = found
-        if version >= self._versions.get(key, 0):  # a read may overtake the watch: the name is another's now
+        # a live read may overtake the watch: the name may now belong to a newer object
+        if version >= self._versions.get(key, 0):
             self._forget(key, version)
 
     def absorb(self, raw: bytes) -> str:
-        """Takes an object unless a newer version, or its deletion, is known. Returns its key, or nothing
-        where it has none."""
+        """Takes an object unless a newer version of it, or its deletion, is known. Returns the object's key,
+        or an empty string if the object has none."""
         found = self._identify(raw)
         if found is None:
             return ""
@@ -132,8 +138,8 @@ class Cache(Generic[T]):
         return key
 
     def learned(self, raw: bytes) -> bool:
-        """Takes an object as `absorb` does. Returns True if what is kept of it differs by more than its
-        version, or if it cannot be read from now on."""
+        """Takes an object as `absorb` does. Returns True if the kept content differs in more than the
+        version, or if the object has become unreadable."""
         found = self._identify(raw)
         if found is None:
             return True
@@ -144,15 +150,15 @@ class Cache(Generic[T]):
         return is_unreadable or not _is_alike(before, self.rows.get(key))
 
     def revise(self, key: str, change: Callable[[T], T]) -> None:
-        """Changes what is kept of an object, for something that is no part of it. The object stays as it
-        is."""
+        """Changes what is kept of an object, for information that is not part of the object. The version that
+        the cache knows does not change."""
         old = self.rows.get(key)
         if old is not None and (new := change(old)) != old:
             self.rows[key] = new
             self._changed(key, old, new)
 
     def owes_list(self) -> bool:
-        """Whether there is room again for an object that was left out: a list would bring it."""
+        """Whether there is room again for an object that was left out. A new list would bring that object."""
         room = self._room
         return room is not None and any(room.has_space(_namespace(key)) for key in self._left_out)
 
@@ -198,7 +204,8 @@ class Cache(Generic[T]):
             return None
 
     def _skip(self, key: str, why: str) -> None:
-        """Whoever writes an object each second, for this reason or for that, writes no log of ours."""
+        """Records a skipped object, and logs it seldom. A tenant may write an object each second with
+        changing errors, and must not be able to fill the controller's log."""
         self.unreadable[key] = why
         told = self._told.setdefault(key, _Told())
         if why == told.why or not told.seldom.may_tell(self._clock()):
@@ -226,7 +233,8 @@ class Cache(Generic[T]):
 
 
 def _is_alike(before: object, after: object) -> bool:
-    """Whether both are equal but for the version, which every view of another's object has."""
+    """Whether both are equal except for the version, which is part of every view of another owner's
+    object."""
     if isinstance(before, msgspec.Struct) and isinstance(after, type(before)) and hasattr(after, "version"):
         return msgspec.structs.replace(before, version=after.version) == after
     return before == after

@@ -1,8 +1,9 @@
-"""Live reads before something is done because an object is absent. I/O only, for execute.py.
+"""Reads the API server live before an action that relies on the absence of an object. I/O only, for
+execute.py.
 
-Watches of different kinds arrive in any order, and each may lag or be silent for a while. So the absence of
-an object from a cache proves nothing, and the API server is asked. Only what was asked for is taken from its
-answer: people write some of the names that we ask for.
+Watches of different kinds arrive in any order, and each may lag or be silent for a while. The absence of an
+object from a cache therefore proves nothing, and the controller reads from the API server. From the answer
+the controller takes only the requested objects, because people write some of the names that it requests.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from recover.runtime.observe import Observer
 __all__ = ["READ_S", "confirm_gone", "confirm_listed"]
 
 NEWS_S = 0.02
-"""The cache has been brought up to date, so the next decision can be made at once."""
+"""Pause until the next reconcile after the cache has been brought up to date: the next decision can be made
+at once."""
 
 NO_NEWS_S = 10.0
-"""The object exists, and no view of it is kept: only a change of it helps."""
+"""Pause until the next reconcile if the object exists and the caches keep no view of it: only a change of the
+object helps."""
 
 READ_S = 5.0
-"""Limit of one request. A read that hangs keeps a place from others meanwhile."""
+"""Time limit of one request. A read that hangs keeps a place that other reads need."""
 
 UNANSWERED_AGAIN_S = 2.0
 
@@ -48,8 +51,8 @@ class _Object(msgspec.Struct, rename="camel"):
 
 
 async def confirm_gone(cluster: Cluster, observer: Observer, asked: ConfirmGone) -> None:
-    """Raises Transient if the object exists, after putting it into the cache, and if something else was
-    answered; ApiError if the API server does not answer."""
+    """Raises Transient if the object exists, after it has put the object into the cache, and if the answer is
+    a different object. Raises ApiError if the API server answers with another error than "not found"."""
     observer.asks_for(asked)
     try:
         raw = await _in_time(cluster.get(asked.resource, asked.name, asked.namespace))
@@ -73,8 +76,8 @@ async def confirm_gone(cluster: Cluster, observer: Observer, asked: ConfirmGone)
 
 
 async def confirm_listed(cluster: Cluster, observer: Observer, asked: ConfirmListed) -> None:
-    """Raises Transient if the list shows what the cache did not show, after putting that into the cache, and
-    if it holds something else."""
+    """Raises Transient if the list shows something that the cache did not show, after it has put that into
+    the cache, and if the list contains other objects than the requested ones."""
     page, news = "", 0
     while True:
         listing = cluster.list(asked.resource, namespace=asked.namespace, labels=asked.labels, page=page)
@@ -102,7 +105,7 @@ async def _in_time(read: Coroutine[Any, Any, T]) -> T:
 
 
 def _read(raw: bytes) -> _Object:
-    """One without a name where it cannot be read."""
+    """Returns an object without a name if the answer cannot be decoded."""
     try:
         return msgspec.json.decode(raw, type=_Object)
     except (msgspec.MsgspecError, RecursionError):
@@ -116,5 +119,6 @@ def _is_asked_for(found: _Object, asked: ConfirmGone) -> bool:
 
 
 def _is_listed_for(found: _Object, asked: ConfirmListed) -> bool:
-    """The API server leaves the kind out of what a list of its own kinds holds."""
+    """Whether the item belongs to the requested list. The API server leaves out the kind of the items in a
+    list of its built-in kinds."""
     return found.kind in ("", asked.resource.kind) and found.metadata.namespace == asked.namespace

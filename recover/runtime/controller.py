@@ -1,6 +1,7 @@
-"""The controller put together: observer, loops, web. Everything it must remember is in API objects.
+"""Assembles the controller: the observer, the loops, the executor. Everything that the controller must
+remember is in API objects.
 
-One that stands by keeps its caches warm and does nothing else: no loop runs until it leads.
+A controller that stands by keeps its caches warm and does nothing else: no loop runs until it leads.
 """
 
 from __future__ import annotations
@@ -48,28 +49,35 @@ from recover.workloads import WORKLOADS
 __all__ = ["Controller"]
 
 GC_OFF_S_MAX = 120.0
-"""Longer than a large sync takes. Where the API server is away for hours, garbage would fill the memory."""
+"""Longest time without garbage collection. It is longer than a large sync takes. If the API server is away
+for hours, garbage would fill the memory."""
 
 SOON_S = 0.5
-"""How long a change waits for others, if no fault and no recovery may wait for it."""
+"""How long a change waits for further changes, if no fault and no recovery waits for it."""
 
 SWEEP_S, SWEEP_PAUSE_S = 300.0, 0.05
-"""Pauses between two sweeps, and between two slices of one."""
+"""Pause between two sweeps, and between two slices of one sweep."""
 
 log = structlog.get_logger(__name__)
 
 
 LAST_LEADERS_WORK = (NODES, INCIDENTS, RECOVERIES)
-"""Kinds by which budgets are counted, and that no precondition guards against a view that is too old."""
+"""Kinds by which budgets are counted. No precondition of a write protects against a view of them that is too
+old."""
 FRAMEWORKS = tuple(workload.resource for workload in WORKLOADS)
-"""A job that the last leader has just made anew is not gone. Not all of them need be installed."""
+"""Kinds of jobs. The last leader may have just created a job again, and this controller must not conclude
+that the job is gone. Not every kind need be installed."""
 
 
 class Controller:
-    """Runs until cancelled. `ready` is set once every kind has been listed; `leading`, by whoever gives it,
-    once this controller may write; `may_send` raises where it may not, for what goes past the cluster.
-    `decided` is told of each plan, and does nothing about it: for tests. Raises
-    SettingsError for what a repair is made of, if that is unusable."""
+    """Runs until it is cancelled.
+
+    `ready` is set once every kind has been listed. The owner of the event `leading` sets it once this
+    controller may write. `may_send` raises if this controller may not write; requests that do not go through
+    the cluster call it. `decided` is called with each plan and changes nothing: tests use it.
+
+    Raises SettingsError if the settings of the repair are unusable.
+    """
 
     def __init__(
         self,
@@ -131,7 +139,8 @@ class Controller:
             self._wake_near_the_cap()
 
     def _wake_near_the_cap(self) -> None:
-        """Once: from then on the search for old objects comes again by itself."""
+        """Wakes the removal of old objects once, when their number comes near its limit. From then on that
+        loop requeues itself."""
         seen = self.observer
         is_near = is_near_the_cap(len(seen.incidents.rows), len(seen.recoveries.rows), self._retention)
         if is_near and not self._was_near_the_cap:
@@ -139,8 +148,8 @@ class Controller:
         self._was_near_the_cap = is_near
 
     def _wake_gang(self, uid: str) -> None:
-        """The loops look at once, and so does that gang's recovery. All other recoveries look soon: none of
-        them waits for it."""
+        """Wakes the loops and that gang's recovery at once. All other recoveries reconcile soon, since none
+        of them waits for this change."""
         if self._begun:
             for loop in self._woken:
                 loop.wake()
@@ -151,7 +160,8 @@ class Controller:
         self._soon.set()
 
     async def run(self) -> None:
-        """Begins when it is known whether another controller leads: then what that one wrote is read anew."""
+        """Runs all loops. The caller waits until it is known whether another controller leads. If another one
+        leads, its writes are read again before the loops decide."""
         follows_another = not self.leading.is_set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.observer.run())
@@ -178,8 +188,8 @@ class Controller:
             self._recoveries.wake()
 
     async def _ask_all(self) -> None:
-        """Finds what is out of the ordinary, a slice at a time. What changes meanwhile is asked with the next
-        changes: in a storm of them the look that follows would never come."""
+        """Asks which subjects are ordinary, a slice at a time. Subjects that change meanwhile are asked with
+        the next changes: in a storm of changes the reconcile that follows would otherwise never start."""
         few = self.observer.few
         left = few.waiting
         while left > 0 and few.waiting:
@@ -187,8 +197,8 @@ class Controller:
             await asyncio.sleep(0)
 
     async def _sift(self) -> None:
-        """For ever: all that has changed in a while, and that no fault and no recovery waits for, makes one
-        look."""
+        """Runs forever. Collects the changes for which no fault and no recovery waits, and starts one
+        reconcile for all of them."""
         while True:
             await self._soon.wait()
             await asyncio.sleep(SOON_S)
@@ -197,7 +207,7 @@ class Controller:
             self._wake()
 
     async def _sweep(self) -> None:
-        """For ever: a subject that the indexes have missed must not stay unseen."""
+        """Runs forever. Finds subjects that the indexes have missed, so that no subject stays unseen."""
         while True:
             await asyncio.sleep(SWEEP_S)
             is_done = False
@@ -210,8 +220,8 @@ class Controller:
                 await asyncio.sleep(SWEEP_PAUSE_S)
 
     async def _catch_up(self) -> None:
-        """Sees all that the last leader wrote. A leader's own writes are in its caches at once, those of
-        another one come by watches, which may lag or be silent for a while."""
+        """Reads everything that the last leader wrote. A leader's own writes are in its caches at once. The
+        writes of another leader come by watches, which may lag or be silent for a while."""
         for resource in (*LAST_LEADERS_WORK, *FRAMEWORKS):
             await _until_answered(partial(self._list, resource, Pages(self._cluster, resource)))
 
@@ -235,7 +245,8 @@ class Controller:
         }
 
     def refresh_gauges(self) -> None:
-        """Called before the metrics are read: gauges are derived, never kept in step."""
+        """Derives the gauges from the objects. The web server calls it before each scrape, so no gauge is
+        updated in between."""
         world = self.observer.world(self._modes.now())
         self.metrics.leader.set(self.leading.is_set())
         self.metrics.writes_in_flight.set(self._executor.limiter.in_flight)

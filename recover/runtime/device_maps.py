@@ -1,10 +1,10 @@
-"""ConfigMaps of device plugins of other vendors -> signals of their nodes. Beside observe.py, which puts
-them into its Nodes; model/ascend.py and model/iluvatar.py decode, policy/device_levels.py says what a level
-means.
+"""Reads the ConfigMaps of other vendors' device plugins, and turns them into signals of their nodes.
+observe.py adds the signals to its Nodes; model/ascend.py and model/iluvatar.py decode, and
+policy/device_levels.py defines the meaning of a level.
 
-Off unless a setting asks for it. At its start the controller waits ten seconds for them at most: a cluster
-without them, or a missing right, costs what they would have said and nothing else. A ConfigMap that cannot
-be read hides what was said of its node.
+This is off unless a setting enables it. At its start the controller waits at most ten seconds for these
+ConfigMaps. If the cluster has none, or a permission is missing, the controller loses their signals and
+nothing else. A ConfigMap that cannot be read hides the signals of its nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from recover.runtime.cache import Cache
 __all__ = ["DeviceMaps", "bytes_max", "name_of", "places", "read"]
 
 IN_STEP_S_MAX = 10.0
-"""At the start."""
+"""Longest wait for the ConfigMaps at the start of the controller."""
 
 log = structlog.get_logger(__name__)
 
@@ -44,8 +44,8 @@ class _ConfigMap(msgspec.Struct):
 
 
 def places(settings: DeviceReports) -> Iterator[tuple[str, str]]:
-    """Namespaces to read, each with the labels of the ConfigMaps. A namespace comes once: with two vendors'
-    plugins in it there is no common label."""
+    """Yields each namespace to read, with the label selector of its ConfigMaps. A namespace appears once; if
+    it contains the plugins of two vendors, there is no common label."""
     found: dict[str, str] = {}
     if settings.ascend:
         found[settings.plugin_namespace] = settings.ascend_labels
@@ -56,13 +56,15 @@ def places(settings: DeviceReports) -> Iterator[tuple[str, str]]:
 
 
 def bytes_max(settings: DeviceReports, namespace: str) -> int:
-    """Of one ConfigMap there. ClusterD's are about 1,000 or 2,000 nodes each."""
+    """Returns the maximum size of one ConfigMap in that namespace. Each ConfigMap of ClusterD describes 1,000
+    or 2,000 nodes."""
     has_many = settings.ascend and namespace == settings.cluster_namespace
     return MAP_BYTES_MAX if has_many else READ_BYTES_MAX
 
 
 def read(raw: bytes, settings: DeviceReports) -> Reports | None:
-    """None for a ConfigMap of another purpose. Raises ValueError, naming the key."""
+    """Decodes a ConfigMap. Returns None for a ConfigMap of another purpose. Raises ValueError, which names
+    the key."""
     wire = msgspec.json.decode(raw, type=_ConfigMap)
     name = wire.metadata.name
     found = ascend.read(name, wire.data) if settings.ascend else None
@@ -70,7 +72,7 @@ def read(raw: bytes, settings: DeviceReports) -> Reports | None:
 
 
 def name_of(raw: bytes) -> str:
-    """For people; a question mark where it has none."""
+    """Returns the ConfigMap's name for people to read, or a question mark if it has none."""
     try:
         return msgspec.json.decode(raw, type=Identified).metadata.name
     except (msgspec.MsgspecError, RecursionError):
@@ -78,8 +80,8 @@ def name_of(raw: bytes) -> str:
 
 
 class DeviceMaps:
-    """`changed(node)` is called where something new is said of a node. `now` tells when a report was first
-    seen."""
+    """The signals from ConfigMaps, by node. `changed(node)` is called if something about a node changes.
+    `now` dates the moment when a report was first seen."""
 
     def __init__(
         self,
@@ -93,13 +95,14 @@ class DeviceMaps:
         self._changed = changed
         self._now = now
         self._of_node: dict[str, dict[str, Reports]] = {}
-        """By node, and by the ConfigMap that speaks of it."""
+        """Node -> ConfigMap that reports about the node -> its reports."""
         self._seen: dict[str, dict[str, datetime]] = {}
-        """By node, and by the signal's place. After a restart of the controller a report begins again: that
-        can only delay a suspicion, and what acts has a time of its own."""
+        """Node -> place of the signal -> when the report was first seen. After a restart of the controller
+        these times begin again: that can only delay a suspicion, and signals that cause an action carry their
+        own time."""
         self._told = Seldom()
         self.caches: dict[str, Cache[Reports]] = {}
-        """By namespace."""
+        """Namespace -> its ConfigMaps."""
         self.reflectors = []
         for namespace, labels in places(settings):
             cache = Cache(CONFIGMAPS, self._keep, self._change, bytes_max=bytes_max(settings, namespace))
@@ -109,8 +112,9 @@ class DeviceMaps:
             )
 
     async def synced(self) -> None:
-        """Until all are read, so that a restart takes no report for gone. Whoever lacks the right to read
-        them would wait for ever, and goes on."""
+        """Waits until all ConfigMaps are read, so that a restarted controller does not conclude that a report
+        is gone. Without the permission to read them the wait would never end, so it stops after
+        `IN_STEP_S_MAX`."""
         if not self.is_on:
             return
         with suppress(TimeoutError):
@@ -123,12 +127,13 @@ class DeviceMaps:
         return bool(self.caches)
 
     def unreadable(self) -> int:
-        """ConfigMaps that are skipped, and nodes whose entry in one of many nodes is."""
+        """Returns the number of skipped ConfigMaps, plus the number of nodes whose entry in a ConfigMap of
+        many nodes is skipped."""
         entries = {node for said in self._of_node.values() for one in said.values() for node in one.unread}
         return sum(len(cache.unreadable) for cache in self.caches.values()) + len(entries)
 
     def added(self, node: Node) -> Node:
-        """The node with what is said of it now."""
+        """Returns the node with the signals that the ConfigMaps report now."""
         if not self.is_on:
             return node
         told = self._levels.read(node, self._of_node.get(node.name, {}).values())
@@ -143,7 +148,7 @@ class DeviceMaps:
         )
 
     def forget(self, node: str) -> None:
-        """Of a node that is gone."""
+        """Forgets a node that is gone."""
         self._seen.pop(node, None)
 
     def _keep(self, raw: bytes) -> Reports | None:

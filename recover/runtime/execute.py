@@ -1,8 +1,9 @@
-"""Plan -> API writes. I/O only: what to write, and whether, was decided before.
+"""Turns a plan into API writes. I/O only: the writes, and whether to make them, were decided before.
 
-Every write carries its precondition, and every answer is absorbed into the caches at once. A reply that never
-came means unknown: the object is read again, and the next look decides from what it says. A write that the
-lease does not allow any more is not sent (recover/kube/fenced.py); the process ends soon.
+Every write carries its precondition, and every answer is absorbed into the caches at once. If a reply is
+lost, the outcome is unknown: the executor reads the object again, and the next reconcile decides from that
+version. A write that the lease no longer allows is not sent (recover/kube/fenced.py); the process then ends
+soon.
 """
 
 from __future__ import annotations
@@ -52,30 +53,32 @@ from recover.triage.quarantine import takes_out
 __all__ = ["Executor"]
 
 REQUEUE_S = 0.2
-"""After a write that failed for a passing reason."""
+"""Pause until the next reconcile after a write that failed for a passing reason."""
 
 STALE_S = 0.02
-"""After a failed precondition: a newer object has been read, so the next decision can be made at once."""
+"""Pause until the next reconcile after a failed precondition. A newer object has been read, so the next
+decision can be made at once."""
 
 UNTOLD_AGAIN_S = 60.0
-"""Pause after a refusal that no decision reads."""
+"""Pause until the next reconcile after a refusal that no decision reads."""
 
 RIGHTS_AGAIN_S = 5.0
-"""Where the API server did not know our rights."""
+"""Pause until the next reconcile if the API server did not know our permissions."""
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
-"""Held around each request or pair of requests, and not while waiting to try again."""
+"""A slot of the limiter. It is taken for each request or pair of requests, and released while the executor
+waits for the next try."""
 
 Chain = tuple[Action, ...]
 
 _BEGINS = frozenset({Act.QUARANTINE_NODE.value, "open-recovery"})
-"""Writes that begin something new, and that may wait for their turn."""
+"""Writes that begin something new, and that a pause keeps back while they wait for their turn."""
 
 log = structlog.get_logger(__name__)
 
 
 class _PausedError(Exception):
-    """The write is not sent, since people have paused Rekindle meanwhile."""
+    """The write is not sent because people have paused Rekindle since the decision."""
 
 
 class Executor:
@@ -96,7 +99,7 @@ class Executor:
         self.limiter = Limiter(metrics)
         self._chains = itertools.count()
         self._taking: Counter[str] = Counter()
-        """How many chains in flight take each node out of service."""
+        """Node -> number of chains in flight that take the node out of service."""
 
     @property
     def taking(self) -> frozenset[str]:
@@ -104,22 +107,23 @@ class Executor:
         return frozenset(self._taking)
 
     async def run(self, plan: Plan) -> float | None:
-        """Writes the plan. Returns in how many seconds to look again: sooner than planned after a failure.
-        After a plan of one chain the caller goes on with its last answer, before any other task does."""
+        """Writes the plan. Returns in how many seconds to reconcile again: sooner than planned after a
+        failure. If the plan has one chain, the caller continues directly after that chain's last answer,
+        before any other task does."""
         writing = [self.begin(chain) for chain in plan.chains if chain]
         waits = [plan.requeue_after_s]
         if len(writing) == 1:
             waits.append(await writing.pop())
         for outcome in await asyncio.gather(*writing, return_exceptions=True):
-            if isinstance(outcome, BaseException):  # a defect; the other chains are written
+            if isinstance(outcome, BaseException):  # a defect; the other chains are written nevertheless
                 raise outcome
             waits.append(outcome)
         return min((wait for wait in waits if wait is not None), default=None)
 
     def begin(self, chain: Chain) -> Coroutine[Any, Any, float | None]:
-        """Call this in the moment of the decision: what the decision knew of the objects is remembered, and
-        its quarantines count from now on. The coroutine that it returns writes the chain, and returns in how
-        many seconds to look again after a failure, otherwise None."""
+        """Remembers what the decision knew of the objects; the quarantines of the chain count from now on.
+        Call this at the moment of the decision. Returns a coroutine that writes the chain, and returns in how
+        many seconds to reconcile again after a failure, otherwise None."""
         seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
         taking = [a.name for a in chain if isinstance(a, Patch) and takes_out(a)]
         self._taking.update(taking)
@@ -131,18 +135,19 @@ class Executor:
         try:
             return await self._chain(chain, seen)
         finally:
-            for name in taking:  # `-=` of a Counter would go through all that are in flight
+            for name in taking:  # `-=` of a Counter would iterate over all nodes in flight
                 self._taking[name] -= 1
                 if not self._taking[name]:
                     del self._taking[name]
 
     async def _chain(self, chain: Chain, seen: Mapping[int, Node | Gang | None]) -> float | None:
-        order = next(self._chains)  # what was begun first is finished first
+        order = next(self._chains)  # the chain that began first is finished first
         chain = tuple(
             sorted(chain, key=lambda action: isinstance(action, Emit))
-        )  # nothing waits for an Event
+        )  # no other action waits for an Event
         for number, action in enumerate(chain):
-            urgency = min(_urgency(later) for later in chain[number:])  # what an act waits for is as urgent
+            # an action before an urgent one is as urgent
+            urgency = min(_urgency(later) for later in chain[number:])
             try:
                 await self._write(action, partial(self.limiter.slot, urgency, order), seen.get(id(action)))
             except _PausedError:
@@ -165,16 +170,17 @@ class Executor:
         return None
 
     def _is_kept_back(self, action: Action) -> bool:
-        """A pause counts from the moment when it is seen, also for a decision that waits to be written."""
+        """Whether a pause keeps the action back. A pause counts from the moment when it is seen, also for a
+        decision that waits to be written."""
         if _what(action) not in _BEGINS:
             return False
         pause = self._observer.pause()
         return pause is not None and pause.lasts(self._clock.now())
 
     def _note(self, action: Action, error: Transient | Permanent) -> bool:
-        """Keeps a refusal for the decisions; returns False if they do not read it. A patch that must only be
-        made again for a newer version is not refused. A framework's webhook that is down shows by the
-        deadline of its recovery."""
+        """Keeps a refusal for the decisions. Returns False if decisions do not read this refusal. A patch
+        that only has to be made again for a newer version is not refused. If a framework's webhook is down,
+        the deadline of the recovery shows it."""
         may_pass = isinstance(error, Transient) or error.may_pass
         is_refused = isinstance(error, Permanent) or (error.refused and _has_no_deadline(action))
         if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch | Delete) and is_refused):
@@ -232,7 +238,7 @@ class Executor:
             await self._emit(news, slot)
 
     async def _confirm(self, asked: ConfirmGone | ConfirmListed) -> None:
-        """Raises Transient unless the API server shows what the cache shows."""
+        """Compares the API server's answer with the cache. Raises Transient if they differ."""
         try:
             async with self.limiter.read(asked.namespace):
                 match asked:
@@ -249,7 +255,7 @@ class Executor:
             raise Permanent(str(error), denied=error.status == 403) from error
 
     async def _emit(self, event: Emit, slot: Slot) -> None:
-        """Best effort: an Event that cannot be written is logged and delays nothing."""
+        """Writes an Event. An Event that cannot be written is logged and delays nothing."""
         try:
             async with slot():
                 await self._requests.emit(event, self._clock.now())
@@ -258,7 +264,8 @@ class Executor:
             log.warning("event not written", reason=event.reason, object=about, why=str(error))
 
     async def _ask(self, request: Ask) -> None:
-        """Of a machine outside; sent again at a later look until it is taken."""
+        """Sends a request to a system outside the cluster. A later reconcile sends it again until the system
+        has accepted it."""
         assert self._outside is not None, "a plan asks only where a webhook is set"
         outcome = "refused"
         try:
@@ -270,12 +277,13 @@ class Executor:
 
 
 def _has_no_deadline(action: Action) -> bool:
-    """Whether nothing else would show that this write is not made."""
+    """Whether no deadline would show that this write is not made."""
     return isinstance(action, Delete) or (isinstance(action, Patch) and action.resource == NODES)
 
 
 def _urgency(action: Action) -> Urgency:
-    """Incidents, Events and the removal of old objects tell what was done; the rest does it."""
+    """Returns the urgency of a write. Incidents, Events and the removal of old objects report or tidy up; all
+    other writes act."""
     if isinstance(action, Ask):
         return Urgency.ACT
     if isinstance(action, Emit):
@@ -290,7 +298,8 @@ def _urgency(action: Action) -> Urgency:
 
 
 def _is_of_a_status(action: Action) -> TypeGuard[Patch]:
-    """A Node's own condition only tells people and tools what is known. Nothing waits for it."""
+    """Whether the action writes a Node's own condition. The condition only informs people and tools, and
+    nothing waits for it."""
     return isinstance(action, Patch) and action.resource == NODES and action.subresource == "status"
 
 

@@ -1,12 +1,12 @@
-"""The subjects of looks (model/subjects.py), kept as objects are absorbed: what a look costs follows what is
-out of the ordinary, not the size of the cluster.
+"""Keeps the subjects of reconciles (model/subjects.py) while objects are absorbed. The cost of a reconcile
+then depends on what is out of the ordinary, not on the size of the cluster.
 
-observe.py says what has changed. What a change may concern becomes a subject at once, and stays one until it
-is asked whether it is ordinary (triage/ordinary.py has the table of what is asked again, and why that is
-enough). So a look that comes before the answer sees too much, and never too little.
+observe.py reports each change. Everything that a change may concern becomes a subject at once, and stays one
+until the answer to a question shows that it is ordinary (triage/ordinary.py lists when each question is asked
+again, and why that is enough). A reconcile before the answer therefore sees too much, and never too little.
 
-A sweep asks everything again, a few at a time. What it finds missing is a defect: it is counted, logged, and
-looked at.
+A sweep asks all questions again, a few at a time. A subject that the sweep finds missing is a defect: the
+sweep counts it, logs it, and adds it to the subjects.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from recover.triage.ordinary import is_ordinary_gang, is_ordinary_node, is_ordin
 __all__ = ["Few"]
 
 SLICE_S = 0.005
-"""Of questions in one turn of the event loop. One large gang may take longer."""
+"""Time for questions in one turn of the event loop. The question about one large gang may take longer."""
 
 TOLD_MAX = 10
-"""Of the names in one line of the log."""
+"""Maximum number of names in one line of the log."""
 
 log = structlog.get_logger(__name__)
 
@@ -44,14 +44,14 @@ class _What(Enum):
     REPORT = auto()
     GANG = auto()
     TOLD = auto()
-    """What a node's agent is told."""
+    """Whether the node's NodeHealth tells its agent what to do."""
     SIGHT = auto()
-    """What a node's agent sees."""
+    """Whether the node's agent reads all its sources."""
 
 
 class Few:
     def __init__(self, labels: Iterable[str], timing: Timing) -> None:
-        """`labels`: those by whose values accelerator nodes are counted."""
+        """Creates the subjects. `labels` are the labels by whose values accelerator nodes are counted."""
         self._timing = timing
         self._labels = tuple(dict.fromkeys(label for label in labels if label))
         self.nodes: dict[str, Node] = {}
@@ -62,12 +62,14 @@ class Few:
         self.strangers: set[str] = set()
         self.counted: Counter[tuple[str, str]] = Counter()
         self.present: dict[str, list[Pod]] = {}
-        """As World.present. Forgotten whenever the gang is asked about anew."""
+        """The same mapping as World.present. A gang's entry is forgotten whenever a new question about the
+        gang arises."""
         self._to_ask: OrderedDict[tuple[_What, str], None] = OrderedDict()
-        """With the gang's uid or the node's name, in the order of the changes. Where tens of thousands wait,
-        it takes long to find the first key of a plain dict whose first keys were deleted."""
+        """Open questions, in the order of the changes, with the gang's uid or the node's name. This is no
+        plain dict: if tens of thousands of questions wait, finding the first key of a dict whose first keys
+        were deleted takes long."""
         self._to_sweep: Iterator[tuple[_What, str]] | None = None
-        """What is left of the sweep that is under way."""
+        """The rest of the sweep that is under way."""
 
     @property
     def subjects(self) -> Subjects:
@@ -96,7 +98,8 @@ class Few:
         self.report_changed(name, new, health)
 
     def node_renewed(self, node: Node) -> None:
-        """Only its version has changed, as each kubelet's report does; whoever writes to it names that."""
+        """Takes a Node of which only the version has changed, as with each kubelet's report. The version
+        matters because a write to the Node names it."""
         for subjects in (self.nodes, self.untold, self.unseen):
             if node.name in subjects:
                 subjects[node.name] = node
@@ -110,11 +113,11 @@ class Few:
         self.sight_changed(name, node)
 
     def told_changed(self, name: str, node: Node | None) -> None:
-        """What the node's agent should do may have changed."""
+        """Asks again whether the node's NodeHealth tells its agent what to do."""
         self._node_to_ask(_What.TOLD, self.untold, name, node)
 
     def sight_changed(self, name: str, node: Node | None) -> None:
-        """Whether an agent reports from there, and of what."""
+        """Asks again whether an agent reports from the node, and about which sources."""
         self._node_to_ask(_What.SIGHT, self.unseen, name, node)
 
     def _node_to_ask(self, what: _What, subjects: dict[str, Node], name: str, node: Node | None) -> None:
@@ -125,7 +128,7 @@ class Few:
             self._to_ask[what, name] = None
 
     def gang_changed(self, uid: str, gang: Gang | None) -> None:
-        """The gang, or something that its state depends on."""
+        """Takes a change of the gang, or of something on which its state depends."""
         self.present.pop(uid, None)
         if gang is None:
             self.gangs.pop(uid, None)
@@ -146,18 +149,18 @@ class Few:
 
     @property
     def waiting(self) -> int:
-        """How many questions wait for their answer."""
+        """Number of questions that wait for an answer."""
         return len(self._to_ask)
 
     @property
     def is_asked(self) -> bool:
-        """Whether nothing waits for its answer."""
+        """Whether no question waits for an answer."""
         return not self._to_ask
 
     def ask(self, world: World, now: datetime, at_most: int | None = None) -> int:
-        """Asks for one slice of time, and at least one question if any waits. Returns how many it has asked.
-        The oldest come first: whoever asks as many as waited at first has asked all of these, however fast
-        new ones come."""
+        """Asks for one slice of time, and at least one question if any waits. Returns the number of questions
+        asked. The oldest questions come first: a caller that asks as many questions as waited at first has
+        asked all of these, however fast new ones arrive."""
         asked, ends_s = 0, _now_s() + SLICE_S
         while self._to_ask and (at_most is None or asked < at_most):
             (what, name), _ = self._to_ask.popitem(last=False)
@@ -182,7 +185,8 @@ class Few:
                 return self.unseen
 
     def _is_ordinary(self, what: _What, name: str, world: World, now: datetime) -> bool:
-        """What cannot be judged is left to the look, which tells of it."""
+        """Whether the subject is ordinary. A subject that cannot be judged counts as not ordinary, and the
+        reconcile reports it."""
         try:
             return _is_ordinary(what, name, world, self._timing, now)
         except Exception:
@@ -192,9 +196,9 @@ class Few:
     # --- the sweep ----------------------------------------------------------------------------------------
 
     def sweep(self, world: World, now: datetime) -> tuple[int, bool]:
-        """Asks for one slice of time about what is no subject. Returns how many are missing among them, and
-        whether that was the last slice. The first slice also counts the nodes, and forgets the pods of the
-        present starts, so that each look finds them anew."""
+        """Asks for one slice of time about everything that is no subject. Returns how many of these are
+        missing from the subjects, and whether that was the last slice. The first slice also counts the nodes,
+        and forgets the pods of the present starts, so that each reconcile finds them again."""
         missed, ends_s = 0, _now_s() + SLICE_S
         if self._to_sweep is None:
             self._to_sweep = iter(_all(world))
@@ -213,7 +217,8 @@ class Few:
         return missed, True
 
     def _count_anew(self, world: World) -> int:
-        """What is kept beside the subjects. Returns how much of it was wrong."""
+        """Counts again what is kept beside the subjects, and corrects it. Returns the number of wrong
+        counts."""
         missed = 0
         accelerated = (node for node in world.nodes.values() if node.is_accelerated)
         counted = Counter(key for node in accelerated for key in self._keys(node))
@@ -246,7 +251,8 @@ class Few:
 
 
 def _now_s() -> float:
-    """By the clock of the event loop that runs, if one does: a simulation is the same on each machine."""
+    """Returns the time of the running event loop, or of the monotonic clock if none runs. A simulation
+    therefore behaves the same on each machine."""
     try:
         return asyncio.get_running_loop().time()
     except RuntimeError:
@@ -254,7 +260,7 @@ def _now_s() -> float:
 
 
 def _is_ordinary(what: _What, name: str, world: World, timing: Timing, now: datetime) -> bool:
-    """What is gone is ordinary, too."""
+    """Whether the object is ordinary. An object that is gone is ordinary, too."""
     node = world.nodes.get(name)
     match what:
         case _What.GANG:
@@ -272,7 +278,7 @@ def _is_ordinary(what: _What, name: str, world: World, timing: Timing, now: date
 
 
 def _all(world: World) -> list[tuple[_What, str]]:
-    """At this moment; what comes later is in the next sweep."""
+    """Returns all questions about the objects of this moment. Later objects belong to the next sweep."""
     found = [(_What.REPORT, name) for name in world.health]
     found += [(what, name) for name in world.nodes for what in (_What.NODE, _What.TOLD, _What.SIGHT)]
     return [*found, *((_What.GANG, uid) for uid in world.gangs)]

@@ -1,5 +1,5 @@
-"""World -> gauges of the controller, before each scrape: derived from the objects, never kept in step. A new
-leader tells the same as the last one, and so does a controller that stands by.
+"""Derives the controller's gauges from the World before each scrape. Every controller, a new leader and one
+that stands by included, therefore reports the same values.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from recover.triage.held_back import refusals
 __all__ = ["derive"]
 
 _NO_WAIT = ("", Reason.CHECKPOINT_UNVERIFIED)
-"""A recovery with one of these goes on all the same."""
+"""Reasons of a recovery that goes on and does not wait."""
 
 
 def derive(metrics: Metrics, world: World, now: datetime, *, suspicion_s: float) -> None:
-    """Counted first and written then: to count in the gauges themselves took four times as long."""
+    """Sets all gauges. The values are counted first and then written: counting in the gauges themselves took
+    four times as long."""
     metrics.paused.set(world.modes.paused is not None)
     _nodes(metrics, world, now)
     _fill(metrics.nodes_suspected, Counter(suspected_by_agents(world, now, suspicion_s).values()))
@@ -38,7 +39,7 @@ def derive(metrics: Metrics, world: World, now: datetime, *, suspicion_s: float)
 
 
 def _fill(gauge: Gauge, values: Mapping[str, float]) -> None:
-    """The gauge has one label; what has no value any more has no series."""
+    """Sets the values of a gauge with one label. A label value without a number has no series."""
     gauge.clear()
     for name, value in values.items():
         gauge.labels(name).set(value)
@@ -54,7 +55,7 @@ def _nodes(metrics: Metrics, world: World, now: datetime) -> None:
 
 
 def _nodes_for_people(world: World) -> Iterator[str]:
-    """Of each node that nothing but a person brings back the reason."""
+    """Yields the reason for each node that only a person can return to service."""
     out = {node.quarantine.incident for node in world.subjects.nodes.values() if node.quarantine is not None}
     for name, incident in world.incidents.items():
         status = incident.status
@@ -95,7 +96,8 @@ def _phase_seconds(over: Iterable[RecoveryStatus]) -> Mapping[str, float]:
 
 
 def _given_up(world: World, gang: Gang) -> Recovery | None:
-    """The gang's last recovery, if it called a person and nothing has set the gang going since."""
+    """Returns the gang's last recovery if it escalated to a person and the gang has not continued since then,
+    otherwise None."""
     history = world.history(gang.ref.uid)
     if not history or history[-1].status.phase is not Phase.ESCALATED or gang.deleting:
         return None
@@ -106,8 +108,8 @@ def _given_up(world: World, gang: Gang) -> Recovery | None:
 
 
 def _goes_on(world: World, gang: Gang, since: datetime) -> bool:
-    """It has made steps since then; or all its ranks run, and were started since: not every job's steps can
-    be read."""
+    """Whether the gang has made steps since then, or all its ranks run and were started since then. Pods
+    count because the steps of some jobs cannot be read."""
     pods = [pod for pod in world.pods(gang.ref.uid) if pod.phase is PodPhase.RUNNING]
     told = [progress for pod in pods if (progress := world.progress(pod)) is not None]
     if any(p.edge in (Edge.STEPPING, Edge.RESUMED) and p.at > since for p in told):

@@ -1,7 +1,7 @@
-"""What is kept of each API object: a reader for each cache of observe.py. Pure, but for what it looks up in
-the observer's indexes.
+"""Decides what is kept of each API object: one reader for each cache of observe.py. Pure, except for lookups
+in the observer's indexes.
 
-A cluster holds far more objects than a decision reads, above all pods and Jobs of others.
+A cluster contains far more objects than the decisions read, above all pods and Jobs of others.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from recover.workloads.patches import asks_for_device
 __all__ = ["Kept"]
 
 GANG_KINDS = frozenset(w.resource.kind for w in WORKLOADS) - {JOBS.kind}
-"""Owners whose pods are a gang's whatever they ask for."""
+"""Kinds of owners whose pods belong to a gang, whatever resources they request."""
 OUR_LABEL = ("app.kubernetes.io/name", "rekindle")
-"""What the chart writes on all pods of the release."""
+"""Label that the chart writes on all pods of the release."""
 
 
 class Kept:
-    """Each method takes an object as JSON, and returns None for one that no decision reads. Each raises what
-    the decoder raises for an object that is malformed.
+    """Reads the objects of each kind. Each method takes an object as JSON, and returns None for an object
+    that no decision reads. Each raises the decoder's error for a malformed object.
 
-    `recovered`: uids of the gangs with a Recovery. `reported`: adds to a node what the device plugins say."""
+    `recovered` contains the uids of the gangs with a Recovery. `reported` adds to a node what the device
+    plugins report.
+    """
 
     def __init__(
         self,
@@ -57,12 +59,14 @@ class Kept:
         self._signatures: list[Signature] = []
 
     def node(self, raw: bytes) -> Node:
-        """All nodes, accelerated or not: a node that is not here does not exist, and that is a proof."""
+        """Keeps all nodes, accelerated or not: if a node is missing from the cache, decisions can have its
+        absence confirmed by a live read."""
         node = decode.node(raw, self._settings.accelerators, work_labels(), self._signals.read)
         return self._reported(node)
 
     def health(self, raw: bytes) -> NodeHealth:
-        """All nodes are told the same signatures. One list for all keeps them small, and quick to compare."""
+        """Shares one list of signatures between all nodes, since all agents get the same signatures. That
+        keeps the reports small and quick to compare."""
         health = decode.health(raw)
         if health.spec.signatures != self._signatures:
             self._signatures = health.spec.signatures
@@ -71,9 +75,10 @@ class Kept:
         return msgspec.structs.replace(health, spec=spec)
 
     def pod(self, raw: bytes) -> Pod | Bystander | AgentPod | None:
-        """Ranks, scans and the pods of repairs. A gang's leader may have no accelerator; a Job's pods are all
-        alike, and most Jobs are no trainings. Of other owners' pods with accelerators, which are no gangs,
-        also what they ask."""
+        """Keeps ranks, scans, agents, and the pods of repairs. Pods of gang kinds are kept even without
+        accelerators, since a gang's leader may have none. Pods of Jobs are kept only with accelerators: a
+        Job's pods are all alike, and most Jobs are no trainings. Pods of other owners that use accelerators
+        are no gangs; for them the containers' requests are kept, too."""
         accelerators, ours = self._settings.accelerators, self._settings.namespace
         is_kept_beside = self._settings.mode is Mode.REPAIR
         if not is_kept_beside and is_beside_the_gangs(raw, accelerators, GANG_KINDS, ours):
@@ -94,12 +99,12 @@ class Kept:
         found = decode.outsider(raw)
         sibling = next(iter(self._pods.pods_of.get(uid, {}).values()), None)
         if sibling is not None and sibling.outsider == found:
-            found = sibling.outsider  # replicas are alike: one is kept for all
+            found = sibling.outsider  # replicas are alike: one copy serves all
         return msgspec.structs.replace(pod, outsider=found, owner_uid=uid)
 
     def gang(self, workload: Workload, raw: bytes) -> Gang | None:
-        """Of Jobs those that may be trainings: a cluster may hold 100,000 others, of 16 KB each. Devices that
-        admission gives to the pods alone do not stand in the template, and are seen by the pods."""
+        """Keeps, among Jobs, those that may be trainings: a cluster may contain 100,000 others of 16 KB each.
+        The template does not show devices that admission adds to the pods alone; the pods show them."""
         gang = workload.parse(raw)
         if gang.resource != JOBS or gang.part_of or self.is_of_a_repair(gang.ref.namespace, gang.labels):
             return gang
@@ -110,13 +115,15 @@ class Kept:
         return gang if is_known or says or any(map(asks_for_device, containers)) else None
 
     def outlined(self, resource: Resource, raw: bytes, why: str) -> Gang | None:
-        """Nothing else tells the people of a job that asks for us why nothing will be done for it."""
+        """Keeps an outline of a job that cannot be read and that has the label or annotation `auto-recovery`.
+        Nothing else shows the owner of the job why Rekindle will not act on it."""
         gang = outline_of(raw, resource, why)
         return gang if AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations else None
 
     def _beside(self, pod: Pod) -> Bystander | None:
-        """What a reboot would take from others. Nothing is rebooted in a lower mode, so nothing is kept. A
-        controller of ours goes on where it is started next: waiting for itself, it would never reboot."""
+        """Keeps a pod that a reboot of its node would end. Rekindle reboots nothing in a lower mode, so
+        nothing is kept then. Pods of the release are left out: a controller continues where it is started
+        next, and a controller that waited for itself would never reboot a node."""
         is_lost = bool(pod.node) and not pod.ended and pod.owner_kind not in BACK_AFTER_A_REBOOT
         is_ours = pod.namespace == self._settings.namespace and OUR_LABEL in pod.labels.items()
         if not is_lost or is_ours or self._settings.mode is not Mode.REPAIR:
@@ -124,5 +131,6 @@ class Kept:
         return Bystander(pod.namespace, pod.name, pod.uid, pod.node, pod.deleting_since is not None)
 
     def is_of_a_repair(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Anybody may write that label, but nobody else may write into our own namespace."""
+        """Whether the object belongs to a repair. Anybody may write that label, but nobody else may write
+        into our own namespace."""
         return REPAIR_OF in labels and namespace == self._settings.namespace

@@ -1,14 +1,20 @@
-"""How many writes are under way at once, and whose turn it is. execute.py asks here before each write.
+"""Limits how many writes are in flight at once, and decides whose turn it is. execute.py takes a slot here
+before each write.
 
-Acts on nodes, jobs and pods go before reports, so a storm of findings does not hold a stop up behind its own
-paperwork. Of the reports the one about many nodes comes first; Events have their place among the others,
-since a chain holds its object until its Event is told. What all agents are told, and deletions of old
-objects, come last. When the API server says that it has too much to do (429, 503), the number of slots is
-halved and what it asks for with Retry-After is waited; with success they come back one at a time. A write
-that is slow gives its slot back before it is answered: it waits for a webhook or for the network, and others
-need not. Live reads take no slot of a write: they have a few places of their own, of which the namespaces
-have their turns, so that reads that hang hold up no act but their own. There is no limit on the rate: API
-servers, too, bound what is in flight, and 8 slots are about 430 writes a second (measured).
+Acts on nodes, jobs and pods go before reports, so that the reports of a storm of findings do not delay a
+stop. Among the reports, a report about many nodes comes first. Events have the same place as other reports,
+since a chain keeps its object busy until its Event is written. Writes to the NodeHealths of agents, other
+writes of upkeep, and the deletion of old objects come last.
+
+If the API server reports overload (429, 503), the limiter halves the number of slots, and waits as long as
+Retry-After requests. With success the slots come back one at a time. A slow write releases its slot before it
+is answered: it waits for a webhook or for the network, and other writes need not wait for that.
+
+Live reads take no slot of a write. They have a few places of their own, and the namespaces take turns in
+them, so that reads that hang delay only their own acts.
+
+There is no limit on the rate: API servers, too, limit the number of requests in flight, and 8 slots are about
+430 writes a second (measured).
 """
 
 from __future__ import annotations
@@ -29,30 +35,33 @@ from recover.runtime.telemetry import Metrics
 __all__ = ["READS_MAX", "READS_OF_ONE_MAX", "SLOTS_MAX", "SLOW_MAX", "SLOW_S", "Limiter", "Urgency"]
 
 SLOTS_MAX = 8
-"""More writes in flight gain no throughput and cost latency (measured on an API server: 4-8 is the knee)."""
+"""Number of slots. More writes in flight gain no throughput and cost latency (measured on an API server: the
+knee is at 4-8)."""
 SLOW_S = 1.0
-"""A write that has taken this long makes room for another."""
+"""Time after which an unanswered write makes room for another."""
 SLOW_MAX = 56
-"""Slow writes at once; further ones keep their slots."""
+"""Maximum number of slow writes at once; further slow writes keep their slots."""
 READS_MAX = 8
-"""Live reads at once. With all writes and watches they stay below the client's connections (kubeapi.py)."""
+"""Maximum number of live reads at once. Together with all writes and watches they stay below the client's
+limit of connections (kubeapi.py)."""
 READS_OF_ONE_MAX = 4
-"""Of one namespace, or of objects without one."""
+"""Maximum number of live reads of one namespace, or of objects without a namespace."""
 RETRY_AFTER_S_MAX = 30.0
-"""A longer wait that a server or a proxy asks for would leave broken gangs as they are."""
+"""Longest wait that the limiter accepts. A longer wait that a server or a proxy requests would leave broken
+gangs as they are."""
 
 log = structlog.get_logger(__name__)
 
 
 class Urgency(IntEnum):
-    """Lower goes first."""
+    """The urgency of a write. Lower values go first."""
 
     ACT = 0
     ALARM = 1
-    """About many nodes at once: people must know of it soon."""
+    """Writes about many nodes at once, which people must see soon."""
     REPORT = 2
     UPKEEP = 3
-    """May be a write for each node at once, and no decision waits for it."""
+    """Writes that may come for each node at once. No decision waits for them."""
 
 
 def is_overload(error: BaseException) -> bool:
@@ -60,7 +69,7 @@ def is_overload(error: BaseException) -> bool:
 
 
 class _Held:
-    """One write's slot."""
+    """The slot of one write."""
 
     is_slow = False
 
@@ -71,18 +80,18 @@ class Limiter:
         self._slots = SLOTS_MAX
         self._in_flight = 0
         self._slow = 0
-        """Writes that have given their slots back, and are not answered yet."""
+        """Number of writes that have released their slots and are not answered yet."""
         self._waiting: list[tuple[Urgency, int, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
         self._reading: Counter[str] = Counter()
-        """Reads under way, by namespace."""
+        """Reads in flight, by namespace."""
         self._to_read: dict[str, deque[asyncio.Future[None]]] = {}
-        """Reads that wait, by namespace. The namespace whose turn is next stands first."""
+        """Reads that wait, by namespace. The namespace whose turn is next comes first."""
         self._good = 0
-        """Writes that went well since the number of slots changed."""
+        """Number of requests without an overload error since the number of slots changed."""
         self._halvings = 0
         self._pause: asyncio.TimerHandle | None = None
-        """Ends what the API server has asked for."""
+        """Timer of the wait that the API server has requested."""
 
     @property
     def slots(self) -> int:
@@ -93,15 +102,16 @@ class Limiter:
         return self._in_flight + self._slow + self._reading.total()
 
     def waiting(self) -> Counter[Urgency]:
-        """Reads count as acts, since acts wait for them."""
+        """Returns the number of waiting requests by urgency. Reads count as acts, since acts wait for
+        them."""
         found = Counter(urgency for urgency, *_, turn in self._waiting if not turn.done())
         reads = sum(not turn.done() for turns in self._to_read.values() for turn in turns)
         return found + Counter({Urgency.ACT: reads})
 
     @asynccontextmanager
     async def slot(self, urgency: Urgency, order: int = 0) -> AsyncIterator[None]:
-        """Holds a slot for one write, and learns from how it ends. Of one urgency the lowest order goes
-        first, then who came first."""
+        """Occupies a slot for one write, and adapts to its outcome. Among writes of one urgency the lowest
+        order goes first, then the earliest."""
         await self._take(urgency, order)
         held = _Held()
         making_room = asyncio.get_running_loop().call_later(SLOW_S, self._make_room, held)
@@ -118,8 +128,8 @@ class Limiter:
 
     @asynccontextmanager
     async def read(self, namespace: str) -> AsyncIterator[None]:
-        """Holds a place for one live read, and learns from how it ends. Namespaces have their turns, and who
-        came first within each."""
+        """Occupies a place for one live read, and adapts to its outcome. The namespaces take turns; within a
+        namespace the earliest read goes first."""
         await self._take_read(namespace)
         try:
             with self._learning():
@@ -155,7 +165,8 @@ class Limiter:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # let in and cancelled in the same moment: the slot goes to the next
+            # let in and cancelled at the same moment: the slot goes to the next write
+            if not turn.cancelled():
                 self._in_flight -= 1
                 self._let_in()
             raise
@@ -197,7 +208,8 @@ class Limiter:
                 turn.set_result(None)
 
     def _slow_down(self, error: ApiError, *, began_in: int) -> None:
-        """Several refusals of one moment halve once: all but the first began under the larger number."""
+        """Reduces the number of slots. Several refusals at the same moment halve it once: all but the first
+        began under the larger number."""
         self._metrics.writes_throttled.inc()
         if error.retry_after_s:
             self._wait(min(error.retry_after_s, RETRY_AFTER_S_MAX))
@@ -207,7 +219,7 @@ class Limiter:
             log.warning("API server overloaded, fewer writes at once", slots=self._slots, why=str(error))
 
     def _wait(self, wait_s: float) -> None:
-        """Lets nobody in for so long; a longer wait that is under way stays."""
+        """Admits no request for that time. A longer wait that is already under way stays in force."""
         loop = asyncio.get_running_loop()
         if self._pause is not None:
             if self._pause.when() >= loop.time() + wait_s:

@@ -1,7 +1,9 @@
-"""Since when which mode is in force: kept in ConfigMap `rekindle-state`, so a restart forgets nothing.
+"""Keeps in the ConfigMap `rekindle-state` since when each mode is in force, so that a restart loses none of
+these times.
 
-Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it, and a restart of
-the controller is no promotion. The end of a pause is one. model/modes.py tells what follows from it.
+A promotion (of the cluster, a pool or a namespace) never acts on faults that were seen before the promotion.
+A restart of the controller is no promotion; the end of a pause is one. model/modes.py defines what follows
+from a promotion.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ __all__ = ["STATE", "ModeKeeper", "kept_modes"]
 STATE = "rekindle-state"
 WRITE_AGAIN_S = 2.0
 _START_MAX = timedelta(minutes=2)
-"""A promotion is an upgrade of the installation. It begins when the new controller's process does, even if
-the API server is slow or away until that process leads. A process that has stood by for longer may have been
-started before the kept mode was in force."""
+"""Longest time from the start of a process to its first reading of the modes, for which the promotion is
+dated to the start of the process. A promotion is an upgrade of the installation, so it begins when the new
+controller's process starts, even if the API server is slow or away until that process leads. A process that
+has stood by for longer may have been started before the kept mode was in force."""
 
 log = structlog.get_logger(__name__)
 
@@ -53,14 +56,15 @@ class ModeKeeper:
         self._to_write = asyncio.Event()
 
     def now(self) -> Modes:
-        """As they are at this look. A namespace whose people have just changed its word counts at once; run()
-        writes it down. A crash before that makes a promotion begin later, and nothing act that should not."""
+        """Returns the modes of this reconcile. If a namespace's label or annotation has just changed, the
+        change counts at once, and run() writes it to the ConfigMap. A crash before that write makes a
+        promotion begin later; it causes no action that should not happen."""
         if self._loaded:
             self._follow(self._modes)
         return self._modes
 
     def changes_in_s(self) -> float | None:
-        """Seconds until time alone ends a pause."""
+        """Returns the seconds until time alone ends the pause, or None if it never does."""
         paused = self._modes.paused
         if paused is None or paused.until is None:
             return None
@@ -84,7 +88,8 @@ class ModeKeeper:
         self._loaded = True
 
     def _promoted_at(self, kept: Modes | None) -> datetime:
-        """When what the settings allow, and what was kept did not, has begun."""
+        """Returns the time from which a mode counts that the settings allow and the kept modes did not
+        allow."""
         now = self._clock.now()
         known = [kept.cluster, *kept.pools.values()] if kept is not None else []
         is_news = all(at <= self._started for standing in known for at in standing.since.values())
@@ -98,7 +103,8 @@ class ModeKeeper:
                     log.info("changes nothing, the cluster's mode is lower", setting=f"{setting}.{name}")
 
     async def run(self) -> None:
-        """For ever: writes what namespaces' people have changed. What cannot be written is tried again."""
+        """Runs forever: writes the changes that people have made to namespaces. A failed write is tried
+        again."""
         while True:
             await self._to_write.wait()
             self._to_write.clear()
@@ -127,7 +133,7 @@ class ModeKeeper:
         self._to_write.set()
 
     async def _write(self) -> None:
-        """It may not be there: at the very first start, or because somebody deleted it."""
+        """Writes the ConfigMap. It does not exist at the very first start, or if somebody has deleted it."""
         cluster = self._modes.cluster
         data = {
             "mode": str(cluster.mode),
@@ -145,7 +151,7 @@ class ModeKeeper:
             await self._cluster.create(CONFIGMAPS, body, namespace)
 
     async def _read(self) -> Modes | None:
-        """What was kept."""
+        """Returns the kept modes, or None if the ConfigMap does not exist or cannot be read."""
         try:
             raw = await self._cluster.get(CONFIGMAPS, STATE, self._settings.namespace)
         except ApiError as error:
@@ -175,7 +181,8 @@ def _tell_pause(paused: Pause | None) -> None:
 
 
 def kept_modes(data: Mapping[str, str]) -> Modes:
-    """Of the ConfigMap's data. Before there were modes of pools and namespaces only the cluster's was kept.
+    """Reads the modes from the ConfigMap's data. Versions without modes of pools and namespaces kept only the
+    cluster's mode.
 
     Raises KeyError, ValueError.
     """
@@ -186,8 +193,8 @@ def kept_modes(data: Mapping[str, str]) -> Modes:
 
 
 def _lowered(by_settings: Mapping[str, Mode], views: Mapping[str, NamespaceView]) -> dict[str, Mode]:
-    """What the settings and the namespaces' own people allow, the lower of the two; only what is less than
-    everything."""
+    """Returns, for each namespace, the lower of the modes that the settings and the namespace's own people
+    allow. A namespace without a limit is left out."""
     words = {name: word for name, view in views.items() if (word := word_of(view)) is not None}
     everything = max(Mode)
     wanted = {
@@ -198,7 +205,8 @@ def _lowered(by_settings: Mapping[str, Mode], views: Mapping[str, NamespaceView]
 
 
 def _checked(modes: Modes) -> Modes:
-    """Raises ValueError where a time has no zone, or the cluster's own mode has none: it began some time."""
+    """Returns the modes. Raises ValueError if a time has no zone, or if the cluster's own mode has no
+    time."""
     standings: list[Standing] = [modes.cluster, *modes.pools.values(), *modes.namespaces.values()]
     if any(at.tzinfo is None for standing in standings for at in standing.since.values()):
         raise ValueError("a time without a zone")

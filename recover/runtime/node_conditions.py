@@ -1,5 +1,6 @@
-"""Remembers, between two looks, since when each Node's condition differs from what it should be; for the loop
-of triage/node_condition.py. A controller that starts anew waits once more, and loses nothing else.
+"""Remembers between two reconciles since when each Node's condition differs from what it should be. The loop
+of triage/node_condition.py uses it. A controller that has just started waits that time once more, and loses
+nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["NodeConditions"]
 
 
 class NodeConditions:
-    """Decides as `told_nodes` does, once for each look."""
+    """Decides as `told_nodes` does, once for each reconcile."""
 
     def __init__(self, *, is_on: bool) -> None:
         self._is_on = is_on

@@ -1,7 +1,8 @@
-"""API objects -> World: reflectors fill the caches (cache.py) with what is kept of each object (kept.py), and
-these the indexes that decisions look things up by.
+"""Turns API objects into a World. Reflectors fill the caches (cache.py) with what is kept of each object
+(kept.py), and the caches fill the indexes that decisions use for lookups.
 
-A write's answer is absorbed here too, so a decision never acts on a view older than our own last write.
+The answer to a write is absorbed here too, so a decision never acts on a view that is older than our own last
+write.
 """
 
 from __future__ import annotations
@@ -50,18 +51,24 @@ from recover.workloads import WORKLOADS
 __all__ = ["Observer"]
 
 DEPARTED_MAX = 16
-"""Of one gang: the first lost rank is enough to know, and a framework may replace its pods for weeks."""
+"""Number of departed ranks that are remembered for each gang. The first lost rank is enough for a diagnosis,
+and a framework may replace its pods for weeks."""
 
 LARGE = 64
-"""Pods of a gang whose changes one by one say little."""
+"""Number of pods above which a gang is large: single changes of its pods then matter little."""
 GONE_NODES_MAX = 20_000
-"""Twice the nodes of the largest cluster. A forgotten name is read again if it still matters."""
+"""Maximum number of remembered Nodes that do not exist: twice the nodes of the largest cluster. A forgotten
+name is read again if it still matters."""
 
 
 class Observer:
-    """All caches and reflectors. After every difference that a decision may read, `changed` is called; or
-    `of_gang`, with the uid of a gang whose recovery waits for the change; or `soon`, where no fault and no
-    recovery may wait for the decision. `now` dates what other vendors' device plugins say without a time."""
+    """All caches and reflectors.
+
+    After every difference that a decision may read, the observer calls one of three callbacks: `of_gang`,
+    with the uid of a gang whose recovery waits for the change; `soon`, if no fault and no recovery waits for
+    the decision; otherwise `changed`. `now` dates the reports of other vendors' device plugins that contain
+    no time.
+    """
 
     def __init__(
         self,
@@ -73,6 +80,7 @@ class Observer:
         of_gang: Callable[[str], None] | None = None,
     ) -> None:
         self._settings = settings
+        self._now = now
         self._notify = changed
         self._notify_soon = soon or changed
         self._notify_gang = of_gang or (lambda _uid: changed())
@@ -157,15 +165,15 @@ class Observer:
                 group.create_task(reflector.run())
 
     def absorb(self, resource: Resource, raw: bytes) -> None:
-        """The answer to one of our own writes; kinds that we do not watch are ignored."""
+        """Takes the answer to one of our own writes. Kinds that the controller does not watch are ignored."""
         cache = self._caches.get(resource)
         if cache is not None:
             cache.absorb(raw)
 
     def refused(self, action: Write, refusal: Refusal) -> bool:
-        """Keeps the refusal of a write that no object shows: writes to kinds of others, and Recoveries that
-        cannot be opened or get no further cause. Returns False for any other write. The first refusal wakes
-        all decisions; later ones change only its words."""
+        """Keeps the refusal of a write that no object shows: a write to a kind of others, or a Recovery that
+        cannot be opened or cannot get a further cause. Returns False for any other write. The first refusal
+        wakes all decisions; later refusals change only its text."""
         if is_our_own_record(action):
             return False
         if self.refusals.keep(action, refusal):
@@ -173,17 +181,18 @@ class Observer:
         return True
 
     def learned(self, resource: Resource, raw: bytes) -> bool:
-        """Takes the answer to a live read. Returns True if a decision reads something new in it."""
+        """Takes the answer to a live read. Returns True if the answer contains something new that decisions
+        may read."""
         return self._caches[resource].learned(raw)
 
     def asks_for(self, asked: ConfirmGone) -> None:
-        """Before the read."""
+        """Notes that an object is about to be read live. Call this before the read."""
         if asked.resource == NODES:
             self._asked_nodes.add(asked.name)
 
     def confirmed(self, asked: ConfirmGone) -> bool:
-        """Notes that the API server has no such object. Returns False if one has come meanwhile: the answer
-        may be older."""
+        """Notes that the API server has no such object. Returns False if the object has arrived meanwhile:
+        the answer may be older than the object."""
         key = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
         is_here = key in self._caches[asked.resource].rows
         if asked.resource != NODES or is_here:
@@ -200,37 +209,39 @@ class Observer:
         return True
 
     def _may_exist(self, node: str) -> None:
-        """Forgets the live read of a node once something newer speaks of the node."""
+        """Forgets the result of a live read of a node once a newer object names the node."""
         self._asked_nodes.discard(node)
         self._gone_nodes.pop(node, None)
 
     def pause(self) -> Pause | None:
-        """As people have written it, whether or not it has ended by itself."""
+        """Returns the pause as people have written it, whether or not it has ended by itself."""
         key = f"{self._settings.namespace}/{PAUSE}"
         if why := self._pause.unreadable.get(key):
             return unread_pause(why)
         return self._pause.rows.get(key)
 
     def unreadable(self) -> dict[str, int]:
-        """Objects skipped, by kind."""
+        """Returns the number of skipped objects, by kind."""
         found = {cache.resource.kind: len(cache.unreadable) for cache in self._caches.values()}
         return {**found, CONFIGMAPS.kind: self.device_maps.unreadable()} if self.device_maps.is_on else found
 
     def has_scan(self, recovery: Recovery) -> bool:
-        """A scan pod of that recovery still exists."""
+        """Whether a scan pod of that recovery still exists."""
         return self._pods.has_scan(recovery.metadata.namespace, scan_label(recovery))
 
     def has_mark(self, recovery: Recovery) -> bool:
-        """Whether its job bears its mark: then this recovery was the last to stop or start the job."""
+        """Whether the job carries the recovery's mark: then this recovery was the last to stop or start the
+        job."""
         gang = self._gangs.get(recovery.gang_uid)
         return gang is not None and gang.mark is not None and gang.mark.recovery == recovery.metadata.name
 
     def recoveries_of(self, gang_uid: str) -> Mapping[str, Recovery]:
-        """By `namespace/name`."""
+        """Returns the gang's recoveries by `namespace/name`."""
         return self._recoveries_of.get(gang_uid, {})
 
     def world(self, modes: Modes, taking: Collection[str] = ()) -> World:
-        """`taking`: the nodes whose quarantine is being written (Executor.taking)."""
+        """Returns the World of this moment. `taking` contains the nodes whose quarantine is being written
+        (Executor.taking)."""
         return World(
             modes=modes,
             nodes=self.nodes.rows,
@@ -275,7 +286,7 @@ class Observer:
         self._notify()
 
     def _namespace_change(self, name: str, _old: object, _new: object) -> None:
-        """Its people may have opted in, for all jobs there."""
+        """Takes a change of a namespace. Its label or annotation may now give consent for all its jobs."""
         for uid, gang in self._gangs.items():
             if gang.ref.namespace == name:
                 self._touch_gang(uid)
@@ -283,8 +294,9 @@ class Observer:
         self._notify()
 
     def _health_change(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
-        """An agent of a large cluster writes at any time, of steps and of itself. At once everybody looks at
-        what is out of the ordinary, and at what a recovery waits for."""
+        """Takes a change of a node's report. The agents of a large cluster write at any time about steps and
+        about themselves. The loops reconcile at once only if the node is out of the ordinary, or if a
+        recovery waits for the change."""
         was_looked_at = self.few.is_looked_at(name)
         self.few.report_changed(name, self.nodes.rows.get(name), new)
         if _tells_of_pods(old) != _tells_of_pods(new) or not self._settings.agents_are_pods:
@@ -294,8 +306,8 @@ class Observer:
         self._wake(self._pods.gangs_on.get(name, ()), is_urgent=is_urgent)
 
     def _node_change(self, name: str, old: Node | None, new: Node | None) -> None:
-        """Each kubelet reports every few minutes; of 10,000 there are 30 in each second. A report in which no
-        decision reads anything new gives nobody cause to look."""
+        """Takes a change of a Node. Each kubelet reports every few minutes, so 10,000 kubelets write 30
+        reports a second. A report that contains nothing new for a decision wakes no loop."""
         if new is not None:
             self._may_exist(new.name)
         for node in (old, new):
@@ -368,8 +380,8 @@ class Observer:
         self._notify()
 
     def _kin(self, recovery: Recovery) -> set[str]:
-        """The uids of all gangs in whose history the recovery may stand: a job that was made anew has the
-        history of the job before it."""
+        """Returns the uids of all gangs whose history may contain the recovery. A job that was created again
+        has the history of the job before it."""
         found, todo = set(), [recovery.spec.gang.uid, recovery.gang_uid]
         while todo:
             uid = todo.pop()
@@ -382,7 +394,7 @@ class Observer:
     # --- what a change may concern (triage/ordinary.py) -----------------------------------------------------
 
     def _know_stranger(self, node: str) -> None:
-        """Whether pods of gangs name a node that is not in the cache."""
+        """Records whether pods of gangs name this node although it is not in the cache."""
         if node in self._pods.gangs_on and node not in self.nodes.rows:
             self.few.strangers.add(node)
         else:
@@ -400,7 +412,7 @@ class Observer:
             self.few.told_changed(name, self.nodes.rows.get(name))
 
     def _wake(self, gangs: Collection[str], *, is_urgent: bool) -> None:
-        """After a change that concerns these gangs, by uid."""
+        """Wakes the loops after a change that concerns these gangs, by uid."""
         if is_urgent:
             self._notify()
             return
@@ -411,8 +423,8 @@ class Observer:
             self._notify_soon()
 
     def _is_waited_for(self, gang_uid: str) -> bool:
-        """Whether a recovery waits for each change of the gang's pods. Of a large gang it does not: thousands
-        of pods go and come, and only the last pods that go matter at once."""
+        """Whether a recovery waits for each change of the gang's pods. For a large gang it does not:
+        thousands of pods go and come, and only the last pods that go matter at once."""
         is_recovering = any(r.active for r in self._recoveries_of.get(gang_uid, {}).values())
         return is_recovering and len(self._pods.pods_of.get(gang_uid, {})) <= LARGE
 
@@ -451,8 +463,8 @@ class Observer:
         self._wake({pod.owner_uid for pod in there}, is_urgent=self._is_urgent(old, new))
 
     def _is_urgent(self, old: Pod | None, new: Pod | None) -> bool:
-        """Whether a rank is lost, or somebody looks at the node. Thousands of other pods may come, start and
-        end at once."""
+        """Whether a rank is lost, or the node is out of the ordinary. Thousands of other pods may come, start
+        and end at once."""
         for pod in (old, new):
             if pod is not None and (is_scan(pod) or pod.node in self.few.strangers):
                 return True
@@ -463,8 +475,8 @@ class Observer:
         return new is not None and self._is_to_run(new.owner_uid) and _shows_an_end(new)
 
     def _is_looked_at(self, pod: Pod | Bystander | None) -> bool:
-        """By a decision. Pods beside the gangs come and go all the time, and only a repair of their node asks
-        for them; that the node was taken out for it is news by itself."""
+        """Whether a decision reads the pod. Pods beside the gangs come and go all the time, and only a repair
+        of their node reads them. The quarantine of that node is a change by itself."""
         if not isinstance(pod, Bystander):
             return pod is not None
         node = self.nodes.rows.get(pod.node)
@@ -475,16 +487,20 @@ class Observer:
         return gang is not None and not (gang.suspended or gang.deleting or gang.terminal)
 
     def _is_at_home(self, pod: Pod) -> bool:
-        """In its gang's namespace. Whoever knows a gang's uid can name it as the owner of pods elsewhere, and
-        only so many are remembered."""
+        """Whether the pod is in its gang's namespace. Anybody who knows a gang's uid can name it as the owner
+        of pods in another namespace, and the number of remembered pods is limited."""
         gang = self._gangs.get(pod.owner_uid)
         return gang is not None and gang.ref.namespace == pod.namespace
 
     def _remember(self, pod: Pod) -> None:
-        """A rank may vanish before it is clear that its job has not ended, and its peers do not show it.
+        """Remembers a rank that vanished. It may vanish before it is clear that its job has not ended, and
+        its peers do not show it.
 
-        This is lost when the controller starts anew; then the ranks that wait for their peer tell by a hang.
+        A restart of the controller loses this memory. The ranks that wait for their peer then show the loss
+        by a hang.
         """
+        if pod.deleting_since is None and not pod.ended:
+            pod = msgspec.structs.replace(pod, deleting_since=self._now(), is_missed=True)
         departed = self._departed.setdefault(pod.owner_uid, {})
         departed[pod.uid] = pod
         if len(departed) > DEPARTED_MAX:
@@ -492,15 +508,16 @@ class Observer:
 
 
 def _is_news(old: Pod | Bystander | None, new: Pod | Bystander | None) -> bool:
-    """Kubelets and others write to a pod what no decision reads, as its address: then only its version is
-    another. The newest version is kept all the same, for whoever writes to the pod next."""
+    """Whether a decision reads something new in the pod. Kubelets and others write fields that no decision
+    reads, such as the pod's address: then only the version differs. The cache keeps the newest version
+    nevertheless, for the next write to the pod."""
     if isinstance(old, Pod) and isinstance(new, Pod):
         old = msgspec.structs.replace(old, version=new.version)
     return old != new
 
 
 def _tells_of_pods(health: NodeHealth | None) -> object:
-    """What a gang's state reads of the report of an agent."""
+    """Returns the parts of an agent's report that a gang's state depends on."""
     if health is None:
         return None
     status = health.status
@@ -508,6 +525,7 @@ def _tells_of_pods(health: NodeHealth | None) -> object:
 
 
 def _shows_an_end(pod: Pod) -> bool:
-    """Its rank may be lost: it failed, was told to go, or a container of it failed."""
+    """Whether the pod shows that its rank may be lost: the pod failed, is being deleted, has an unhealthy
+    device, or one of its containers failed."""
     is_failed = pod.phase is PodPhase.FAILED or pod.deleting_since is not None
     return is_failed or bool(pod.unhealthy) or any(c.exit_code not in (None, 0) for c in pod.containers)

@@ -1,5 +1,5 @@
-"""Tells by Events that Rekindle was paused and resumed, on the ConfigMap that pauses it; for a loop of its
-own. A controller that starts during a pause tells of it once more, under the same name.
+"""Writes Events on the ConfigMap `rekindle-pause` when Rekindle is paused or resumed. A separate loop runs
+this decision. A controller that starts during a pause writes the Event again, under the same name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pods that are kept, by what decisions look them up by. Beside observe.py."""
+"""Indexes the kept pods by the keys that decisions use for lookups. Beside observe.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ V = TypeVar("V")
 
 
 class PodIndex:
-    """All views are those of World. A change costs the same in a gang of two ranks and of thousands."""
+    """The indexes of the pods, as World has them. A change costs the same in a gang of two ranks and of
+    thousands."""
 
     def __init__(self) -> None:
         self.pods_of: dict[str, dict[str, Pod]] = {}
@@ -26,11 +27,11 @@ class PodIndex:
         self.complaining: dict[str, dict[str, Pod]] = {}
         self.not_started: dict[str, Pod] = {}
         self._scans_of: Counter[tuple[str, str]] = Counter()
-        """How many scans bear each label; a key is a namespace and a label's value."""
+        """Number of scans that carry each label; a key is a namespace and a label's value."""
 
     def has_scan(self, namespace: str, label: str) -> bool:
-        """This is asked for every ended recovery at each change, so it looks at no pod: anybody may create
-        thousands with that label."""
+        """Whether a scan with that label exists. This is called for every ended recovery at each change, so
+        it iterates over no pods: anybody may create thousands with that label."""
         return (namespace, label) in self._scans_of
 
     def change(self, key: str, old: Pod | Bystander | None, new: Pod | Bystander | None) -> None:
@@ -87,8 +88,8 @@ class PodIndex:
 
 
 def is_scan(pod: Pod) -> bool:
-    """Anybody may write that label. A scan asks for no accelerators, and a pod that holds some must count as
-    their holder, whatever its labels say."""
+    """Whether the pod is a scan. Anybody may write that label. A scan requests no accelerators, and a pod
+    that uses some must count as their user, whatever its labels say."""
     return SCAN_OF in pod.labels and not pod.owner_uid and not pod.may_hold_devices
 
 

@@ -9,7 +9,8 @@ __all__ = ["KeyedQueue"]
 
 
 class KeyedQueue:
-    """A key added while it is worked on comes again afterwards, so no change is missed."""
+    """Keys that wait for a worker. A key that is added while a worker works on it is queued again afterwards,
+    so no change is missed."""
 
     def __init__(self) -> None:
         self._ready: deque[str] = deque()
@@ -28,7 +29,7 @@ class KeyedQueue:
             self._wake.set()
 
     def add_after(self, key: str, delay_s: float) -> None:
-        """Adds the key later. The earlier of two such wishes wins."""
+        """Adds the key later. If the key already waits for a time, the earlier time wins."""
         loop = asyncio.get_running_loop()
         pending = self._timers.get(key)
         if pending is not None:
@@ -42,7 +43,7 @@ class KeyedQueue:
         self.add(key)
 
     async def take(self) -> str:
-        """The next key; the caller must call `done` with it."""
+        """Returns the next key. The caller must call `done` with it."""
         while not self._ready:
             self._wake.clear()
             await self._wake.wait()

@@ -1,4 +1,6 @@
-"""Drives each recovery through its phases. All gangs at once, each by one look and its writes at a time."""
+"""Drives each recovery through its phases. Recoveries of different gangs run at the same time; each one does
+one reconcile and its writes at a time.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +44,17 @@ class Recoveries:
         self._queue = KeyedQueue()
         self._is_woken = False
         self._took_s: dict[str, float] = {}
-        """The last look at each, until its plan was made."""
+        """Duration of the last reconcile of each recovery, until its plan was made."""
 
     def wake(self) -> None:
-        """Something changed: every recovery that still has something to do looks again. All changes of one
-        turn of the event loop wake them once, since a list may tell of thousands."""
+        """Wakes every recovery that still has something to do, after a change. All changes of one turn of the
+        event loop wake them once, since a list may contain thousands of changes."""
         if not self._is_woken:
             self._is_woken = True
             asyncio.get_running_loop().call_soon(self._add_all)
 
     def wake_gang(self, uid: str) -> None:
-        """Something changed for which the recovery of that gang waits."""
+        """Wakes the recoveries of that gang, after a change for which they wait."""
         for key, recovery in self._observer.recoveries_of(uid).items():
             if recovery.active:
                 self._queue.add(key)
@@ -65,13 +67,14 @@ class Recoveries:
                 self._queue.add(key)
 
     async def run(self) -> None:
-        """Runs for ever. A key comes again only after its task has ended, so there are never more tasks than
+        """Runs forever. A key comes again only after its task has ended, so there are never more tasks than
         recoveries."""
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
                     group.create_task(self._work(await self._queue.take()))
-                    await asyncio.sleep(0)  # a look is computed; others shall have their turn in between
+                    # a reconcile blocks the event loop; other tasks get their turn in between
+                    await asyncio.sleep(0)
         finally:
             self._queue.close()
 
@@ -91,9 +94,10 @@ class Recoveries:
             self._queue.add_after(key, wait_s)
 
     async def _reconcile(self, key: str) -> float | None:
-        """Looks and writes. Once a new phase is written its acts follow at once: by way of the queue they
-        would come after the looks at all that the write has changed. A turn ends after as many looks as there
-        are phases; the change that the last of them has written brings the key into the queue again."""
+        """Reconciles and writes. Once a new phase is written, its acts follow at once: through the queue they
+        would come after the reconciles of everything that the write has changed. A turn ends after as many
+        reconciles as there are phases; the change that the last write causes brings the key into the queue
+        again."""
         rows, wait_s = self._observer.recoveries.rows, None
         for _ in Phase:
             recovery = rows.get(key)

@@ -1,4 +1,6 @@
-"""Writes that the API server refuses, and that no object shows: kept for the decisions. Beside observe.py."""
+"""Keeps the writes that the API server refuses and that no object shows, for the decisions. Beside
+observe.py.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,21 @@ from recover.triage.node_condition import STATUS_OF
 __all__ = ["Refusals", "Write"]
 
 REFUSED_MAX = 1024
-"""Limit of remembered refusals. An older refusal is known again after its next try."""
+"""Maximum number of remembered refusals. A forgotten refusal is recorded again after the next try of its
+write."""
 
 Write = Create | Ensure | Patch | Delete | Ask
-"""Kinds of which decisions read a refusal."""
+"""Kinds of writes whose refusal decisions read."""
 
 
 class Refusals:
-    """`by_place` is World.refused."""
+    """The refused writes. `by_place` is World.refused."""
 
     def __init__(self) -> None:
         self.by_place: dict[str, Refusal] = {}
 
     def keep(self, action: Write, refusal: Refusal) -> bool:
-        """Returns whether it is the first one of this write."""
+        """Keeps the refusal. Returns whether it is the first one of this write."""
         name = _place(action)
         is_news = self.by_place.pop(name, None) is None
         self.by_place[name] = refusal
@@ -43,12 +46,13 @@ class Refusals:
 def is_our_own_record(action: Write) -> bool:
     if isinstance(action, Ask) or action.resource.group != GROUP:
         return False
-    is_told = isinstance(action, Patch) and not action.subresource  # a cause that triage tells a Recovery
+    is_told = isinstance(action, Patch) and not action.subresource  # a cause that triage adds to a Recovery
     return not (action.resource == RECOVERIES and (isinstance(action, Create) or is_told))
 
 
 def _place(action: Write) -> str:
-    """The status of a Node is a write of its own: if it is refused, the Node itself may still be written."""
+    """Returns the key of the write. The status of a Node has a separate key: if it is refused, the Node
+    itself may still be written."""
     if isinstance(action, Ask):
         return f"/{action.id}"
     is_status = isinstance(action, Patch) and action.resource == NODES and action.subresource == "status"

@@ -1,4 +1,4 @@
-"""The requests of one action: sent with their preconditions, and their answers absorbed into the caches. I/O
+"""Sends the requests of one action with their preconditions, and absorbs the answers into the caches. I/O
 only, for execute.py, which decides what an error means.
 """
 
@@ -26,10 +26,11 @@ from recover.runtime.observe import Observer
 __all__ = ["Requests"]
 
 CONFLICTS_MAX = 3
-"""A training-operator writes a job's status two or three times in a row as a rank fails or a gang ends."""
+"""Maximum number of conflicts after which a write is repeated. A training-operator writes a job's status two
+or three times in a row when a rank fails or a gang ends."""
 
 FOREIGN_TOLD_MAX = 8
-"""A name has up to `NAME_CHARS_MAX` characters."""
+"""Maximum number of foreign keys that an Event names. A name has up to `NAME_CHARS_MAX` characters."""
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +50,7 @@ class Requests:
         self._observer = observer
 
     async def apply(self, action: Create | Ensure | Patch | Delete, seen: Node | Gang | None) -> Emit | None:
-        """Returns an Event about what was found, which people must hear of."""
+        """Applies the action. Returns an Event about something that people must know, or None."""
         match action:
             case Create():
                 await self._create(action)
@@ -76,10 +77,10 @@ class Requests:
         return None
 
     async def _create(self, action: Create) -> None:
-        """Creates the object and writes its status, whatever the schema's defaults have put there.
+        """Creates the object and writes its status, whatever the schema's defaults have put into the status.
 
-        An object that existed already keeps a status that it has: that status may say more, and the next look
-        brings it up to date. The same holds if another loop has written the first status meanwhile, since our
+        An object that existed already keeps its status, because that status may contain more, and the next
+        reconcile updates it. The status of another loop that has written meanwhile is kept as well, since our
         write names the version that was created.
         """
         unwritten = True
@@ -123,17 +124,19 @@ class Requests:
         return msgspec.structs.replace(action.foreign, message=f"{names}: {action.foreign.message}")
 
     async def _foreign(self, action: Ensure) -> list[str]:
-        """The keys that stand there, and that the action does not name. Raises as the cluster does."""
+        """Returns the keys of the existing object that the action does not name. Raises the cluster's
+        errors."""
         if action.foreign is None:
             return []
         raw = await self._cluster.get(action.resource, action.name, action.namespace)
         return sorted((msgspec.json.decode(raw, type=_Data).data or {}).keys() - action.body["data"].keys())
 
     async def _patch_as_seen(self, action: Patch, seen: Node | Gang | None) -> None:
-        """Patches the object. A newer version that differs in nothing that a decision reads, as in a
-        framework's own counters, is no reason to decide again: the same patch goes to that version. The watch
-        may bring it before the patch is sent, or before the API server has refused the older one. A patch
-        that brings tests of what was read needs no version, so that such counters are no conflict at all."""
+        """Patches the object. A newer version may differ only in content that no decision reads, such as a
+        framework's own counters. That is no reason to decide again: the same patch goes to the newer version.
+        The watch may bring that version before the patch is sent, or before the API server has refused the
+        older one. A patch that tests what was read needs no version, so such counters cause no conflict at
+        all."""
         if action.operations:
             try:
                 return await self._send(action, action.operations, JsonPatch)
@@ -150,15 +153,17 @@ class Requests:
                     raise
                 if self._to_newest(action, seen) is None:
                     await self.read_again(action)
-                if self._to_newest(action, seen) is None:  # what was refused is the change itself, or stale
+                # a decision reads what has changed, or the patch itself is refused
+                if self._to_newest(action, seen) is None:
                     raise
                 log.info("conflict over what no decision reads, writing again", what=action.what)
         return await self._patch(self._to_newest(action, seen) or action)
 
     async def _may_go_on(self, action: Patch, seen: Node | Gang | None, error: ApiError) -> None:
-        """After tests that failed. Raises a conflict if the object differs from what was seen in something
-        that decisions read. If it does not, what the API server holds is written in another way than was
-        expected, or the change itself is refused: the version decides, and the answer says why."""
+        """Decides whether the write continues after tests that failed. Raises a conflict if the object
+        differs from what was seen in content that decisions read. If it does not differ, the API server
+        writes the content in another form than expected, or refuses the change itself: the next try with the
+        version shows which."""
         await self.read_again(action)
         now = self.seen(action)
         if now is None or (now.version != action.version and self._to_newest(action, seen) is None):
@@ -166,8 +171,8 @@ class Requests:
             raise ApiError(409, "Conflict", why) from error
 
     def _to_newest(self, action: Patch, seen: Node | Gang | None) -> Patch | None:
-        """The patch for the newest version that is known; None if that is its own, or decisions read what is
-        new there."""
+        """Returns the patch for the newest known version. Returns None if the patch has that version already,
+        or if decisions read what is new in that version."""
         now = self.seen(action)
         if seen is None or now is None or now.version == action.version:
             return None
@@ -175,7 +180,8 @@ class Requests:
         return msgspec.structs.replace(action, version=now.version) if is_alike else None
 
     def seen(self, action: Patch) -> Node | Gang | None:
-        """What decisions know of the object, if others write to it too and its version is a precondition."""
+        """Returns what decisions know of the object, if others write to it too and its version is a
+        precondition; otherwise None."""
         key = f"{action.namespace}/{action.name}" if action.namespace else action.name
         caches: tuple[Cache[Node] | Cache[Gang], ...] = (self._observer.nodes, *self._observer.workloads)
         rows = (cache.rows.get(key) for cache in caches if cache.resource == action.resource)
@@ -201,7 +207,8 @@ class Requests:
         self._observer.absorb(action.resource, raw)
 
     async def read_again(self, action: Create | Ensure | Patch | Delete) -> bytes | None:
-        """Reads the object, so that the next look sees what is there now although the watch may be late."""
+        """Reads the object, so that the next reconcile sees its present state even if the watch is late.
+        Returns None if the read fails."""
         try:
             raw = await self._cluster.get(action.resource, action.name, action.namespace)
         except (ApiError, ReplyLost):
@@ -210,7 +217,7 @@ class Requests:
         return raw
 
     async def emit(self, event: Emit, at: datetime) -> None:
-        """Raises as the cluster does, except where the Event exists."""
+        """Writes the Event. Raises the cluster's errors, except if the Event exists already."""
         about = event.regarding
         name = f"{shortened(about['name'], 200)}.{fingerprint(event.reason, event.key, about['uid'])}"
         namespace = about.get("namespace", "default")

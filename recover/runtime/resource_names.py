@@ -1,5 +1,5 @@
-"""Accelerator resources that ConfigMaps name, beside those of the settings: read once, before the first
-object is decoded. What cannot be read is logged, and the names of the settings count.
+"""Reads further accelerator resources from ConfigMaps, in addition to those of the settings: once, before the
+first object is decoded. A ConfigMap that cannot be read is logged, and the names of the settings apply.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["with_resource_names"]
 _NAMESPACE = "kube-public"
 _TRIES, _BETWEEN_S = 3, 1.0
 _NAMES_MAX = 64
-"""Each pod's resources are compared with all of them."""
+"""Maximum number of names from ConfigMaps. Each pod's resources are compared with all of them."""
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 async def with_resource_names(
     cluster: Cluster, settings: Settings, between_s: float = _BETWEEN_S
 ) -> Settings:
-    """The settings with these names, too."""
+    """Returns the settings, extended by the names from ConfigMaps."""
     if not settings.accelerator_maps:
         return settings
     found = dict.fromkeys(settings.accelerators)
@@ -50,7 +50,8 @@ async def with_resource_names(
 
 
 async def _configmaps(cluster: Cluster, between_s: float) -> list[bytes]:
-    """None where they cannot be read. An API server that does not answer is asked again a few times."""
+    """Returns the ConfigMaps, or an empty list if they cannot be read. An API server that does not answer is
+    tried again a few times."""
     for left in reversed(range(_TRIES)):
         try:
             return await every(cluster, CONFIGMAPS, namespace=_NAMESPACE, labels=LABELS)

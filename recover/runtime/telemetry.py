@@ -1,4 +1,4 @@
-"""Time, logs and metrics: the edges that decisions must not reach for themselves."""
+"""Defines the controller's metrics and configures its logs: edges that the pure decisions must not use."""
 
 from __future__ import annotations
 
@@ -147,13 +147,13 @@ class Metrics:
 
 
 def configure_logs(level: str = "info") -> None:
-    """JSON lines on stderr."""
+    """Writes JSON lines to stderr."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-            # Without the frames' local variables: they would be the whole world, tenants' logs included.
+            # No local variables of the frames: they would contain the whole World, tenants' logs included.
             structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
             structlog.processors.JSONRenderer(),
         ],

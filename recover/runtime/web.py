@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics of the controller."""
+"""Serves /healthz, /readyz and /metrics of the controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ async def serve(controller: Controller, host: str, port: int) -> web.AppRunner:
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
-        """One that stands by is ready, too: else no Deployment of two could ever be rolled out."""
+        """Returns 200 also for a controller that stands by: otherwise no Deployment of two replicas could
+        ever be rolled out."""
         if controller.ready.is_set():
             return web.Response(text="ok, leading\n" if controller.leading.is_set() else "ok, standing by\n")
         return web.Response(status=503, text="the cache is not complete yet\n")

@@ -1,7 +1,8 @@
-"""Asks a machine outside the cluster to reboot a node: one POST, by the settings' webhook. I/O only.
+"""Asks a system outside the cluster to reboot a node: one POST to the webhook of the settings. I/O only.
 
-What has to be asked was decided before, and stands in the Incident; that it was taken is written there after
-it. In between a controller may end, so the same id can come twice: the machine outside acts on it once.
+The request was decided before and is recorded in the Incident; the acceptance is recorded in the Incident
+afterwards. A controller may end in between, so the same id can arrive twice: the receiver must act on an id
+once.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ _SHOWN_CHARS_MAX = 200
 
 
 class Outside:
-    """`may_send` raises NotLeaderError where another controller may lead: no cluster stands between this
-    request and the lease."""
+    """The client of the webhook. `may_send` raises NotLeaderError if another controller may lead: this
+    request does not go through the cluster, which checks the lease for all others."""
 
     def __init__(self, webhook: Webhook, may_send: Callable[[], None] | None = None) -> None:
         self._webhook = webhook
         self._may_send = may_send
 
     async def ask(self, request_id: str, body: dict[str, Any]) -> None:
-        """Raises Transient where it was not taken: it is asked again until the step's deadline."""
+        """Sends the request. Raises Transient if it was not accepted: the request is then sent again until
+        the step's deadline."""
         if self._may_send is not None:
             self._may_send()
         try:

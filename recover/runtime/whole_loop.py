@@ -1,8 +1,10 @@
-"""Look at the world, decide, write, again: whenever something changes, and when time alone may matter.
+"""Runs the loop of one decision: read the World, decide, write. The loop runs whenever something changes, and
+when time alone may matter.
 
-One look at a time, on purpose: budgets and brakes are counted from objects, so two decisions at once could
-both take the last place. The next look of triage does not wait for the writes of the last one (writing.py):
-what those take counts from the moment of the decision. All other loops wait, since they count objects alone.
+One reconcile runs at a time, on purpose: budgets and brakes are counted from objects, so two decisions at
+once could both take the last place. The next reconcile of triage does not wait for the writes of the last one
+(writing.py): what these writes take counts from the moment of the decision. All other loops wait, since they
+count only objects.
 """
 
 from __future__ import annotations
@@ -31,19 +33,19 @@ __all__ = ["Decide", "Decided", "WholeWorld"]
 
 Decide = Callable[[World, datetime], Plan]
 Decided = Callable[[str, Decide, World, datetime, Plan], None]
-"""Is told of each plan: by which loop and which decision, of which world, and when."""
+"""Callback for each plan: the loop's name, the decision, its World, the time, and the plan."""
 
 PAUSE_S = 0.05
-"""Shortest time between two looks while writes are in flight. Each answer is a change, and a storm of writes
-must not become a storm of looks."""
+"""Shortest time between two reconciles while writes are in flight. Each answer is a change, and a storm of
+writes must not become a storm of reconciles."""
 
 _LOOK = "look"
 log = structlog.get_logger(__name__)
 
 
 class WholeWorld:
-    """Runs one pure decision, which goes through `World.subjects` and looks all else up:
-    `decide(world, now) -> Plan`."""
+    """Runs one pure decision, `decide(world, now) -> Plan`. The decision iterates over `World.subjects`, and
+    only looks up everything else."""
 
     def __init__(
         self,
@@ -69,20 +71,20 @@ class WholeWorld:
         self._metrics = metrics
         self._clock = clock
         self._queue = KeyedQueue()
-        """Of one key: when to look."""
+        """Queue of a single key, which wakes the loop."""
         self._writing = Writing(name, executor, metrics, partial(self._queue.add_after, _LOOK))
         self._decided_of = decided
         self._took_s = 0.0
-        """The last look, until its plan was made."""
+        """Duration of the last reconcile, until its plan was made."""
         self._told: set[tuple[str, str]] = set()
-        """Failures of the last look: uid of the object, and the kind of error."""
+        """Failures of the last reconcile: uid of the object, and the kind of error."""
 
     def wake(self) -> None:
         self._queue.add(_LOOK)
 
     async def run(self) -> None:
-        """Runs for ever. An error in one look is counted and logged, and the next look starts from the
-        objects again. Writes in flight end with the loop."""
+        """Runs forever. An error in one reconcile is counted and logged, and the next reconcile starts from
+        the objects again. Writes in flight end with the loop."""
         self.wake()
         loop = asyncio.get_running_loop()
         try:
@@ -128,7 +130,8 @@ class WholeWorld:
         return msgspec.structs.replace(plan, chains=(*plan.chains, *events))
 
     def _tell(self, failures: Iterable[Failure]) -> Iterator[Emit]:
-        """Each is counted at every look, and logged and told on its object when it is new."""
+        """Counts each failure at every reconcile. Logs a new failure, and yields an Event about it for the
+        object."""
         before, self._told = self._told, set()
         for failure in failures:
             self._metrics.errors.labels(loop=self._name).inc()

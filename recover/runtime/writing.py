@@ -1,8 +1,8 @@
-"""The writes of a look, while the next looks go on.
+"""Writes the chains of one reconcile while the next reconciles go on.
 
-A chain that is slow, for example behind a webhook that does not answer, delays no other chain. Only one chain
-writes an object at a time: a later look leaves out what it wants of that object, and looks again once the
-chain has ended.
+A slow chain, for example behind a webhook that does not answer, delays no other chain. Only one chain writes
+an object at a time: a later reconcile leaves out its writes to that object, and the loop reconciles again
+once the chain has ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class Writing:
-    """The chains in flight of one loop. `again(wait_s)` is called where a look is needed after a chain."""
+    """The chains in flight of one loop. It calls `again(wait_s)` if a reconcile is needed after a chain."""
 
     def __init__(
         self, name: str, executor: Executor, metrics: Metrics, again: Callable[[float], None]
@@ -37,7 +37,7 @@ class Writing:
         self._busy: set[tuple[str, ...]] = set()
         """Objects of chains in flight."""
         self._left_out: set[tuple[str, ...]] = set()
-        """Objects for which a later look has wanted another write meanwhile."""
+        """Objects that a later reconcile wants to write while a chain in flight writes them."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -55,7 +55,7 @@ class Writing:
             group.create_task(self._write(self._executor.begin(chain), objects))
 
     async def settled(self, at_most_s: float | None) -> None:
-        """Waits until nothing is in flight, or for that long; None: however long it takes."""
+        """Waits until nothing is in flight, or at most for that time. None: waits as long as it takes."""
         await either(self._idle, at_most_s)
 
     async def _write(self, writing: Coroutine[Any, Any, float | None], objects: set[tuple[str, ...]]) -> None:
@@ -77,7 +77,7 @@ class Writing:
 
 
 def _object(action: Action) -> tuple[str, ...]:
-    """The object that an action writes, or asks about. An Event is an object of its own."""
+    """Returns the object that an action writes or reads. Each Event is an object in its own right."""
     if isinstance(action, Emit):
         return "event", action.regarding["uid"], action.reason, action.key
     if isinstance(action, Ask):
@@ -89,8 +89,9 @@ def _object(action: Action) -> tuple[str, ...]:
 
 
 async def either(changed: asyncio.Event, wait_s: float | None) -> None:
-    """Waits without wait_for: before Python 3.12 it forgets a cancellation that comes together with the
-    change, and the loop would outlive its controller."""
+    """Waits for the event, or at most `wait_s` seconds. It does not use wait_for: before Python 3.12 that
+    function forgets a cancellation that comes together with the change, and the loop would outlive its
+    controller."""
     try:
         async with asyncio.timeout(wait_s):
             await changed.wait()

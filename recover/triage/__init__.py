@@ -1,6 +1,7 @@
-"""Diagnoses to a plan: may we, and what to write about nodes, Incidents, spares and new Recoveries.
+"""Turns diagnoses into a plan: what Rekindle may do, and what it writes about nodes, Incidents, spares and
+new Recoveries.
 
 In: World, settings, time.
-Out: Plan: writes, reasons, when to look again.
-Touches: nothing: pure. Every disruptive act passes guard.py.
+Out: Plan: writes, reasons, and the time of the next reconcile.
+Touches: nothing: pure. Every disruptive action passes guard.py.
 """

@@ -1,8 +1,8 @@
-"""Nodes that some object names and that are not in the cache: they are read live before anything is decided
-from their absence. Pure.
+"""Finds nodes that an object names and that are not in the cache. Such nodes are read live before anything is
+decided from their absence. Pure.
 
-Watches of pods and of Nodes are independent. A pod may be seen before its Node that has just joined, and a
-watch of Nodes may be broken for a while.
+Watches of pods and of Nodes are independent. A pod may be seen before its Node, if the Node has just joined,
+and a watch of Nodes may be broken for a while.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["unconfirmed"]
 
 
 def unconfirmed(world: World) -> Iterator[ConfirmGone]:
-    """Returns the live reads that are needed now. Each read is asked for until it is answered, and then no
-    more."""
+    """Yields the live reads that are needed now. Each read is requested until it is answered, and not
+    again."""
     named = set(world.subjects.strangers)
     for recovery in world.recoveries.values():
         named |= set(recovery.nodes) if recovery.active else set()

@@ -1,7 +1,9 @@
-"""Known issues of workloads that Rekindle does not change: their owners are told what to change. Pure.
+"""Finds known issues of workloads that Rekindle does not change, so that their owners learn what to change.
+Pure.
 
-Deployments and other owners outside the gang kinds, and gangs that may not be touched. Beside diagnose/, for
-plan.py: an Incident and an Event with the exact change, never a write to the workload.
+Such workloads are Deployments and other owners outside the gang kinds, and gangs that Rekindle may not touch.
+plan.py uses this module beside diagnose/. The result is an Incident and an Event with the exact change, and
+never a write to the workload.
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ from recover.triage.guard import Allowed, Denied, may_touch
 __all__ = ["Advice", "advise"]
 
 _ALIKE_MAX = 4
-"""Of one owner's pods with the same issues so many are looked at: a thousand replicas say the same."""
+"""Number of pods of one owner with the same issues that are examined. A thousand replicas show the same
+issue."""
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """One known issue of one owner. `name` is the Incident's, the same at every look."""
+    """One known issue of one owner. `name` is the name of the Incident, and is the same at every
+    reconcile."""
 
     name: str
     recipe: Recipe
@@ -54,8 +58,8 @@ class Advice(msgspec.Struct, frozen=True):
 def advise(
     world: World, reports: Mapping[str, NodeHealth], now: datetime
 ) -> tuple[list[Advice], list[Failure]]:
-    """One for each recipe and owner, of the first pod that shows it, from the `reports` of agents by node
-    name."""
+    """Returns one advice for each recipe and owner, for the first pod that shows the issue, from the
+    `reports` of agents by node name."""
     told, failures = each(
         _showing(world, reports),
         lambda one: regarding("v1", "Pod", one[2].name, one[2].uid, one[2].namespace),
@@ -68,7 +72,7 @@ def advise(
 
 
 def _showing(world: World, reports: Mapping[str, NodeHealth]) -> Iterator[tuple[Node, PodProgress, Pod]]:
-    """The pods that show a known issue; of pods that are alike only a few."""
+    """Yields the pods that show a known issue; of pods that are alike only a few."""
     asked: Counter[tuple[str, frozenset[str]]] = Counter()
     for name, health in reports.items():
         node = world.nodes.get(name)
@@ -85,7 +89,8 @@ def _showing(world: World, reports: Mapping[str, NodeHealth]) -> Iterator[tuple[
 
 
 def _pods(world: World, node: Node, progress: PodProgress) -> Iterator[tuple[str, Pod]]:
-    """The uid of its owner or gang, and the pod. None of one that the API server no longer has."""
+    """Yields the uid of the owner or gang, and the pod. Yields nothing for a pod that the API server no
+    longer has."""
     for uid in world.gangs_on.get(node.name, ()):
         pod = world.pods_of.get(uid, {}).get(progress.uid)
         if pod is not None:
@@ -100,7 +105,7 @@ def _of_pod(world: World, node: Node, progress: PodProgress, pod: Pod, now: date
             Reason.UNSUPPORTED, f"Rekindle does not restart jobs of the kind of {_called(pod, owner)}"
         )
         yield from _fitting(world, node, progress, pod, owner, pod.outsider.containers, {}, no)
-    elif gang is not None and gang.ref.namespace == pod.namespace:  # whose pod it is can be forged
+    elif gang is not None and gang.ref.namespace == pod.namespace:  # the pod's owner can be forged
         verdict = may_touch(world, gang, now)
         if not isinstance(verdict, Allowed):
             containers = [one for t in gang.templates.values() for one in training(t.containers)]
@@ -144,8 +149,9 @@ def _fitting(
 
 
 def _shown_at(recipe: Recipe, lines: Sequence[tuple[Line, datetime]]) -> datetime | None:
-    """Of the first line that shows the issue. Without one nothing tells that this workload has failed: it is
-    no issue what it asks for. Asked before all else, since a thousand replicas may say the same."""
+    """Returns the time of the first line that shows the issue. Without such a line nothing proves that this
+    workload has failed: the settings of a workload alone are no issue. This check comes first, because a
+    thousand replicas may show the same issue."""
     templates = list(templates_of(recipe))
     return next((at for line, at in lines if any(one.find(line) is not None for one in templates)), None)
 
@@ -168,7 +174,8 @@ def _advice(fitting: Matched, at: datetime, pod: Pod, owner: GangRef, no: Denied
 
 
 def _figures(captured: Mapping[str, str]) -> dict[str, str]:
-    """Incidents are read by all tenants, so no text of a log stands there; versions and sizes may."""
+    """Returns the captured values that an Incident may show. All tenants read Incidents, so an Incident has
+    no text of a log; versions and sizes are allowed."""
     return {
         name: value
         for name, value in captured.items()
@@ -177,7 +184,8 @@ def _figures(captured: Mapping[str, str]) -> dict[str, str]:
 
 
 def _called(pod: Pod, owner: GangRef) -> str:
-    """A ReplicaSet by the name that people know: its Deployment's."""
+    """Returns the name of the owner. A ReplicaSet has the name that people know, the name of its
+    Deployment."""
     of_pods = pod.labels.get("pod-template-hash", "")
     if owner.kind == "ReplicaSet" and of_pods and owner.name.endswith(f"-{of_pods}"):
         return f"Deployment {owner.namespace}/{owner.name.removesuffix(f'-{of_pods}')}"

@@ -1,10 +1,10 @@
-"""How often a gang was restarted for one cause without progress: the count that ends a crash loop. Pure.
+"""Counts how often a gang was restarted for one cause without progress. The count ends a crash loop. Pure.
 
 A cause is the class and the culprit node of a node's fault, or the first error of the gang's own failure.
-Four GPUs that die on four nodes are four causes, also where nobody can read the job's steps. An attempt
-counts once all ranks ran: a gang that found no room has proved nothing. Nor has one whose pod was taken away,
-as by a drain, a reclaimed machine or a gang of higher priority: of such restarts there may be as many as of a
-gang's recoveries.
+Four GPUs that die on four nodes are four causes, even if no agent can read the job's steps. An attempt counts
+only once all ranks have run: a gang that found no room has proved nothing. A gang whose pod was taken away,
+for example by a drain, a reclaimed machine or a gang of higher priority, has proved nothing either: such
+restarts are limited only by the number of recoveries of a gang.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ __all__ = [
 
 _COUNT = re.compile(r"[1-9][0-9]{0,8}")
 _TAKEN_AWAY = {("crash", "deleted"), ("crash", "made-way")}
-"""A rank was told to end, by somebody else than its recovery, or ended with its machine."""
+"""Keys of causes that took a pod away: somebody other than the gang's recovery ended the rank, or the rank
+ended with its machine."""
 _OF_NODES = frozenset(Fault) - {Fault.RESOURCES, Fault.APPLICATION, Fault.HANG, Fault.UNKNOWN}
 
 
 def attempts_without_progress(
     history: Sequence[Recovery], recovery: Recovery, status: RecoveryStatus, since: datetime
 ) -> int:
-    """Returns how often the gang was restarted since then, this time included, for the cause that restarts it
-    now, without progress of its steps.
+    """Returns how often the gang was restarted since `since`, the present restart included, for the present
+    cause and without progress of the gang's steps.
 
-    `status` is that of `recovery`, with the checkpoint that was chosen now. A restart that began from the
-    same step as this one or from a later step made no progress, and an unknown step counts as none. If no
-    checkpoint is known, the last step of the gang is compared with earlier recoveries only: the first step
-    after a restart ends its recovery, so the gang has made none since the restarts of this one. A Recovery
-    that ended Failed, for example because of a hold, has restarted nothing.
+    `status` is the status of `recovery`, with the checkpoint that was just chosen. A restart that began from
+    the same step as the present restart, or from a later step, made no progress. An unknown step counts as no
+    progress. If no checkpoint is known, the last step of the gang is compared with earlier recoveries only:
+    the first step after a restart ends its recovery, so the gang has made no step since the restarts of the
+    present recovery. A Recovery that ended Failed, for example because of a hold, has restarted nothing.
     """
     now = recovery.status.attempt
     wanted = _counted(recovery, now)
@@ -68,8 +69,9 @@ def attempts_without_progress(
 
 
 def cause_key(cause: Cause) -> tuple[str, str]:
-    """Two causes with the same key are the same cause. Whether a crash could be blamed on the application
-    depends on the coverage at that moment, and does not make it another cause."""
+    """Returns the key of a cause. Two causes with the same key are the same cause. Whether a crash could be
+    blamed on the application depends on the coverage at that moment, and does not make the crash a different
+    cause."""
     if cause.blame is Blame.NODE or (cause.node and cause.fault in _OF_NODES):
         return str(cause.fault), cause.node
     if cause.fault is Fault.HANG:
@@ -78,13 +80,14 @@ def cause_key(cause: Cause) -> tuple[str, str]:
 
 
 def cause_words(recovery: Recovery) -> str:
-    """The cause of the present attempt, in a few words."""
+    """Returns the cause of the present attempt, in a few words."""
     kind, what = sorted(_counted(recovery, recovery.status.attempt))[0]
     return f"{kind} ({what})" if what else kind
 
 
 def reached(status: RecoveryStatus) -> int | None:
-    """The step from which a restart begins; if no checkpoint is known, the last step that was seen."""
+    """Returns the step from which a restart begins, or the last step that was seen if no checkpoint is
+    known."""
     chosen = _chosen(status)
     return status.last_step if chosen is None else chosen
 
@@ -98,21 +101,21 @@ def attempts_limit(gang: Gang, limits: Budgets) -> int:
 
 
 def restarts_limit(recovery: Recovery, gang: Gang, limits: Budgets) -> int:
-    """Of restarts for what now restarts the gang."""
+    """Returns how many restarts are allowed for the cause that now restarts the gang."""
     if _counted(recovery, recovery.status.attempt) <= _TAKEN_AWAY:
         return annotated(gang.annotations, "max-recoveries", limits.recoveries_per_gang_max)
     return attempts_limit(gang, limits)
 
 
 def annotated(annotations: Mapping[str, str], name: str, default: int) -> int:
-    """A positive number from an annotation; any other value leaves the default."""
+    """Returns the positive number in the annotation, or `default` for any other value."""
     value = annotations.get(key(name), "")
     return int(value) if _COUNT.fullmatch(value) else default
 
 
 def _began_from(recovery: Recovery, attempt: int) -> int | None:
-    """The step from which that attempt began. For the last attempt, other facts of the Recovery count as
-    well."""
+    """Returns the step from which the attempt began. For the last attempt, other facts of the Recovery count
+    as well."""
     entered = (e for e in reversed(recovery.status.phases) if e.phase is Phase.RESUMING)
     step = next((e.step for e in entered if e.attempt == attempt), None)
     is_last = attempt == recovery.status.attempt
@@ -120,14 +123,15 @@ def _began_from(recovery: Recovery, attempt: int) -> int | None:
 
 
 def _counted(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:
-    """That its pods were taken away counts only where nothing else happened to it."""
+    """Returns the keys of the causes of the attempt. The loss of a pod that was taken away counts only if the
+    attempt has no other cause."""
     keys = _keys(recovery, attempt)
     return keys - _TAKEN_AWAY or keys
 
 
 def _keys(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:
-    """Keys of the causes that began or joined that attempt. An attempt that was begun for better places goes
-    on with the causes of the attempt before."""
+    """Returns the keys of the causes that began or joined the attempt. An attempt that was begun for better
+    places continues with the causes of the attempt before."""
     known = [cause for cause in recovery.status.causes if cause.attempt <= attempt]
     last = max((cause.attempt for cause in known), default=attempt)
     causes = [cause for cause in known if cause.attempt == last]
@@ -135,7 +139,7 @@ def _keys(recovery: Recovery, attempt: int) -> set[tuple[str, str]]:
 
 
 def _kept_nowhere(recovery: Recovery) -> list[Cause]:
-    """The first cause of a recovery whose own lists no longer hold it."""
+    """Returns the first cause of a recovery whose own lists no longer contain the cause."""
     spec = recovery.spec
     return [
         fitted(

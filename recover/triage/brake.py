@@ -1,6 +1,8 @@
-"""The brake: one fault class on too many nodes at once, which no single faults explain. Pure.
+"""Derives the brake: one fault class appeared on too many nodes at once, which single faults do not explain.
+Pure.
 
-It is derived at each look; its Incident (held_back_incidents.py) is what remembers that it was tripped.
+The brake is derived at each reconcile. Its Incident (held_back_incidents.py) is the memory that the brake was
+engaged.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Brake(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        seen = f"{self.nodes} nodes" if self.nodes else "many nodes"  # of one in force the count is not kept
+        seen = f"{self.nodes} nodes" if self.nodes else "many nodes"  # an engaged brake keeps no count
         return (
             f"{self.fault} on {seen} since {self.since:%H:%M:%S} UTC: so many faults at once probably "
             f"have one common cause. Rekindle takes no disruptive action until {self.until:%H:%M:%S} UTC"
@@ -39,9 +41,9 @@ class Brake(msgspec.Struct, frozen=True):
 
 
 def in_force(world: World, diagnoses: Iterable[Diagnosis], limits: Budgets, now: datetime) -> list[Brake]:
-    """The fault classes that struck too many nodes within the window, and the brakes that are still in force.
-    A node counts by what its findings show now, from the time when its strongest finding was first shown, so
-    an older open Incident of the node hides nothing."""
+    """Returns the brakes that are engaged: of fault classes that struck too many nodes within the window, and
+    earlier ones that are still engaged. A node counts by what its findings show now, from the time when its
+    strongest finding was first shown, so an older open Incident of the node hides nothing."""
     window = timedelta(seconds=limits.brake_window_s)
     accelerated = world.accelerated()
     found = {}

@@ -1,10 +1,11 @@
-"""Does a whole gang fit on the nodes that it may use now? Pure; asked before a start, and before a stop that
-only makes sense where there is a better place.
+"""Estimates whether a whole gang fits on the nodes that it may use now. Pure. The estimate is made before a
+start, and before a stop that only makes sense if there is a better place.
 
 The estimate is optimistic: it never says that a gang does not fit where the scheduler could place it. Only
-accelerators are counted, since pods without any are not kept here, and every unknown counts as fitting: a
-resource that no node reports, a template whose number of ranks is not known, rules between pods, volumes.
-Sources: kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintToleration, NodeUnschedulable.
+accelerators are counted, because the cache does not keep pods without accelerators. Everything unknown counts
+as fitting: a resource that no node reports, a template whose number of ranks is not known, rules between
+pods, volumes. Sources: kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintToleration,
+NodeUnschedulable.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from recover.workloads.patches import REQUIRED, avoiding, required_terms
 __all__ = ["Room", "priority_of", "room"]
 
 RULES_MAX = 5000
-"""Beyond this length of its rules about nodes a gang counts as fitting. Each look compares the rules with
-each node, and no job may hold up the looks of all others."""
+"""Length of a gang's rules about nodes beyond which the gang counts as fitting. Each reconcile compares the
+rules with each node, and one job must not delay the reconciles of all other jobs."""
 ENDING_S = 180.0
-"""A pod that is deleted holds its accelerators until it has ended. A start does not wait for a pod that ends
-within this time, as long as `timing.stop_deadline_s` by default."""
+"""Time within which a deleted pod has to end so that a start does not wait for it. A deleted pod occupies its
+accelerators until it has ended. The time equals the default of `timing.stop_deadline_s`."""
 _TEMPLATE, _REQUIREMENT = 30, 10
-"""The length of a template, and of a requirement of its affinity, where that of a value is 1."""
+"""Lengths of a template and of a requirement of its affinity, in units of the length of one value."""
 _PARTS = ("matchExpressions", "matchFields")
 _NAMED_MAX = 8
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -43,19 +44,19 @@ class Room(msgspec.Struct, frozen=True):
     """The places for a gang's ranks: how many are missing, and the nodes that would have had them."""
 
     missing: int = 0
-    """Ranks without a place, if those that are kept for other gangs are not free."""
+    """Number of ranks without a place, if places that are kept for other gangs count as taken."""
     lacking: int = 0
-    """Of them those that would lack one even if no place were kept for other gangs."""
+    """Number of ranks that would lack a place even if no place were kept for other gangs."""
     places: int = 0
-    """Places for a rank with that request."""
+    """Number of places for ranks with that request."""
     size: int = 0
-    """All ranks of the gang with that request."""
+    """Number of all ranks of the gang with that request."""
     request: str = ""
     """Request of one such rank, for example `nvidia.com/gpu: 8`."""
     out: tuple[tuple[str, str], ...] = ()
-    """Nodes that have what a rank asks for and cannot take the rank, each with the reason."""
+    """Nodes that have the resources that a rank requests and cannot take the rank, each with the reason."""
     in_use: int = 0
-    """Nodes that could take a rank if other pods had not taken their accelerators."""
+    """Number of nodes that could take a rank if other pods did not use their accelerators."""
     kept_for: tuple[tuple[str, int], ...] = ()
     """Gangs that were started a moment ago, each with the places that are kept for it."""
 
@@ -65,7 +66,7 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The lacking places in words, which change only with the number of ranks and the nodes that are
+        """Describes the lacking places. The text changes only with the number of ranks and the nodes that are
         out."""
         ranks = f"{self.lacking} of {self.size} ranks" if self.size > 1 else "the rank"
         verb = "have" if self.lacking > 1 else "has"
@@ -88,12 +89,12 @@ def room(
     tolerations: Sequence[Toleration] = (),
     kept_s: float = RESERVED_S,
 ) -> Room:
-    """The estimate for all ranks of the gang at once. The places that its own pods have now count as free for
-    it.
+    """Returns the estimate for all ranks of the gang at once. The places that the gang's own pods use now
+    count as free.
 
-    `without`: nodes that the gang must not use, each with the reason. `placed`: what recipes ask of its
-    nodes. `priority`: that of its pods, for a time when they are gone. `kept_s`: how long after its start
-    another gang keeps its places.
+    `without` has the nodes that the gang must not use, each with the reason. `placed` has the requirements of
+    recipes on the nodes. `priority` is the priority of the gang's pods, for a time when the pods are gone.
+    `kept_s` is the time after its start during which another gang keeps its places.
     """
     if _length(gang) > RULES_MAX:
         return Room()
@@ -119,7 +120,7 @@ def room(
 
 
 def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
-    """The room that is left beside the places which are kept for others."""
+    """Returns the room that is left after the places that are kept for other gangs."""
     missing = min(found.size, max(0, found.size + sum(kept.values()) - found.places))
     return msgspec.structs.replace(found, missing=missing, kept_for=tuple(kept.items()) if missing else ())
 
@@ -134,8 +135,8 @@ def _room_of(
     used: Mapping[str, Mapping[str, int]],
     added: Sequence[Mapping[str, object]],
 ) -> Room:
-    """Ranks of several templates with the same request: neither one template nor all together may lack
-    places."""
+    """Returns the room for the ranks of all templates with the same request. Neither one template nor all
+    templates together may lack places."""
     added = [*added, *of_resources(name for name, _ in request)]
     rules = [(_Rules.of(template, gang, start, added), count) for template, count in ranks]
     places, short = 0, [count for _, count in ranks]
@@ -177,8 +178,9 @@ def _free(node: Node, used: Mapping[str, Mapping[str, int]]) -> Mapping[str, int
 
 
 def _length(gang: Gang) -> int:
-    """Of what the templates ask of nodes by their required affinity. Tolerations are compared with distinct
-    taints only, and of a selector no more than one key beyond those that the node has."""
+    """Returns the length of the templates' required affinity. Tolerations and selectors do not count:
+    tolerations are compared only with distinct taints, and the comparison of a selector reads at most one key
+    more than those that the node has."""
     total = 0
     for template in gang.templates.values():
         total += _TEMPLATE
@@ -190,14 +192,15 @@ def _length(gang: Gang) -> int:
 
 
 class _Rules(msgspec.Struct, frozen=True):
-    """Which nodes the ranks of one template may use by the template itself, without what Rekindle added."""
+    """The nodes that the ranks of one template may use by the template itself, without the changes that
+    Rekindle made to the template."""
 
     tolerations: tuple[Mapping[str, object], ...]
     selector: Mapping[str, str]
     terms: tuple[tuple[list[Requirement], list[Requirement]], ...] | None
     """Terms on the labels and fields of a node; one of the terms must match."""
     tolerated: dict[tuple[str, str, str], bool] = {}
-    """What was found of the taints so far. Most nodes bear the same ones."""
+    """Results for the taints that were compared so far. Most nodes have the same taints."""
 
     @classmethod
     def of(cls, template: Template, gang: Gang, start: Mark, added: Sequence[Mapping[str, object]]) -> _Rules:
@@ -243,7 +246,8 @@ def _requirements(term: Mapping[str, object], part: str) -> list[Requirement]:
 
 
 def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: Request) -> str:
-    """Why the node takes no rank, whatever runs there; empty if it may take one."""
+    """Returns why the node takes no rank, whatever pods run there. Returns an empty string if the node may
+    take a rank."""
     if node.name in without:
         return without[node.name]
     if not node.ready:
@@ -274,8 +278,8 @@ def _slots(offered: Mapping[str, int], request: Request) -> int:
 
 
 def _used(world: World, gang: Gang, priority: int | None, now: datetime) -> dict[str, dict[str, int]]:
-    """What the pods of others hold, by node and resource. Pods that end soon, and pods that the scheduler
-    would evict for this gang, do not count."""
+    """Returns the accelerators that the pods of other gangs use, by node and resource. Pods that end soon,
+    and pods that the scheduler would evict for this gang, do not count."""
     found: dict[str, dict[str, int]] = {}
     for uid, pods in world.pods_of.items() if priority is not None else ():
         for pod in pods.values() if uid != gang.ref.uid else ():
@@ -292,14 +296,16 @@ def _holds(pod: Pod, priority: int | None, now: datetime) -> bool:
 
 
 def _ends_soon(pod: Pod, now: datetime) -> bool:
-    """It is being deleted. Its owner chooses how long it may take to end, and it may ignore the signal."""
+    """Whether the pod is being deleted and must end soon. The pod's owner chooses how long the pod may take
+    to end, and the pod may ignore the signal."""
     if pod.deleting_since is None:
         return False
     return pod.deleting_until is None or pod.deleting_until <= now + timedelta(seconds=ENDING_S)
 
 
 def priority_of(world: World, gang: Gang) -> int | None:
-    """Priority of its pods; None if they are gone and their class is known by name only."""
+    """Returns the priority of the gang's pods. Returns None if the pods are gone and only the name of their
+    priority class is known."""
     known = [pod.priority for pod in world.pods(gang.ref.uid)]
     if known:
         return max(known)

@@ -1,7 +1,7 @@
-"""What is done of all that should be done: budgets, brakes, modes and people are asked once, in the order of
-the faults. Pure.
+"""Decides which of the wished actions are done. Budgets, brakes, modes and people are asked once, in the
+order of the faults. Pure.
 
-What one fault takes of a budget, the next one does not have.
+The part of a budget that one fault uses is not available to the next fault.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ __all__ = ["Decision", "decide"]
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What is done about one fault, and what is said of it."""
+    """The actions and records for one fault."""
 
     diagnosis: Diagnosis
     records: list[ActionRecord]
     writes: tuple[Action, ...]
-    """To the node."""
+    """Writes to the node."""
     restarts: list[Restart]
     takes_out: bool
-    """The node leaves service by these writes, which uses the budgets of quarantines."""
+    """Whether the node leaves service by these writes, which uses the budgets of quarantines."""
 
 
 def decide(
     world: World, wishes: Iterable[Wish], guard: Guard, now: datetime
 ) -> tuple[list[Decision], list[Failure]]:
-    """One decision for each wish, and the wishes that could not be decided."""
+    """Returns one decision for each wish, and the wishes that could not be decided."""
     decisions, failures = [], []
     for wish in wishes:
         diagnosis = wish.diagnosis
@@ -88,7 +88,8 @@ def _said(
 
 
 def _no_more(world: World, diagnosis: Diagnosis, denied: Denied, now: datetime) -> Iterator[ActionRecord]:
-    """A node that stays in service needs no spare: what was said in mode observe no longer holds."""
+    """Yields records that replace what was said in mode observe: a node that stays in service needs no
+    spare."""
     incident = world.incidents.get(diagnosis.name)
     for record in incident.status.actions if incident is not None else ():
         if record.action == Act.LIFT_SPARE and record.outcome is Outcome.WOULD:

@@ -1,8 +1,10 @@
-"""May we? Every disruptive act passes here, and gets a reason, never a bare no. Pure.
+"""Decides whether Rekindle may take a disruptive action. Every disruptive action passes here, and each
+refusal has a reason. Pure.
 
-Budgets are nested, each an absolute and a percentage, the smaller counts, at least 1. They are derived from
-API objects at each look, so a restart forgets nothing. A Guard is a value: what a plan takes out counts in
-the Guard that `after` returns, which is asked for the rest of the plan.
+Budgets are nested. Each budget has an absolute limit and a percentage; the smaller of the two counts, and is
+at least 1. The budgets are derived from API objects at each reconcile, so a restart of the controller forgets
+nothing. A Guard is a value: nodes that a plan takes out of service count in the Guard that `after` returns,
+and the rest of the plan uses that Guard.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class Allowed(msgspec.Struct, frozen=True):
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """Why not. `would` is set where only the mode forbids it: the act is described, not done."""
+    """A refusal with its reason. `would` is set if only the mode forbids the action: the action is then
+    described, not done."""
 
     reason: Reason
     message: str
@@ -54,17 +57,17 @@ Verdict = Allowed | Denied
 
 
 class Guard(msgspec.Struct, frozen=True):
-    """What budgets, brakes, modes and people allow, counted from one world."""
+    """The limits that budgets, brakes, modes and people set, counted from one World."""
 
     world: World
     limits: Budgets
     window_s: float
-    """Of the recoveries of a gang that count."""
+    """Length of the window in which the recoveries of a gang count."""
     now: datetime
     out: frozenset[str]
-    """Those that are out of service, and those whose quarantine is on its way."""
+    """Nodes that are out of service, and nodes whose quarantine is under way."""
     out_of: Mapping[tuple[str, str], int]
-    """How many of them are accelerator nodes with a label and its value."""
+    """Number of the accelerator nodes in `out`, for each label and its value."""
     recent: frozenset[tuple[str, str]]
     """Incident and node of each quarantine of the last hour."""
     brakes: tuple[Brake, ...]
@@ -90,7 +93,7 @@ class Guard(msgspec.Struct, frozen=True):
         )
 
     def after(self, node: str, incident: str) -> Guard:
-        """Once this node has left service for that Incident."""
+        """Returns the Guard that applies once the node has left service for the Incident."""
         out_of = self.out_of
         if node not in self.out:
             out_of = Counter(out_of)
@@ -102,8 +105,8 @@ class Guard(msgspec.Struct, frozen=True):
     # --- nodes ---------------------------------------------------------------------------------------------
 
     def may_quarantine(self, node: Node, incident: str, seen_at: datetime, level: QuarantineLevel) -> Verdict:
-        """Budgets count what leaves service: a node that only takes fewer pods (PreferNoSchedule) uses
-        none."""
+        """Decides whether Rekindle may quarantine the node. Budgets count nodes that leave service: a node
+        that only takes fewer pods (PreferNoSchedule) uses no budget."""
         mode = in_force_on(self.world, node)
         if seen_at < mode.acting_since:
             return _stale(seen_at, mode)
@@ -118,14 +121,14 @@ class Guard(msgspec.Struct, frozen=True):
         return self.may_close(node, incident)
 
     def may_close(self, node: Node, incident: str) -> Verdict:
-        """By the budgets alone: for a repair of a node that takes pods until then."""
+        """Decides by the budgets alone, for a repair of a node that takes pods until then."""
         exhausted = self._exhausted(node, incident)
         return Denied(Reason.BUDGET_EXHAUSTED, exhausted) if exhausted else Allowed()
 
     def _exhausted(self, node: Node, incident: str) -> str:
-        """Returns the first limit that another quarantine would break, in words; empty if none. A node that
-        is quarantined already and becomes worse counts once. So does a node whose Incident says that it was
-        taken out, although that write was never made."""
+        """Returns the first limit that another quarantine would break, in words; empty if there is none. A
+        node that is in quarantine already and becomes worse counts once. A node counts once, too, if its
+        Incident says that the node was taken out of service but the write to the node was never made."""
         limits, total, others = self.limits, self.world.accelerated(), self.out - {node.name}
         cluster = min(limits.quarantined_nodes_max, _share(total, limits.quarantined_percent_max))
         if len(others) + 1 > cluster:
@@ -151,8 +154,9 @@ class Guard(msgspec.Struct, frozen=True):
     # --- gangs ---------------------------------------------------------------------------------------------
 
     def may_restart(self, affected: AffectedGang, seen_at: datetime, off: str) -> Verdict:
-        """May this gang be stopped now, for what was `seen_at` that time, to leave the node `off`? A gang's
-        own failure is news, also where what lies behind it is older than the mode."""
+        """Decides whether Rekindle may stop the gang now, because of a fault that was seen at `seen_at`, to
+        move the gang off the node `off`. A gang's own failure counts as new, even if the fault behind it is
+        older than the mode."""
         gang, seen_at = affected.gang, max(seen_at, affected.failed_at or seen_at)
         touch = may_touch(self.world, gang, self.now, heeds_pause=not _is_down_by_us(self.world, affected))
         if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:
@@ -209,20 +213,21 @@ def is_out_of_service(node: Node) -> bool:
 
 
 def _is_down_by_us(world: World, affected: AffectedGang) -> bool:
-    """Whether a recovery that has stopped the gang goes on, and the gang has failed meanwhile: a pause must
-    not leave it down."""
+    """Whether a recovery has stopped the gang and still runs, and the gang has failed meanwhile: a pause must
+    not leave the gang down."""
     running = world.active_recovery(affected.gang.ref.uid)
     return affected.dead and running is not None and running.status.phase is not Phase.PLANNED
 
 
 def _is_younger(born_at: datetime | None, mode: InForce) -> bool:
-    """Whether the failure is younger than the mode: a pod that was created since the mode began has failed
-    since then, whatever its node's clock says. Kubernetes writes whole seconds."""
+    """Whether the failure is younger than the mode. A pod that was created since the mode was enabled has
+    failed since then, whatever its node's clock says. Kubernetes writes whole seconds."""
     return born_at is not None and born_at >= mode.acting_since.replace(microsecond=0)
 
 
 def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = True) -> Verdict:
-    """Consent, mode, holds and other owners: asked when a recovery is opened, and again before each stop."""
+    """Checks consent, mode, holds and other owners. The check is made when a recovery is opened, and again
+    before each stop."""
     namespace = world.namespaces.get(gang.ref.namespace)
     consent = opt_in(gang, namespace)
     if consent is OptIn.DISABLED:
@@ -247,7 +252,8 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
             "Rekindle may decide again, delete that Recovery",
         )
     terminal = gang.terminal
-    # What a recovery takes counts towards the deadline, too, and no owner wants the job to end of that.
+    # The time of a recovery counts towards the job's deadline, and no owner wants the job to end because of
+    # that.
     is_recovering = world.active_recovery(gang.ref.uid) is not None
     if terminal is not None and (terminal.succeeded or (terminal.is_meant and not is_recovering)):
         how = (
@@ -264,7 +270,8 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
 
 
 def _fought(world: World, gang: Gang) -> Recovery | None:
-    """The gang's last recovery, if somebody flipped its stop or start back: that is not tried twice."""
+    """Returns the gang's last recovery, if somebody undid its stop or start. Rekindle does not try that
+    twice."""
     history = world.history(gang.ref.uid)
     if not history:
         return None
@@ -273,7 +280,7 @@ def _fought(world: World, gang: Gang) -> Recovery | None:
 
 
 def _groups(world: World, name: str, limits: Budgets) -> Iterator[tuple[str, str]]:
-    """The pool and the domain of an accelerator node."""
+    """Yields the pool and the domain of an accelerator node."""
     node = world.nodes.get(name)
     if node is not None and node.is_accelerated:
         for label in {limits.pool_label, limits.domain_label}:
@@ -291,8 +298,8 @@ def _only_told(mode: InForce, would: str) -> Denied:
 
 
 def _stale(seen_at: datetime, mode: InForce) -> Denied:
-    """Promotion, of the cluster or of one pool or namespace, never acts on what was seen before it. Nor does
-    the end of a pause."""
+    """Refuses to act on what was seen before the mode was raised, in the cluster, a node pool or a namespace,
+    or before a pause ended."""
     began = f"mode {min(mode.mode, Mode.RECOVER)} was enabled at {mode.acting_since:%Y-%m-%d %H:%M:%S} UTC"
     if mode.paused is None and mode.resumed is not None and mode.acting_since == mode.resumed:
         began = f"the pause ended at {mode.resumed:%Y-%m-%d %H:%M:%S} UTC"
@@ -302,8 +309,8 @@ def _stale(seen_at: datetime, mode: InForce) -> Denied:
 
 
 def _recent_quarantines(world: World, now: datetime) -> set[tuple[str, str]]:
-    """Incident and node of each recent quarantine: from the Incidents, and from the annotations of nodes
-    whose Incident is not written yet."""
+    """Returns the Incident and node of each recent quarantine, from the Incidents, and from the annotations
+    of nodes whose Incident is not written yet."""
     hour_ago = now - timedelta(hours=1)
     done = {
         (name, incident.spec.node)

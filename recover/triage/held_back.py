@@ -1,7 +1,7 @@
-"""An Incident about many nodes that one cause holds back: how it is named and recognised, and what it stands
-for. Pure; held_back_incidents.py writes it.
+"""Names and recognises the Incidents about many nodes that one cause holds back. Pure; held_back_incidents.py
+writes them.
 
-The cause is the brake (brake.py), a limit on quarantines (guard.py), a pause, or the end of a pause. The
+The cause is the brake (brake.py), a limit on quarantines (guard.py), a pause, or the end of a pause. Such an
 Incident is about one fault class, and its members are the nodes on which Rekindle did not act.
 """
 
@@ -24,24 +24,24 @@ _NAMED = {
     Reason.PAUSED: "paused",
     Reason.STALE_EVIDENCE: "stale-evidence",
 }
-"""The beginning of the name, by cause."""
+"""Beginning of the Incident's name, for each cause."""
 
 CAUSES = tuple(_NAMED)
-"""What may hold many nodes back. The guard gives one reason for each node."""
+"""Causes that may hold many nodes back. The guard gives one reason for each node."""
 
 
 def new_name(world: World, why: Reason, fault: Fault) -> str:
-    """The cause, the fault class and the first number that no Incident has. So the next look, which may come
-    before the cache shows what the last look wrote, chooses the same name."""
+    """Returns the cause, the fault class and the first number that no Incident has. The next reconcile, which
+    may come before the cache shows what the last reconcile wrote, therefore chooses the same name."""
     names = (f"{_NAMED[why]}-{fault}-{number}" for number in itertools.count(1))
     return next(name for name in names if world.has_no_incident(name))
 
 
 def holds_back(incident: Incident) -> Reason | None:
-    """The cause that holds the members back; None for any other Incident. Such an Incident is about no node
-    and no gang, and its name holds the cause, its fault class and one word more. People may name a job or a
-    pod in the same way, and an advice to their owner has neither a node nor a gang; but its name has further
-    words between the owner's name and the fingerprint."""
+    """Returns the cause that holds the members back, or None for any other Incident. Such an Incident is
+    about no node and no gang, and its name has the cause, the fault class and one word more. People may name
+    a job or a pod in the same way, and an Incident with advice to the owner of such a job has neither a node
+    nor a gang. The name of that Incident has further words between the owner's name and the fingerprint."""
     spec = incident.spec
     head, _, _ = incident.metadata.name.rpartition("-")
     if spec.node or spec.gang is not None:
@@ -50,7 +50,7 @@ def holds_back(incident: Incident) -> Reason | None:
 
 
 def refusals(incident: Incident) -> Iterator[ActionRecord]:
-    """The records that the Incident stands for: each member was not quarantined."""
+    """Yields the records that the Incident replaces: each member was not quarantined."""
     for node in incident.status.members:
         yield refusal_of(incident, node)
 

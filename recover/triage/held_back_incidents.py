@@ -1,8 +1,8 @@
-"""The Incidents about many nodes that one cause holds back: one for each fault class and cause. Pure.
+"""Writes the Incidents about many nodes that one cause holds back, one for each fault class and cause. Pure.
 
-The cause is the brake, or a limit on quarantines. A fault of a thousand nodes is then one Incident, and every
-node that was not acted on is named in an open Incident: here as a member, or in an Incident of its own. In a
-pause, and after it, these nodes stay together in an Incident that names the pause.
+The cause is the brake, or a limit on quarantines. A fault of a thousand nodes is then one Incident. Every
+node on which Rekindle did not act is named in an open Incident: as a member of such an Incident, or in a
+separate Incident. In a pause, and after it, these nodes stay together in an Incident that names the pause.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ __all__ = ["ALARMS", "Gathered", "gathered", "held_back"]
 
 _OPEN_BRAKE, _OPEN_LIMIT, _MEMBERS = "open-brake", "open-limit", "name-members"
 ALARMS = frozenset({_OPEN_BRAKE, _OPEN_LIMIT, _MEMBERS})
-"""What its writes are called: people should learn of a fault of many nodes before they learn of each node."""
+"""Names of the writes of these Incidents. People should learn of a fault of many nodes before they learn of
+each node."""
 
 Key = tuple[Reason, Fault]
-"""What holds the nodes back, and their fault class."""
+"""The cause that holds the nodes back, and their fault class."""
 
 _MEMBERS_MAX = limit(IncidentStatus, "members")
 _VICTIMS_MAX = limit(IncidentStatus, "victims")
@@ -42,20 +43,21 @@ _ACTIONS_MAX = limit(IncidentStatus, "actions")
 _CAUSES_TOLD_MAX = 3
 
 _BY_PAUSE = (Reason.PAUSED, Reason.STALE_EVIDENCE)
-"""A pause, and its end: Rekindle does not act on what it saw before."""
+"""A pause, and its end: Rekindle does not act on faults that it saw before."""
 
 
 class Gathered(msgspec.Struct, frozen=True):
-    """The decisions of one look, by the kind of Incident that tells of them."""
+    """The decisions of one reconcile, by the kind of Incident that reports them."""
 
     alone: list[Decision]
-    """Each in an Incident of its own."""
+    """Decisions that each have a separate Incident."""
     groups: Mapping[Key, Sequence[Decision]]
-    """In one Incident for each key."""
+    """Decisions that share one Incident for each key."""
     opened: Sequence[Incident]
-    """Such Incidents that are open."""
+    """The open Incidents about many nodes."""
     joined: Mapping[Key, Incident]
-    """Those of them that new members join: of brakes, only while the brake is in force."""
+    """The opened Incidents that new members join. The Incident of a brake is joined only while the brake is
+    engaged."""
 
     @property
     def nodes(self) -> Iterator[str]:
@@ -72,11 +74,14 @@ def gathered(
     brakes: Collection[Brake],
     limits: Budgets,
 ) -> Gathered:
-    """A node that only a cause of `_NAMED` keeps in service joins the others that the same cause keeps there,
-    if they are many: the brake is in force for the fault class, the limit's Incident is open, or limits hold
-    back at least as many nodes as the brake needs, those with Incidents of their own included. A pause keeps
-    those together that are members already. `proved` has faults that explain a gang's own Incident, which
-    points to theirs."""
+    """Divides the decisions into those with a separate Incident and those that share one.
+
+    A node that only a cause of `_NAMED` keeps in service joins the other nodes that the same cause keeps in
+    service, if they are many: the brake is engaged for the fault class, the limit's Incident is open, or
+    limits hold back at least as many nodes as the brake needs, including nodes with separate Incidents. A
+    pause keeps nodes together that are members already. `proved` has faults that explain a gang's own
+    Incident, which then points to the Incident of the fault.
+    """
     named = {fault.name for fault in proved.values()}
     opened = _opened(world)
     together = {(one.spec.fault, node) for one in opened for node in one.status.members}
@@ -110,15 +115,15 @@ def gathered(
 
 
 def _opened(world: World) -> list[Incident]:
-    """By name."""
+    """Returns the open Incidents about many nodes, in the order of their names."""
     found = (incident for _, incident in sorted(world.incidents.items()))
     return [i for i in found if i.status.phase is IncidentPhase.OPEN and holds_back(i) is not None]
 
 
 def _joined(opened: Iterable[Incident], brakes: Iterable[Brake], limits: Budgets) -> dict[Key, Incident]:
-    """The first of each key: a late watch may have led to a second. The Incident of an earlier brake may
-    still be open for its nodes. The brake is another one if all that it counts came after the window of that
-    Incident."""
+    """Returns the first Incident of each key, because a late watch may have led to a second one. The Incident
+    of an earlier brake may still be open for its nodes: a brake is a different brake if all faults that it
+    counts came after the window of that Incident."""
     window = timedelta(seconds=limits.brake_window_s)
     began = {brake.fault: brake.since for brake in brakes}
     found: dict[Key, Incident] = {}
@@ -134,7 +139,7 @@ def _joined(opened: Iterable[Incident], brakes: Iterable[Brake], limits: Budgets
 
 
 def _only_held_back_by(decision: Decision) -> Reason | None:
-    """Why the node of a fault stays in service, if nothing was done about the fault."""
+    """Returns why the node of a fault stays in service, if nothing was done about the fault."""
     records = decision.records
     if any(record.outcome is Outcome.DONE for record in records):
         return None
@@ -143,7 +148,8 @@ def _only_held_back_by(decision: Decision) -> Reason | None:
 
 
 def _fitting(found: Iterable[Decision], joined: Incident | None, why: Reason) -> Iterator[Decision]:
-    """Those for which the lists of one Incident have room. A brake ends soon, and lists only some gangs."""
+    """Yields the decisions for which the lists of one Incident have room. A brake ends soon, so its Incident
+    lists only some gangs."""
     status = joined.status if joined is not None else IncidentStatus()
     members, gangs = {*status.members}, {victim.uid for victim in status.victims}
     for one in found:
@@ -178,7 +184,8 @@ def held_back(
 
 
 def _of_brakes(world: World, found: Gathered, brakes: Iterable[Brake]) -> Iterator[Action]:
-    """While a brake is in force, members only join its Incident: the brake ends soon."""
+    """Opens or updates the Incidents of brakes. While a brake is engaged, members only join its Incident,
+    because the brake ends soon."""
     for brake in brakes:
         key = (Reason.FLEET_BRAKE, brake.fault)
         group, existing = found.groups.get(key, ()), found.joined.get(key)
@@ -218,8 +225,9 @@ def _kept_or_closed(
     failures: Iterable[Failure],
     now: datetime,
 ) -> Iterator[Action]:
-    """All but those of brakes in force. Each is open while its cause holds one of its members back, or no
-    other open Incident names a member that may be broken."""
+    """Updates or closes all Incidents about many nodes except those of engaged brakes. Each stays open while
+    its cause holds one of its members back, or while no other open Incident names a member that may be
+    broken."""
     braking = {i.metadata.name for (why, _), i in found.joined.items() if why is Reason.FLEET_BRAKE}
     others = [incident for incident in found.opened if incident.metadata.name not in braking]
     standing = _Standing(world, found, failures, now) if others else None
@@ -238,7 +246,8 @@ def _kept_or_closed(
 
 
 class _Standing:
-    """Which members stay in an Incident although its cause does not hold them back at this look."""
+    """Decides which members stay in an Incident although its cause does not hold them back at this
+    reconcile."""
 
     def __init__(self, world: World, found: Gathered, failures: Iterable[Failure], now: datetime) -> None:
         self._world = world
@@ -248,7 +257,8 @@ class _Standing:
         opened = [i for i in world.incidents.values() if i.status.phase is IncidentPhase.OPEN]
         self._own = {name for i in opened for name in (i.spec.node, i.status.blamed_node)}
         self._elsewhere: dict[str, set[str]] = defaultdict(set)
-        """Node -> other Incidents that name it, since their cause holds it back at this look."""
+        """For each node, the other Incidents that name the node because their cause holds it back at this
+        reconcile."""
         for key, incident in found.joined.items():
             members = {*incident.status.members}
             for one in found.groups.get(key, ()):
@@ -256,15 +266,16 @@ class _Standing:
                     self._elsewhere[one.diagnosis.node].add(incident.metadata.name)
 
     def stays(self, node: str, incident: Incident) -> bool:
-        """Until another open Incident names the node, or it is known that nothing is to be told of it."""
+        """Whether the node stays a member: no other open Incident names it, and it may still have the
+        fault."""
         if node in self._own or self._elsewhere[node] - {incident.metadata.name}:
             return False
         return node in self._decided or self._is_unread(node, incident.fault)
 
     def _is_unread(self, name: str, fault: Fault) -> bool:
-        """Whether nobody knows if the node still has the fault, as `closings` asks it for the Incident of one
-        node: a Node that is only absent from the cache, a node that could not be judged, no report, or
-        findings that do not count while somebody works on the driver."""
+        """Whether nobody knows if the node still has the fault, by the same tests as `closings` makes for the
+        Incident of one node: a Node that is only absent from the cache, a node that could not be judged, no
+        report, or findings that do not count while somebody works on the driver."""
         node, health = self._world.nodes.get(name), self._world.health.get(name)
         if node is None:
             return not self._world.has_no_node(name)
@@ -276,8 +287,8 @@ class _Standing:
 def _kept(
     world: World, why: Reason, before: IncidentStatus, members: Collection[str], group: Sequence[Decision]
 ) -> IncidentStatus:
-    """With the gangs of those that are held back now, and what holds them back. If nobody knows more of the
-    members, what was known stays."""
+    """Returns the status with the gangs of the members that are held back now, and with the cause. If nothing
+    new is known about the members, the old content stays."""
     if not group:
         return _with_members(before, members, group)
     gangs = {str(ref) for one in group for ref in _gangs(one)}
@@ -291,7 +302,7 @@ def _kept(
 
 
 def _because(world: World, why: Reason, group: Sequence[Decision]) -> str:
-    """For the end of the summary: with the figures of the limits, or who paused Rekindle."""
+    """Returns the end of the summary: the figures of the limits, or the person who paused Rekindle."""
     pause = world.modes.paused
     if why is Reason.PAUSED and pause is not None:
         return f": {pause.words()}"
@@ -311,7 +322,8 @@ def _because(world: World, why: Reason, group: Sequence[Decision]) -> str:
 def _with_members(
     before: IncidentStatus, members: Collection[str], group: Sequence[Decision]
 ) -> IncidentStatus:
-    """Of the refused acts only those on gangs are listed: the act on a node is the same for each member."""
+    """Returns the status with these members. Only refused actions on gangs are listed, because the refused
+    action on the node is the same for each member."""
     victims = {v.uid: v for v in before.victims} | {ref.uid: ref for one in group for ref in _gangs(one)}
     refused = [r for one in group for r in one.records if r.action == Act.RESTART_GANG]
     return refitted(

@@ -1,6 +1,7 @@
-"""Incident objects: opened and kept in step with the diagnosis, closed when nothing of it is left. Pure.
+"""Opens Incidents, keeps them in step with the diagnosis, and closes them when nothing of the diagnosis is
+left. Pure.
 
-An incident is written only when something in it changes: an idle cluster causes no writes.
+An Incident is written only when something in it changes: an idle cluster causes no writes.
 """
 
 from __future__ import annotations
@@ -53,11 +54,12 @@ __all__ = [
 ADVICE_PER_NAMESPACE_MAX = 50
 _BLAMED = {Fault.APPLICATION: Blame.APPLICATION, Fault.RESOURCES: Blame.RESOURCES}
 _TOLD_MAX = limit(IncidentStatus, "victims")
-"""All lists of an Incident are for people. Decisions read fields of their own, or other objects."""
+"""Number of affected gangs that get an Event. All lists of an Incident are for people; decisions read
+separate fields, or other objects."""
 
 
 def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> Iterator[Action]:
-    """Creates the diagnosis' incident, or brings it up to date."""
+    """Creates the Incident of the diagnosis, or updates it."""
     existing = world.incidents.get(diagnosis.name)
     if existing is None:
         spec = fitted(
@@ -76,8 +78,9 @@ def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> 
 
 
 def advised(world: World, found: Iterable[Advice], now: datetime) -> Iterator[tuple[Action, ...]]:
-    """Tells each owner once what to change; who ignores it is not told again. Of one namespace no more than
-    so many: whoever may create pods there could crowd out all other Incidents."""
+    """Yields an Incident and Events that tell each owner once what to change. An owner who ignores the advice
+    is not told again. Each namespace has a limit, because anyone who may create pods in a namespace could
+    otherwise crowd out all other Incidents."""
     news = [advice for advice in found if advice.name not in world.incidents]
     told = Counter(_advised_in(incident) for incident in world.incidents.values()) if news else Counter()
     for advice in news:
@@ -87,7 +90,7 @@ def advised(world: World, found: Iterable[Advice], now: datetime) -> Iterator[tu
 
 
 def _advised_in(incident: Incident) -> str:
-    """The namespace whose owner it advises; empty for an Incident of another kind."""
+    """Returns the namespace of the advised owner; empty for an Incident of another kind."""
     is_advice = any(record.action == Act.APPLY_RECIPE for record in incident.status.actions)
     return next((victim.namespace for victim in incident.status.victims), "") if is_advice else ""
 
@@ -158,33 +161,37 @@ def _cordoned_at(
     before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]
 ) -> datetime | None:
     if any((r.action, r.reason) == (Act.QUARANTINE_NODE, Reason.WRITE_REFUSED) for r in records):
-        return None  # what was said before the API server's answer
+        return None  # the record of before the API server's answer
     if before.cordoned_at is not None or diagnosis.level is not QuarantineLevel.CORDON:
         return before.cordoned_at
     return next((r.at for r in records if (r.action, r.outcome) == (Act.QUARANTINE_NODE, Outcome.DONE)), None)
 
 
 def merged_records(before: list[ActionRecord], records: list[ActionRecord]) -> list[ActionRecord]:
-    """The latest word on each act; an unchanged one keeps its time, so that nothing is written for it."""
+    """Returns the latest record of each action. An unchanged record keeps its time, so that no write is
+    needed for it."""
     latest = {(r.action, r.target): r for r in before}
     for record in records:
         old = latest.get((record.action, record.target))
         if old is None or (old.outcome, old.reason) != (record.outcome, record.reason):
             latest[(record.action, record.target)] = record
-    # What was done is kept first, and the choice is the same at every look: otherwise each would write.
+    # Done actions come first, and the order is the same at every reconcile: otherwise each reconcile would
+    # write.
     return sorted(latest.values(), key=lambda r: r.outcome is not Outcome.DONE)
 
 
 def _timed(before: list[Evidence], found: Iterable[Evidence]) -> list[Evidence]:
-    """A rank that was lost at a time that nobody tells keeps the time when we first saw it."""
+    """Returns the evidence in the order of time. If the time of the loss of a rank is unknown, the evidence
+    keeps the time at which Rekindle first saw the loss."""
     seen = {(e.code, e.node, e.pod): e.at for e in before if e.pod}
     timed = (msgspec.structs.replace(e, at=seen.get((e.code, e.node, e.pod), e.at)) for e in found)
     return sorted(timed, key=lambda e: e.at)
 
 
 def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Action]:
-    """The recovery is written before its incident. Where a crash came in between, and the stop has since
-    hidden the gang's own trouble, the recovery tells what the incident would have said."""
+    """Creates the Incidents of running recoveries that have none. A Recovery is written before its Incident.
+    If the controller crashed in between, and the stop has since hidden the gang's own failure, the Recovery
+    has the content for the Incident."""
     live = {diagnosis.name for diagnosis in found}
     for recovery in world.recoveries.values():
         spec = recovery.spec
@@ -210,7 +217,8 @@ def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Act
 
 
 def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> Iterator[Action]:
-    """A gang's own incident that proves to be a node's fault says so, points there, and closes."""
+    """Closes a gang's own Incident that proves to be a node's fault. The Incident then says so and points to
+    the Incident of the node."""
     for name, fault in proved.items():
         incident = world.incidents[name]
         before = incident.status
@@ -231,10 +239,10 @@ def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> 
 
 
 def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Action]:
-    """Incidents of which nothing is left: not `live`, no quarantined node, no running recovery or repair. A
-    late watch may lead to two Incidents of one node's fault. The close of the superfluous Incident answers
-    nothing, since the other one goes on. Nor does a close answer anything while no agent reports from the
-    node's boot."""
+    """Closes Incidents of which nothing is left: they are not `live`, and have no quarantined node and no
+    running recovery or repair. A late watch may lead to two Incidents for one fault of a node. The close of
+    the superfluous Incident answers nothing, since the other Incident continues. Nor does a close answer
+    anything while no agent reports from the node's boot."""
     judged = {world.incidents[name].spec.node for name in live if name in world.incidents}
     quarantining = {n.quarantine.incident for n in world.subjects.nodes.values() if n.quarantine is not None}
     recovering = {
@@ -262,7 +270,8 @@ def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Act
 
 
 def _needed(world: World, incident: Incident) -> bool:
-    """By its repair; or by a person who was called to a node that is still silent."""
+    """Whether the Incident is still needed: by its repair, or by a person who was called to a node that is
+    still silent."""
     repair = incident.status.repair
     if repair is None:
         return False
@@ -271,9 +280,9 @@ def _needed(world: World, incident: Incident) -> bool:
 
 
 def _is_unread(world: World, incident: Incident) -> bool:
-    """Whether nobody knows if its evidence still counts: the NodeHealth of its node, in the same boot, is
-    missing or was created again, and the agent has not reported since. A close would answer evidence that the
-    agent is about to report again."""
+    """Whether nobody knows if the evidence of the Incident still counts: the NodeHealth of its node, in the
+    same boot, is missing or was created again, and the agent has not reported since. A close would answer
+    evidence that the agent is about to report again."""
     spec, node = incident.spec, world.nodes.get(incident.spec.node)
     if node is None or spec.fault is Fault.HOST or spec.boot_id != node.boot_id:
         return False
@@ -283,8 +292,8 @@ def _is_unread(world: World, incident: Incident) -> bool:
 
 
 def _is_set_aside(world: World, incident: Incident, now: datetime) -> bool:
-    """Whether its node has findings that do not count while somebody works on its driver. They may count
-    again, and a close would answer them."""
+    """Whether the node of the Incident has findings that do not count while somebody works on the node's
+    driver. The findings may count again, and a close would answer them."""
     name = incident.spec.node
     return any(set_aside(world.nodes.get(name), world.health.get(name), now))
 
@@ -303,7 +312,7 @@ def create(name: str, spec: IncidentSpec, status: IncidentStatus, what: str = "o
 
 
 def update(incident: Incident, status: IncidentStatus, what: str) -> Iterator[Patch]:
-    same = status == incident.status  # in a storm most are, and to compare them as structs is cheap
+    same = status == incident.status  # in a storm most are equal, and a comparison of structs is cheap
     change = {} if same else merge_diff(builtins(incident.status), builtins(status))
     if change:
         yield Patch(

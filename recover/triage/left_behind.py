@@ -1,9 +1,9 @@
-"""What a Recovery that is gone has left in its job: taken back, since nobody else will. Pure.
+"""Takes back what a Recovery that no longer exists has left in its job, since no other part does. Pure.
 
-A person has deleted it while it ran, or it was old and the job's framework did not let go of the affinity
-before. At once the checkpoint is taken back from which the ranks begin, and the job's mark notes that; a job
-that stays stopped says so by an Event. The nodes that the start avoided follow as soon as the framework
-accepts it.
+A person has deleted the Recovery while it ran, or the Recovery was old and the job's framework did not accept
+the removal of the affinity before. Rekindle at once takes back the checkpoint from which the ranks begin, and
+notes that in the job's mark. If the job stays stopped, an Event reports it. The affinity that avoids nodes
+follows as soon as the framework accepts its removal.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from recover.workloads.resume_variables import without_checkpoint
 __all__ = ["left_behind"]
 
 _LEFT = "left"
-"""The mark of a job that is not stopped, once its checkpoint is taken back."""
+"""Mark of a job that is not stopped, after its checkpoint was taken back."""
 
 
 def left_behind(world: World, gangs: Iterable[Gang], now: datetime) -> Iterator[tuple[Action, ...]]:
-    """A live read first: the cache of Recoveries may lag behind that of jobs."""
+    """Yields the writes for each job, each behind a live read of the Recovery, because the cache of
+    Recoveries may lag behind the cache of jobs."""
     for gang in gangs:
         mark = gang.mark
         if mark is None or _has_recovery(world, gang, mark) or not may_write(gang, world, now):
@@ -61,7 +62,8 @@ def _confirmed(gang: Gang, mark: Mark) -> ConfirmGone:
 
 
 def _told(world: World, gang: Gang, mark: Mark) -> tuple[Action, ...]:
-    """A ConfigMap that the API server refuses to change for good holds nothing up: the job is told anyway."""
+    """Returns the writes that take back the checkpoint, mark the job, and report a job that stays stopped. A
+    ConfigMap that the API server permanently refuses to change does not hold up the other writes."""
     ref, is_stopped = gang.ref, is_left_stopped(gang)
     undone = tuple(a for a in without_checkpoint(ref) if _may_pass(world, a))
     did = TOLD if is_stopped else _LEFT
@@ -84,7 +86,7 @@ def _may_pass(world: World, action: Ensure) -> bool:
 
 
 def _lifted(gang: Gang, mark: Mark) -> tuple[Action, ...]:
-    """The mark of a job that is left stopped stays until a person starts the job; what recipes ask of the
-    nodes stays for good."""
+    """Returns the writes that remove the affinity from the job. The mark of a job that is left stopped stays
+    until a person starts the job. The requirements of recipes on the nodes stay permanently."""
     is_all = not (mark.avoided or mark.suspected) and (is_left_stopped(gang) or bool(mark.placed))
     return () if is_all else tuple(workload_of(gang).lift(gang))

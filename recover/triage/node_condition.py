@@ -1,8 +1,8 @@
-"""World -> the condition `AcceleratorHealthy` of each accelerator Node, for tools that read conditions. Pure.
+"""Keeps the condition `AcceleratorHealthy` of each accelerator Node, for tools that read conditions. Pure.
 
-It is off unless a setting asks for it. While it is off, and on nodes without accelerators, the condition is
-removed wherever it stands. Nothing here decides what is done about a fault, and no diagnosis reads the
-condition back.
+The condition is off unless a setting enables it. While the condition is off, and on nodes without
+accelerators, Rekindle removes an existing condition. Nothing here decides what is done about a fault, and no
+diagnosis reads the condition back.
 
 | status | when |
 |---|---|
@@ -10,9 +10,9 @@ condition back.
 | Unknown | the node's agent is blind: it would not report a fault |
 | True | otherwise; a degraded node still computes correctly |
 
-The change to False is written at once. Every other change, of a reason too, is written once it has held for
-a minute, so that an agent that comes and goes causes no write. A node that a person holds keeps the condition
-that it has.
+The change to False is written at once. Every other change, including a change of the reason, is written once
+the change has lasted for a minute, so that an agent that comes and goes causes no write. A node with a hold
+keeps the condition that it has.
 """
 
 from __future__ import annotations
@@ -37,31 +37,32 @@ from recover.triage.guard import is_out_of_service
 __all__ = ["STATUS_OF", "Wanted", "told_away", "told_nodes"]
 
 STEADY_S = 60.0
-"""How long a change must hold before it is written, but the change to False."""
+"""Time that a change must last before it is written; the change to False is written at once."""
 
 AT_ONCE_MAX = 50
-"""Nodes that one look writes, one after the other: ten thousand are told in a few minutes, and an API server
-that refuses the first of these is not asked for the rest."""
+"""Number of nodes that one reconcile writes, one after the other: ten thousand nodes are written in a few
+minutes, and if the API server refuses the first of these writes, the rest is not tried."""
 
 REFUSED_S = 600.0
-"""Pause after a refusal. Nothing waits for this write."""
+"""Pause after a refusal. No decision waits for this write."""
 
 REFUSED_NODES_MAX = 3
-"""If so many nodes were refused, the write is refused in general, as without the right: no node is tried."""
+"""Number of refused nodes from which the write counts as refused in general, for example for a missing
+permission. Rekindle then tries no node."""
 
 MESSAGE_CHARS_MAX = 512
 
 STATUS_OF = "/status"
-"""Ends the key of a refused write of a Node's status in `World.refused`."""
+"""End of the key of a refused write of a Node's status in `World.refused`."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a Node's condition should be; None: it should have none."""
+    """The condition that a Node should have."""
 
     told: OwnCondition | None
     since: datetime
     is_urgent: bool
-    """It is a change to False, or a removal."""
+    """Whether the change is a change to False, or a removal."""
 
     @property
     def due_at(self) -> datetime:
@@ -71,8 +72,8 @@ class Wanted(msgspec.Struct, frozen=True):
 def told_nodes(
     world: World, before: Mapping[str, Wanted], now: datetime, *, is_on: bool
 ) -> tuple[Plan, dict[str, Wanted]]:
-    """What to write now, and what is wanted of the nodes that differ from it. The caller gives the second
-    value back at its next look: it tells since when each difference has held."""
+    """Returns the writes that are due now, and the wanted conditions of the nodes that differ from them. The
+    caller passes the second value to its next call: the value says since when each difference has lasted."""
     wanted = {
         name: _since(before.get(name), world.nodes[name].told, told, now)
         for name, told in (_wishes(world, now) if is_on else _takes_back(world))
@@ -87,7 +88,7 @@ def told_nodes(
 
 
 def _wishes(world: World, now: datetime) -> Iterator[tuple[str, OwnCondition | None]]:
-    """Each node whose condition differs from what it should be."""
+    """Yields each node whose condition differs from what it should be."""
     proofs = proven(world, now)
     for name, node in world.nodes.items():
         told = _told(world, node, proofs.get(name, ""), now) if node.is_accelerated else None
@@ -96,12 +97,14 @@ def _wishes(world: World, now: datetime) -> Iterator[tuple[str, OwnCondition | N
 
 
 def _takes_back(world: World) -> Iterator[tuple[str, OwnCondition | None]]:
-    """A hold keeps Rekindle off a node, but does not protect what Rekindle itself has written there."""
+    """Yields each node with the condition, for its removal. A hold keeps Rekindle off a node, but does not
+    protect the condition that Rekindle itself has written."""
     return ((name, None) for name, node in world.subjects.nodes.items() if node.told is not None)
 
 
 def _told(world: World, node: Node, proof: str, now: datetime) -> OwnCondition:
-    """The message holds no time and no count: it changes only with what it says."""
+    """Returns the condition that a node should have. The message has no time and no count, so it changes only
+    with its meaning."""
     more = f"; for details: rekindle why node/{node.name}"
     note = node.quarantine
     if note is not None and is_out_of_service(node):
@@ -146,7 +149,7 @@ def _writable(world: World, names: list[str], now: datetime) -> list[str]:
 
 
 def _refused(world: World, now: datetime) -> dict[str, Refusal]:
-    """The nodes whose status was refused a short while ago."""
+    """Returns the nodes whose status write was refused less than `REFUSED_S` ago."""
     return {
         key[1 : -len(STATUS_OF)]: refusal
         for key, refusal in world.refused.items()
@@ -170,8 +173,9 @@ def _patch(node: Node, told: OwnCondition | None, now: datetime) -> Patch:
 
 
 def _tell(node: Node, told: OwnCondition, now: datetime) -> Patch:
-    """`lastTransitionTime` is when the status changed, so a reason or message that changes leaves it out, and
-    the merge keeps the one that stands there."""
+    """Returns the patch that writes the condition. `lastTransitionTime` is the time when the status changed.
+    If only the reason or message changes, the patch leaves the field out, and the merge keeps the existing
+    value."""
     condition: dict[str, Any] = {
         "type": OWN_CONDITION,
         "status": told.status,
@@ -185,7 +189,8 @@ def _tell(node: Node, told: OwnCondition, now: datetime) -> Patch:
 
 
 def told_away(node: Node) -> Patch:
-    """Removes the condition. Whatever else has changed on that Node meanwhile, the condition is ours."""
+    """Returns the patch that removes the condition. The condition is ours, so the patch applies to any
+    version of the Node."""
     return _status_patch("untell-node", node, {"type": OWN_CONDITION, "$patch": "delete"}, version="")
 
 

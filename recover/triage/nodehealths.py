@@ -1,8 +1,9 @@
-"""Keeps one NodeHealth for each accelerator node, and tells its agent how to read the pods' steps, which log
-lines people's own recipes look for, for which checkpoints the controller waits, and when to let go of its
-devices for a repair.
+"""Keeps one NodeHealth for each accelerator node. Its spec says to the node's agent how to read the steps of
+pods, which log lines people's own recipes look for, for which checkpoints the controller waits, and when to
+close the devices for a repair.
 
-Agents may not create their own object: it is made here, owned by the Node, so that it goes with it. Pure.
+Agents may not create their own NodeHealth. The controller creates it, owned by the Node, so that the API
+server deletes it with the Node. Pure.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["is_told", "upkeep"]
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """A pod that its agent is told of."""
+    """A pod about which the spec has settings for the agent."""
 
     gang: GangRef
     settings: PodSettings
@@ -39,7 +40,8 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 def upkeep(world: World) -> Plan:
-    """Missing NodeHealths, and specs that differ from what the jobs' annotations and the recipes say."""
+    """Returns the writes for missing NodeHealths, and for specs that differ from the jobs' annotations and
+    the recipes."""
     bare = fitted(NodeHealthSpec, signatures=list(world.signatures))
     hands_off, asked = _hands_off(world), requests(world)
     waits = {pod.uid: wait for pod, wait in asked}
@@ -60,8 +62,8 @@ def upkeep(world: World) -> Plan:
 
 
 def is_told(world: World, node: Node) -> bool:
-    """Whether the agent of the node knows all that it should, and has nothing to do for a repair or a wait,
-    which end at any time."""
+    """Whether the agent of the node has everything that it needs, and has nothing to do for a repair or a
+    wait, because these may end at any time."""
     health = world.health.get(node.name)
     if not node.is_accelerated or node.name in world.unread.get(NODEHEALTHS, ()):
         return True
@@ -83,7 +85,8 @@ def _differs(told: NodeHealthSpec, spec: NodeHealthSpec) -> bool:
 
 
 def _hands_off(world: World) -> dict[str, str]:
-    """Node -> the reset under way there: until its end the agent holds no device."""
+    """Returns the job of the reset that is under way on each node. Until the reset ends, the agent must keep
+    no device open."""
     found = {}
     for incident in world.incidents.values():
         repair = incident.status.repair
@@ -94,8 +97,9 @@ def _hands_off(world: World) -> dict[str, str]:
 
 
 def _pods(world: World, node: str, waits: Mapping[str, str]) -> list[PodSettings]:
-    """As many as there is room for: first those whose next checkpoint the controller waits for, then those
-    of jobs that opted in. Anybody may annotate pods, so each namespace gets its share, and each job of it."""
+    """Returns as many pods as the spec has room for. Pods whose next checkpoint the controller waits for come
+    first, then pods of jobs that opted in. Anybody may annotate pods, so each namespace gets its share, and
+    so does each job in the namespace."""
 
     def rank(named: _Named) -> tuple[bool, bool]:
         return not named.settings.awaits_save, not named.opted_in
@@ -108,9 +112,9 @@ def _pods(world: World, node: str, waits: Mapping[str, str]) -> list[PodSettings
 
 
 def _named(world: World, node: str, waits: Mapping[str, str]) -> Iterator[_Named]:
-    """Only pods whose job says something, or whose next checkpoint the controller waits for: the agent knows
-    the common forms by itself. Where it leaves out some, those of all jobs that opted in: whom it is told of
-    comes first."""
+    """Yields only pods whose job has settings, or whose next checkpoint the controller waits for, because the
+    agent knows the common forms by itself. On a crowded node, where the agent leaves out some pods, the pods
+    of all jobs that opted in follow: the agent reads the pods of its spec first."""
     uids = sorted(world.gangs_on.get(node, ()))
     crowded = bool(uids) and world.is_crowded(node)
     for uid in uids:
@@ -157,7 +161,7 @@ def _update(health: NodeHealth, spec: NodeHealthSpec) -> Patch:
 
 
 def _changes(old: NodeHealthSpec, new: NodeHealthSpec) -> dict[str, Any]:
-    """Only what differs: the signatures are long, and pods come and go often."""
+    """Returns only the fields that differ, because the signatures are long, and pods come and go often."""
     changes: dict[str, Any] = {}
     if old.pods != new.pods:
         changes["pods"] = [builtins(pod) for pod in new.pods]

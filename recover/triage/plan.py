@@ -1,13 +1,14 @@
-"""World -> plan: what to write now about nodes, incidents and new recoveries, and why not more. Pure.
+"""Turns the World into a plan: what to write now about nodes, Incidents and new Recoveries, and why not more.
+Pure.
 
-First each fault is looked at alone: what should be done about its node and its gangs (wishes.py). Then
-budgets, brakes, modes and people are asked once for all of them (decisions.py). The acts follow, and the
-Incidents that explain them.
+First each fault is considered alone: what should be done about its node and its gangs (wishes.py). Then
+budgets, brakes, modes and people are asked once for all faults (decisions.py). The actions follow, and the
+Incidents that explain the actions.
 
-The node's patch, each gang's Recovery and the Incident that explains them are written independently: one
-that the API server refuses stops none of the others, and the Incident says that it was refused. Each is a
-no-op if it has happened already, so a crash between them, or a second look, changes nothing. A running
-Recovery's own steps are recovery/.
+The node's patch, each gang's Recovery and the Incident that explains them are written independently: if the
+API server refuses one of them, the others are still written, and the Incident says that the write was
+refused. Each write is a no-op if it has happened already, so a crash between two writes, or a second
+reconcile, changes nothing. The package recovery/ takes the steps of a running Recovery.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ __all__ = ["plan"]
 
 
 def plan(world: World, settings: Settings, now: datetime) -> Plan:
-    """Everything that triage wants written now, and when to look again if nothing changes before."""
+    """Returns everything that triage wants to write now, and when to decide again if nothing changes
+    before."""
     subjects = world.subjects
     judged = diagnose(world, subjects, settings, now)
     starts = failing_starts(world, now)
     advice, unread = advise(world, subjects.health, now)
 
-    # What should be done about each fault, and then, once for all of them, what is allowed of it.
+    # First what should be done about each fault, and then, once for all faults, which of it is allowed.
     lost = remade.missing(world, subjects.nodes.values(), {one.name for one in judged.found}, now)
     wishes, unjudged = each(
         judged.found, lambda one: about_diagnosis(world, one), lambda one: wish_for(world, one, lost, now)
@@ -56,7 +58,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     guard = Guard.of(world, judged.found, settings, now)
     decisions, unasked = decide(world, wishes, guard, now)
 
-    # The acts, and the Incidents that explain them.
+    # The actions, and the Incidents that explain them.
     found = gathered(world, decisions, judged.proved, guard.brakes, settings.budgets)
     explained, unexplained = each(
         found.alone,
@@ -86,12 +88,13 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
 
 
 def _alone(actions: Iterable[Action]) -> Iterator[tuple[Action, ...]]:
-    """Each as a chain of its own."""
+    """Yields each action as a separate chain."""
     return ((action,) for action in actions)
 
 
 def _suspicious(world: World, states: Mapping[str, GangState]) -> set[str]:
-    """Incidents of gangs of which time must tell whether they have failed once more: that joins them."""
+    """Returns the Incidents of gangs for which only time can tell whether they have failed once more. A
+    further failure joins such an Incident."""
     uids = {uid for uid, state in states.items() if state.suspicious}
     about = ((name, incident.spec.gang) for name, incident in world.incidents.items() if uids)
     return {name for name, gang in about if gang is not None and gang.uid in uids}
@@ -108,7 +111,7 @@ def _requeue_after_s(
     settings: Settings,
     now: datetime,
 ) -> float | None:
-    """Seconds until time alone may change a decision."""
+    """Returns the seconds until time alone may change a decision."""
     found, states = judged.found, judged.states.values()
     moments = [d.settles_at for d in found if d.settles_at is not None and d.settles_at > now]
     moments += [h.due for d in found for h in d.affected if h.due is not None and h.due > now]
@@ -129,7 +132,7 @@ def _requeue_after_s(
 
 
 def _is_refused(incident: Incident) -> bool:
-    """Whether something was not done for which a limit may leave room later."""
+    """Whether an action was refused for which a limit may leave room later."""
     status = incident.status
     is_held_back = status.phase is IncidentPhase.OPEN and bool(status.members)
     return is_held_back or any(record.outcome is Outcome.REFUSED for record in status.actions)

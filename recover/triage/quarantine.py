@@ -1,9 +1,10 @@
-"""Quarantine of a node and its undoing, each one patch. Pure.
+"""Builds the patches that quarantine a node and that end the quarantine, one patch each. Pure.
 
-A cordon is `spec.unschedulable` plus our taint; degraded nodes get the taint alone, as PreferNoSchedule. The
-annotation in the same patch holds what undoes it exactly. Taints are one atomic list, so every patch carries
-the version of the node that was seen. People win: whoever uncordons the node, or removes our taint, releases
-it, and what was seen before that no longer acts. A repair gives it back in the same way.
+A cordon is `spec.unschedulable` plus our taint. Degraded nodes get only the taint, with the effect
+PreferNoSchedule. The annotation in the same patch has the facts that undo it exactly. Taints are one atomic
+list, so every patch carries the version of the node that was seen. People's changes take precedence: a person
+who uncordons the node, or removes our taint, ends the quarantine, and Rekindle no longer acts on faults that
+it saw before. A repair ends the quarantine in the same way.
 """
 
 from __future__ import annotations
@@ -52,15 +53,15 @@ def quarantine(node: Node, incident: str, fault: Fault, level: QuarantineLevel, 
 
 
 def close(node: Node) -> Patch:
-    """Of a node that is out already, but takes pods where nothing else is free: before its repair it takes
-    none."""
+    """Returns the patch that makes a node with a soft taint take no pods at all. Until now the node is in
+    quarantine but takes pods that fit nowhere else; before its repair the node must take none."""
     assert node.quarantine is not None, "only what is ours is closed"
     note = msgspec.structs.replace(node.quarantine, cordoned=_may_cordon(node))
     return _quarantined(node, note, QuarantineLevel.CORDON)
 
 
 def _may_cordon(node: Node) -> bool:
-    """A person's cordon stays theirs."""
+    """Whether Rekindle may cordon the node. A cordon that a person set stays the person's."""
     return not node.unschedulable or (node.quarantine is not None and node.quarantine.cordoned)
 
 
@@ -80,12 +81,12 @@ def _quarantined(node: Node, note: Quarantine, level: QuarantineLevel) -> Patch:
 
 
 def announced(node: str, marks: str, cause: str) -> str:
-    """The Event's message, without the Incident; `marks` comes from `words`."""
+    """Returns the Event's message, without the Incident. `marks` comes from `words`."""
     return f"Rekindle quarantined {node} ({marks}). The cause: {cause}"
 
 
 def takes_out(action: Patch) -> bool:
-    """Whether the patch takes a node out of service, as budgets count it: a soft taint does not."""
+    """Whether the patch takes a node out of service, as budgets count it. A soft taint does not."""
     taints = action.body.get("spec", {}).get("taints") or []
     effect = _EFFECTS[QuarantineLevel.CORDON]
     return action.what == Act.QUARANTINE_NODE and any(
@@ -94,12 +95,12 @@ def takes_out(action: Patch) -> bool:
 
 
 def takes_no_pods(node: Node) -> bool:
-    """By our own taint: only pods that tolerate it are let in."""
+    """Whether our own taint keeps pods off the node: only pods that tolerate the taint are allowed in."""
     return any(t.key == UNHEALTHY and t.effect == _EFFECTS[QuarantineLevel.CORDON] for t in node.taints)
 
 
 def is_stronger(level: QuarantineLevel, node: Node) -> bool:
-    """True where a degraded node has become a faulted one."""
+    """Whether the level is stronger than the node's quarantine: a degraded node has become a faulted node."""
     return level is QuarantineLevel.CORDON and any(
         t.key == UNHEALTHY and t.effect == "PreferNoSchedule" for t in node.taints
     )
@@ -111,19 +112,20 @@ def words(level: QuarantineLevel, fault: Fault) -> str:
 
 
 def undone_by(node: str, note: Quarantine) -> str:
-    """The command by which a person releases it."""
+    """Returns the command by which a person ends the quarantine."""
     return f"kubectl uncordon {node}" if note.cordoned else f"kubectl taint node {node} {UNHEALTHY}-"
 
 
 def out_words(node: Node, what: str) -> str:
-    """That it is quarantined for `what`, and the command that ends it."""
+    """Returns the words that the node is quarantined for `what`, and the command that ends the quarantine."""
     note = node.quarantine
     undo = f"; after the repair: `{undone_by(node.name, note)}`" if note is not None else ""
     return f"quarantined ({what}{undo})"
 
 
 def releases(world: World, nodes: Iterable[Node], now: datetime) -> Iterator[tuple[Action, ...]]:
-    """Completes what a person began: after an uncordon, or our taint's removal, nothing of ours stays."""
+    """Completes what a person began: after an uncordon, or the removal of our taint, nothing of ours
+    stays."""
     for node in nodes:
         note = node.quarantine
         if note is None or not is_released(node):
@@ -138,14 +140,14 @@ def releases(world: World, nodes: Iterable[Node], now: datetime) -> Iterator[tup
 def give_back(
     node: Node, message: str, decided_at: datetime, answered: Answered | None
 ) -> tuple[Action, ...]:
-    """After a repair: the node is as it was before its quarantine, and what was known when that was decided
-    no longer acts."""
+    """Returns the actions that end the quarantine after a repair. The node is then as it was before its
+    quarantine, and Rekindle no longer acts on what it knew at `decided_at`."""
     assert node.quarantine is not None, "only what is ours is given back"
     return _release(node, node.quarantine, message, decided_at, answered)
 
 
 def is_released(node: Node) -> bool:
-    """A person has uncordoned a quarantined node, or taken our taint off."""
+    """Whether a person has uncordoned a quarantined node, or removed our taint."""
     note = node.quarantine
     uncordoned = note is not None and note.cordoned and not node.unschedulable
     untainted = not any(taint.key == UNHEALTHY for taint in node.taints)
@@ -183,7 +185,7 @@ def _words_of(note: Quarantine | Release) -> str:
 
 
 def _others(node: Node) -> list[Taint]:
-    """Everybody else's taints."""
+    """Returns the taints that are not ours."""
     return [taint for taint in node.taints if taint.key != UNHEALTHY]
 
 

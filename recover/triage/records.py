@@ -1,4 +1,5 @@
-"""Action records: one line of an Incident on what was done, would be done, or was refused, and why. Pure."""
+"""Makes the action records of Incidents. An action record is one line about an action that was done, would be
+done, or was refused, and why. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ __all__ = ["record_of", "write_refused"]
 
 
 def record_of(action: Act, target: str, verdict: Verdict, words: str, now: datetime) -> ActionRecord:
-    """`words` say what is done, and are used if the verdict allows it."""
+    """Returns the record of an action. `words` describe the action and are used if the verdict allows it."""
     match verdict:
         case Allowed():
             return fitted(
@@ -33,7 +34,8 @@ def record_of(action: Act, target: str, verdict: Verdict, words: str, now: datet
 
 
 def write_refused(refusal: Refusal) -> Denied:
-    """The verdict on a write that the API server refuses, which stands while the write is tried again."""
+    """Returns the verdict on a write that the API server refuses. The verdict remains while Rekindle tries
+    the write again."""
     words = (
         f"the API server refuses this write, and Rekindle tries the write again every {REFUSED_AGAIN_S:g} s"
     )

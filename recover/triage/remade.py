@@ -1,9 +1,11 @@
-"""Incidents that are missing while a node is out of service for them: made anew from its own note. Pure.
+"""Creates missing Incidents again while a node is in quarantine for them, from the annotation of the node.
+Pure.
 
-A person may have deleted one, or a controller may have ended between the two writes. The node's annotation
-`quarantined-by` is the memory: without an Incident nothing would tell why the node is out, and nothing would
-mend it. Where evidence still stands, the diagnosis takes that Incident's name (diagnose/node_faults.py) and
-fills it. What the old one told of repairs is lost, so a repair begins anew.
+A person may have deleted the Incident, or a controller may have ended between the two writes. The node's
+annotation `quarantined-by` is the memory: without an Incident nothing would say why the node is out of
+service, and nothing would repair the node. If evidence is still reported, the diagnosis takes the name of
+that Incident (diagnose/node_faults.py) and fills it. The old Incident's record of repairs is lost, so a
+repair begins again.
 """
 
 from __future__ import annotations
@@ -24,15 +26,16 @@ from recover.triage import quarantine
 __all__ = ["missing", "record", "remade"]
 
 _WRITTEN_WITHIN = timedelta(minutes=1)
-"""After the quarantine, also by the controller that follows one that ended there."""
+"""Time after the quarantine within which the Incident may not be written yet, also if another controller
+continues after a crash between the two writes."""
 
 
 def missing(
     world: World, nodes: Iterable[Node], explained: Collection[str], now: datetime
 ) -> dict[str, Node]:
-    """Those of `nodes` that are out for an Incident that is not there, by its name. A node that a person has
-    released goes back, and needs none. One that a diagnosis has `explained` is written as any other as long
-    as it may not have been written yet."""
+    """Returns the nodes of `nodes` that are in quarantine for an Incident that does not exist, by the
+    Incident's name. A node whose quarantine a person has ended needs no Incident. If a diagnosis has
+    `explained` the Incident, and the Incident may not be written yet, triage writes it in the usual way."""
     found = {}
     for node in nodes:
         note = node.quarantine
@@ -61,7 +64,8 @@ def record(node: Node, now: datetime) -> ActionRecord:
 def remade(
     lost: Mapping[str, Node], explained: Collection[str], now: datetime
 ) -> Iterator[tuple[Action, ...]]:
-    """Those of `lost` that no diagnosis has `explained`, and of each a word on its node."""
+    """Creates those Incidents of `lost` that no diagnosis has `explained`, and emits an Event on each
+    node."""
     for name, node in lost.items():
         note = node.quarantine
         assert note is not None, "only a node that is out can have lost its Incident"

@@ -1,7 +1,7 @@
-"""Places that are kept for gangs which were started a moment ago. Pure.
+"""Counts the places that are kept for gangs which were started a moment ago. Pure.
 
-Pods are not there at once, and are not bound at once. Without this, two gangs that wait for the same places
-would start together, and each would take half.
+Pods are neither created nor bound at once. Without these reserved places, two gangs that wait for the same
+places would start together, and each would take half of the places.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from recover.model import Gang, PodPhase, Template, World
 __all__ = ["CREATED_S", "RESERVED_S", "Request", "asked", "reserved"]
 
 RESERVED_S = 60.0
-"""A gang that was just started keeps its places for this long."""
+"""Time after its start for which a gang keeps its places."""
 CREATED_S = 5.0
-"""A framework has created the first pods of a gang by then. Of an elastic gang only they and the fewest ranks
-count afterwards."""
+"""Time within which a framework has created the first pods of a gang. Afterwards only these pods and the
+smallest number of ranks count for an elastic gang."""
 
 Request = tuple[tuple[str, int], ...]
 
@@ -26,8 +26,8 @@ Request = tuple[tuple[str, int], ...]
 def reserved(
     world: World, gang: Gang, request: Request, known: Collection[str], now: datetime, kept_s: float
 ) -> dict[str, int]:
-    """Ranks with that request by the name of their gang: another one, that was started within the last
-    `kept_s`. `known`: the resources that nodes report."""
+    """Returns the number of ranks with that request, by the name of their gang, for all other gangs that were
+    started within the last `kept_s`. `known` has the resources that nodes report."""
     found = {}
     for recovery in world.recoveries.values():
         other = world.gangs.get(recovery.gang_uid)
@@ -40,8 +40,8 @@ def reserved(
 
 
 def asked(template: Template, known: Collection[str]) -> Request:
-    """Accelerators and other extended resources of one rank that nodes report. A quantity that is not a whole
-    number is left out."""
+    """Returns the accelerators and other extended resources of one rank that nodes report. A quantity that is
+    not a whole number is left out."""
     total: dict[str, int] = {}
     for container in template.containers:
         match container.get("resources"):
@@ -58,8 +58,8 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _waiting(world: World, gang: Gang, request: Request, known: Collection[str], age: timedelta) -> int:
-    """Ranks that the scheduler will bind soon. One behind a scheduling gate is not bound before somebody
-    lifts the gate, and that may be never."""
+    """Returns the number of ranks that the scheduler will bind soon. A pod with a scheduling gate is not
+    bound before somebody removes the gate, and that may never happen."""
     alike = [template for template in gang.templates.values() if asked(template, known) == request]
     count = sum(template.count for template in alike) or (gang.size if alike else 0)
     pods = [pod for pod in world.pods(gang.ref.uid) if pod.accelerators and pod.phase is not PodPhase.FAILED]

@@ -1,9 +1,9 @@
-"""Which gangs are restarted now, and for which causes: Recoveries to open, and running Recoveries that get a
-further cause. Pure.
+"""Decides which gangs are restarted now, and for which causes: opens Recoveries, and adds causes to running
+Recoveries. Pure.
 
-Part of a plan (plan.py), and of a repair that moves gangs off its node (repair/waiting.py). A gang has one
-Recovery at a time, and all its causes stand in that Recovery's own spec; the Incident's record of it is only
-for people.
+This is a part of a plan (plan.py), and of a repair that moves gangs off its node (repair/waiting.py). A gang
+has one Recovery at a time, and the spec of that Recovery has all causes. The Incident's record of the restart
+is only for people.
 """
 
 from __future__ import annotations
@@ -50,16 +50,17 @@ stopped, and the findings of the other nodes exclude them."""
 
 
 class Grounds(msgspec.Struct, frozen=True):
-    """Why gangs should be restarted: the cause, as their Recoveries tell it, and what is asked before."""
+    """The reason why gangs should be restarted: the cause, as their Recoveries record it, and the facts for
+    the checks before."""
 
     cause: Cause
-    """As of the first attempt."""
+    """The cause, as of the first attempt."""
     detected_at: datetime
-    """The Incident's time."""
+    """Time of detection, from the Incident."""
     seen_at: datetime
-    """When that which now acts was seen."""
+    """Time at which the evidence that now acts was seen."""
     off: str
-    """The node that the gangs leave; empty if the fault is of no node."""
+    """The node that the gangs leave; empty if the fault is not a node's fault."""
     settled: bool = True
     """False while later evidence may still change the blame."""
     lost: tuple[str, ...] = ()
@@ -72,9 +73,9 @@ class Restart(msgspec.Struct, frozen=True):
     grounds: Grounds
     affected: AffectedGang
     recovery: str
-    """The name of the Recovery that does it."""
+    """Name of the Recovery that restarts the gang."""
     running: Recovery | None
-    """That Recovery, if it runs already and gets the cause; None if it is opened."""
+    """The same Recovery, if it runs already and gets the cause; None if it is to be opened."""
 
     @property
     def gang(self) -> Gang:
@@ -106,8 +107,8 @@ def grounds_of(diagnosis: Diagnosis) -> Grounds:
 
 
 def wanted(world: World, grounds: Grounds, affected: AffectedGang, now: datetime) -> Restart | ActionRecord:
-    """The restart that should be done now; or the record that says why nobody needs to be asked: the cause
-    was taken up already, or the gang may go on for now."""
+    """Returns the restart that should be done now, or a record if no permission is needed: a Recovery has
+    taken up the cause already, or the gang may continue for now."""
     gang = affected.gang
     taken_up = _taken_up(world, gang, grounds)
     if taken_up is not None:
@@ -124,7 +125,7 @@ def wanted(world: World, grounds: Grounds, affected: AffectedGang, now: datetime
 def asked(
     world: World, wishes: Iterable[Restart | ActionRecord], guard: Guard, now: datetime
 ) -> tuple[list[ActionRecord], list[Restart]]:
-    """The record of each for the fault's Incident, and the restarts that are allowed."""
+    """Returns the record of each wish for the fault's Incident, and the restarts that are allowed."""
     records, allowed = [], []
     for wish in wishes:
         if isinstance(wish, ActionRecord):
@@ -146,7 +147,7 @@ def _answered(world: World, restart: Restart, verdict: Verdict, now: datetime) -
 
 
 def writes(world: World, restarts: Iterable[Restart], now: datetime) -> Iterator[tuple[Action, ...]]:
-    """One chain for each gang, with all its causes; the Recoveries that are opened come first."""
+    """Yields one chain for each gang, with all its causes. Recoveries to open come first."""
     by_gang: dict[str, list[Restart]] = {}
     for restart in restarts:
         by_gang.setdefault(restart.gang.ref.uid, []).append(restart)
@@ -171,7 +172,7 @@ def _done(gang: Gang, recovery: str, now: datetime) -> ActionRecord:
 
 
 def recovery_name(gang: GangRef, number: int) -> str:
-    """Short enough for the names of its scan pods, too."""
+    """Returns the name of a Recovery. The name is short enough for the names of its scan pods, too."""
     return f"{gang.kind.lower()}-{shortened(gang.name, 150)}-{fingerprint(gang.uid, str(number))}"
 
 
@@ -179,9 +180,9 @@ def recovery_name(gang: GangRef, number: int) -> str:
 
 
 def _taken_up(world: World, gang: Gang, grounds: Grounds) -> str | None:
-    """Returns the recovery that has this cause, if any: a cause acts once on a gang. A recovery that ended
-    Failed, for example because of a hold, has not acted. A fault that is shown again on a node to which the
-    gang came back is a new cause."""
+    """Returns the name of the recovery that has this cause, or None. A cause acts only once on a gang. A
+    recovery that ended Failed, for example because of a hold, has not acted. If the fault is shown again on a
+    node to which the gang came back, the cause is new."""
     for recovery in world.history(gang.ref.uid):
         began = None if recovery.active else resumed_at(recovery)
         is_news = began is not None and grounds.seen_at > began
@@ -195,7 +196,7 @@ def _taken_up(world: World, gang: Gang, grounds: Grounds) -> str | None:
 
 
 def _due(grounds: Grounds, affected: AffectedGang, now: datetime) -> Denied | None:
-    """Denied while the gang still trains and may go on for now."""
+    """Returns a refusal while the gang still trains and may continue for now, or None."""
     if affected.due is not None and affected.due <= now:
         return None
     if affected.due is None:
@@ -214,7 +215,7 @@ def _due(grounds: Grounds, affected: AffectedGang, now: datetime) -> Denied | No
 
 
 def _later(grounds: Grounds, affected: AffectedGang) -> str:
-    """When a gang is moved that trains on a degraded node, and why not before."""
+    """Returns when a gang that trains on a degraded node is moved, and why not before."""
     at = f"at {affected.due:%H:%M:%S} UTC (checkpoint_grace_s)"
     if affected.awaited is Awaited.NEXT:
         return f"at its next checkpoint, at the latest {at}"
@@ -233,7 +234,8 @@ def _later(grounds: Grounds, affected: AffectedGang) -> str:
 
 
 def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple[Action, ...]:
-    """A new Recovery of the gang, for all these causes; the first of them names it to people."""
+    """Returns the writes for a new Recovery of the gang for all these causes. The Event and the summary name
+    the first of the causes."""
     first, pods = grounds[0], ranks(world, gang)
     cause, number = first.cause, _next_number(world, gang)
     name = recovery_name(gang.ref, number)
@@ -274,7 +276,7 @@ def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple
 
 
 def _told(running: Recovery, gang: Gang, grounds: Sequence[Grounds]) -> Iterator[tuple[Action, ...]]:
-    """The running Recovery with these causes, unless it has them already."""
+    """Yields the patch that adds these causes to the running Recovery, unless it has them already."""
     attempt = running.status.attempt
     news = [msgspec.structs.replace(one.cause, attempt=attempt) for one in grounds]
     causes = _bounded([*running.spec.causes, *news], is_stopped=is_down(running, gang))
@@ -293,14 +295,15 @@ def _told(running: Recovery, gang: Gang, grounds: Sequence[Grounds]) -> Iterator
 
 
 def _bounded(causes: list[Cause], *, is_stopped: bool) -> list[Cause]:
-    """Adds causes within the limit. A gang that is stopped already needs no more causes than fit. A gang that
-    runs again is stopped by a new cause, which takes the place of the oldest one."""
+    """Cuts the causes to the limit. A gang that is stopped already needs no more causes than fit. A gang that
+    runs again is stopped by a new cause, which takes the place of the oldest cause."""
     return causes[:CAUSES_MAX] if is_stopped else causes[-CAUSES_MAX:]
 
 
 def _next_number(world: World, gang: Gang) -> int:
-    """The number of the next Recovery. A person who deletes the last Recovery leaves its name in the job's
-    mark. The next one needs another name, or it would take what the mark says for its own acts."""
+    """Returns the number of the next Recovery. If a person deleted the last Recovery, its name remains in the
+    job's mark. The next Recovery needs a different name, or it would take the actions in the mark for its
+    own."""
     history = world.history(gang.ref.uid)
     number = history[-1].spec.number + 1 if history else 1
     is_marked = gang.mark is not None and gang.mark.recovery == recovery_name(gang.ref, number)

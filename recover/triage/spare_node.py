@@ -1,9 +1,9 @@
-"""One spare node: what its label, taint and annotations say, and the patches that change them. Pure;
+"""Reads the label, taint and annotations of one spare node, and builds the patches that change them. Pure;
 spares.py decides.
 
-A spare carries a label that people set, and our taint, which keeps pods out. While it stands in for a node
-that is out, the taint is away and an annotation names the incident; both change in one patch. A note in a
-second annotation holds what gives the node back exactly as it was.
+A spare has a label that people set, and our taint, which keeps pods out. While the spare replaces a node that
+is out of service, the taint is absent and an annotation names the Incident; both change in one patch. A note
+in a second annotation has the facts that make the node a free spare again, exactly as it was before.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from recover.model.taints import as_written
 __all__ = ["KEPT", "SPARE", "SPARE_FOR", "Kept", "Spare", "others", "spare_of"]
 
 SPARE = key("spare")
-"""People's label, with any value but `false`; and the taint."""
+"""Name of the label that people set, with any value but `false`, and name of the taint."""
 SPARE_FOR = key("spare-for")
-"""Annotation on a spare that takes pods: the incident whose node it stands in for."""
+"""Annotation on a spare that takes pods. Its value is the Incident whose node the spare replaces."""
 KEPT = key("spare-kept")
-"""Annotation on a spare: our note."""
+"""Annotation on a spare. Its value is our note."""
 _EFFECT = "NoSchedule"
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Our note on a spare. Without it we have not seen the node as a spare before."""
+    """Our note on a spare. If the note is missing, Rekindle has not seen the node as a spare before."""
 
     at: datetime
     laid: bool
-    """True where we laid the taint; False where a person had."""
+    """True if Rekindle set the taint, False if a person did."""
     value: str = "true"
-    """The taint's."""
+    """Value of the taint."""
     node: str = ""
-    """In whose place it takes pods."""
+    """Name of the node that the spare replaces."""
     declined: str = ""
-    """The incident for which a person did not want it: they laid the taint again."""
+    """The Incident for which a person refused the spare, by setting the taint again."""
 
 
 class Spare(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Spare(msgspec.Struct, frozen=True):
     taint: Taint | None
     kept: Kept | None
     incident: str
-    """Of the node that it stands in for; empty where it does not."""
+    """The Incident of the node that the spare replaces; empty if the spare replaces no node."""
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class Spare(msgspec.Struct, frozen=True):
 
     @property
     def taken(self) -> bool:
-        """A person took the taint off: the node is in service, and we leave it so."""
+        """Whether a person removed the taint: the node is in service, and Rekindle leaves it so."""
         return self.labelled and self.taint is None and not self.incident and self.kept is not None
 
     @property
@@ -73,7 +73,8 @@ class Spare(msgspec.Struct, frozen=True):
         return self.kept.node if self.kept is not None else ""
 
     def keep(self, now: datetime) -> Patch | None:
-        """What is not yet as it must be, between two services; None where nothing is."""
+        """Returns the patch that brings our taint and notes into agreement with what people have set, or None
+        if none is needed."""
         if not self.labelled:
             return self._ended()
         if self.taint is None:
@@ -88,33 +89,36 @@ class Spare(msgspec.Struct, frozen=True):
         return None
 
     def lift(self, instead_of: str, incident: str, now: datetime) -> Patch:
-        """Lets pods in, in place of that node."""
+        """Makes the spare take pods in place of the node `instead_of`."""
         assert self.taint is not None, "only a spare in reserve is lifted"
         before = self.kept or Kept(now, laid=False, value=self.taint.value)
         kept = msgspec.structs.replace(before, at=now, node=instead_of)
         return self._patch("lift-spare", kept, taint=None, incident=incident)
 
     def give_back(self, now: datetime) -> Patch:
-        """Keeps new pods out again. What runs there stays."""
+        """Keeps new pods out again. Pods that run on the spare stay."""
         before = self.kept or Kept(now, laid=True)
         kept = msgspec.structs.replace(before, at=now, node="")
         return self._patch("return-spare", kept, taint=kept.value)
 
     def decline(self, now: datetime) -> Patch:
-        """As a person does who lays the taint again: it serves that incident no more."""
+        """Sets the taint as a person does who sets it again: the spare no longer serves its present
+        Incident."""
         before = self.kept or Kept(now, laid=True)
         kept = msgspec.structs.replace(before, at=now, node="", declined=self.incident)
         return self._patch("decline-spare", kept, taint=kept.value)
 
     def _ended(self) -> Patch:
-        """A person took the label off: the node is no spare any more, and nothing of ours stays."""
+        """Returns the patch for a node whose label a person removed. The node is no longer a spare, and
+        nothing that Rekindle wrote stays."""
         laid = self.kept is not None and self.kept.laid
         stays = self.taint.value if self.taint is not None and not laid else None
         return self._patch("end-spare", None, taint=stays)
 
     def _patch(self, what: str, kept: Kept | None, *, taint: str | None, incident: str = "") -> Patch:
-        """`taint` is its value, None where it is to be away. Taints are one list, so other people's are
-        written as they are, on exactly the version that was seen."""
+        """Returns the patch of taint and annotations. `taint` is the value of the taint, or None to remove
+        the taint. Taints are one list, so the patch writes other people's taints unchanged and applies only
+        to exactly the version that was seen."""
         ours = [Taint(SPARE, _EFFECT, taint)] if taint is not None else []
         notes = {
             KEPT: msgspec.json.encode(kept).decode() if kept is not None else None,
@@ -134,7 +138,7 @@ class Spare(msgspec.Struct, frozen=True):
 
 
 def spare_of(node: Node) -> Spare | None:
-    """None where neither people nor we have ever called it a spare."""
+    """Returns the spare, or None if neither a person nor Rekindle has ever marked the node as a spare."""
     label, incident = node.labels.get(SPARE), node.annotations.get(SPARE_FOR, "")
     labelled = label is not None and label.lower() != "false"
     if not labelled and not incident and KEPT not in node.annotations:
@@ -144,7 +148,7 @@ def spare_of(node: Node) -> Spare | None:
 
 
 def others(node: Node) -> list[Taint]:
-    """Everybody else's taints."""
+    """Returns the taints that are not ours."""
     return [taint for taint in node.taints if not _is_ours(taint)]
 
 
@@ -153,7 +157,8 @@ def _is_ours(taint: Taint) -> bool:
 
 
 def _note(text: str) -> Kept | None:
-    """People may have garbled it; then it is as if we had not seen the node before."""
+    """Returns the note, or None if there is none or a person has garbled it. Without a note, Rekindle has not
+    seen the node before."""
     try:
         return msgspec.json.decode(text, type=Kept) if text else None
     except (msgspec.MsgspecError, RecursionError):

@@ -1,10 +1,11 @@
-"""Spare nodes: kept free, let in for a node that is out, given back when it returns. Pure; a loop of its own
-runs it.
+"""Decides about spare nodes: each is kept free, is used in place of a node that is out of service, and is
+kept free again when that node returns. Pure; a separate loop runs this module.
 
-One spare for each node that is out: quarantined so that it takes no pods, or, while a recovery keeps its gang
-off it, dead, gone, or proven to be broken though a limit keeps it in service. What is out, and which spare
-stands in for it, is read from the nodes at each look. People win: a taint that they take off, or lay again,
-stays as they left it, and a label that they take off ends it all.
+Each node that is out of service gets one spare. A node is out of service if its quarantine keeps pods off.
+While a recovery keeps its gang off a node, the node also counts as out of service if it is dead, gone, or
+proven to be broken although a limit prevents the quarantine. Each reconcile reads from the nodes which nodes
+are out, and which spare replaces which node. People's changes take precedence: a taint that a person removes
+or sets again stays as the person left it, and a node whose label a person removes is no longer a spare.
 """
 
 from __future__ import annotations
@@ -32,23 +33,24 @@ from recover.triage.spare_node import Spare, others, spare_of
 __all__ = ["keep_spares", "would_lift"]
 
 HELD_S = 60.0
-"""A hold may end by time alone: look again after this."""
+"""Time until the next reconcile while a hold exists. A hold may end by time alone."""
 _STOPPED = (Phase.FENCING, Phase.CHOOSING, Phase.RESUMING, Phase.BLOCKED)
-"""A recovery in one of these has stopped its gang, and has not seen all ranks run since."""
+"""Phases of a recovery that has stopped its gang, and has not seen all ranks run since."""
 
 
 class _Need(msgspec.Struct, frozen=True):
-    """A node that is out of service, and should be replaced meanwhile."""
+    """A node that is out of service and that a spare should replace meanwhile."""
 
     name: str
     incident: str
     like: Node | None
-    """What a spare must equal: the node itself or, where that is gone, another one of its gang. None where
-    nobody can tell; then a spare that stands in for it goes on, and no other does."""
+    """The node that a spare must equal: the node itself or, if that node is gone, another node of its gang.
+    None if nobody can tell; then a spare that replaces the node already continues to do so, and no other
+    spare starts to."""
 
 
 def keep_spares(world: World, now: datetime) -> Plan:
-    """Everything that spares need written now."""
+    """Returns all writes that spares need now."""
     spares = _spares(world)
     if not spares:
         return Plan()
@@ -59,7 +61,7 @@ def keep_spares(world: World, now: datetime) -> Plan:
     unserved = [need for need in needs.values() if need.name not in serving]
     if world.modes.paused is None:
         lifted = dict(_chosen(world, unserved, ours, now))
-    else:  # a gang that is stopped shall run again, and may need a spare for it
+    else:  # a gang that is stopped must run again, and may need a spare
         waiting = [need for need in unserved if need.name in out.waited_for]
         free = [spare for spare in spares if _may_touch(world, spare.node, now, heeds_pause=False)]
         lifted = dict(_chosen(world, waiting, free, now))
@@ -76,7 +78,8 @@ def keep_spares(world: World, now: datetime) -> Plan:
 
 
 def would_lift(world: World, node: Node, why: Reason, now: datetime) -> list[ActionRecord]:
-    """In mode observe, or while paused: what would be done for a node that would be taken out."""
+    """Returns the record of the spare that Rekindle would use for a node that it would take out of service,
+    in mode observe or in a pause."""
     spare = next((one for one in _free(world, _spares(world), now) if _fits(world, one, node)), None)
     if spare is None:
         return []
@@ -103,17 +106,17 @@ def _spares(world: World) -> list[Spare]:
 
 
 class _Out(msgspec.Struct, frozen=True):
-    """Nodes that are out, besides those that are quarantined."""
+    """Nodes that are out of service for reasons other than a quarantine."""
 
     avoided: Mapping[str, str]
-    """Nodes that running recoveries keep their gangs off, each with the incident that tells why."""
+    """Nodes that running recoveries keep their gangs off, each with the Incident that gives the reason."""
     broken: Collection[str]
     """Nodes with a proven fault."""
     gone: Mapping[str, tuple[str, Node | None]]
-    """Nodes of such gangs that do not exist any more and where a rank held accelerators, with the incident,
-    and another node of the gang."""
+    """Nodes of gangs with a running recovery that no longer exist and on which a rank used accelerators. Each
+    has the Incident, and another node of the gang."""
     waited_for: Collection[str]
-    """The nodes in `avoided` and `gone` whose gang is stopped by its recovery."""
+    """Nodes in `avoided` and `gone` whose gang is stopped by its recovery."""
 
     @classmethod
     def of(cls, world: World, now: datetime) -> _Out:
@@ -136,7 +139,8 @@ class _Out(msgspec.Struct, frozen=True):
         return cls(avoided, proven(world, now).keys(), gone, waited_for)
 
     def has(self, node: Node) -> bool:
-        """Quarantined, so that it takes no pods; or dead or broken, and a gang is kept off it."""
+        """Whether the node is out: its quarantine keeps pods off, or the node is dead or broken and a gang is
+        kept off it."""
         if node.name in self.avoided and (not node.ready or node.name in self.broken):
             return True
         closed = any(taint.key == UNHEALTHY and taint.effect == "NoSchedule" for taint in node.taints)
@@ -144,14 +148,15 @@ class _Out(msgspec.Struct, frozen=True):
 
 
 def _perhaps_out(world: World, out: _Out) -> Iterable[Node]:
-    """Of a large cluster the nodes of which `out.has` may be true."""
+    """Returns the nodes for which `out.has` may be true, so that the caller need not ask about each node of a
+    large cluster."""
     avoided = {name: world.nodes[name] for name in out.avoided if name in world.nodes}
     return {**world.subjects.nodes, **avoided}.values()
 
 
 def _needs(world: World, spares: Iterable[Spare], out: _Out) -> dict[str, _Need]:
-    """By the name of the node that is out. A spare that fails in reserve leaves no gap, and one that fails in
-    service leaves the gap that it had filled."""
+    """Returns the needs, by the name of the node that is out. A spare that fails in reserve leaves no gap. A
+    spare that fails in service leaves the gap that it had filled."""
     reserve = {spare.name for spare in spares if spare.in_reserve or spare.lent}
     needs = {
         node.name: _Need(
@@ -174,7 +179,8 @@ def _needs(world: World, spares: Iterable[Spare], out: _Out) -> dict[str, _Need]
 def _lent(
     spares: Iterable[Spare], needs: Mapping[str, _Need], out: _Out
 ) -> tuple[dict[str, Spare], list[Spare]]:
-    """Which need each lent spare serves; and those that serve none any more, or are out themselves."""
+    """Returns which need each used spare serves, and the spares that serve no need any more or are out
+    themselves."""
     serving: dict[str, Spare] = {}
     over = []
     for spare in (one for one in spares if one.lent):
@@ -197,7 +203,7 @@ def _may_touch(world: World, node: Node, now: datetime, *, heeds_pause: bool = T
 def _chosen(
     world: World, needs: Iterable[_Need], spares: Iterable[Spare], now: datetime
 ) -> Iterator[tuple[str, Spare]]:
-    """For each need that can be served, by the name of its node, a spare of its own."""
+    """Yields a separate spare for each need that can be served, with the name of the need's node."""
     free: list[Spare] | None = None
     for need in needs:
         if need.like is None:
@@ -210,8 +216,8 @@ def _chosen(
 
 
 def _free(world: World, spares: Iterable[Spare], now: datetime) -> list[Spare]:
-    """In reserve, sound, and no devices are in use: one may have been given back while its gang runs on.
-    First come those of which no other controller says anything."""
+    """Returns the spares that are in reserve and healthy, and whose devices are not in use: a spare may have
+    left service while its gang still runs there. Spares that no other controller has marked come first."""
     failing = {i.spec.node for i in world.incidents.values() if i.status.phase is IncidentPhase.OPEN}
     free = [
         spare
@@ -231,16 +237,16 @@ def _is_sound(world: World, node: Node, now: datetime) -> bool:
 
 
 def _is_used(world: World, node: str) -> bool:
-    """By a pod with accelerators. A pod without any takes no device from a rank, and whoever may create a pod
-    could place it on each spare by a toleration."""
+    """Whether a pod with accelerators runs on the node. A pod without accelerators takes no device from a
+    rank, and anyone who may create a pod could place one on each spare by a toleration."""
     owners = world.gangs_on.get(node, frozenset())
     pods = (pod for uid in owners for pod in world.pods_of.get(uid, {}).values())
     return any(pod.node == node and pod.accelerators and not pod.ended for pod in pods)
 
 
 def _fits(world: World, spare: Spare, out: Node) -> bool:
-    """Of the same pool, with all devices that the other one has, and no taint that the other one lacks. One
-    that is out may have lost all of its own by now."""
+    """Whether the spare may replace the node `out`: the spare is in the same pool, has all devices that `out`
+    has, and has no taint that `out` lacks. The node `out` may have lost all its devices by now."""
     node = spare.node
     if not _same_pool(world, node, out):
         return False
@@ -285,8 +291,8 @@ def _event(reason: EventReason, spare: Spare, message: str, incident: str) -> Em
 def _explained(
     world: World, spares: list[Spare], needs: Iterable[_Need], serving: Mapping[str, Spare], now: datetime
 ) -> Iterator[Action]:
-    """Each need's incident tells who stands in, or why nobody does. Where its pool has no spare at all there
-    is nothing to tell."""
+    """Yields the writes by which each need's Incident says which spare replaces the node, or why none does.
+    If the pool has no spare at all, nothing is written."""
     for need in needs:
         incident = world.incidents.get(need.incident)
         if incident is None or incident.status.phase is IncidentPhase.CLOSED:

@@ -1,7 +1,7 @@
-"""The Incidents of starts that fail, on one node or in the fleet. Pure; diagnose/failing_starts.py finds such
-starts, and reads from these Incidents which nodes are suspects.
+"""Writes the Incidents of starts that fail, on one node or in the fleet. Pure; diagnose/failing_starts.py
+finds such starts, and reads from these Incidents which nodes are suspects.
 
-They are about no node and no job, so that they answer no finding, use no budget and begin no repair.
+These Incidents are about no node and no job, so they answer no finding, use no budget and begin no repair.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from recover.triage.incidents import create, update
 __all__ = ["closes_at", "start_incidents", "still_open"]
 
 _SILENT = timedelta(hours=1)
-"""An Incident closes this long after the last failure: pods that fail, go and come make one Incident."""
+"""Time after the last failure until the Incident closes. Pods that fail, disappear and are created again
+therefore make only one Incident."""
 
 _APART = timedelta(minutes=10)
-"""Shortest time between two notes of the same failure: controllers make refused pods again and again."""
+"""Shortest time between two notes of the same failure. Controllers create refused pods again and again."""
 
 _EVIDENCE_MAX = limit(IncidentStatus, "evidence")
 _NAMED_MAX = 8
-"""Nodes that a summary names."""
+"""Number of nodes that a summary names."""
 
 
 def start_incidents(world: World, found: Iterable[FailingStarts], now: datetime) -> Iterator[Action]:
     for here in found:
         before = [incident for incident in _open(world) if _reason(incident) == here.reason]
-        # Jobs that fail wherever they are placed would make one node after the other suspect.
+        # Jobs that fail wherever they are placed would make one node after the other a suspect.
         one = msgspec.structs.replace(here, also=tuple(filter(None, map(_suspect, before))))
         if one.node and any(not _suspect(incident) for incident in before):
-            continue  # the last node that is left of a fault of the fleet
+            continue  # the last remaining node of a fault of the fleet
         mine = next((i for i in before if _suspect(i) == one.node), None)
         if mine is None:
             parts = ("starts", one.reason, one.first_at.isoformat())
@@ -57,7 +58,7 @@ def start_incidents(world: World, found: Iterable[FailingStarts], now: datetime)
 
 
 def _withdrawn(before: Iterable[Incident], name: str, now: datetime) -> Iterator[Action]:
-    """A node that was suspected alone is one of many now."""
+    """Closes the Incidents of single suspects: these nodes are now some of many."""
     for incident in before:
         if _suspect(incident):
             closed = refitted(
@@ -71,7 +72,7 @@ def _withdrawn(before: Iterable[Incident], name: str, now: datetime) -> Iterator
 
 
 def still_open(world: World, found: Iterable[FailingStarts], now: datetime) -> set[str]:
-    """Names of those that stay open for now."""
+    """Returns the names of the Incidents that stay open for now."""
     reasons = {one.reason for one in found}
     return {
         one.metadata.name for one in _open(world) if _reason(one) in reasons or _last_at(one) + _SILENT > now
@@ -103,7 +104,8 @@ def _last_at(incident: Incident) -> datetime:
 
 
 def _status(before: IncidentStatus, one: FailingStarts) -> IncidentStatus:
-    """The newest evidence is kept. The kubelet's message is left out: it tells of other people's jobs."""
+    """Returns the status with the newest evidence. The kubelet's message is left out, because it may contain
+    details of other people's jobs."""
     news = [
         fitted(
             Evidence,

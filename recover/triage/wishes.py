@@ -1,6 +1,6 @@
-"""What should be done about one fault, before anybody is asked whether it may be done. Pure.
+"""Decides what should be done about one fault, before any check whether it may be done. Pure.
 
-Each fault is looked at alone: nothing here counts what is done about any other (decisions.py does).
+Each fault is considered alone: nothing here counts the actions for other faults (decisions.py does).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class TakeOut(msgspec.Struct, frozen=True):
     node: Node
     level: QuarantineLevel
     words: str
-    """What is done."""
+    """Description of the action."""
     refusal: Refusal | None
-    """Set where the API server has refused that before; it is time for another try."""
+    """Last refusal of this write by the API server, if any; it is time for another try."""
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """A record stands where nobody needs to be asked: the act is done already, the API server refuses it for
-    now, or it is not due."""
+    """The actions that one fault calls for. A record takes the place of an action that needs no permission:
+    the action is done already, the API server refuses it for now, or it is not due."""
 
     diagnosis: Diagnosis
     known: tuple[ActionRecord, ...]
@@ -45,7 +45,8 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def wish_for(world: World, diagnosis: Diagnosis, lost: Mapping[str, Node], now: datetime) -> Wish:
-    """`lost` are the nodes that are out for an Incident that is not there, by the Incident's name."""
+    """Returns the wish for the diagnosis. `lost` has the nodes that are out of service for an Incident that
+    does not exist, by the Incident's name."""
     found_lost = [remade.record(lost[diagnosis.name], now)] if diagnosis.name in lost else []
     grounds = restarts.grounds_of(diagnosis)
     return Wish(
@@ -57,7 +58,8 @@ def wish_for(world: World, diagnosis: Diagnosis, lost: Mapping[str, Node], now: 
 
 
 def _blind(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[ActionRecord]:
-    """Nodes that may be to blame and cannot be judged stay in service; that is said of each."""
+    """Yields a record for each node that may be the culprit and cannot be judged. Such a node stays in
+    service."""
     for name, why in diagnosis.blind.items():
         node = world.nodes.get(name)
         if node is not None and node.quarantine is None:
@@ -65,7 +67,8 @@ def _blind(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[Action
 
 
 def _node(world: World, diagnosis: Diagnosis, now: datetime) -> TakeOut | ActionRecord | None:
-    """The blamed node leaves service once the blame is settled, and unless that was done already."""
+    """Returns how the culprit node should leave service, once the blame is settled. Returns None if nothing
+    is to be done, and a record if it was done already."""
     node = world.nodes.get(diagnosis.node)
     level = diagnosis.level
     if node is None or level is QuarantineLevel.NONE:
@@ -76,11 +79,11 @@ def _node(world: World, diagnosis: Diagnosis, now: datetime) -> TakeOut | Action
     if ours is not None and not quarantine.is_stronger(level, node):
         if ours.incident != diagnosis.name:
             return None
-        # A crash may have come before the incident's own write.
+        # The controller may have crashed before it wrote the Incident.
         return record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, ours.at)
     refusal, is_under_way = world.refused.get(f"/{node.name}"), node.name in world.taking
     if refusal is not None and (is_under_way or refusal.pause_s(now)):
-        # It takes no budget between two tries: that is for nodes that can be written.
+        # The node uses no budget between two tries: the budget is for nodes that can be written.
         return record_of(Act.QUARANTINE_NODE, node.name, write_refused(refusal), "", now)
     if is_under_way:
         return record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, now)

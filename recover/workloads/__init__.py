@@ -1,4 +1,4 @@
-"""The frameworks that Rekindle can stop and start: one file each, one line in WORKLOADS.
+"""Adapters of the frameworks that Rekindle can stop and start: one file each, one line in WORKLOADS.
 
 In: job objects as the API gives them.
 Out: Gang views, and patches that stop, start and undo.
@@ -33,14 +33,14 @@ WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), PaddleJob(), JobSet(), Job())
 
 
 def resource_of(ref: GangRef) -> Resource:
-    """The address of the kind that a reference names."""
+    """Returns the resource of the kind that a reference names."""
     return next(
         r for w in WORKLOADS if (r := w.resource).kind == ref.kind and r.api_version == ref.api_version
     )
 
 
 def resource_if_known(ref: GangRef) -> Resource | None:
-    """None for a kind that only another version of Rekindle knows."""
+    """Returns the resource, or None for a kind that only another version of Rekindle knows."""
     kinds = {(w.resource.api_version, w.resource.kind): w.resource for w in WORKLOADS}
     return kinds.get((ref.api_version, ref.kind))
 
@@ -50,8 +50,8 @@ def workload_of(gang: Gang) -> Workload:
 
 
 def started_by(ref: GangRef) -> str:
-    """The command with which a person lifts the job's suspension. A kind that only another version of
-    Rekindle knows is taken for one like the others of its group."""
+    """Returns the command with which a person ends the job's suspension. A kind that only another version of
+    Rekindle knows is assumed to be like the others of its group."""
     group = ref.api_version.partition("/")[0]
     known = resource_if_known(ref)
     like = [w for w in WORKLOADS if w.resource == known or (known is None and w.resource.group == group)]

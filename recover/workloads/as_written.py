@@ -1,7 +1,8 @@
-"""What people wrote into a job beside what a recovery needs of it: limits, deadlines, grace, gates. Pure.
+"""Reads the parts of a written job that matter for a recovery beyond the Gang: limits, deadlines, grace,
+gates. Pure.
 
-Each framework's file reads its own spec into an object that answers as `Written` says, for `rekindle doctor`.
-What is not given is what the API server or the framework puts there.
+Each framework's file reads its own spec into an object that implements `Written`, for `rekindle doctor`. A
+missing field has the default of the API server or the framework.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ __all__ = ["Camel", "Hazard", "Limit", "PodTemplate", "Severity", "Written"]
 
 
 class Severity(StrEnum):
-    """What comes of it at a fault; worst first."""
+    """The effect at a fault; the worst comes first."""
 
     FAILS = "fails"
     """The recovery fails or is not made, or work is lost."""
     RISKS = "risks"
-    """It may fail, or costs time."""
+    """The recovery may fail, or costs time."""
     ADVICE = "advice"
 
 
@@ -36,15 +37,15 @@ class Hazard(msgspec.Struct, frozen=True, kw_only=True):
     field: str
     value: str
     means: str
-    """At a fault."""
+    """What the field causes at a fault."""
     fix: str
-    """A line to write, as `field: value`, or a command to run."""
+    """A line to write, in the form `field: value`, or a command to run."""
 
 
 class Limit(msgspec.Struct, frozen=True):
     field: str
     seconds: int | None
-    """None: there is no such limit."""
+    """None means that there is no such limit."""
 
 
 class Camel(msgspec.Struct, frozen=True, rename="camel"):
@@ -62,7 +63,7 @@ class TemplateMeta(Camel, frozen=True):
 
 
 class Resources(Camel, frozen=True):
-    """As people write quantities: the API server makes texts of them."""
+    """Quantities as people write them; the API server converts them to texts."""
 
     requests: dict[str, int | float | str] = {}
     limits: dict[str, int | float | str] = {}
@@ -70,7 +71,8 @@ class Resources(Camel, frozen=True):
 
 
 class Container(Camel, frozen=True):
-    """Also what others read from the raw containers: here it is checked."""
+    """A container as people wrote it. It includes fields that other readers take from the raw containers:
+    here they are checked."""
 
     name: str = ""
     env: list[Variable] = []
@@ -97,27 +99,28 @@ class Written(Protocol):
 
     @property
     def placed_late(self) -> str:
-        """What may be placed on a bad node in spite of the affinity that a start brings; empty where nothing
-        may."""
+        """The pods that may be placed on a bad node in spite of the affinity that a start adds, as a clause;
+        empty if there are none."""
         ...
 
     def templates(self) -> Mapping[str, PodTemplate]:
-        """By the names of Gang.templates."""
+        """Returns the templates by the names of Gang.templates."""
         ...
 
     def template_field(self, name: str) -> str:
-        """Where the template of that name stands."""
+        """Returns the path of the template of that name."""
         ...
 
     def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
-        """What fails the job for good at a rank's end, for a job that is not made again. `failures` are
-        counted already; `recreate` is how people ask that it be made again."""
+        """Yields the fields by which a rank's end makes the job fail permanently, for a job that is not
+        created again. `failures` are already counted; `recreate` is the way in which people ask Rekindle to
+        create the job again."""
         ...
 
     def deadlines(self) -> Sequence[Limit]:
-        """How long it may run."""
+        """Returns how long the job may run."""
         ...
 
     def removal(self) -> Limit:
-        """How long it stays once it has ended."""
+        """Returns how long the job stays after it has ended."""
         ...

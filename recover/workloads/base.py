@@ -1,7 +1,7 @@
-"""What a framework's adapter must offer, and how its job becomes a Gang. Adapters return writes only.
+"""Defines what a framework's adapter must offer, and how its job becomes a Gang. Adapters only return writes.
 
-One file per framework; WORKLOADS in __init__ is the registration. model/job_views.py reads what their objects
-share, patches.py makes what their stops and starts share.
+Each framework has one file; WORKLOADS in __init__ is the registration. model/job_views.py reads what the jobs
+have in common, and patches.py makes what their stops and starts have in common.
 """
 
 from __future__ import annotations
@@ -33,89 +33,94 @@ _VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
 
 class Operator(msgspec.Struct, frozen=True):
-    """Whoever runs the jobs of a kind."""
+    """The framework's controller, which runs the jobs of a kind."""
 
     name: str
     deployment: str
-    """Its usual name."""
+    """The usual name of its Deployment."""
 
 
 class Workload(Protocol):
-    """One framework, whose file answers all that the rest asks of it; a class that inherits from this one
-    takes the defaults. `parse` raises msgspec.MsgspecError for an object that is not what it should be."""
+    """One framework. Its file answers all questions of the other rooms about the framework; a class that
+    inherits from this one takes the defaults. `parse` raises msgspec.MsgspecError for a malformed object."""
 
     resource: Resource
     operator: Operator | None = None
-    """None: Kubernetes runs its jobs itself."""
+    """The framework's controller; None if Kubernetes itself runs the jobs."""
     framework: Framework | None = None
-    """What trains in its pods, where the kind alone tells that."""
+    """The training framework in the pods, if the kind alone shows it."""
     patches_status: bool = False
-    """Its stop or start changes the job's status."""
+    """Whether the stop or the start changes the job's status."""
     makes_jobs: bool = False
-    """Its pods are those of batch/v1 Jobs that it makes."""
+    """Whether the job's pods are those of batch/v1 Jobs that the framework creates."""
     start_brings_environment: bool = False
-    """The patch that starts a gang may bring the source of its environment; else only a new object does."""
+    """Whether the patch that starts a gang may add the source of its environment. Otherwise only a new object
+    does."""
     delays_starts: bool
-    """It keeps its Failed pods, counts them, and makes new ones the later for them."""
+    """Whether the framework keeps its Failed pods, counts them, and delays new pods because of them."""
     reuses_names: bool
-    """New pods take the names of the old ones, so those must be gone, not only ended, before the start. Its
-    stop deletes pods that have ended, too."""
+    """Whether new pods take the names of the old pods. The old pods must then be gone, not only ended, before
+    the start. The stop also deletes pods that have ended."""
     pod_label: str
-    """Each pod of the job carries this label, with the job's name."""
+    """Label that each pod of the job carries, with the job's name as value."""
     stops_at_once: bool
-    """Nothing is `unfinished` after the patches of `stop`."""
+    """Whether nothing is `unfinished` after the patches of `stop`."""
 
     @property
     def pod_templates(self) -> tuple[str, ...]:
-        """The path to them in the job; * is each one of a list or a mapping."""
+        """The path of the pod templates in the job; * is each element of a list or a mapping."""
         ...
 
     @property
     def rights(self) -> frozenset[tuple[str, str]]:
-        """What the controller must be granted: verb, and resource with subresource."""
+        """The permissions that the controller needs: verb, and resource with subresource."""
         of_status = [("patch", f"{self.resource.plural}/status")] if self.patches_status else []
         return frozenset([*((verb, self.resource.plural) for verb in _VERBS), *of_status])
 
     def parse(self, raw: bytes) -> Gang: ...
 
     def written(self, job: Mapping[str, Any], file: str, where: str) -> Written:
-        """What its people wrote, of a job that `parse` can read; `file` and `where` are for messages. Raises
-        detectors.text.strict.BadValueError."""
+        """Reads the job as its owner wrote it, for a job that `parse` can read. `file` and `where` are for
+        messages. Raises detectors.text.strict.BadValueError."""
         ...
 
     def suspending(self, on: bool) -> dict[str, Any]:
-        """The part of the spec that says whether the job is suspended."""
+        """Returns the part of the spec that suspends the job or ends the suspension."""
         return {"suspend": on}
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
-        """The uncounted way to end every pod; the first patch carries the mark."""
+        """Returns the patches that end every pod in a way that no status counts; the first patch carries the
+        mark."""
         ...
 
     def unfinished(self, gang: Gang) -> list[Patch]:
-        """What a stop still needs once its mark is there. Asked at every look, so it ends by itself."""
+        """Returns the patches that a stop still needs once its mark is on the job. Each reconcile calls this,
+        and it returns nothing once the stop is complete."""
         ...
 
     def startable(self, gang: Gang, parts: Sequence[Gang]) -> bool:
-        """Its framework has done what the stop set off."""
+        """Whether the framework has done what the stop caused."""
         ...
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
-        """Starts the stopped gang off the nodes that the mark avoids; the last patch carries the mark. Where
-        none does, that must come first, and the start is asked for once more."""
+        """Returns the patches that start the stopped gang on nodes that the mark does not avoid; the last
+        patch carries the mark. If no patch carries the mark, these patches must come first, and the caller
+        calls `start` again."""
         ...
 
     def lift(self, gang: Gang) -> list[Patch]:
-        """Removes what our last start has put into the job, as far as its framework accepts that now. It is
+        """Removes what our last start has put into the job, as far as the framework accepts that now. It is
         called again until nothing is left; the next start removes what could not be removed before."""
         ...
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
-        """The object to create in place of the gang's job, running off the nodes that the mark avoids."""
+        """Returns the object to create in place of the gang's job. It runs on nodes that the mark does not
+        avoid."""
         ...
 
 
 class StopsAtOnce:
-    """For a framework whose stop is one patch, after which nothing of it has to be waited for but pods."""
+    """A framework whose stop is one patch. After it, only the end of the pods has to be awaited."""
 
     stops_at_once = True
 
@@ -127,7 +132,8 @@ class StopsAtOnce:
 
 
 def foreign_owner(meta: OwnedMeta) -> str:
-    """Who else decides when this job runs; empty if nobody. An older Kueue reads the annotation, too."""
+    """Returns the other owner that decides when this job runs; empty if there is none. An older Kueue reads
+    the annotation, too."""
     queue = meta.labels.get(_KUEUE_QUEUE, meta.annotations.get(_KUEUE_QUEUE))
     if queue is not None:
         return f"Kueue (queue {queue})"
@@ -149,9 +155,9 @@ def gang_of(
     done_ranks: str = "",
     tests: Mapping[str, object] | None = None,
 ) -> Gang:
-    """The Gang of a job, from what its framework's own fields say. Each template stands with the number of
-    pods that are made from it. `tests` has the fields of its status that decisions read, if a patch may test
-    them in place of the version."""
+    """Returns the Gang of a job from the fields of its framework. Each template comes with the number of pods
+    that are created from it. `tests` contains the fields of the job's status that decisions read, if a patch
+    may test them in place of the version."""
     held = next((one for one in conditions if one.type == "Suspended"), None)
     is_resuming = not suspended and held is not None and held.status == "True"
     return Gang(
@@ -179,8 +185,9 @@ def gang_of(
 
 
 def _is_testable(meta: OwnedMeta, is_resuming: bool) -> bool:
-    """The generation tells of each change of the spec. Owners have more fields than are kept of them. While
-    a framework takes up a start, its condition changes by itself, and decisions read that."""
+    """Whether tests can replace the version. The generation shows each change of the spec. The tests cannot
+    name the owners, since owners have more fields than the cache keeps. While a framework takes up a start,
+    its condition changes by itself, and decisions read that condition."""
     return bool(meta.generation) and not meta.owner_references and not is_resuming
 
 
@@ -200,8 +207,8 @@ class _Outlined(msgspec.Struct):
 
 
 def outline_of(raw: bytes, resource: Resource, why: str) -> Gang:
-    """What is kept of a job that is not read as a whole: who it is, and what its people want of us. It is
-    refused for that reason."""
+    """Returns what is kept of a job that cannot be read as a whole: its identity, and its owner's consent and
+    holds. The Gang is unsupported, for the reason `why`."""
     meta = msgspec.json.decode(raw, type=_Outlined).metadata
     return Gang(
         ref=_ref(meta, resource),
@@ -231,7 +238,7 @@ def _ref(meta: OwnedMeta, resource: Resource) -> GangRef:
 
 
 def _definition(raw: bytes, resource: Resource) -> bytes:
-    """What people wrote of the job, without what a server or a framework filled in."""
+    """Returns the job as people wrote it, without the fields that a server or a framework filled in."""
     whole = msgspec.json.decode(raw)
     told = {name: whole["metadata"][name] for name in _OWN_METADATA if name in whole["metadata"]}
     wrote = {

@@ -1,10 +1,10 @@
-"""batch/v1 Job whose pods all live at once, mostly of completion mode Indexed.
+"""Adapter for a batch/v1 Job whose pods all live at once, mostly of completion mode Indexed.
 
-Suspend is the uncounted restart: the pods' tracking finalizers go first, so none counts as failed. A Job that
-has already counted failures delays its next start by 10 * 2^(n-1) s, whatever is done to it; its Failed pods
-stay, and an index that has completed is never made again. FailureTarget is as final as Failed, and
-SuccessCriteriaMet as Complete: only the pods still end, with a successPolicy by deletion. Node affinity may
-be changed while it is suspended, env may not. (Kubernetes 1.36.3, measured.)
+Suspend is the uncounted restart: the pods' tracking finalizers are removed first, so no pod counts as failed.
+A Job that has already counted failures delays its next start by 10 * 2^(n-1) s, and nothing prevents that.
+Its Failed pods stay, and an index that has completed is never created again. FailureTarget is as final as
+Failed, and SuccessCriteriaMet as Complete: only the pods still have to end, with a successPolicy by deletion.
+Node affinity may be changed while the Job is suspended, env may not. (Kubernetes 1.36.3, measured.)
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ __all__ = ["Job", "WrittenJob"]
 
 _OWN_CONTROLLER = "kubernetes.io/job-controller"
 _RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
-"""On a Job that a JobSet has made: the JobSet's number of restarts at that time."""
+"""Label on a Job that a JobSet has created: the JobSet's number of restarts at that time."""
 _SUCCEEDED, _FAILED = ("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget")
 _OF_THE_UID = frozenset({"controller-uid", "job-name"})
 _CRASHES = (1, 134, 137, 139)
-"""How a training ends whose GPU, memory or program has failed: by an exception, SIGABRT, SIGKILL, SIGSEGV."""
+"""Exit codes of a training whose GPU, memory or program has failed: an exception, SIGABRT, SIGKILL,
+SIGSEGV."""
 _MADE_ANEW = "a Job that has failed permanently cannot be started again"
 
 
@@ -61,7 +62,7 @@ class _Spec(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def queue(self) -> str:
-        """Words for a Job whose pods do not all live at once; empty for a gang."""
+        """A clause about a Job whose pods do not all live at once; empty for a gang."""
         words = queue_words(self.parallelism, self.completions)
         return f"it {words}" if words else ""
 
@@ -82,7 +83,8 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 def _done(job: _Job) -> str:
-    """Without completion mode Indexed, ranks have no number, and a Job that counts some makes fewer."""
+    """Returns the ranks that have ended. Without completion mode Indexed, ranks have no number, and a Job
+    that counts ended ranks creates fewer."""
     status, spec = job.status, job.spec
     if spec.completion_mode == "Indexed":
         return ",".join(filter(None, (status.completed_indexes, status.failed_indexes)))
@@ -104,7 +106,7 @@ class _PodFailurePolicy(Camel, frozen=True):
 
 
 class WrittenJob(Camel, frozen=True):
-    """Of a Job, and of each Job that a JobSet makes."""
+    """The spec of a Job, and of each Job that a JobSet creates."""
 
     backoff_limit: int = 6
     backoff_limit_per_index: int | None = None
@@ -182,13 +184,15 @@ class Job(StopsAtOnce, Workload):
         return [gang_patch(gang, "stop-gang", self.suspending(True), mark)]
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
-        """Before Kubernetes 1.36 only a Job that was never started takes another affinity. So that it was is
-        taken from its status first, and the start is the next look's."""
+        """Starts the Job. Before Kubernetes 1.36 the affinity may change only in a Job that was never
+        started. The start time is therefore first removed from the status, and the next reconcile starts the
+        Job."""
         is_first = gang.started_at is not None and changes_affinity(gang, mark)
         return [_without_its_start(gang) if is_first else _started(gang, mark)]
 
     def lift(self, gang: Gang) -> list[Patch]:
-        """Its affinity may be changed only while it is suspended."""
+        """Removes what our last start has added. The affinity may be changed only while the Job is
+        suspended."""
         if gang.mark is None:
             return []
         if not (gang.mark.avoided or gang.mark.suspected):
@@ -202,7 +206,8 @@ class Job(StopsAtOnce, Workload):
         return [lifted(gang, {"template": {"spec": {"affinity": affinity}}})]
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
-        """Without the selector and labels that tie the pods to the old uid. A new Job may read our env."""
+        """Returns the new Job, without the selector and labels that tie the pods to the old uid. A new Job
+        may read our environment."""
         containers = reading_environment(gang.templates[""].containers, gang)
         env = gang_patch(gang, "start-gang", {"template": {"spec": {"containers": containers}}}, mark)
         job = made_anew(gang, [_started(gang, mark), env])
@@ -223,7 +228,7 @@ def _started(gang: Gang, mark: Mark) -> Patch:
 
 
 def _without_its_start(gang: Gang) -> Patch:
-    """Its controller notes the next one."""
+    """Removes the Job's start time; the Job controller records the next one."""
     return Patch(
         what="clear-start-time",
         resource=gang.resource,

@@ -1,16 +1,17 @@
-"""jobset.x-k8s.io/v1alpha2 JobSet.
+"""Adapter for a jobset.x-k8s.io/v1alpha2 JobSet.
 
-A JobSet makes a batch/v1 Job for each replica, and makes all of them anew when status.restarts grows. That
-counts no restart, and the new Jobs neither wait because of failed pods nor hold any rank for ended. So the
-stop is two writes. The first suspends, with the mark, which names the number of restarts to reach; the second
-brings the number there. Jobs made while it is suspended are suspended too, and take the node affinity of the
-next start, which the JobSet's own template does not.
+A JobSet creates a batch/v1 Job for each replica, and creates all of them again when status.restarts grows.
+That counts no restart, and the new Jobs neither wait because of failed pods nor treat any rank as ended. The
+stop is therefore two writes. The first suspends the JobSet and sets the mark, which names the number of
+restarts to reach; the second sets that number. Jobs that are created during the suspension are suspended too,
+and accept the node affinity of the next start, which the JobSet's own template does not.
 
-The second write has to come before JobSet acts on a Job that has failed, about 1.2 s after its first pod did;
-then neither a failure policy nor the lack of one costs anything. (JobSet 0.11, Kubernetes 1.36.3, measured.)
+The second write has to come before the JobSet controller acts on a Job that has failed, about 1.2 s after the
+failure of its first pod. Then neither a failure policy nor the lack of one costs anything. (JobSet 0.11,
+Kubernetes 1.36.3, measured.)
 
-Jobs that wait for others by dependsOn are made after the start, from the template: of them only taints keep
-a node's pods away.
+Jobs that wait for others by dependsOn are created after the start, from the template: only taints keep their
+pods off a node.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ class _WrittenJobSet(Camel, frozen=True):
         return f"spec.replicatedJobs[{name}].template.spec.template"
 
     def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
-        """Its restarts are set off by us and counted nowhere, if the stop comes before JobSet acts."""
+        """Yields the hazard of a failure before the stop. Restarts by Rekindle are counted nowhere, if the
+        stop comes before the JobSet controller acts."""
         policy = self.failure_policy
         final = (
             policy is None or policy.max_restarts == 0 or any(r.action == "FailJobSet" for r in policy.rules)
@@ -209,7 +211,8 @@ class JobSet(Workload):
         return [gang_patch(gang, "stop-gang", self.suspending(True), aimed)]
 
     def unfinished(self, gang: Gang) -> list[Patch]:
-        """The number that the mark names, once: JobSet may have reached it by itself meanwhile."""
+        """Returns the patch that sets the number of restarts that the mark names, unless the JobSet has
+        already reached it by itself."""
         if gang.mark is None or gang.mark.restarts != gang.restarts + 1:
             return []
         return [
@@ -226,7 +229,8 @@ class JobSet(Workload):
         ]
 
     def startable(self, gang: Gang, parts: Sequence[Gang]) -> bool:
-        """All Jobs were made anew and wait: none is left of before, none would start without affinity."""
+        """Whether all Jobs were created again and wait: no old Job is left, and no Job would start without
+        affinity."""
         waiting = [p for p in parts if p.restarts == gang.restarts and p.suspended and not p.deleting]
         return not self.unfinished(gang) and len(waiting) == len(parts) == gang.parts
 
@@ -240,14 +244,15 @@ class JobSet(Workload):
         return [*moved, gang_patch(gang, "start-gang", {"suspend": False}, ours)]
 
     def lift(self, gang: Gang) -> list[Patch]:
-        """The affinity of its Jobs goes with them at the next stop. The next start removes what the JobSet's
-        own template has of us, if the JobSet was created again, from each Job."""
+        """Removes the mark. The affinity of the JobSet's Jobs disappears with them at the next stop. If the
+        JobSet was created again, its own template contains our requirements: the mark then stays, and the
+        next start removes these requirements from each Job."""
         is_in_template = bool(_in_template(gang) or _asked_in_template(gang))
         return [] if gang.mark is None or is_in_template else [lifted(gang, {})]
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
-        """A new JobSet may read our env, and its own template may exclude nodes. It prefers no nodes: the
-        start after next would take that preference for one that people wrote."""
+        """Returns the new JobSet. It may read our environment, and its own template may exclude nodes. It
+        prefers no nodes: the start after the next would take that preference for one that people wrote."""
         mark = msgspec.structs.replace(mark, suspected=())
         jobset = made_anew(gang, [gang_patch(gang, "start-gang", {"suspend": False}, mark)])
         for job in jobset["spec"]["replicatedJobs"]:
@@ -260,27 +265,30 @@ class JobSet(Workload):
 
 
 def _queues(jobs: Sequence[_ReplicatedJob]) -> str:
-    """A restart makes all Jobs anew, and what one of them had worked off would be lost."""
+    """Returns which replicatedJobs work off a queue. A restart creates all Jobs again, so the work that such
+    a Job had done would be lost."""
     specs = ((job.name, job.template.spec) for job in jobs)
     told = ((name, queue_words(spec.parallelism, spec.completions)) for name, spec in specs)
     return "; ".join(f"its replicatedJob {name} {words}" for name, words in told if words)
 
 
 def _in_template(gang: Gang) -> set[str]:
-    """What the templates keep out because of us, since it was made anew: ours to lift from each Job."""
+    """Returns the hosts that the templates exclude because of us, since the JobSet was created again. The
+    next start must remove them from each Job."""
     ours = set(gang.mark.avoided) if gang.mark else set()
     return ours & {name for template in gang.templates.values() for name in template.avoided}
 
 
 def _asked_in_template(gang: Gang) -> list[Requirement]:
-    """What the templates ask of the nodes because of us, in the same way."""
+    """Returns the requirements on nodes that the templates have because of us, in the same way."""
     terms = [term for template in gang.templates.values() for term in required_expressions(template.affinity)]
     ours = gang.mark.placed if gang.mark else ()
     return [one for one in ours if any(builtins(one) in term for term in terms)]
 
 
 def _kept_off(part: Gang, gang: Gang, mark: Mark) -> Patch:
-    """One Job of the gang with the affinity of its next start. JobSet leaves that as it is."""
+    """Patches one Job of the gang with the affinity of its next start. The JobSet controller does not change
+    that affinity."""
     affinity = avoiding(part.templates[""].affinity, gang, mark)
     return Patch(
         what="avoid-nodes",

@@ -1,17 +1,19 @@
-"""What the kinds of training-operator v1 (kubeflow.org/v1) share: replica specs, runPolicy and conditions.
+"""Base of the adapters for the kinds of training-operator v1 (kubeflow.org/v1). The kinds have replica specs,
+runPolicy and conditions in common.
 
-Suspend is the uncounted restart: it deletes the pods, the failed ones too, and no status counts it. The
-templates may be edited at any time and count for later pods, so the patch that starts a gang carries affinity
-and the source of the environment too. New pods take the names of the old ones.
+Suspend is the uncounted restart: it deletes the pods, including failed ones, and no status counts it. The
+templates may be edited at any time and apply to later pods, so the patch that starts a gang also carries the
+affinity and the source of the environment. New pods take the names of the old ones.
 
-A rank that fails before the stop: under OnFailure, Always, and ExitCode from 128 the operator replaces its
-pod, and the stop costs nothing (24 of 24). Under Never, and ExitCode below 128, it fails the job for good: of
-the stops at once 7 of 12 were in time, 0.3 s later none of 12. Deleting pods fails a job of policy Never.
-A gang of four on KWOK was gone 103 to 236 ms after the stop and ran 56 to 486 ms after the start.
-(training-operator 1.9.4, PyTorchJob and PaddleJob alike, measured.)
+If a rank fails before the stop, the result depends on the restart policy. Under OnFailure, Always, and
+ExitCode from 128, the operator replaces the pod, and the stop costs nothing (24 of 24). Under Never, and
+ExitCode below 128, the operator fails the job permanently: 7 of 12 stops were in time if they came at once,
+and none of 12 if they came 0.3 s later. Deleting pods fails a job of policy Never. A gang of four on KWOK was
+gone 103 to 236 ms after the stop and ran 56 to 486 ms after the start. (training-operator 1.9.4, PyTorchJob
+and PaddleJob alike, measured.)
 
-Not every kind of the group may be stopped so: a TFJob fails when its pods are deleted. A kind is registered
-once it has been measured.
+Not every kind of the group may be stopped in this way: a TFJob fails when its pods are deleted. A kind is
+registered once it has been measured.
 """
 
 from __future__ import annotations
@@ -46,11 +48,12 @@ __all__ = ["KubeflowJob", "KubeflowObject", "KubeflowSpec", "Replica"]
 _OWN_CONTROLLER = "kubeflow.org/training-operator"
 _POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 _FAILS_FOR_GOOD = {"Never": "any rank that fails", "ExitCode": "a rank that exits with 1 to 127"}
-"""By restart policy of a role."""
+"""The ranks whose failure makes the job fail permanently, by restart policy of a role."""
 _POLICY = path_of("spec", "runPolicy")
 _ENDED = path_of("status", "completionTime")
-"""Set with the condition Succeeded or Failed. Of the rest of the status decisions read only whether a start
-is taken up (`is_resuming`). The operator leaves a job that has ended as it is, suspended or not."""
+"""Set with the condition Succeeded or Failed. In the rest of the status, decisions only read whether the
+operator has taken up a start (`is_resuming`). The operator does not change a job that has ended, suspended or
+not."""
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -61,17 +64,18 @@ class Replica(msgspec.Struct, frozen=True):
 class RunPolicy(msgspec.Struct, rename="camel", frozen=True):
     suspend: bool = False
     managed_by: str = _OWN_CONTROLLER
-    """Whoever else stands here makes the pods; training-operator then does nothing, not even a stop."""
+    """The controller that creates the pods. If the value names another controller, training-operator does
+    nothing, not even a stop."""
 
 
 class ElasticPolicy(msgspec.Struct, rename="camel", frozen=True):
     min_replicas: int | None = None
-    """Of the role Worker; with that many its launcher begins to train."""
+    """Number of replicas of the role Worker with which the launcher begins to train."""
 
 
 class KubeflowSpec(msgspec.Struct, frozen=True, kw_only=True):
     replicas: dict[str, Replica]
-    """By role. Each kind has its own name for this field."""
+    """Replicas by role. Each kind has its own name for this field."""
     run_policy: RunPolicy | None = msgspec.field(name="runPolicy", default=None)
     elastic_policy: ElasticPolicy | None = msgspec.field(name="elasticPolicy", default=None)
 
@@ -97,7 +101,7 @@ class _WrittenPolicy(Camel, frozen=True):
 
 class _WrittenReplica(Camel, frozen=True):
     restart_policy: str = "OnFailure"
-    """The operator's default for PyTorchJob and PaddleJob."""
+    """Restart policy of the role. The default is the operator's for PyTorchJob and PaddleJob."""
     template: WrittenTemplate = WrittenTemplate()
 
 
@@ -107,7 +111,7 @@ class _WrittenObject(Camel, frozen=True):
 
 class _WrittenJob(Camel, frozen=True):
     field: str
-    """What the kind calls its replicas."""
+    """Name of the field with the replicas; each kind has its own."""
     replicas: dict[str, _WrittenReplica]
     run_policy: _WrittenPolicy = _WrittenPolicy()
 
@@ -163,7 +167,8 @@ class _WrittenJob(Camel, frozen=True):
 
 
 class KubeflowJob(StopsAtOnce, Workload):
-    """A kind says its resource, what its field of replicas is called, and what reads it."""
+    """Base of one kind. A kind defines its resource, the name of its field of replicas, and the decoder of
+    its objects."""
 
     resource: Resource
     replica_specs: str
@@ -223,15 +228,15 @@ class KubeflowJob(StopsAtOnce, Workload):
         return [self._tested(gang, gang_patch(gang, "start-gang", spec, mark))]
 
     def _tested(self, gang: Gang, patch: Patch) -> Patch:
-        """The operator writes a job's status several times as a rank fails, as the gang stops and as it ends,
-        so that every version is old."""
+        """Adds tests to the patch. The operator writes a job's status several times when a rank fails, and
+        when the gang stops and ends, so that every known version is outdated."""
         there = {(self.replica_specs,)} | ({("runPolicy",)} if _POLICY not in gang.tests else set())
         for role in gang.templates:
             there |= {(self.replica_specs, role, *rest) for rest in ((), ("template",), ("template", "spec"))}
         return tested(gang, patch, there)
 
     def lift(self, gang: Gang) -> list[Patch]:
-        """A change of the templates disturbs no pod that runs."""
+        """Removes what our last start has added. A change of the templates does not disturb running pods."""
         if gang.mark is None:
             return []
         plain = msgspec.structs.replace(gang.mark, avoided=(), suspected=())
@@ -247,7 +252,7 @@ class KubeflowJob(StopsAtOnce, Workload):
 
 
 def _may_lack(spec: KubeflowSpec) -> int:
-    """Workers beyond those with which an elastic job trains."""
+    """Returns the number of Workers beyond those with which an elastic job trains."""
     workers, least = spec.replicas.get("Worker"), spec.elastic_policy and spec.elastic_policy.min_replicas
     return max(0, workers.replicas - least) if workers is not None and least else 0
 

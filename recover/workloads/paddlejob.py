@@ -1,11 +1,11 @@
-"""kubeflow.org/v1 PaddleJob (training-operator v1), stopped and started as kubeflow.py says.
+"""Adapter for a kubeflow.org/v1 PaddleJob (training-operator v1). kubeflow.py describes its stop and start.
 
-Its ranks meet at the master, or where there is none at worker 0, and get their numbers there: the operator
-tells them PADDLE_MASTER, PADDLE_NNODES and PADDLE_JOB_ID. With a master the job is a parameter server and its
-trainers, and the master's end is the job's.
+The ranks meet at the master, or at worker 0 if there is no master, and get their numbers there: the operator
+sets PADDLE_MASTER, PADDLE_NNODES and PADDLE_JOB_ID. With a master the job is a parameter server and its
+trainers, and the master's end is the job's end.
 
-elasticPolicy makes no HorizontalPodAutoscaler and no variable, unlike a PyTorchJob's, so an elastic PaddleJob
-is a gang of the replicas that it asks for now; whoever scales it keeps the old pods.
+elasticPolicy creates no HorizontalPodAutoscaler and sets no variable, unlike a PyTorchJob's. An elastic
+PaddleJob is therefore a gang of the replicas that it requests now; scaling keeps the old pods.
 (training-operator 1.9.4, measured.)
 """
 

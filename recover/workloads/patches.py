@@ -1,4 +1,6 @@
-"""The patches that all frameworks' stops and starts share: the mark, the environment, nodes to avoid."""
+"""Builds the patches that the stops and starts of all frameworks have in common: the mark, the environment,
+nodes to avoid.
+"""
 
 from __future__ import annotations
 
@@ -42,17 +44,18 @@ __all__ = [
 ]
 
 MARK = key("recovery")
-"""Annotation: which recovery and attempt stopped or started the job last."""
+"""Annotation that names the recovery and attempt that stopped or started the job last."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHT = 100
-"""The largest that Kubernetes takes."""
+"""The largest weight that Kubernetes accepts."""
 _Parts = tuple[str, str, tuple[str, ...]]
 
 
 def mark_of(annotations: Mapping[str, str]) -> Mark | None:
-    """Our mark on a job. One that people have garbled counts as none: the next write replaces it. Whoever may
-    change the job may write it, so a Recovery that no Recovery can be called is none, too."""
+    """Returns our mark on a job, or None. A mark that people have garbled counts as none: the next write
+    replaces it. Anybody who may change the job may write the mark, so a mark with an impossible name of a
+    Recovery counts as none, too."""
     try:
         mark = msgspec.json.decode(annotations.get(MARK, ""), type=Mark)
     except (msgspec.MsgspecError, RecursionError):
@@ -61,13 +64,13 @@ def mark_of(annotations: Mapping[str, str]) -> Mark | None:
 
 
 def gang_patch(gang: Gang, what: str, spec: dict[str, Any], mark: Mark) -> Patch:
-    """One patch with the change and the mark, on exactly the object that was seen."""
+    """Returns one patch with the change and the mark, for exactly the object that was seen."""
     alone = marked(gang, what, mark)
     return msgspec.structs.replace(alone, body={**alone.body, "spec": spec})
 
 
 def marked(gang: Gang, what: str, mark: Mark) -> Patch:
-    """The mark alone."""
+    """Returns a patch with the mark alone."""
     annotation = msgspec.json.encode(mark).decode()
     return Patch(
         what=what,
@@ -81,8 +84,8 @@ def marked(gang: Gang, what: str, mark: Mark) -> Patch:
 
 
 def tested(gang: Gang, patch: Patch, there: Collection[Path]) -> Patch:
-    """The patch, and the same as a JSON Patch where tests of the gang's fields may stand for its version.
-    `there`: parts of its spec that exist."""
+    """Adds a JSON Patch with the same change, if tests of the gang's fields may replace its version. `there`
+    contains the parts of its spec that exist."""
     if not gang.tests:
         return patch
     present: set[Path] = {("metadata",), ("spec",), *(("spec", *path) for path in there)}
@@ -93,9 +96,9 @@ def tested(gang: Gang, patch: Patch, there: Collection[Path]) -> Patch:
 
 
 def lifted(gang: Gang, spec: dict[str, Any]) -> Patch:
-    """Removes what a start has put into the job, and the mark that remembers it. What recipes ask of the
-    nodes stays for later starts, and so does its part of the mark. A job that is left stopped keeps the mark
-    that says so."""
+    """Returns the patch that removes what a start has put into the job, and the mark that remembers it.
+    Requirements of recipes on the nodes stay for later starts, and so does their part of the mark. A job that
+    is left stopped keeps its mark, which records that state."""
     assert gang.mark is not None, "without a mark there is nothing of ours"
     left = msgspec.structs.replace(gang.mark, avoided=(), suspected=())
     is_kept = bool(left.placed) or (left.did == TOLD and gang.suspended)
@@ -112,7 +115,7 @@ def lifted(gang: Gang, spec: dict[str, Any]) -> Patch:
 
 
 def made_anew(gang: Gang, patches: Iterable[Patch]) -> dict[str, Any]:
-    """What people wrote of the job, with what a start changes."""
+    """Returns the job as people wrote it, with the changes of a start."""
     changed: dict[str, Any] = msgspec.json.decode(gang.definition)
     for patch in patches:
         changed = merged(changed, patch.body)
@@ -120,31 +123,33 @@ def made_anew(gang: Gang, patches: Iterable[Patch]) -> dict[str, Any]:
 
 
 def environment_name(gang: Gang) -> str:
-    """The ConfigMap that carries the environment of the next attempt to the gang's containers."""
+    """Returns the name of the ConfigMap that carries the environment of the next attempt to the gang's
+    containers."""
     return environment_of(gang.ref)
 
 
 def environment_of(gang: GangRef) -> str:
-    """Jobs of several kinds may share one name, so the kind is part of it."""
+    """Returns the name of the job's ConfigMap. Jobs of several kinds may have the same name, so the name
+    contains the kind."""
     return f"{shortened(gang.name, NAME_CHARS_MAX - 20)}-rekindle-{gang.kind.lower()}"
 
 
 def old_environment_of(gang: GangRef) -> str:
-    """The ConfigMap's earlier name, without the kind. Older jobs read it."""
+    """Returns the ConfigMap's earlier name, without the kind. Older jobs read it."""
     return f"{shortened(gang.name, NAME_CHARS_MAX - len('-rekindle'))}-rekindle"
 
 
 def reads_old_environment(gang: Gang) -> bool:
-    """Whether some container of its templates reads the ConfigMap by the old name."""
+    """Whether some container of the templates reads the ConfigMap by its old name."""
     old = {"configMapRef": {"name": old_environment_of(gang.ref)}}
     containers: list[Mapping[str, Any]] = [c for t in gang.templates.values() for c in t.containers]
     return any(_same_map(e, old) for c in containers for e in c.get("envFrom") or [])
 
 
 def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -> list[dict[str, Any]]:
-    """The containers, each reading our ConfigMap through an optional envFrom.
+    """Returns the containers, each reading our ConfigMap through an optional envFrom.
 
-    A variable that the template sets itself wins over envFrom: we never override what people wrote.
+    A variable that the template sets itself has priority over envFrom: we never override what people wrote.
     """
     ours = {"configMapRef": {"name": environment_name(gang), "optional": True}}
     old = {"configMapRef": {"name": old_environment_of(gang.ref), "optional": True}}
@@ -165,7 +170,7 @@ def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -
 
 
 def requires_environment(container: Mapping[str, Any], gang: GangRef) -> tuple[str, ...]:
-    """Those of our ConfigMaps without which the container does not start. None exists before the first
+    """Returns our ConfigMaps without which the container does not start. None exists before the first
     recovery of the job."""
     names = (environment_of(gang), old_environment_of(gang))
     sources = [source.get("configMapRef") or {} for source in container.get("envFrom") or []]
@@ -175,9 +180,9 @@ def requires_environment(container: Mapping[str, Any], gang: GangRef) -> tuple[s
 
 
 def reads_environment(gang: Gang) -> bool:
-    """Whether the templates let each rank read our ConfigMap, by its present or its old name. What admission
-    adds to pods does not show there. A rank's containers are those that ask for a device; if no container of
-    a template does, all of its containers."""
+    """Whether the templates let each rank read our ConfigMap, by its present or its old name. The templates
+    do not show what admission adds to pods. A rank's containers are those that request a device, or all
+    containers of a template in which none does."""
     names = (environment_of(gang.ref), old_environment_of(gang.ref))
     ours = [{"configMapRef": {"name": name}} for name in names]
     ranks: list[Mapping[str, Any]] = [
@@ -189,7 +194,7 @@ def reads_environment(gang: Gang) -> bool:
 
 
 def asks_for_device(container: Mapping[str, Any]) -> bool:
-    """By an extended resource, whose name has a domain, or by a claim."""
+    """Whether the container requests a device: an extended resource, whose name has a domain, or a claim."""
     resources = container.get("resources", {})
     asked = {**resources.get("requests", {}), **resources.get("limits", {})}
     return bool(resources.get("claims")) or any("/" in name for name in asked)
@@ -200,9 +205,9 @@ def _same_map(source: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
 
 
 def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, Any]:
-    """Returns the affinity with our terms of the new mark instead of those of the mark before: excluded
-    nodes, less preferred nodes, and what recipes ask of all nodes. Required terms are ORed, so ours go into
-    each of them. What people wrote themselves stays."""
+    """Returns the affinity with the terms of the new mark in place of those of the mark before: excluded
+    nodes, less preferred nodes, and the requirements of recipes on all nodes. Required terms are ORed, so our
+    requirements go into each of them. Terms that people wrote stay."""
     before = set(gang.mark.avoided) if gang.mark else set()
     asked_before = [builtins(one) for one in gang.mark.placed] if gang.mark else []
     asked = [builtins(one) for one in mark.placed]
@@ -228,7 +233,7 @@ def avoiding(affinity: Mapping[str, Any], gang: Gang, mark: Mark) -> dict[str, A
 
 
 def _prefer_others(node_affinity: dict[str, Any], before: Sequence[str], now: Sequence[str]) -> None:
-    """The preferences without ours: only the very one that we added `before` is ours."""
+    """Replaces our preference. Only the exact preference that we added `before` is ours."""
     kept = [one for one in node_affinity.get(_PREFERRED) or () if not before or one != _preference(before)]
     if now:
         kept.append(_preference(now))
@@ -244,7 +249,7 @@ def _preference(hosts: Sequence[str]) -> dict[str, Any]:
 
 
 def asked_by_people(gang: Gang) -> list[Requirement]:
-    """What every template's required node affinity asks of a node without us."""
+    """Returns the requirements on a node that every template's required node affinity has without us."""
     ours = gang.mark.placed if gang.mark else ()
     asked = [_asked(template.affinity) for template in gang.templates.values()]
     first = asked[0].items() if asked else ()
@@ -253,8 +258,8 @@ def asked_by_people(gang: Gang) -> list[Requirement]:
 
 
 def _asked(affinity: Mapping[str, Any]) -> dict[_Parts, Requirement]:
-    """By what they say, since there may be thousands. What people write is not held to the limits of what we
-    ask: 20 host names are no mistake."""
+    """Returns the requirements that all terms contain, by their content, since there may be thousands.
+    Requirements of people need not fit the limits of ours: 20 host names are no mistake."""
     terms = [{_parts(one): one for one in expressions} for expressions in required_expressions(affinity)]
     first = terms[0].items() if terms else ()
     return {
@@ -269,7 +274,7 @@ def _parts(expression: Mapping[str, Any]) -> _Parts:
 
 
 def required_expressions(affinity: Mapping[str, Any]) -> list[list[Mapping[str, Any]]]:
-    """The expressions on labels of each of the terms, one of which a node must fulfil."""
+    """Returns the expressions on labels of each term. A node must fulfil one of the terms."""
     return [term.get("matchExpressions") or [] for term in required_terms(affinity)]
 
 
@@ -280,7 +285,8 @@ def required_terms(affinity: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def changes_affinity(gang: Gang, mark: Mark) -> bool:
-    """Whether the start has nodes to keep out or to ask for, or some of an earlier one to let in again."""
+    """Whether the start has nodes to exclude, to prefer less or to require, or must undo such terms of an
+    earlier start."""
     marks = [mark, gang.mark] if gang.mark else [mark]
     return any(one.avoided or one.placed or one.suspected for one in marks)
 

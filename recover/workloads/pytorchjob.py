@@ -1,4 +1,6 @@
-"""kubeflow.org/v1 PyTorchJob (training-operator v1), stopped and started as kubeflow.py says."""
+"""Adapter for a kubeflow.org/v1 PyTorchJob (training-operator v1). kubeflow.py describes its stop and
+start.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variables that tell ranks where to resume, and how they are taken back. Pure."""
+"""Names the variables that tell ranks where to resume, and removes their values. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ CHECKPOINT_VARIABLES = ("REKINDLE_RESUME_FROM", "REKINDLE_RESUME_STEP")
 
 
 def without_checkpoint(ref: GangRef) -> tuple[Ensure, ...]:
-    """Where no ConfigMap is left, as where it went with its job, none is made."""
+    """Returns the writes that remove the variables from the job's ConfigMaps. They create no ConfigMap if
+    none exists, for example if it was deleted together with its job."""
     return tuple(
         Ensure(
             what="take-checkpoint-back",

@@ -13,7 +13,6 @@ import contextlib
 import os
 import random
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -102,8 +101,6 @@ class Lab:
         self._faults: list[str] = []
         self._disturbances: list[str] = []
         self._is_cordoned = False
-        self._lost: Counter[str] = Counter()
-        """GPUs, by node."""
         self._nudged: dict[str, float] = {}
         self._printed: set[str] = set()
         """Pods that have made their first steps after a fault."""
@@ -184,13 +181,11 @@ class Lab:
     # --- faults: each returns its node --------------------------------------------------------------------
 
     async def _xid(self, pod: Any, _: list[Any]) -> str:
-        """A GPU that was sound so far: the same fault of the same GPU, within a minute after a person has
-        given the node back, is what that person knew."""
+        """Always the first GPU: it may have been lost in the round before, too."""
         self._is_cordoned = True
         bad = str(pod["spec"]["nodeName"])
         host = self.stage.agents[bad].host
-        pci = host.gpus[self._lost[bad] % len(host.gpus)].pci.removesuffix(".0")
-        self._lost[bad] += 1
+        pci = host.gpus[0].pci.removesuffix(".0")
         host.append_kmsg(f"NVRM: Xid (PCI:{pci}): 79, pid=4242, name=python3, GPU has fallen off the bus.")
         return bad
 

@@ -1,23 +1,24 @@
-"""What users see, held byte for byte: the files in `files/`, this generator, and a test that compares.
+"""Golden files of everything that users see, compared byte for byte: the files in `files/`, this generator,
+and a test that compares.
 
-    make golden                        write the files anew
-    python -m tests.golden --share     tell which sentences they show, and which they do not
+    make golden                        writes the files again
+    python -m tests.golden --share     prints how many sentences the files show, and lists the others
 
-A change of the house (modules moved, split, renamed) leaves every file as it is. Whoever moves modules of the
-product mends the imports in rooms.py; whoever renames a test that is a scene puts its new name into
-SCENES.txt. Whoever means to change a sentence writes the files anew, and the diff shows what users will see.
+A refactoring (modules moved, split, renamed) leaves every file unchanged. If you move modules of the product,
+adapt the imports in rooms.py; if you rename a test that is a scene, put its new name into SCENES.txt. If you
+want to change a sentence, write the files again; the diff then shows what users will see.
 
 commands    `--help` of every command
-metrics     of agent and controller
-values      of fields that people read: reasons, phases, outcomes, and what each means
+metrics     metrics of agent and controller
+values      values of fields that people read: reasons, phases, outcomes, and the meaning of each
 keys        labels and annotations
-printed     what `why`, `status` and `doctor` print of fixed objects, as tables and as JSON
-played      what is written and told in scripts of the simulator
-scenes      what is said in scenes of other tests
-templates   every sentence of the code, also of those that nothing here brings forth
+printed     output of `why`, `status` and `doctor` for fixed objects, as tables and as JSON
+played      texts that are written and printed in scripts of the simulator
+scenes      texts in scenes of other tests
+templates   every sentence of the code, including sentences that no other file shows
 
-Held elsewhere, and not doubled here: the CRDs (tests/chart/test_crd_files.py); the generated pages of
-docs/reference, which hold recipes, Xids, first errors and settings, the chart's README, values.schema.json,
-warnings.yaml, dashboard and repair templates (tests/test_house.py). The templates of the chart are files that
-no generator writes; tests/chart/test_rendered.py renders them.
+Other tests cover the following, which is not repeated here: the CRDs (tests/chart/test_crd_files.py); the
+generated pages of docs/reference, which contain recipes, Xids, first errors and settings, the chart's README,
+values.schema.json, warnings.yaml, dashboard and repair templates (tests/test_house.py). The templates of the
+chart are files that no generator writes; tests/chart/test_rendered.py renders them.
 """

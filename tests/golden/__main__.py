@@ -1,4 +1,4 @@
-"""`python -m tests.golden` writes the golden files; with `--share` it tells what they show."""
+"""`python -m tests.golden` writes the golden files; with `--share` it prints which sentences they show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def write() -> None:
 
 
 def tell_share() -> None:
-    """`templates` itself counts for nothing."""
+    """Prints the share of the sentences that the files show. The file `templates` itself does not count."""
     texts = {f"{name}.txt": text for name, text in kept().items() if name != "templates"}
     own = shown(templates(_MEASURED), texts)
     elsewhere = {f"{path.name}.md": text for path, text in pages().items()}

@@ -1,4 +1,4 @@
-"""What every command says of itself: `--help` at a width of 100, without colours."""
+"""Renders `--help` of every command at a width of 100, without colours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def commands() -> Iterator[str]:
 
 
 def _names() -> list[str]:
-    """Commands and their parents."""
+    """Returns the names of commands and their parents."""
     told = {*rooms.MEANINGS, *(f"bench {name}" for name in rooms.BENCHES)}
     parents = {name.partition(" ")[0] for name in told}
     return sorted(told | parents | {point.name for point in entry_points(group=rooms.GROUP)})

@@ -1,4 +1,4 @@
-"""The golden files and what they must hold."""
+"""The golden files and the functions that render them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _MADE: dict[str, Callable[[], Iterable[str]]] = {
 
 
 def rendered() -> dict[str, str]:
-    """The text of each file as the code makes it now. The scenes run beside the others, in a process."""
+    """Returns the text of each file as the code renders it now. The scenes run in a process beside the
+    others."""
     with ThreadPoolExecutor(1) as beside:
         said = beside.submit(lambda: list(scenes()))
         texts = {name: _text(make()) for name, make in _MADE.items()}
@@ -39,7 +40,7 @@ def rendered() -> dict[str, str]:
 
 
 def kept() -> dict[str, str]:
-    """The text of each file as it is kept."""
+    """Returns the stored text of each file."""
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(FILES.glob("*.txt"))}
 
 

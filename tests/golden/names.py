@@ -1,4 +1,5 @@
-"""What has a name for people: metrics, reasons, the values of fields, labels and annotations, checks."""
+"""Renders everything that has a name for people: metrics, reasons, the values of fields, labels and
+annotations, checks."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def metrics() -> Iterator[str]:
     for title, held in (("agent", rooms.AgentMetrics()), ("controller", rooms.ControllerMetrics())):
         yield f"==== {title}"
         yield from sorted(_metric(one) for one in vars(held).values() if isinstance(one, MetricWrapperBase))
-        # The names of samples, which are what people ask for.
+        # The names of samples, which people use in queries.
         scraped = generate_latest(held.registry).decode().splitlines()
         yield from ("", f"==== {title}, as it is scraped before anything has happened")
         yield from (

@@ -1,8 +1,8 @@
-"""What a person could read during scripts of the simulator: every object that Rekindle writes, change by
-change, and what `rekindle why` and `rekindle status` say at those moments.
+"""Renders the texts that a person could read during scripts of the simulator: every object that Rekindle
+writes, change by change, and the output of `rekindle why` and `rekindle status` at those moments.
 
-The scripts run on a virtual clock, so two runs make the same text. Objects are told one after the other, each
-in the order of its own changes: which of two objects is written first at one moment is seen by nobody.
+The scripts run on a virtual clock, so two runs render the same text. The objects come one after the other,
+each in the order of its own changes: nobody sees which of two objects is written first at one moment.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["DRAWN", "IN_REPAIR", "played"]
 
 DRAWN = (7, 15, 25)
 IN_REPAIR = (4, 6)
-"""Seeds. Chosen for the sentences that they bring forth: `python -m tests.golden --share` tells the share."""
+"""Seeds, chosen for the sentences that they show: `python -m tests.golden --share` prints the share."""
 
 _Moment = tuple[datetime, int]
-"""A time and the version of the store at it."""
+"""A time and the version of the store at that time."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
 _OURS = "rekindle.dev/"
 _NO_NEWS = frozenset({"resourceVersion", "managedFields", "creationTimestamp", "uid", "generation"})
 _LOOK_EVERY_S = 30.0
-"""Stories are asked for at most this often."""
+"""Minimum seconds between two renderings of the stories."""
 
 
 def played(drawn: Iterable[int] = DRAWN, in_repair: Iterable[int] = IN_REPAIR) -> Iterator[str]:
@@ -47,7 +47,8 @@ def played(drawn: Iterable[int] = DRAWN, in_repair: Iterable[int] = IN_REPAIR) -
 
 
 def _run(script: rooms.Script) -> tuple[rooms.Simulation, list[_Moment]]:
-    """With the moments at which the controller had written something."""
+    """Runs the script. Returns the simulation and the moments at which the controller had written
+    something."""
     moments: list[_Moment] = []
     story = rooms.story_of(script)
 
@@ -95,7 +96,7 @@ def _object(resource: rooms.Resource, bodies: list[dict[str, Any] | None]) -> It
 
 
 def _shown(resource: rooms.Resource, body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What Rekindle has written of the object, by the path of each field."""
+    """Yields the fields that Rekindle has written in the object, by the path of each field."""
     meta = body["metadata"]
     if resource in (rooms.INCIDENTS, rooms.RECOVERIES):
         yield from _flat("spec", body.get("spec", {}))
@@ -165,7 +166,7 @@ class _Past:
 
 
 async def _stories(sim: rooms.Simulation, moments: list[_Moment], told: set[str]) -> list[str]:
-    """At each moment only what was not said before."""
+    """Returns for each moment only the lines that did not appear before."""
     lines: list[str] = []
     past: Any = _Past(sim)
     for at, version in moments:
@@ -177,7 +178,7 @@ async def _stories(sim: rooms.Simulation, moments: list[_Moment], told: set[str]
 
 
 async def _asked(past: Any, at: datetime) -> list[str]:
-    """What the commands say of the cluster, of each node, and of each job."""
+    """Returns the output of the commands about the cluster, each node, and each job."""
     seen = await rooms.read(past)
     said = list(
         lines_of_overview(rooms.overview(seen.nodes, seen.health, seen.incidents, seen.recoveries, at))
@@ -199,7 +200,7 @@ async def _asked(past: Any, at: datetime) -> list[str]:
 
 
 def _is_new(line: str, told: set[str]) -> bool:
-    """Whether no line of the same form, whatever its numbers, was told before."""
+    """Whether no line of the same form, apart from numbers, has appeared before."""
     form = form_of(_plain(line))
     if form in told:
         return False

@@ -1,6 +1,6 @@
-"""What `why`, `status` and `doctor` print as a whole, as a table and as JSON, of fixed objects.
+"""Renders the whole output of `why`, `status` and `doctor` for fixed objects, as a table and as JSON.
 
-Then the same stories for every fault, reason and phase, of which only the lines are told that are new.
+The same stories then follow for every fault, reason and phase, with only those lines that are new.
 """
 
 from __future__ import annotations

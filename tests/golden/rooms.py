@@ -1,6 +1,6 @@
-"""Every import that the golden files need, of the product and of the objects that other tests have made.
+"""Every import that the golden files need, from the product and from the objects of other tests.
 
-Whoever moves a module changes its line here, and nothing else in this folder.
+If you move a module, change its line here, and nothing else in this folder.
 """
 
 from __future__ import annotations
@@ -188,4 +188,4 @@ ENUMS: dict[str, type[Enum]] = {
     "repair: outcome of a step": StepOutcome,
     "repair: phase": RepairPhase,
 }
-"""By what a person calls it: a class may be renamed without a change of the golden files."""
+"""Enums by the name that people use: a class may be renamed without a change of the golden files."""

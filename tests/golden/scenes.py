@@ -1,8 +1,9 @@
-"""What the product says in scenes that other tests have set up; SCENES.txt names these tests' functions.
+"""Renders what the product prints and returns in scenes that other tests have set up. SCENES.txt names the
+functions of these tests.
 
-They run in a process of their own with the plugin tap.py. They are found by name, wherever they stand, so a
-file of tests may move or be split. Which of them says what is not told, only what is said: in lines that are
-sorted, and of lines that differ in nothing but numbers the first.
+The tests run in a separate process with the plugin tap.py. They are found by name in any file, so a file of
+tests may be moved or split. The result does not show which test a text comes from. The lines are sorted, and
+of lines that differ only in numbers the first is kept.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TMP = "/tmp"
 
 
 class MissingScene(Exception):
-    """A test that SCENES.txt names is gone, or has failed."""
+    """A test that SCENES.txt names does not exist any more, or has failed."""
 
 
 def scenes() -> Iterator[str]:
@@ -51,11 +52,12 @@ def lines_said(said: dict[str, list[str]]) -> Iterator[str]:
 
 
 def ran(names: list[str]) -> dict[str, list[str]]:
-    """By the name of each test that passed: what the product said in it."""
+    """Runs the tests. Returns what the product printed and returned, by the name of each test that passed."""
     with tempfile.TemporaryDirectory(dir=_TMP) as place:
         told = Path(place, "told.json")
         command = [sys.executable, "-m", "pytest", "-q", "--assert=plain", "-p", "no:cacheprovider"]
-        # Tables that show paths are as wide as those are: pytest's own folder is longer with each tenth run.
+        # Tables that show paths are as wide as the paths: pytest's own folder becomes longer with each tenth
+        # run.
         command += ["-p", "tests.golden.tap", f"--basetemp={place}/scenes"]
         done = subprocess.run(
             [
@@ -76,7 +78,7 @@ def ran(names: list[str]) -> dict[str, list[str]]:
 
 
 def _files(names: list[str]) -> Iterator[Path]:
-    """Those that define one of these tests."""
+    """Yields the files that define one of these tests."""
     wanted = set(names)
     for path in sorted(_TESTS.rglob("test_*.py")):
         if wanted & set(re.findall(r"^(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.M)):

@@ -1,4 +1,4 @@
-"""Which share of the product's sentences the golden files show with their values in place."""
+"""Computes which share of the product's sentences the golden files show with their values in place."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from tests.golden.templates import parts_of
 __all__ = ["shown"]
 
 _BETWEEN = "[^\0]{0,600}?"
-"""At most so much text stands for one value."""
+"""Pattern of one value, with the maximum length of its text."""
 _WRAPPED = (".yaml", ".md", "commands.txt")
-"""Files whose lines are broken where they please."""
+"""Files whose lines may be wrapped at any place."""
 
 
 def shown(templates: Iterable[str], texts: Mapping[str, str]) -> dict[str, bool]:
-    """Whether the literal parts of each template stand in one of the texts, in their order, on one line."""
+    """Returns for each template whether its literal parts are in one of the texts, in their order, on one
+    line."""
     everything = "\0".join(_lines(name, text) for name, text in texts.items())
     return {template: _is_in(template, everything) for template in templates}
 

@@ -1,4 +1,4 @@
-"""Stories and tables as lines of text, apart from the terminal that they are printed on."""
+"""Renders stories and tables as lines of text, without a terminal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A pytest plugin that writes down every text which the product gives to the scenes; scenes.py runs it.
+"""A pytest plugin that records every text which the product gives to the scenes; scenes.py runs it.
 
-Recorded are the texts in what the product's functions return to a test or its helpers, what commands print,
-and what errors say. A test may move or assert something else: as long as it asks the same of the product, the
-texts are the same. The plugin changes what functions the test modules hold, so it is for that process alone.
+The plugin records the texts in the return values of the product's functions, the output of commands, and the
+messages of errors. A test may move or assert something else: as long as it calls the same of the product, the
+texts are the same. The plugin replaces functions in the test modules, so it is for that process alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.golden.text import plain
 _PRODUCT = ("recover", "detectors")
 _DEPTH_MAX = 12
 _told: dict[str, set[str]] = {}
-"""By the name of the test function."""
+"""Recorded texts by the name of the test function."""
 _under_way: list[str] = []
 _real_raises = pytest.raises
 _real_readouterr = pytest.CaptureFixture.readouterr
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """All modules are imported: what they have taken from the product is tapped."""
+    """Replaces the product's functions in the test modules. All modules are imported by then."""
     wanted = set(filter(None, config.getoption("--golden-scenes").split(",")))
     if wanted:
         items[:] = [item for item in items if _name(item) in wanted]
@@ -72,7 +72,7 @@ def _name(item: pytest.Item) -> str:
 
 
 def _record(value: Any, depth: int = 0) -> None:
-    """Every text in it; a message together with its reason."""
+    """Records every text in the value. A message is recorded together with its reason."""
     if isinstance(value, str):
         for name in _under_way:
             _told[name].update(plain(line) for line in value.splitlines() if " " in line.strip())

@@ -1,7 +1,8 @@
-"""The literal sentences of the code, by its syntax trees: what people may read, with `{}` where a value goes.
+"""Extracts the literal sentences of the code that people may read, from its syntax trees, with `{}` in place
+of a value.
 
-Neither the module nor the order nor the count is told, so moving a sentence changes nothing; an expression in
-a sentence is told by its format alone, so renaming a variable changes nothing either.
+The result does not contain module, order or count, so moving a sentence changes nothing. An expression in a
+sentence appears only as its format, so renaming a variable changes nothing either.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MIN_LETTERS = 2
 
 
 def in_package(name: str) -> dict[str, list[str]]:
-    """The sentences of each file of that package, by the file's path."""
+    """Returns the sentences of each file of that package, by the file's path."""
     found = {}
     for path in sorted((ROOT / name).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -28,7 +29,7 @@ def in_package(name: str) -> dict[str, list[str]]:
 
 
 def templates(packages: Iterable[str]) -> list[str]:
-    """Every sentence of these packages once, sorted."""
+    """Returns every sentence of these packages once, sorted."""
     every = {text for name in packages for texts in in_package(name).values() for text in texts}
     return sorted(every)
 
@@ -42,14 +43,14 @@ def sentences_of(source: str) -> Iterator[str]:
 
 
 def parts_of(template: str) -> list[str]:
-    """The literal parts between the values, for finding the template in a text."""
+    """Returns the literal parts between the values, with which the template can be found in a text."""
     return [
         part for part in re.split(r"\{[^{}]*\}", template.replace("{{", "\0").replace("}}", "\1")) if part
     ]
 
 
 def _strings(tree: ast.AST) -> Iterator[ast.Constant | ast.JoinedStr]:
-    """Each whole string: not the constants within an f-string, but the strings in its expressions."""
+    """Yields each whole string: not the constants within an f-string, but the strings in its expressions."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.JoinedStr):
             yield child
@@ -86,14 +87,15 @@ def _escaped(text: str) -> str:
 
 
 def _is_told(template: str) -> bool:
-    """A sentence or a part of one: words with a space between, or words around a value."""
+    """Whether the template is a sentence or a part of one: words with a space between, or words around a
+    value."""
     words = "".join(parts_of(template))
     return len(re.findall("[A-Za-z]", words)) >= _MIN_LETTERS and (" " in template.strip() or "{" in template)
 
 
 def _left_out(tree: ast.AST) -> Iterator[int]:
-    """The ids of the strings that nobody reads: docstrings, what is logged, patterns, what an assertion says,
-    and annotations of types."""
+    """Yields the ids of the strings that nobody reads: docstrings, log messages, patterns, messages of
+    assertions, and annotations of types."""
     for node in ast.walk(tree):
         match node:
             case ast.Expr(value=ast.Constant() as text):
@@ -116,5 +118,6 @@ def _left_out(tree: ast.AST) -> Iterator[int]:
 
 
 def _of_type(annotation: ast.expr) -> Iterator[ast.Constant | ast.JoinedStr]:
-    """A type between quotes. What typer is told within `Annotated` is told to people."""
+    """Yields the strings of a type annotation. Texts for typer within `Annotated` are printed for people, so
+    they are not left out."""
     return _strings(ast.Expression(annotation)) if "Annotated" not in ast.dump(annotation) else iter(())

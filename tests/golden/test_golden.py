@@ -1,4 +1,4 @@
-"""What users see is what it was: see the docstring of this package."""
+"""Compares what users see with the golden files: see the docstring of this package."""
 
 from __future__ import annotations
 

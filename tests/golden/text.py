@@ -1,4 +1,4 @@
-"""What differs from run to run, or says nothing to a reader, taken out of a line."""
+"""Removes from a line everything that differs from run to run, or has no meaning for a reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VERSION = re.compile(rf"(?<![\w.]){re.escape(rooms.VERSION)}(?![\w.])")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _PLACE = re.compile(rf"{re.escape(tempfile.gettempdir())}/[\w./+-]*?(?=/[\w.+-]*(?:[^\w./+-]|$)|[^\w./+-]|$)")
 _FILE = re.compile(rf"{re.escape(str(Path(__file__).parents[2]))}/(?:[\w.-]+/)*")
-"""Where a file of this repository lies; its name is left."""
+"""Pattern of the folder of a file of this repository. The file's name is kept."""
 _PORT = re.compile(r"(127\.0\.0\.1|localhost):\d+")
 _USER = re.compile(r"\buser \d+\b")
 _NAMED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b|\w*\d\w*(\.\d+)?")
@@ -36,25 +36,27 @@ _INSTEAD = (
 
 
 def plain(line: str) -> str:
-    """On one line, without uids, ports, and what belongs to this machine: its folders, who runs the tests."""
+    """Returns the text on one line, without uids, ports, and properties of this machine: its folders, and the
+    user who runs the tests."""
     for what, instead in _INSTEAD:
         line = what.sub(instead, line)
     return line.replace("\n", "\\n").rstrip()
 
 
 def form_of(line: str) -> str:
-    """The same for lines that differ in nothing but numbers and in the random ends of pods' names."""
+    """Returns the form of a line, which is the same for lines that differ only in numbers and in the random
+    ends of pods' names."""
     return _NAMED.sub("#", line)
 
 
 def without_version(text: str) -> str:
-    """A release changes nothing but its number."""
+    """Removes the version: a release must change nothing but its number."""
     return _VERSION.sub("<version>", text)
 
 
 @contextlib.contextmanager
 def printed_plainly() -> Iterator[io.StringIO]:
-    """What is printed meanwhile, on both outputs: 100 columns wide and without colours."""
+    """Yields what is printed in the block, on both outputs: 100 columns wide and without colours."""
     text = io.StringIO()
     with (
         mock.patch.dict(os.environ, _ENVIRONMENT),

@@ -1,4 +1,3 @@
-"""How well do the tests and the random scripts see a wrong decision? `python -m tests.mutants` makes the
-decision core wrong on purpose, in a copy, one small change at a time, and tells which changes nobody
-notices.
-"""
+"""Measures how well the tests and the random scripts notice a wrong decision. `python -m tests.mutants` puts
+small mistakes into a copy of the decision core, one at a time, and reports the mistakes that neither scripts
+nor tests notice."""

@@ -1,7 +1,6 @@
-"""`python -m tests.mutants`: plays each mutant of the table against the random scripts and, where no script
-notices the mutant, against tests/recover. About an hour on one core. Exit status 1 where the goals are missed
-or a survivor is not explained.
-"""
+"""`python -m tests.mutants`: plays each mutant of the table against the random scripts and, if no script
+notices the mutant, against tests/recover. A run takes about an hour on one core. The exit status is 1 if the
+goals are missed or a survivor is not explained."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ from tests.mutants.table import MUTANTS
 from tests.mutants.verdicts import Verdict, appended, recorded, sums, told
 
 ALLOWED_S = 1800.0
-"""Of one program. A mutant that loops for ever is noticed by that. All scripts without a mutant may
-take longer on a busy machine."""
+"""Maximum time of one program. A mutant that loops without end is noticed by this limit. All scripts without
+a mutant may take longer on a busy machine."""
 _FIRST = 12
-"""Scripts of each mutant that are played before the other scripts of any mutant."""
+"""Number of scripts of each mutant that are played before the other scripts of any mutant."""
 _PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider")
 
 
@@ -53,7 +52,8 @@ def main() -> int:
 
 
 def _verdicts(mutants: Sequence[Mutant], reached: _Reached, options: argparse.Namespace) -> Iterator[Verdict]:
-    """Most mutants are noticed by a few scripts: what half of the table says is known early."""
+    """Yields the verdicts. A few scripts notice most mutants, so the first scripts of all mutants give most
+    verdicts early."""
     rest = list(mutants)
     with ThreadPoolExecutor(options.jobs) as pool:
         for chunk in (slice(0, _FIRST), slice(_FIRST, None)):
@@ -95,14 +95,14 @@ def _is_done(verdict: Verdict | None, options: argparse.Namespace) -> bool:
 
 
 class _Reached(msgspec.Struct, frozen=True):
-    """Mutant -> seeds, and tests, in which it would have decided otherwise."""
+    """Seeds and tests, by mutant, in which the mutant would have decided otherwise."""
 
     seeds: Reach
     tests: dict[str, list[str]]
 
 
 def _without_mutant(options: argparse.Namespace) -> _Reached | None:
-    """None where the code as it is does not pass."""
+    """Returns None if the code without a mutant does not pass."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         tree, file = copied(Path(folder), None), Path(folder) / "reached.json"
         tested = [*_PYTEST, "-p", "tests.mutants.reached_tests", "tests/recover"]
@@ -124,8 +124,8 @@ def _without_mutant(options: argparse.Namespace) -> _Reached | None:
 def _verdict(
     mutant: Mutant, *, chunk: slice, reached: _Reached, options: argparse.Namespace
 ) -> Verdict | None:
-    """By this chunk of the scripts that the mutant changes. None: no script of them notices the mutant, and
-    other scripts are left."""
+    """Plays this chunk of the scripts that the mutant changes. Returns None if no script of the chunk notices
+    the mutant, and other scripts are left."""
     began = time.monotonic()
     changed = sorted(reached.seeds[mutant.name], key=lambda seed: situation_of(seed) is None)
     scripts = changed[chunk]
@@ -147,7 +147,8 @@ def _verdict(
 
 
 def _noticed(tree: Path, arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> str:
-    """The last line that tells what went wrong; empty where the program ends well."""
+    """Returns the last line that reports the failure. Returns an empty string if the program ends with status
+    0."""
     try:
         done = _run(tree, arguments, variables)
     except subprocess.TimeoutExpired:

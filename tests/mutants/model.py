@@ -1,4 +1,4 @@
-"""What a mutant is, and how it is made in a copy of the tree."""
+"""Defines a mutant, and applies it in a copy of the tree."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".pytest_cache", ".hypothesis"
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """One change of one file. `why` says what harm it does where nobody notices."""
+    """One change of one file. `why` is the harm that the change does if nobody notices it."""
 
     name: str
     file: str
     search: str
-    """Stands there once."""
+    """Text that occurs in the file exactly once."""
     replacement: str
     why: str
 
 
 def of(file: str, *changes: tuple[str, str, str, str]) -> tuple[Mutant, ...]:
-    """Mutants of one file, each as name, search text, replacement and why it is harmful."""
+    """Returns mutants of one file, each from name, search text, replacement and harm."""
     return tuple(Mutant(name, file, search, new, why) for name, search, new, why in changes)
 
 
 class NotApplicableError(Exception):
-    """The code has changed: the table must follow it."""
+    """The code has changed, and the table must be adapted."""
 
 
 def applied(mutant: Mutant, text: str) -> str:
-    """The file's text with the change. Raises NotApplicableError."""
+    """Returns the file's text with the change. Raises NotApplicableError."""
     count = text.count(mutant.search)
     if count != 1:
         raise NotApplicableError(
@@ -47,7 +47,7 @@ def applied(mutant: Mutant, text: str) -> str:
 
 
 def copied(folder: Path, mutant: Mutant | None) -> Path:
-    """A copy of the tree under `folder`, with the change. Raises NotApplicableError."""
+    """Copies the tree into `folder`, with the change. Raises NotApplicableError."""
     tree = folder / "tree"
     for part in _PARTS:
         source = ROOT / part

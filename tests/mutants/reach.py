@@ -1,10 +1,10 @@
-"""`python -m tests.mutants.reach A..B [JOBS [FILE]]`: plays those random scripts on the code as it is, and
-prints as JSON by which of them each mutant of the table would have decided otherwise. Exit status 1, and all
-seeds that have a violation, if there is one. FILE keeps the answer of each seed: a second call with the same
-code plays only the other seeds.
+"""`python -m tests.mutants.reach A..B [JOBS [FILE]]`: plays those random scripts on the unchanged code, and
+prints as JSON the scripts in which each mutant of the table would have decided otherwise. If seeds have a
+violation, it prints all of them, and the exit status is 1. FILE keeps the answer of each seed: a second call
+with the same code plays only the other seeds.
 
-A script is deterministic, so a mutant changes a run only from where it decides otherwise. A script in which
-the mutant never does cannot notice the mutant, and need not be played.
+A script is deterministic, so a mutant changes a run only from its first different decision on. A script in
+which the mutant never decides otherwise cannot notice the mutant, and need not be played.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _CODE = ("recover", "detectors", "chaos", "tests/mutants")
 
 
 class _Played(msgspec.Struct, frozen=True):
-    """A seed on the code as it is."""
+    """The run of a seed on the unchanged code."""
 
     code: str
     """Digest of the code that was played."""
     seed: int
     names: list[str]
-    """The mutants that would have decided otherwise."""
+    """Names of the mutants that would have decided otherwise."""
     failure: str
 
 

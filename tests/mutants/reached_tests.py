@@ -1,7 +1,7 @@
 """A pytest plugin (`-p tests.mutants.reached_tests`): writes as JSON to the file REKINDLE_MUTANTS_REACHED in
-which tests each mutant of the table would have decided otherwise. No other test can notice the mutant. Of the
-mutants whose name contains REKINDLE_MUTANTS_ONLY, if that is set: fewer are quicker to watch.
-"""
+which tests each mutant of the table would have decided otherwise. No other test can notice the mutant. If
+REKINDLE_MUTANTS_ONLY is set, only mutants whose name contains it are watched, because fewer mutants are
+quicker to watch."""
 
 from __future__ import annotations
 

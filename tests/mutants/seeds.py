@@ -1,5 +1,5 @@
-"""`python -m tests.mutants.seeds 3,17,40`: plays those random scripts until one has a violation. Exit status
-1 if one has."""
+"""`python -m tests.mutants.seeds 3,17,40`: plays those random scripts until one has a violation. The exit
+status is 1 if one has."""
 
 from __future__ import annotations
 

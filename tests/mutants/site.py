@@ -1,6 +1,6 @@
-"""Where a mutant differs from the code as it is: the smallest statement, and, of a condition or a value, both
-expressions, so that a run of the code as it is can tell whether the mutant would have gone another way.
-"""
+"""Finds the place where a mutant differs from the unchanged code: the smallest statement and, for a condition
+or a value, both expressions. With these a run of the unchanged code can tell whether the mutant would have
+gone another way."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["Site", "site_of"]
 
 class Site(msgspec.Struct, frozen=True):
     lines: range
-    """What is executed before the mutant can make any difference."""
+    """Lines that are executed before the mutant can make any difference."""
     function: str
-    """Which function they belong to; empty where they stand outside of every function, so that an import
-    executes them."""
+    """Name of the function of these lines. The name is empty for lines outside of every function, which an
+    import executes."""
     both: tuple[CodeType, CodeType] | None = None
-    """The expression as it is and the mutant's, where the two statements differ in nothing else."""
+    """Unchanged expression and the mutant's expression, if the two statements differ in nothing else."""
     is_test: bool = False
-    """Of the values of the expressions only the truth counts."""
+    """Whether only the truth of the expressions' values counts."""
 
     def differs(self, frame: FrameType) -> bool:
-        """Whether the mutant would go another way from here; yes where that is not known. Decisions are pure,
-        so to evaluate them changes nothing, unless an iterator is used up by that."""
+        """Whether the mutant would go another way from here. True if that is not known. Decisions are pure,
+        so their evaluation changes nothing, unless it uses up an iterator."""
         if frame.f_code.co_name != self.function:
             return False  # a comprehension on one of these lines
         if self.both is None or any(isinstance(value, Iterator) for value in frame.f_locals.values()):
@@ -42,8 +42,9 @@ class Site(msgspec.Struct, frozen=True):
 
 
 def _value(code: CodeType, names: dict[str, Any]) -> object:
-    """An error is a value that equals no other. The call is traced as any other: an answer that it leaves
-    behind, as in `Awaiting`, keeps the run itself from asking again."""
+    """Returns the value of the expression. An error is a value that equals no other. The call is traced like
+    any other: an answer that the call stores, as in `Awaiting`, prevents the run itself from making the same
+    call again."""
     try:
         return sys.call_tracing(_evaluated, (code, names))
     except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError) as error:
@@ -61,7 +62,7 @@ def site_of(mutant: Mutant, text: str) -> Site:
 
 
 def _in_block(old: list[ast.stmt], new: list[ast.stmt], function: str, around: range) -> Site:
-    """`around`: the lines of the statement that the block belongs to."""
+    """Returns the site in a block. `around` are the lines of the statement that contains the block."""
     before, after = list(map(ast.dump, old)), list(map(ast.dump, new))
     while before and after and before[0] == after[0]:
         old, new, before, after = old[1:], new[1:], before[1:], after[1:]
@@ -96,7 +97,7 @@ def _in_statement(old: ast.stmt, new: ast.stmt, function: str) -> Site:
 
 
 def _dumped(field: Any) -> list[object]:
-    """The value of a node's field, a list or not, so that it can be compared."""
+    """Returns the value of a node's field, a list or not, in a form that can be compared."""
     parts = field if isinstance(field, list) else [field]
     return [ast.dump(part) if isinstance(part, ast.AST) else part for part in parts]
 

@@ -1,4 +1,4 @@
-"""Mutants that nobody notices, and why that is right as it is."""
+"""Mutants that neither scripts nor tests notice, and the reason why that is acceptable."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from collections.abc import Mapping
 __all__ = ["SURVIVORS"]
 
 SURVIVORS: Mapping[str, str] = {}
-"""By name."""
+"""Explanations by the mutant's name."""

@@ -1,4 +1,4 @@
-"""Watches a run of the code as it is, and notes which mutants would have decided otherwise in it."""
+"""Traces a run of the unchanged code, and notes which mutants would have decided otherwise in it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from tests.mutants.table import MUTANTS
 __all__ = ["Sites", "differing", "sites"]
 
 Sites = Mapping[str, tuple[str, Site]]
-"""Mutant -> the file that it changes, and where."""
+"""Mutant -> the file that it changes, and the place there."""
 
 
 def sites(only: str = "") -> Sites:
-    """Of the mutants whose name contains `only`."""
+    """Returns the sites of the mutants whose name contains `only`."""
     chosen = (mutant for mutant in MUTANTS if only in mutant.name)
     return {m.name: (m.file, site_of(m, (ROOT / m.file).read_text())) for m in chosen}
 
 
 @contextmanager
 def differing(places: Sites) -> Iterator[set[str]]:
-    """The names of the mutants that would have decided otherwise in the block, once it has ended. A mutant of
-    code outside of every function is always among them: an import executes it."""
+    """Yields a set that has, once the block has ended, the names of the mutants that would have decided
+    otherwise in the block. A mutant of code outside of every function is always among them, because an import
+    executes it."""
     tracer = _Tracer(places)
     sys.settrace(tracer.call)
     try:
@@ -39,12 +40,13 @@ def differing(places: Sites) -> Iterator[set[str]]:
 
 
 class _Tracer:
-    """For sys.settrace. `differing` collects the names of mutants; each is evaluated until it is there."""
+    """Trace function for sys.settrace. `differing` collects the names of mutants; a mutant is evaluated until
+    its name is in the set."""
 
     def __init__(self, sites: Sites) -> None:
         self.differing: set[str] = set()
         self._asked: set[str] = set()
-        """Those that are being evaluated, so that a function that calls itself ends."""
+        """Mutants that are being evaluated, so that a function that calls itself ends."""
         self._files = {str(ROOT / file) for file, _ in sites.values()}
         self._at: dict[tuple[str, int], list[tuple[str, Site]]] = defaultdict(list)
         for name, (file, site) in sites.items():

@@ -1,4 +1,4 @@
-"""Mutants of triage: what broke, who is to blame, and what may be done about it."""
+"""Mutants of triage: what broke, which node or program is the culprit, and what may be done about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What noticed a mutant, the file that keeps it, and the sums."""
+"""The verdict about a mutant, the file that keeps the verdicts, and the sums."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TOGETHER_PERCENT_MIN = 90
 class Verdict(msgspec.Struct, frozen=True):
     name: str
     of_seeds: str
-    """The random scripts that might have noticed the mutant, as A..B."""
+    """Random scripts that might have noticed the mutant, as A..B."""
     reached: int
-    """In how many of these scripts the mutant decides otherwise than the code as it is."""
+    """Number of these scripts in which the mutant decides otherwise than the unchanged code."""
     seeds: str
-    """The violation of the first script that noticed the mutant; empty if none did."""
+    """Violation of the first script that noticed the mutant; empty if no script did."""
     tests: str | None
-    """The first test that failed; empty if all passed, None if they were not run."""
+    """First test that failed; empty if all passed, None if they were not run."""
     seconds: float
 
     @property
@@ -33,7 +33,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def recorded(file: Path) -> dict[str, Verdict]:
-    """By the mutant's name; of several lines about one mutant the last counts."""
+    """Returns the verdicts by the mutant's name. Of several lines about one mutant the last counts."""
     lines = file.read_bytes().splitlines() if file.exists() else []
     verdicts = [msgspec.json.decode(line, type=Verdict) for line in lines]
     return {verdict.name: verdict for verdict in verdicts}
@@ -55,7 +55,7 @@ def told(verdict: Verdict) -> str:
 
 
 def sums(verdicts: Sequence[Verdict], *, whole: bool) -> tuple[str, bool]:
-    """The text, and whether all is as it should be: each survivor is explained and, where `whole` says that
+    """Returns the text, and whether the result is good: each survivor is explained and, if `whole` says that
     these are the verdicts of the whole table, the goals are met."""
     count = max(1, len(verdicts))
     by_seeds = sum(bool(v.seeds) for v in verdicts)

@@ -1,5 +1,5 @@
-"""Mutants that forget one way into the subjects of looks (recover/runtime/few.py): each leaves out a node or
-a gang that a decision would be about."""
+"""Mutants that forget one way into the subjects of reconcile passes (recover/runtime/few.py): each leaves out
+a node or a gang that a decision would be about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Cluster that answers what a test tells it to, and remembers what it was asked."""
+"""Implements a Cluster that gives the answers of a test's script, and records the requests."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def event(type_: str, name: str, version: int, **parts: Any) -> WatchEvent:
 
 
 class Scripted:
-    """Each call takes its method's next answer: bytes (or a page, or events), or an error to raise.
+    """Gives each call the next answer of its method: bytes (or a page, or events), or an error to raise.
 
-    A method without further answers gives its default: an empty object, list, or a watch that never ends.
-    A number among the events is a silence of as many seconds.
+    A method without further answers gives its default: an empty object, an empty list, or a watch that
+    never ends. A number among the events is a silence of as many seconds.
     """
 
     def __init__(self, **answers: list[Any]) -> None:
@@ -139,10 +139,10 @@ class Scripted:
 
 
 class WatchedEnough(Exception):
-    """The script of watches has ended: leaves Reflector.run."""
+    """Leaves Reflector.run when the script of watches has ended."""
 
 
 def quarantine(effect: str) -> Patch:
-    """Of node n1."""
+    """Returns a patch that taints node n1."""
     body = {"spec": {"taints": [{"key": "rekindle.dev/unhealthy", "effect": effect}]}}
     return Patch(what="quarantine-node", resource=NODES, name="n1", uid="n1-uid", version="7", body=body)

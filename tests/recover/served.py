@@ -1,4 +1,4 @@
-"""A store served from a thread of its own, for commands that run their own loop."""
+"""Serves a store from a separate thread, for commands that run their own event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chaos.apiserver.store import MemoryCluster
 
 @contextmanager
 def served(store: MemoryCluster, folder: Path) -> Iterator[str]:
-    """The kubeconfig of its server."""
+    """Yields the path of a kubeconfig for the store's server."""
     path, ready, done = folder / "kubeconfig", threading.Event(), threading.Event()
 
     async def serving() -> None:

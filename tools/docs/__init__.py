@@ -1,1 +1,1 @@
-"""Makes pages and files from the code, so that they always agree with the code: `make docs`."""
+"""Generates pages and files from the code, so that they always agree with the code: `make docs`."""

@@ -1,9 +1,9 @@
-"""The chart's admission policies that warn of mistyped labels and annotations, from recover/stories/keys.py,
-which `rekindle doctor` and `rekindle why` read, too. For generate.py.
+"""Generates the chart's admission policies that warn of mistyped labels and annotations, from
+recover/stories/keys.py, which `rekindle doctor` and `rekindle why` read, too. For generate.py.
 
-What a policy can say is less than what the doctor says: a value is compared with a pattern, and the nearest
-name is the one that begins most alike, since CEL knows no distance between words. A policy has as many
-warnings as validations, so only the first few names have one each.
+A policy can report less than the doctor: a value is compared with a pattern, and the nearest name is the one
+with the longest common beginning, because CEL knows no distance between words. A policy has as many warnings
+as validations, so only the first few names have one each.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _RESOURCES = {
     On.NODE: (NODES,),
 }
 _CHARS = range(22, 2, -1)
-"""So many characters of a name, without the prefix, are compared: the most that fit tell what was meant."""
+"""Numbers of characters of a name, without the prefix, that are compared. The name that agrees in most of
+them is the one that was probably meant."""
 _TOLD_MAX = 3
-"""Names of each form that have a warning of their own."""
+"""Maximum number of names of each form that get a separate warning."""
 
 _WIDTH, _INDENT = 120, " " * 6
 
@@ -74,7 +75,7 @@ spec:
 
 
 def policies() -> str:
-    """The file as the chart carries it: one policy and its binding for each kind of object."""
+    """Returns the file for the chart: one policy and its binding for each kind of object."""
     return _HEAD + "---\n".join(_policy(on) for on in On)
 
 
@@ -97,7 +98,7 @@ def _policy(on: On) -> str:
 
 
 def _variables(on: On) -> dict[str, str]:
-    """In the order in which each needs those before it."""
+    """Returns the policy's variables, ordered so that each needs only variables before it."""
     found = {f"{form}s": f"object.metadata.?{form}s.orValue({{}})" for form in Form}
     for form in Form:
         known = sorted({*(one.name for one in keys_of(on, form)), *WRITTEN_BY_US})
@@ -111,18 +112,21 @@ def _variables(on: On) -> dict[str, str]:
 
 
 def _nearest_first(on: On, form: Form) -> list[Key]:
-    """What a name that fits several most likely means: that of the same object, and the shortest."""
+    """Returns the keys, ordered by how probably a name that fits several means each of them: keys of the same
+    object first, then the shortest."""
     return sorted(KEYS, key=lambda one: (on not in one.on, form not in one.forms, len(one.name)))
 
 
 def _called(one: Key, form: Form, on: On) -> str:
-    """As `the annotation rekindle.dev/mode of a namespace`; of the same object it is not said."""
+    """Returns for example `the annotation rekindle.dev/mode of a namespace`. For a key of the same object the
+    object is left out."""
     where = "" if on in one.on else f" of a {one.on[0]}"
     return f"the {form if form in one.forms else one.forms[-1]} {one.name}{where}"
 
 
 def _typos(on: On, form: Form) -> str:
-    """A sentence for each name that nothing reads, with the one that begins most like it."""
+    """Returns an expression with a sentence for each name that nothing reads, and the name with the most
+    similar beginning."""
     here = ", ".join(sorted(one.name.removeprefix(PREFIX) for one in KEYS if on in one.on))
     lengths = [len(PREFIX) + chars for chars in _CHARS]
     near = (
@@ -139,7 +143,7 @@ def _typos(on: On, form: Form) -> str:
 
 
 def _names(on: On, form: Form) -> Iterable[tuple[str, str, str]]:
-    """A warning for each; the last one counts those that have none."""
+    """Yields a warning for each of the first names. The last warning counts the names without one."""
     told = f"variables.{_told(form)}"
     plain = f"one {form} of this {on} begins with {PREFIX}, and Rekindle does not read this {form}"
     for number in range(_TOLD_MAX):
@@ -179,7 +183,8 @@ def _variable(name: str, text: str) -> str:
 
 
 def _validation(expression: str, message: str, with_value: str) -> str:
-    """The plain message is said where a value is too long, or has more than one line."""
+    """Returns a validation. The API server uses the plain message if the value is too long, or has more than
+    one line."""
     return (
         f"  - expression: >-\n{_folded(expression)}\n"
         f"    message: {json.dumps(message)}\n"
@@ -188,7 +193,8 @@ def _validation(expression: str, message: str, with_value: str) -> str:
 
 
 def _folded(text: str) -> str:
-    """As lines of a YAML scalar that says them in one; a line ends at a single space, and at no hyphen."""
+    """Returns the lines of a folded YAML scalar. YAML joins them to one line; a line ends at a single space,
+    and at no hyphen."""
     return textwrap.fill(
         text,
         _WIDTH,
@@ -204,5 +210,5 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """As CEL writes it: JSON's escapes are among its own."""
+    """Returns the text as a CEL string: CEL knows all of JSON's escapes."""
     return json.dumps(text)

@@ -1,4 +1,4 @@
-"""The page of what commands answer to programs, and the JSON Schema of these answers."""
+"""Generates the page of the answers that commands give to programs, and the JSON Schema of these answers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def answers_schema() -> str:
 
 
 def _renamed(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Where two types have one name, msgspec names both with their modules."""
+    """Renames types: if two types have the same name, msgspec adds their modules to both names."""
     text = msgspec.json.encode(parts).decode()
     for name in parts:
         if "." in name:

@@ -1,5 +1,5 @@
-"""The pages of the catalogues: the meaning of each Xid, NVLink sub-code and register bit to Rekindle, and the
-rows of the other families of faults."""
+"""Generates the pages of the catalogues: the meaning of each Xid, NVLink sub-code and register bit to
+Rekindle, and the rows of the other families of faults."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _bits() -> Iterator[str]:
 
 
 def family_pages() -> dict[str, str]:
-    """File name -> page: each family whose rules have tables beside that of the Xids."""
+    """Returns file name -> page, for each family whose rules have tables beside that of the Xids."""
     found = {}
     for family in families():
         tables = [t for rule in rules.RULES if rule.family is family for t in rule.tables if t != XIDS]
@@ -341,7 +341,7 @@ _HOW = {
 
 
 def _cell(value: Any) -> str:
-    """Each line of a log stands unchanged, one below the other."""
+    """Returns the text of a cell. Each line of a log is unchanged, one below the other."""
     if isinstance(value, tuple):
         return "<br>".join(f"`{one_line(str(item))}`" for item in value)
     if isinstance(value, Repeated):

@@ -1,7 +1,6 @@
-"""What of the chart is generated: the table of values in its README, from the comments in values.yaml, and in
-values.schema.json the same descriptions, the daemons' settings, from their structs, and the names of the
-alerts. For generate.py.
-"""
+"""Generates parts of the chart. The README gets the table of values, from the comments in values.yaml.
+values.schema.json gets the same descriptions, the daemons' settings, from their structs, and the names of the
+alerts. For generate.py."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ DECIDED_BY_THE_RELEASE = {
     ),
     "agentSettings": ("catalogue",),
 }
-"""Settings that follow from other values, and so are none of their own."""
+"""Settings that follow from other values of the chart, and so are no values themselves."""
 
 
 class Value(msgspec.Struct, frozen=True):
@@ -49,7 +48,8 @@ class Value(msgspec.Struct, frozen=True):
 
 
 def values() -> list[Value]:
-    """Every value, in the file's order. A mapping with explained values in it is a group of them."""
+    """Returns every value, in the file's order. A mapping that contains explained values is a group of
+    values."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     root = yaml.compose(text)
     assert isinstance(root, yaml.MappingNode)
@@ -57,7 +57,7 @@ def values() -> list[Value]:
 
 
 def readme() -> str:
-    """The README with a fresh table."""
+    """Returns the README with a new table."""
     text = (CHART / "README.md").read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -73,7 +73,7 @@ def readme() -> str:
 
 
 def schema() -> str:
-    """The schema with fresh descriptions and settings. What a value may be is written by hand."""
+    """Returns the schema with new descriptions and settings. The permitted values are written by hand."""
     document = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     for value in values():
         if value.meaning:
@@ -93,13 +93,13 @@ def schema() -> str:
 
 
 def alerts() -> list[dict[str, Any]]:
-    """The alerts as Prometheus reads them."""
+    """Returns the alerts as Prometheus reads them."""
     text = (CHART / "files" / "alerts" / "rules.yaml").read_text(encoding="utf-8")
     return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
 
 
 def repair_templates() -> dict[Path, str]:
-    """The packaged pod templates, which the chart gives to the controller unless there are others."""
+    """Returns the packaged pod templates, which the chart gives to the controller unless there are others."""
     packaged = files("recover.repair").joinpath("templates")
     return {
         CHART / "files" / "repair" / one.name: one.read_text(encoding="utf-8") for one in packaged.iterdir()
@@ -129,7 +129,8 @@ def _comment_above(line: int, lines: list[str]) -> str:
 
 
 def _settings(struct: type[msgspec.Struct], name: str) -> dict[str, Any]:
-    """One group below the other in place of references, and without the defaults, which are the daemon's."""
+    """Returns the schema of the settings, with nested groups in place of references. Defaults are left out,
+    because they belong to the daemon."""
     components = msgspec.json.schema(struct)["$defs"]
     whole: dict[str, Any] = _resolved(components[struct.__name__], components)
     for setting in DECIDED_BY_THE_RELEASE[name]:

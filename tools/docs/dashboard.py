@@ -1,7 +1,7 @@
-"""The Grafana dashboard that the chart carries, from one row for each panel. For generate.py.
+"""Generates the Grafana dashboard of the chart, from one row for each panel. For generate.py.
 
-Every controller tells the same of the cluster, one that stands by too: so the largest is taken, and never a
-sum.
+Every controller reports the same figures about the cluster, including a controller that stands by. So the
+queries take the maximum, and never a sum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OVER = 'sum(max by (phase) (rekindle_recoveries{phase=~"Succeeded|Escalated|Fai
 class Panel(msgspec.Struct, frozen=True):
     title: str
     queries: tuple[tuple[str, str], ...]
-    """Expression and legend."""
+    """Expression and legend of each query."""
     kind: str = "timeseries"
     unit: str = "short"
     width: int = 8
@@ -191,7 +191,7 @@ PANELS: tuple[Row | Panel, ...] = (
 
 
 def dashboard() -> str:
-    """JSON, as Grafana imports it."""
+    """Returns the JSON that Grafana imports."""
     whole = {
         "uid": "rekindle",
         "title": "Rekindle",
@@ -211,7 +211,7 @@ def dashboard() -> str:
 
 
 def _laid_out() -> list[dict[str, Any]]:
-    """From left to right, a new line where one is full, and below each row's title."""
+    """Places the panels from left to right, in a new line if one is full, and below each row's title."""
     laid: list[dict[str, Any]] = []
     x = y = line = 0
     for number, panel in enumerate(PANELS, start=1):

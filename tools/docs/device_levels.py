@@ -1,4 +1,4 @@
-"""The page docs/reference/device-levels.md, from recover/policy/device_levels.toml."""
+"""Generates the page docs/reference/device-levels.md, from recover/policy/device_levels.toml."""
 
 from __future__ import annotations
 

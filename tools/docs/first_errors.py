@@ -1,4 +1,4 @@
-"""The page of the errors that are read in training logs, from the rows of log_errors.toml."""
+"""Generates the page of the errors that are read in training logs, from the rows of log_errors.toml."""
 
 from __future__ import annotations
 

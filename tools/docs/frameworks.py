@@ -1,4 +1,4 @@
-"""The page of the frameworks whose logs are read, from the rows of steps.toml."""
+"""Generates the page of the frameworks whose logs are read, from the rows of steps.toml."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def _steps(rows: list[StepRow | BarRow]) -> Iterator[str]:
 
 
 def _anonymous(catalog: StepCatalog) -> Iterator[str]:
-    """Bars without a name, which a line before them or between their counts makes the training's."""
+    """Yields bars without a name. A line before them or between their counts shows that they are the
+    training's."""
     for total in catalog.totals:
         read = f"the bar without a name, after {_code(total.example)} has announced its total"
         yield f"| {total.framework} | {one_line(total.since)} | of the run | {read} |"
@@ -104,5 +105,5 @@ def _anonymous(catalog: StepCatalog) -> Iterator[str]:
 
 
 def _code(text: str) -> str:
-    """A line as code within a table's cell."""
+    """Returns a line as code within a table's cell."""
     return f"`` {one_line(text).strip()} ``"

@@ -1,6 +1,6 @@
-"""Writes what is generated from the code: the pages of docs/reference, the agent's catalogue of the lines
-that recipes look for, what the chart says of its values, and what `rekindle doctor` knows of the chart.
-`make docs` does it; a test fails when one is stale."""
+"""Writes all files that are generated from the code: the pages of docs/reference, the agent's catalogue of
+the lines that recipes look for, the chart's descriptions of its values, and the chart's permissions and
+policies for `rekindle doctor`. `make docs` runs it; a test fails when a file is stale."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ conflicts with a virtual GPU:
 
 
 def pages() -> dict[Path, str]:
-    """Every generated file and its text."""
+    """Returns every generated file and its text."""
     return {
         REFERENCE / "reasons.md": reference(),
         REFERENCE / "settings.md": _settings(),
@@ -114,7 +114,7 @@ def _metrics() -> str:
 
 
 def controller_metrics() -> list[detectors.service.metrics.Metric]:
-    """Those of the controller, as the agent's table has its own."""
+    """Returns the controller's metrics, in the form of the agent's table."""
     found = []
     for metric in vars(recover.runtime.telemetry.Metrics()).values():
         if isinstance(metric, MetricWrapperBase):
@@ -155,7 +155,8 @@ def _settings() -> str:
 
 
 def _groups(module: ModuleType) -> Iterator[str]:
-    """The settings struct first, as the top level of the file, then its groups."""
+    """Yields the section of each group: the settings struct first, as the top level of the file, then its
+    groups."""
     source = ast.parse(inspect.getsource(module))
     classes = {node.name: node for node in source.body if isinstance(node, ast.ClassDef) and fields_of(node)}
     (root,) = (name for name in classes if name.endswith("Settings"))
@@ -179,7 +180,7 @@ def _groups(module: ModuleType) -> Iterator[str]:
 
 
 def _tables(classes: dict[str, ast.ClassDef], name: str, path: str = "") -> Iterator[tuple[str, str]]:
-    """The struct of each group with the name of its table; a group within a group is `outer.inner`."""
+    """Yields the struct of each group with the name of its table. A group within a group is `outer.inner`."""
     for field, _ in fields_of(classes[name]):
         inner = ast.unparse(field.annotation)
         if inner in classes:

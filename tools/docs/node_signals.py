@@ -1,4 +1,4 @@
-"""The page docs/reference/node-signals.md, from recover/policy/node_signals.toml."""
+"""Generates the page docs/reference/node-signals.md, from recover/policy/node_signals.toml."""
 
 from __future__ import annotations
 

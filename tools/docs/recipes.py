@@ -1,4 +1,4 @@
-"""The page docs/reference/recipes.md, from the structs and files of recover/recipes."""
+"""Generates the page docs/reference/recipes.md, from the structs and files of recover/recipes."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _vocabulary() -> Iterator[str]:
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:
-    """Nothing where a field is optional and empty."""
+    """Returns the text of the default. Returns an empty string if the field is optional and empty."""
     if field.required:
         return "required"
     value = field.default

@@ -1,7 +1,8 @@
-"""The rights and policies that the chart carries, as `rekindle doctor` compares them with a cluster.
+"""Generates the chart's permissions and policies in the form in which `rekindle doctor` compares them with a
+cluster.
 
-Generated into the package, so that a doctor that is installed without the chart knows them. What warns people
-of a mistyped key is left out: whether it is there, nothing depends on.
+The file is part of the package, so that a doctor that is installed without the chart knows them. The policies
+that warn of mistyped keys are left out, because nothing depends on them.
 """
 
 from __future__ import annotations

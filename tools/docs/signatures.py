@@ -1,4 +1,5 @@
-"""The file detectors/catalog/signature_rows.toml, from the built-in recipes. The agent's image has none."""
+"""Generates the file detectors/catalog/signature_rows.toml, from the built-in recipes. The agent's image
+contains no recipes."""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ def _verify(recipe: Recipe) -> list[str]:
 
 
 def _matches(recipe: Recipe) -> list[LogMatch]:
-    """Each template once, with the comparisons that a line decides by itself. Where one alternative has such
-    comparisons, those of the same template that ask for something else are left out."""
+    """Returns each template once, with the comparisons that a line decides by itself. If one alternative has
+    such comparisons, other alternatives of the same template are left out."""
     tests = [test for clause in recipe.match.all_of for test in (clause, *clause.any_of) if test.log]
     found = [LogMatch(log=test.log, at_least=_pairs(test)) for test in tests]
     decided = {match.log for match in found if match.at_least}
@@ -54,13 +55,15 @@ def _pairs(test: Test) -> tuple[tuple[str, str], ...]:
 
 
 def _are_sizes(comparison: Comparison, kinds: dict[str, Kind]) -> bool:
-    """Else a side is a fact or a value, or both are versions."""
+    """Whether both sides of the comparison are sizes. Otherwise a side is a fact or a value, or both are
+    versions."""
     sides = (comparison.left, comparison.right)
     return all(side.startswith("{") and kinds.get(side.strip("{}")) is Kind.SIZE for side in sides)
 
 
 def _in_order(comparison: Comparison) -> tuple[str, str]:
-    """Of sizes there is only at least and at most."""
+    """Returns the two names in the order of an at-least comparison: sizes are compared only by at least and
+    at most."""
     left, right = comparison.left.strip("{}"), comparison.right.strip("{}")
     return (left, right) if comparison.is_ is Relation.AT_LEAST else (right, left)
 
@@ -76,5 +79,5 @@ def _list(names: Iterable[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML; all that JSON escapes is escaped there in the same way."""
+    """Returns a basic string of TOML, which escapes in the same way all that JSON escapes."""
     return json.dumps(text, ensure_ascii=False)

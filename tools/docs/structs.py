@@ -8,7 +8,7 @@ __all__ = ["field_name", "fields_of", "one_line"]
 
 
 def fields_of(node: ast.ClassDef) -> list[tuple[ast.AnnAssign, str]]:
-    """The fields of a struct, each with the docstring that follows it."""
+    """Returns the fields of a struct, each with the docstring that follows it."""
     found = []
     for statement, after in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(statement, ast.AnnAssign):
@@ -28,5 +28,5 @@ def field_name(field: ast.AnnAssign) -> str:
 
 
 def one_line(text: str) -> str:
-    """As a cell of a table takes it."""
+    """Returns the text in the form of a table's cell."""
     return " ".join(text.split()).replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""`rekindle bench scale`: arguments in, a table out."""
+"""`rekindle bench scale`: reads the arguments, runs the measurements and prints the table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODES_MAX, PODS_MAX = 20_000, 500_000
 
 
 def run(args: list[str]) -> int:
-    """0: measured; 1: it could not be measured; 2: wrong usage."""
+    """Returns the exit status. 0: measured; 1: the measurement failed; 2: wrong usage."""
     parser = _parser()
     options = parser.parse_args(args)
     nodes = options.sizes or [options.nodes]

@@ -23,7 +23,8 @@ QUIET_S = 30.0
 LOOK_S = 0.05
 _QUIET_WINDOW_S = 1.0
 _QUIET_SHARE = 0.03
-"""Of a core: what the lease and the process' own timers take is far less."""
+"""Share of a core below which the controller is quiet. The lease and the process' own timers take far
+less."""
 
 
 class _Line(msgspec.Struct):
@@ -38,7 +39,8 @@ class Controller:
         self._report = report
         self._began_s = began_s
         self.started_at_s = self.in_step_at_s = 0.0
-        """By this machine's wall clock: its programs were loaded; it was in step with the API."""
+        """Moments by this machine's wall clock: the controller had loaded its programs; it was in step with
+        the API."""
         self.sync_cpu_s = 0.0
 
     def cpu_s(self) -> float:
@@ -48,19 +50,21 @@ class Controller:
         return usage(self.child.pid)
 
     def stall(self, since_s: float) -> Step | None:
-        """The longest turn of its event loop that has ended since then, if one was long at all."""
+        """Returns the longest turn of the controller's event loop that has ended since `since_s`. Returns
+        None if no turn was long."""
         found = (step for step in steps_of(self._report) if step.at_s > since_s)
         return max(found, key=lambda step: step.cpu_s, default=None)
 
     async def in_step(self) -> None:
-        """Raises StageError if it ends before, or takes too long."""
+        """Waits until the controller is in step with the API. Raises StageError if the controller ends
+        before, or takes too long."""
         self.started_at_s = await self._logged("controller starts")
         self.in_step_at_s = await self._logged("in step with the API")
         self.sync_cpu_s = self.cpu_s()
 
     @property
     def sync_s(self) -> float:
-        """From the start of the process until it was in step with the API, by the wall clock."""
+        """Seconds from the start of the process until it was in step with the API, by the wall clock."""
         return self.in_step_at_s - self._began_s
 
     async def _logged(self, event: str) -> float:
@@ -76,7 +80,8 @@ class Controller:
         raise StageError(f"{self.name}: no {event!r} in its log:\n{self.child.last_lines(8)}")
 
     async def quiet(self) -> None:
-        """Waits until it does next to nothing, so that the next figure holds nothing of the last one."""
+        """Waits until the controller does next to nothing, so that the next figure contains nothing of the
+        last one."""
         deadline_s = time.monotonic() + QUIET_S
         while time.monotonic() < deadline_s:
             before_s, began_s = self.cpu_s(), time.monotonic()
@@ -89,7 +94,8 @@ class Controller:
 async def running(
     name: str, folder: Path, access: Sequence[str], settings: Sequence[str]
 ) -> AsyncIterator[Controller]:
-    """Starts it and, when the block ends, ends it. `access`: which API server, and as whom."""
+    """Starts the controller, and ends it when the block ends. `access` are the arguments that name the API
+    server and the credentials."""
     report = folder / f"{name}.steps"
     daemon = ["controller", *access, "--listen", "127.0.0.1:0", "--identity", name]
     for setting in settings:

@@ -1,7 +1,6 @@
-"""What is measured in a cluster of one size, in this order: a controller with raised limits, then one with
-the limits as shipped, then who follows it. CPU time is the controller's own, so it holds on a busy machine;
-times that end with a cordon or a lease are by the wall clock.
-"""
+"""Measures a cluster of one size, in this order: a controller with raised limits, then a controller with the
+limits as shipped, then the controllers that follow it. CPU time is the controller's own, so it is comparable
+on a busy machine. Times that end with a cordon or a lease are by the wall clock."""
 
 from __future__ import annotations
 
@@ -35,36 +34,36 @@ RAISED = (
     "budgets.brake_percent=100",
     "budgets.brake_nodes_min=1000000",
 )
-"""No budget and no brake holds anything back."""
+"""Settings with which no budget and no brake refuses an action."""
 MIB = 1024 * 1024
 STORM_MAX = 500
 LIMIT_S = 300.0
 LOOK_S = 0.02
 TOLD_LOOK_S = 0.1
-"""Seconds between two questions for Incidents. The API server takes the faults at the same time, and each
-question is work for it."""
+"""Seconds between two requests for Incidents. The API server takes the faults at the same time, and each
+request is work for it."""
 ABOUT_MANY = ("fleet-brake-", "quarantine-limit-")
-"""How the names of Incidents about many nodes begin."""
+"""Prefixes of the names of Incidents about many nodes."""
 
 
 class Pace(msgspec.Struct, frozen=True):
     rounds: int = 20
-    """Single faults, and single changes of nodes and findings."""
+    """Number of single faults, and of single changes of nodes and findings."""
     pods: int = 200
-    """Changes of pods, of each kind."""
+    """Number of changes of pods, of each kind."""
     pods_per_s: float = 50.0
     burst: int = 2000
-    """Changes of ranks as fast as the API server takes them."""
+    """Number of changes of ranks that are made as fast as the API server takes them."""
     idle_s: float = 10.0
     told_s: float = 15.0
-    """How long a storm may take until one Incident tells of many nodes. A few nodes, as in a small cluster,
-    have one each."""
+    """Seconds that a storm may take until one Incident reports many nodes. A few nodes, as in a small
+    cluster, have one Incident each."""
 
 
 async def at_size(
     api: KubeApi, access: Sequence[str], folder: Path, size: Size, settings: Sequence[str], pace: Pace
 ) -> AtSize:
-    """Raises StageError, ApiError or ReplyLost."""
+    """Fills the cluster and measures it. Raises StageError, ApiError or ReplyLost."""
     began_s = time.monotonic()
     async with laid(api, size) as ground:
         filled_s = time.monotonic() - began_s
@@ -172,7 +171,8 @@ class Course:
         count: int,
         pace_s: float,
     ) -> Figure:
-        """At a steady pace. What the controller takes while it is idle is not counted."""
+        """Makes the changes at a steady pace, and returns the CPU time per change. The CPU time that the
+        controller takes while it is idle is not counted."""
         await controller.quiet()
         before_s, began_s = controller.cpu_s(), time.monotonic()
         for number, change in enumerate(changes, 1):
@@ -184,8 +184,8 @@ class Course:
         return Figure(name, words, "ms", 1000 * used_s / count, rounds=count)
 
     async def _burst(self, controller: Controller, names: Sequence[str]) -> list[Figure]:
-        """Several writers change ranks of one gang at the same time. Changes that arrive together share one
-        turn of the controller's loop, so each of them costs less."""
+        """Changes ranks of one gang with several writers at the same time. Changes that arrive together share
+        one turn of the controller's loop, so each of them costs less."""
         count = self._pace.burst
         await controller.quiet()
         before_s, began_s = controller.cpu_s(), time.monotonic()
@@ -202,7 +202,7 @@ class Course:
         ]
 
     async def _cordons(self, controller: Controller) -> list[Figure]:
-        """One fault at a time, each on a node without ranks."""
+        """Strikes one node after the other. None of these nodes has ranks."""
         free = self._ground.size.free_nodes
         struck = free[: min(self._pace.rounds, len(free) // 2)] or free[:1]
         times: list[float] = []
@@ -221,7 +221,7 @@ class Course:
         ]
 
     async def _storm(self, controller: Controller) -> list[Figure]:
-        """All other free nodes at once."""
+        """Strikes all other free nodes at once."""
         async with self._seen_out() as out:
             await asyncio.sleep(0.5)
             struck = self._storm_nodes(but=await self._ground.cordoned())
@@ -261,8 +261,8 @@ class Course:
         return found
 
     async def _told_s(self, began_s: float) -> float | None:
-        """Seconds from `began_s` until an Incident about many nodes exists; None if none came in time.
-        Further nodes fail in this time."""
+        """Returns the seconds from `began_s` until an Incident about many nodes exists, or None if none came
+        in time. Further nodes fail in this time."""
         while time.time() < began_s + self._pace.told_s:
             if any(name.startswith(ABOUT_MANY) for name in await self._ground.incidents()):
                 return time.time() - began_s
@@ -272,7 +272,7 @@ class Course:
     async def _follows(
         self, follower: Controller, words: str, name: str, ending: Awaitable[object]
     ) -> Figure:
-        """From the end of the leader until the follower has the lease."""
+        """Returns the seconds from the end of the leader until the follower has the lease."""
         began_s = time.time()
         await ending
         async with asyncio.timeout(LIMIT_S):
@@ -314,7 +314,7 @@ def _memory(name: str, words: str, controller: Controller) -> Figure:
 
 
 async def _until(found: Callable[[], bool], what: str) -> None:
-    """Raises StageError."""
+    """Waits until `found` returns true. Raises StageError after LIMIT_S."""
     deadline_s = time.monotonic() + LIMIT_S
     while not found():
         if time.monotonic() > deadline_s:

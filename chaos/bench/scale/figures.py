@@ -19,9 +19,9 @@ class Figure(msgspec.Struct, frozen=True):
     words: str
     unit: str
     value: float
-    """Of several rounds the median."""
+    """Measured value; the median of several rounds."""
     p99: float | None = None
-    """None where it was measured once."""
+    """99th percentile. None if the figure was measured once."""
     rounds: int = 1
 
     def shown(self) -> str:
@@ -35,22 +35,23 @@ class AtSize(msgspec.Struct, frozen=True):
 
 class Scale(msgspec.Struct, frozen=True):
     measured: str
-    """`in process`, or the API server."""
+    """`decisions alone, in process` or `on an API server`."""
     settings: tuple[str, ...]
-    """Of the controller, other than its defaults."""
+    """Settings of the controller that differ from its defaults."""
     sizes: tuple[AtSize, ...]
     notes: tuple[str, ...]
     machine: Machine
 
 
 def of_times(name: str, words: str, seconds: Sequence[float]) -> Figure:
-    """In milliseconds."""
+    """Returns a figure in milliseconds."""
     p50, p99 = (1000 * percentile(seconds, percent) for percent in (50, 99))
     return Figure(name, words, "ms", p50, p99, len(seconds))
 
 
 def growth(first: Figure | None, last: Figure | None) -> float | None:
-    """How many times as large the last one is; None where that cannot be said."""
+    """Returns how many times as large the last figure is. Returns None if a figure is missing or the first is
+    0."""
     if first is None or last is None or not first.value:
         return None
     return last.value / first.value
@@ -78,7 +79,7 @@ def tell(console: Console, found: Scale) -> None:
 
 
 def _rows(sizes: Sequence[AtSize]) -> Iterator[list[str]]:
-    """One for each figure, in the order of the sizes; the words are those of the last size."""
+    """Yields one row for each figure, in the order of the sizes. The words are those of the last size."""
     by_name = [{figure.name: figure for figure in one.figures} for one in sizes]
     for name in dict.fromkeys(name for figures in reversed(by_name) for name in figures):
         of_sizes = [figures.get(name) for figures in by_name]
@@ -92,7 +93,7 @@ def _rows(sizes: Sequence[AtSize]) -> Iterator[list[str]]:
 
 
 def _short(value: float) -> str:
-    """Three digits that tell something."""
+    """Returns the value with three significant digits."""
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.3g}" if value >= 0.001 else f"{value:.1g}"

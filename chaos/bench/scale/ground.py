@@ -1,6 +1,5 @@
-"""A cluster of that size on a throwaway API server, made by requests alone: no scheduler, no kubelet, no
-controller of Kubernetes runs there. Everything is removed again, by name.
-"""
+"""Lays out a cluster of a given size on a throwaway API server, by requests alone: no scheduler, no kubelet
+and no controller of Kubernetes runs there. At the end everything is removed by name."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ class Ground:
         self.gangs = size.gangs()
         self._job_uids: dict[str, str] = {}
         self._steps: dict[str, list[PodProgress]] = {}
-        """What the agents tell of the ranks on their nodes."""
+        """Progress of the ranks on each node, as the agents report it."""
         self._notes = 0
 
     async def fill(self) -> None:
@@ -74,7 +73,7 @@ class Ground:
 
     async def _node(self, name: str, number: int) -> None:
         await self._post(NODES, objects.node(name, number) | {"status": objects.node_status(name, now())})
-        await self._patch(NODES, name, {"spec": {"taints": None}})  # admission has laid one on a new node
+        await self._patch(NODES, name, {"spec": {"taints": None}})  # admission has set a taint on a new node
         await self._post(NODEHEALTHS, {"metadata": {"name": name}, "spec": {}})
         await self.publish(name)
 
@@ -98,7 +97,7 @@ class Ground:
     # --- changes --------------------------------------------------------------------------------------------
 
     async def change(self, resource: Resource, name: str) -> None:
-        """One more version, with another annotation."""
+        """Writes one more version of the object, with another annotation."""
         self._notes += 1
         namespace = NAMESPACE if resource.namespaced else ""
         await self._patch(
@@ -106,16 +105,17 @@ class Ground:
         )
 
     async def publish(self, node: str, *findings: Finding) -> None:
-        """The node's agent reports these, and none else."""
+        """Writes the node's findings as its agent would: these findings and no others."""
         body = patch_body(objects.health_status(node, now(), *findings, steps=self._steps.get(node, ())))
         await self._patch(NODEHEALTHS, node, body, subresource="status")
 
     async def strike(self, nodes: Iterable[str]) -> None:
-        """A GPU of each falls off the bus."""
+        """Reports for each node that a GPU fell off the bus."""
         await each(self.publish(node, objects.finding(node, now())) for node in nodes)
 
     async def renew(self, nodes: Collection[str]) -> None:
-        """These nodes are made anew, and no Incident is left: nothing was ever found there."""
+        """Deletes these nodes and creates them again, and deletes all Incidents, as if no fault had ever been
+        found."""
         for name in nodes:
             for resource in (NODEHEALTHS, NODES):
                 await self._delete(resource, name)
@@ -144,8 +144,9 @@ class Ground:
         return str(msgspec.json.decode(raw, type=_Object).spec.get("holderIdentity") or "")
 
     async def watch_out(self, out: dict[str, float]) -> None:
-        """For ever: notes when each node was seen cordoned and tainted, by this machine's wall clock. The
-        watch begins after the present nodes: to read thousands would take as long as the cordons."""
+        """Records without end when each node was first seen cordoned and tainted, by this machine's wall
+        clock. The watch begins after the present nodes: to read thousands would take as long as the
+        cordons."""
         raw = await self.api.request("GET", NODES.path(), params={"limit": "1"})
         since = {"resourceVersion": msgspec.json.decode(raw, type=_List).metadata.resource_version}
         async for event in self.api.watch(NODES.path(), params=since, timeout_s=WATCH_S, silence_s=WATCH_S):
@@ -160,7 +161,7 @@ class Ground:
             whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
             await self.api.request("POST", resource.path(namespace=namespace), body=whole)
         except ApiError as error:
-            if not error.exists:  # the controller makes NodeHealths, too
+            if not error.exists:  # the controller creates NodeHealths, too
                 raise
 
     async def _patch(
@@ -185,8 +186,8 @@ def _is_out(node: _Object) -> bool:
 
 @asynccontextmanager
 async def laid(api: KubeApi, size: Size) -> AsyncIterator[Ground]:
-    """Fills the cluster. Raises StageError, before anything was changed, where it holds something else, and
-    ApiError or ReplyLost. However the block ends, only the CRDs and two namespaces stay."""
+    """Fills the cluster. Raises StageError, before anything has changed, if the cluster contains other
+    objects; raises ApiError or ReplyLost. However the block ends, only the CRDs and two namespaces stay."""
     await refuse_others(api, objects.LABEL)
     try:
         await prepared(api)

@@ -1,7 +1,9 @@
-"""What the controller's decisions cost in a world of that size, in this process: no API server, no loops.
+"""Measures the cost of the controller's decisions in a World of a given size, in this process: no API server,
+no loops.
 
-The objects are absorbed as a watch would bring them, and each decision is asked for the whole world, as the
-controller asks it after every change. CPU time of this thread alone, so the figures hold on a busy machine.
+The observer absorbs the objects as a watch would bring them, and each decision is made for the whole World,
+as the controller does after every change. The figures are CPU time of this thread alone, so they are
+comparable on a busy machine.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ __all__ = ["InProcess"]
 Decide = Callable[[World, datetime], object]
 
 CHANGES = 200
-"""Changes of pods that are absorbed for one figure."""
+"""Number of changes of pods that are absorbed for one figure."""
 LOOKS = {
     "triage": "  triage",
     "upkeep": "  upkeep of NodeHealths",
@@ -57,13 +59,13 @@ LOOKS = {
     "gauges": "gauges, at each scrape",
 }
 WOKEN = ("triage", "upkeep", "spares", "recipes", "repair", "conditions")
-"""Every change that a decision may read wakes these."""
+"""Decisions that run after every change that a decision may read."""
 BEFORE = timedelta(hours=1)
-"""So old are the objects."""
+"""Age of the objects."""
 
 
 class InProcess:
-    """A world of this size, as the controller keeps it."""
+    """A World of this size, as the controller keeps it."""
 
     def __init__(self, size: Size) -> None:
         self.size = size
@@ -72,7 +74,8 @@ class InProcess:
         self._settings = Settings(mode=Mode.RECOVER, agents_are_pods=True)
         self._changes = 0
         self._versions = itertools.count(1)
-        cluster = Client(MemoryCluster(lambda: self.now), "bench")  # which is never asked
+        # no request ever reaches the memory cluster
+        cluster = Client(MemoryCluster(lambda: self.now), "bench")
         self.observer = Observer(cluster, self._settings, self._changed, lambda: self.now)
         self._modes = Modes(begun(self._settings.mode, self._born))
         self._gangs = size.gangs()
@@ -88,7 +91,7 @@ class InProcess:
         objects_made = 3 * self.size.nodes + self.size.pods + len(self._gangs)
         ask_s = _cpu_s(self._ask_all)
         gc.collect()
-        gc.freeze()  # as the controller does it
+        gc.freeze()  # the controller freezes its objects in the same way
         return [
             Figure("absorb", "objects absorbed, each", "ms", 1000 * fill_s / objects_made),
             Figure("ask", "what is out of the ordinary is found, at the start", "ms", 1000 * ask_s),
@@ -145,7 +148,7 @@ class InProcess:
         return self.observer.world(self._modes)
 
     def decisions(self) -> dict[str, Decide]:
-        """As the controller puts them together."""
+        """Returns the decisions, put together as the controller does."""
         settings, means, metrics = self._settings, load_means(self._settings.repair), Metrics()
         suspicion_s = settings.placement.suspicion_s
         return {
@@ -160,8 +163,8 @@ class InProcess:
         }
 
     def _looks(self, rounds: int) -> list[Figure]:
-        """Each round changes a node, and triage looks; then a finding comes, every decision looks once, and
-        the finding goes. The rounds are spread over all nodes."""
+        """Measures each decision. In each round a node changes and triage runs; then a finding appears, every
+        decision runs once, and the finding goes away. The rounds are spread over all nodes."""
         times: dict[str, list[float]] = {}
         decisions = self.decisions()
         for number in range(rounds):
@@ -187,7 +190,8 @@ class InProcess:
         return _cpu_s(lambda: decide(self.world(), self.now))
 
     def _absorbed(self) -> list[Figure]:
-        """What one change of a pod costs before anybody decides, and whether it wakes the decisions."""
+        """Measures what one change of a pod costs before any decision runs, and how often it wakes the
+        decisions."""
         largest, *others = sorted(self._gangs, key=lambda gang: len(gang.ranks), reverse=True)
         ordinary = (others or [largest])[0]
         rows = [

@@ -1,6 +1,5 @@
-"""The objects of the cluster that a bench makes, as an API server is sent them, and as it would store them.
-Pure.
-"""
+"""The objects of the cluster that a bench lays out, as the bench sends them to an API server, and as the API
+server would store them. Pure."""
 
 from __future__ import annotations
 
@@ -52,9 +51,9 @@ __all__ = [
 Object = dict[str, Any]
 
 LABEL = (key("bench"), "scale")
-"""The label of the bench's nodes: a cluster with any other node is refused."""
+"""Label of the bench's nodes. The bench refuses a cluster with any node without this label."""
 NOTE = key("bench-note")
-"""An annotation by which the bench changes an object."""
+"""Annotation by which the bench changes an object."""
 _POOL = "node.kubernetes.io/instance-type"
 _POOLS = 8
 _LINE = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
@@ -89,7 +88,7 @@ def boot_of(node_name: str) -> str:
 def health_status(
     node_name: str, now: datetime, *findings: Finding, steps: Iterable[PodProgress] = ()
 ) -> NodeHealthStatus:
-    """The agent reads the kernel log and the logs of the pods."""
+    """Returns the status of an agent that reads the kernel log, the pods and the pods' logs."""
     rows = [
         Coverage(source=source, state=CoverageState.COVERED, since=now)
         for source in (Source.KMSG, Source.PODS, Source.LOGS)
@@ -100,7 +99,7 @@ def health_status(
 
 
 def steps(rank: Rank, uid: str, now: datetime) -> PodProgress:
-    """Its log shows that it trains."""
+    """Returns the progress of a rank whose log shows that it trains."""
     return PodProgress(
         uid=uid,
         namespace=NAMESPACE,
@@ -117,7 +116,8 @@ def steps(rank: Rank, uid: str, now: datetime) -> PodProgress:
 
 
 def finding(node_name: str, now: datetime, *, severity: Severity = Severity.FATAL, count: int = 1) -> Finding:
-    """A GPU of the node has fallen off the bus, or with a lower severity is only suspected."""
+    """Returns a finding: a GPU of the node has fallen off the bus. With a lower severity than fatal the
+    finding is only a suspicion."""
     boot = boot_of(node_name)
     is_fatal = severity is Severity.FATAL
     return Finding(
@@ -163,7 +163,7 @@ def rank(one: Rank, job_uid: str, note: str = "") -> Object:
 
 
 def other(name: str, node_name: str, note: str = "") -> Object:
-    """A pod without accelerators, which belongs to no gang."""
+    """Returns a pod without accelerators, which belongs to no gang."""
     metadata: Object = {"name": name, "namespace": NAMESPACE, "labels": {"app": "other"}}
     if note:
         metadata["annotations"] = {NOTE: note}
@@ -171,13 +171,13 @@ def other(name: str, node_name: str, note: str = "") -> Object:
 
 
 def agent(node_name: str) -> Object:
-    """The pod of a node's agent, as the chart's DaemonSet makes it."""
+    """Returns the pod of a node's agent, as the chart's DaemonSet creates it."""
     metadata: Object = {"name": f"agent-{node_name}", "namespace": "rekindle-system", "labels": AGENT_LABELS}
     return {"metadata": metadata, "spec": {**_pod_spec(0), "nodeName": node_name}}
 
 
 def running(now: datetime) -> Object:
-    """The status of a pod that runs."""
+    """Returns the status of a pod that runs."""
     at = _time(now)
     kinds = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
     return {
@@ -213,7 +213,7 @@ def _pod_spec(gpus: int) -> Object:
 
 
 def stored(resource: Resource, body: Object, version: int, now: datetime) -> bytes:
-    """As an API server would give it to a watch."""
+    """Returns the object as an API server would send it to a watch."""
     meta = body["metadata"]
     found = {
         "uid": uid_of(resource.kind, meta["name"]),

@@ -1,4 +1,5 @@
-"""How large a cluster a bench makes, and how its ranks are spread over gangs and nodes. Pure."""
+"""Computes the size of the cluster that a bench lays out, and spreads its ranks over gangs and nodes.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +13,9 @@ from chaos.bench.throwaway import GPUS_PER_NODE
 __all__ = ["Gang", "Rank", "Size", "sizes_of"]
 
 GANG_RANKS = 200
-"""Of an ordinary gang."""
+"""Number of ranks of an ordinary gang."""
 LARGE_RANKS = 2000
-"""Of the one large gang, where half of the ranks are as many."""
+"""Number of ranks of the one large gang, if half of all ranks are as many."""
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -33,7 +34,7 @@ class Gang(msgspec.Struct, frozen=True):
 class Size(msgspec.Struct, frozen=True):
     nodes: int
     pods: int
-    """All of them, the ranks included."""
+    """Number of all pods, including the ranks."""
     ranks: int
 
     @property
@@ -42,7 +43,8 @@ class Size(msgspec.Struct, frozen=True):
 
     @property
     def free(self) -> int:
-        """Nodes without ranks, the last ones: a fault there stops nobody, so its time is its own."""
+        """Number of nodes without ranks, which are the last nodes. A fault there stops no gang, so its time
+        is measured alone."""
         return max(1, self.nodes // 5)
 
     @property
@@ -54,8 +56,8 @@ class Size(msgspec.Struct, frozen=True):
         return self.node_names[-self.free :]
 
     def gangs(self) -> list[Gang]:
-        """The large one first; the last one may be smaller than the others. Ranks fill the nodes in turn, so
-        that neighbours of a gang share a node; the free nodes have none."""
+        """Returns the gangs, the large one first; the last gang may be smaller than the others. Ranks fill
+        the nodes in turn, so that neighbours of a gang share a node; the free nodes have no ranks."""
         nodes = self.node_names[: self.nodes - self.free]
         gpus = GPUS_PER_NODE // -(-self.ranks // len(nodes))
         found, placed = [], 0
@@ -84,15 +86,15 @@ class Size(msgspec.Struct, frozen=True):
             left -= min(GANG_RANKS, left)
 
     def others(self) -> Iterator[tuple[str, str]]:
-        """Pods of others, each with its node."""
+        """Yields the pods that belong to no gang, each with its node."""
         names = self.node_names
         for number in range(self.pods - self.ranks):
             yield f"other-{number:06}", names[number % self.nodes]
 
 
 def sizes_of(nodes: Sequence[int], pods: int | None, ranks: int | None) -> list[Size]:
-    """One for each number of nodes. Pods and ranks are those of the last one, and of the others in
-    proportion; unless given, a node has ten pods, and two of them are ranks."""
+    """Returns one size for each number of nodes. The numbers of pods and ranks are those of the last size;
+    the other sizes have proportionally fewer. By default a node has ten pods, and two of them are ranks."""
     last = nodes[-1]
     pods = 10 * last if pods is None else pods
     ranks = min(2 * last, pods) if ranks is None else ranks

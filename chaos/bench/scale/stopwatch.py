@@ -1,7 +1,9 @@
-"""`python -m chaos.bench.scale.stopwatch FILE COMMAND...`: a daemon of ours whose event loop is timed.
+"""`python -m chaos.bench.scale.stopwatch FILE COMMAND...`: runs a daemon of Rekindle and times its event
+loop.
 
-The daemon is the shipped one. Each step of its event loop that takes a millisecond of CPU time or more is a
-line of JSON in FILE, so that the longest stall can be told on a machine that others use at the same time.
+The daemon is the shipped one. For each step of its event loop that takes a millisecond of CPU time or more,
+FILE gets a line of JSON, so that the longest stall is known even on a machine that others use at the same
+time.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ class Step(msgspec.Struct, frozen=True):
     """One turn of the event loop, from one wait to the next."""
 
     at_s: float
-    """When it ended, by this machine's wall clock."""
+    """Moment at which the turn ended, by this machine's wall clock."""
     cpu_s: float
     what: str
-    """The coroutine or function that ran."""
+    """Name of the coroutine or function that ran."""
 
 
 def command(report: Path, *daemon: str) -> list[str]:
@@ -37,15 +39,15 @@ def command(report: Path, *daemon: str) -> list[str]:
 
 
 def steps_of(report: Path) -> Iterator[Step]:
-    """All that have been told so far; a half line at the end is not yet one."""
+    """Returns all steps that have been reported so far. An incomplete line at the end is left out."""
     decoder = msgspec.json.Decoder(Step)
     lines = report.read_bytes().splitlines(keepends=True) if report.exists() else []
     return (decoder.decode(line) for line in lines if line.endswith(b"\n"))
 
 
 def timed(run: Callable[[asyncio.Handle], None], report: IO[bytes]) -> Callable[[asyncio.Handle], None]:
-    """`Handle._run`, by which asyncio runs every callback and every step of a task. The clock of CPU time is
-    a system call; the other clock is none, and tells of most steps that they were short."""
+    """Wraps `Handle._run`, by which asyncio runs every callback and every step of a task. The clock of CPU
+    time is a system call; the other clock is none, and shows for most steps that they were short."""
 
     def timed_run(handle: asyncio.Handle) -> None:
         began_s, cpu_s = time.perf_counter(), time.thread_time()
@@ -71,7 +73,7 @@ def _what(handle: asyncio.Handle) -> str:
 
 def main() -> int:
     with Path(sys.argv[1]).open("ab", buffering=0) as report:
-        handle: Any = asyncio.Handle  # whose method is asyncio's own
+        handle: Any = asyncio.Handle  # its `_run` is asyncio's own method
         handle._run = timed(handle._run, report)
         sys.argv = [sys.argv[0], *sys.argv[2:]]
         return rekindle()

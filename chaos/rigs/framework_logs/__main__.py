@@ -1,5 +1,5 @@
 """`python -m chaos.rigs.framework_logs --output FOLDER [NAME ...]`: runs the frameworks and keeps their logs.
-Exit 1 if one cannot be run."""
+The exit status is 1 if a framework cannot be run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A program's output through two pipes, as a container runtime reads it: no terminal, and each piece is
-dated when it came."""
+"""Reads a program's output through two pipes, as a container runtime does: without a terminal, and with the
+time of arrival of each piece."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class FailedError(Exception):
-    """The program ended with another status than 0; the message holds what it printed last."""
+    """The program ended with another status than 0. The message contains what the program printed last."""
 
 
 def chunks_of(command: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[Chunk]:
-    """Until the program ends. Raises FailedError where it fails."""
+    """Yields the pieces until the program ends. Raises FailedError if the program fails."""
     with (
         subprocess.Popen(
             command,

@@ -1,7 +1,8 @@
-"""`python -m chaos.rigs.framework_logs.environment`: makes the environments that the trainings run in.
+"""`python -m chaos.rigs.framework_logs.environment`: creates the environments in which the trainings run.
 
-Each is a layer above the environment of chaos.rigs.torch_training or chaos.rigs.paddle_training, which it
-makes, too: beside those up to 1 GB is fetched and 2.5 GB are kept.
+Each is a layer above the environment of chaos.rigs.torch_training or chaos.rigs.paddle_training, which the
+command creates, too. Without these, the command downloads up to 1 GB, and the environments need 2.5 GB of
+disk.
 """
 
 from __future__ import annotations

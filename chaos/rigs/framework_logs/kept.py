@@ -1,7 +1,8 @@
-"""A run's output and truth as files: `NAME.log.gz`, in the form of a container runtime, and `NAME.json`.
+"""Stores a run's output and truth as files: `NAME.log.gz`, in the format of a container runtime, and
+`NAME.json`.
 
-Each piece that the program wrote is a record: one that ends no line is tagged P. A real runtime holds such
-pieces back until it has 16 KiB of them.
+Each piece that the program wrote is a record. A piece that ends no line has the tag P. A real runtime keeps
+such pieces back until it has 16 KiB of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["keep", "kept", "records"]
 
 
 def records(chunks: Sequence[Chunk]) -> Iterator[bytes]:
-    """Lines of a container's log without their newlines."""
+    """Yields lines of a container's log without their newlines."""
     for chunk in chunks:
         *lines, rest = chunk.data.split(b"\n")
         for tag, text in (*((b"F", line) for line in lines), *(((b"P", rest),) if rest else ())):
@@ -30,7 +31,7 @@ def records(chunks: Sequence[Chunk]) -> Iterator[bytes]:
 
 def keep(folder: Path, name: str, chunks: Sequence[Chunk], truth: Truth) -> None:
     text = b"".join(record + b"\n" for record in records(chunks))
-    # Without a time in it, equal runs give equal files.
+    # The archive contains no time, so that equal runs give equal files.
     (folder / f"{name}.log.gz").write_bytes(gzip.compress(text, mtime=0))
     (folder / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(truth), indent=0) + b"\n")
 

@@ -1,4 +1,5 @@
-"""Which frameworks are run, how each is started, and what one run leaves: its output, and its own state."""
+"""Defines the frameworks that are run, and runs them. Each run leaves its output and the framework's own
+state."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ _FIRST_STEPS, _STEPS = 60, 80
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A training to its step 60, and another one that goes on from its checkpoint."""
+    """A training to step 60, and a second training that continues from its checkpoint."""
 
     name: str
     environment: LockedEnvironment
@@ -30,11 +31,11 @@ class Run(msgspec.Struct, frozen=True):
     libraries: tuple[str, ...]
     options: tuple[str, ...] = ()
     unbuffered: bool = False
-    """With PYTHONUNBUFFERED=1."""
+    """Whether the program runs with PYTHONUNBUFFERED=1."""
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):
-    """See truth.py."""
+    """An event that truth.py describes."""
 
     at: datetime
     what: str
@@ -63,7 +64,7 @@ RUNS = (
 
 
 def played(run: Run) -> tuple[tuple[list[Chunk], Truth], ...]:
-    """The first run, and the one that is resumed. Raises FailedError, and MissingError if there is no
+    """Returns the first run, and the resumed run. Raises FailedError, and MissingError if there is no
     environment."""
     python = run.environment.interpreter()
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +98,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 def _environment(run: Run) -> dict[str, str]:
-    """One rank, as torchrun would say it."""
+    """Returns the environment variables of one rank, as torchrun would set them."""
     ours = {
         "PYTHONPATH": f"{_SOURCES}",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -122,7 +123,7 @@ def _versions(python: Path, libraries: tuple[str, ...]) -> dict[str, str]:
 
 
 def _without_paths(chunk: Chunk, folders: tuple[Path, ...]) -> Chunk:
-    """A log that is kept says nothing of the machine."""
+    """Replaces paths, so that the stored log shows nothing of the machine."""
     data = chunk.data
     for folder in folders:
         data = data.replace(f"{folder}".encode(), b"/run")

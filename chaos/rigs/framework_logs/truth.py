@@ -1,6 +1,7 @@
-"""What a training knows of itself: its step at every step, figure and checkpoint, one JSON line each.
+"""Records what a training knows about itself: its step at every step, figure and checkpoint, one JSON line
+each.
 
-The trainings run with the Python of another environment, so this imports nothing but the standard library.
+The trainings run with the Python of another environment, so this module imports only the standard library.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["Truth"]
 
 class Truth:
     """`what` is `begun`, `step`, `logged` or `saved`: `step` after each optimizer step, `logged` after the
-    framework has printed figures, `saved` once a checkpoint is whole."""
+    framework has printed figures, `saved` once a checkpoint is complete."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -1,6 +1,6 @@
-"""`python -m chaos.rigs.paddle_training.environment`: makes the virtual environment that train.py runs in.
+"""`python -m chaos.rigs.paddle_training.environment`: creates the virtual environment in which train.py runs.
 
-PaddlePaddle's CPU wheel and what it needs: some 210 MB are fetched and 870 MB kept.
+The command downloads PaddlePaddle's CPU wheel and its dependencies: some 210 MB, which need 870 MB of disk.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 class Training(msgspec.Struct, frozen=True):
-    """`devices` is what each rank asks for; auto_growth fails in each at step `conflict_at`."""
+    """`devices` are the devices that each rank requests; auto_growth fails in each rank at step
+    `conflict_at`."""
 
     devices: Mapping[str, str]
     conflict_at: int
@@ -29,7 +30,7 @@ class Training(msgspec.Struct, frozen=True):
 
 
 def paddle_job(training: Training, name: str, port: int, python: Path) -> dict[str, Any]:
-    """Opted in. Two restarts that make no progress end the loop."""
+    """Returns a job that has opted in. Two restarts without progress end the loop."""
     metadata = {
         "name": name,
         "namespace": NAMESPACE,
@@ -43,7 +44,8 @@ def paddle_job(training: Training, name: str, port: int, python: Path) -> dict[s
 
 
 def _pod(training: Training, port: int, python: Path) -> dict[str, Any]:
-    """The operator tells how many ranks there are but gives none out: each takes its index."""
+    """Returns the pod of a rank. training-operator passes the number of ranks but no rank numbers, so each
+    rank takes its index."""
     return {
         "terminationGracePeriodSeconds": 2,
         "containers": [

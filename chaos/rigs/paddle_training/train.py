@@ -1,10 +1,10 @@
 """The training of one rank of a PaddleJob. Runs with the Paddle of environment.py, on CPUs.
 
-A small network on made-up data; the gradients of all ranks are averaged over gloo. Nothing is random but by
-seed and step. The first rank saves with paddle.save, as Paddle's own examples do.
+The training is a small network on synthetic data; the gradients of all ranks are averaged over gloo. All
+random values come from seed and step. The first rank saves with paddle.save, as Paddle's own examples do.
 
-With --conflict-at an allocation that fails is simulated, since there is no GPU: at that step each rank prints
-Paddle's own words for it and fails, unless Paddle itself says that its allocator is naive_best_fit.
+With --conflict-at a failed allocation is simulated, because there is no GPU: at that step each rank prints
+Paddle's own message for it and fails, unless Paddle itself reports that its allocator is naive_best_fit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-import paddle  # type: ignore[import-not-found]  # not where mypy runs
+import paddle  # type: ignore[import-not-found]  # not installed where mypy runs
 import paddle.distributed as dist  # type: ignore[import-not-found]
 
 INPUTS, HIDDEN, BATCH_ROWS = 8, 16, 32
@@ -31,7 +31,7 @@ allocated and available memory is only 1.527736GB.
 Please check whether there is any other process using GPU 0.
 1. If yes, please stop them, or start PaddlePaddle on another GPU.
 2. If no, please decrease the batch size of your model."""
-"""Of cuda_allocator.cc, with more memory free than is asked for."""
+"""Message of cuda_allocator.cc, with more free memory than is requested."""
 
 
 def main() -> int:
@@ -66,7 +66,8 @@ def main() -> int:
 
 
 def _meet(rank: int, ranks: int) -> None:
-    """All ranks at PADDLE_MASTER. The rest of the environment is what Paddle's own launcher would set."""
+    """Connects all ranks at PADDLE_MASTER. The other variables are those that Paddle's own launcher would
+    set."""
     here = f"{os.environ.get('POD_IP', '127.0.0.1')}:0"  # gloo takes free ports
     os.environ |= {
         "PADDLE_DISTRI_BACKEND": "gloo",
@@ -78,7 +79,7 @@ def _meet(rank: int, ranks: int) -> None:
 
 
 def _loss(model: paddle.nn.Layer, seed: int, step: int, rank: int) -> paddle.Tensor:
-    """Of this rank's rows of this step; a resumed run sees the same."""
+    """Returns the loss of this rank's rows of this step. A resumed run sees the same rows."""
     paddle.seed((seed * 1_000_003 + step) * 1_000 + rank)
     x = paddle.randn([BATCH_ROWS, INPUTS])
     return paddle.nn.functional.mse_loss(model(x), paddle.sin(x[:, :1] + x[:, 1:2]))
@@ -90,7 +91,8 @@ def _save(folder: Path, model: paddle.nn.Layer, optimizer: paddle.optimizer.Opti
 
 
 def _resumed(root: Path, model: paddle.nn.Layer, optimizer: paddle.optimizer.Optimizer) -> int:
-    """Loads what REKINDLE_RESUME_FROM names, else the newest one; returns the step it was saved after."""
+    """Loads the checkpoint that REKINDLE_RESUME_FROM names, or otherwise the newest one. Returns the step
+    after which it was saved."""
     told = os.environ.get("REKINDLE_RESUME_FROM")
     folder = Path(told) if told else _newest(root)
     if folder is None:
@@ -104,7 +106,7 @@ def _resumed(root: Path, model: paddle.nn.Layer, optimizer: paddle.optimizer.Opt
 
 
 def _newest(root: Path) -> Path | None:
-    """The optimizer's state is saved last."""
+    """Returns the newest complete checkpoint: the optimizer's state is saved last."""
     found = [state.parent for state in root.glob("step-*/model.pdopt")]
     return max(found, key=lambda folder: int(folder.name.removeprefix("step-")), default=None)
 

@@ -1,4 +1,5 @@
-"""`python -m chaos.rigs.torch_soak`: arguments in, lines and an exit status out. The story is rounds.py."""
+"""`python -m chaos.rigs.torch_soak`: reads the arguments, prints lines and returns an exit status. The course
+of the soak is in rounds.py."""
 
 from __future__ import annotations
 

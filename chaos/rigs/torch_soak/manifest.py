@@ -18,7 +18,7 @@ HANG_S = 5
 
 
 class Training(msgspec.Struct, frozen=True):
-    """Steps of some 40 ms; a save takes several of them, and less than the interval between two."""
+    """A step takes some 40 ms. A save takes several steps, and less than the interval between two saves."""
 
     ranks: int
     steps: int
@@ -28,8 +28,8 @@ class Training(msgspec.Struct, frozen=True):
 
 
 def torch_job(training: Training, name: str, port: int, python: Path) -> dict[str, Any]:
-    """Opted in, with a hang limit of 5 s, and without a limit of attempts for one cause: random faults may
-    well strike one job again and again before it has saved."""
+    """Returns a job that has opted in, with a hang limit of 5 s, and without a limit of attempts for one
+    cause: random faults may strike one job several times before it has saved."""
     metadata = {
         "name": name,
         "namespace": NAMESPACE,

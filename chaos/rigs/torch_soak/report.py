@@ -1,4 +1,4 @@
-"""What the soak prints: a line for each fault, and what all of them come to. Pure."""
+"""The lines that the soak prints: one for each fault, and a summary. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def line(number: int, outcome: Outcome) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> list[str]:
-    """At least one outcome."""
+    """Returns the summary. `outcomes` has at least one outcome."""
     kinds = Counter(str(o.kind) for o in outcomes)
     worst = max(outcomes, key=lambda o: o.lost_steps - o.lost_steps_max)
     same = sum(o.lost_steps == o.told_lost_steps for o in outcomes)

@@ -1,4 +1,5 @@
-"""One job and the faults that strike it, one after the other, each after the recovery from the one before."""
+"""Plays one job and the faults that strike it, one after the other, each after the recovery from the previous
+fault."""
 
 from __future__ import annotations
 
@@ -25,38 +26,39 @@ __all__ = ["Outcome", "RoundError", "play_round"]
 JOB = "torch"
 LOOK_S = 0.02
 RECOVERY_LIMIT_S = 180.0
-"""For one fault, from the wait before it to the first new step."""
+"""Seconds for one fault, from the wait before it to the first new step."""
 JOB_LIMIT_S = 300.0
-"""For the steps after the last fault."""
+"""Seconds for the steps after the last fault."""
 
 
 class RoundError(Exception):
-    """The round could not be played to its end; the message says what was waited for and what is there."""
+    """The round could not be played to its end. The message says what was awaited, and the state of the
+    recoveries."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """One fault and what became of it. `lost_steps` counts the steps that were made twice."""
+    """One fault and its recovery. `lost_steps` counts the steps that were made twice."""
 
     kind: Kind
     words: str
     in_save: bool
     fault: str
-    """As the Recovery calls it."""
+    """Fault class that the Recovery names."""
     first_lost: bool | None
-    """The Recovery names the rank that was struck as the first one lost; None where none died by itself."""
+    """Whether the Recovery names the struck rank as the first lost one. None if no rank ended by itself."""
     attempts: int
     chosen: int | None
     last_step: int
     lost_steps: int
     save_steps: int
-    """The most steps made during one save."""
+    """Maximum number of steps that were made during one save."""
     lost_steps_max: int
     told_lost_steps: int | None
-    """As the Recovery says."""
+    """Number of lost steps by the Recovery."""
     phases: tuple[ledger.PhaseSpan, ...]
-    """The first is from the fault to the decision."""
+    """Phases of the recovery. The first is from the fault to the decision."""
     seconds: float
-    """From the fault to the first new step that a rank printed."""
+    """Seconds from the fault to the first new step that a rank printed."""
     wrong: tuple[str, ...]
 
 
@@ -67,7 +69,7 @@ async def play_round(
     strikes: Sequence[Strike],
     tell: Callable[[Outcome], None],
 ) -> str:
-    """The SHA-256 of the final weights; `tell` is called after each recovery. Raises RoundError."""
+    """Returns the SHA-256 of the final weights. `tell` is called after each recovery. Raises RoundError."""
     async with raised(folder, nodes=training.ranks + 1, mode="recover") as stage:
         witness = Witness(stage, JOB, training.ranks)
         await stage.cluster.apply(torch_job(training, JOB, free_port(), python))
@@ -98,7 +100,7 @@ async def _struck(stage: Stage, witness: Witness, training: Training, strike: St
 
     await _until(stage, RECOVERY_LIMIT_S, f"the recovery from fault {number}, {blow.words}", recovered)
     if blow.link is not None:
-        blow.link.unlink()  # there is room again before the resumed ranks come to save
+        blow.link.unlink()  # the disk has room again before the resumed ranks save
     return _outcome(stage, witness, training, strike, blow, number, old, writes)
 
 
@@ -122,7 +124,7 @@ def _outcome(
     newest = _newest_finished(stage.folder / "checkpoints", first.first_step_at)
     last_step = max(i.last_step for i in old)
     lost = last_step - first.first_step + 1
-    # A save that the fault has cut off counts with the steps made until then.
+    # An interrupted save counts with the steps that were made until the fault.
     cut_off = [i.last_step - i.saving for i in old if i.saving is not None]
     save_steps = max(witness.save_steps_max(), *cut_off, 0)
     lost_max = training.checkpoint_every + save_steps + 1
@@ -163,7 +165,7 @@ def _names(recovery: Recovery, old: list[Instance], strike: Strike) -> bool | No
 
 
 def _first_new(witness: Witness, old: list[Instance]) -> Instance | None:
-    """The rank that made the first step after the resume."""
+    """Returns the rank that made the first step after the resume."""
     lives = list(witness.instances.values())
     since = max(lives.index(instance) for instance in old)
     new = [i for i in lives[since + 1 :] if i.first_step_at is not None]
@@ -176,7 +178,7 @@ def _first_step_at(instance: Instance) -> datetime:
 
 
 def _newest_finished(checkpoints: Path, at: datetime) -> int:
-    """The highest step whose index was there when the ranks made their first new step."""
+    """Returns the highest step whose index existed when the ranks made their first new step."""
     return max(
         int(index.parent.name.removeprefix("step-"))
         for index in checkpoints.glob("step-*/.metadata")

@@ -1,4 +1,4 @@
-"""All rounds of a soak: jobs of several faults each, and the undisturbed weights to compare with."""
+"""Plays all rounds of a soak: jobs with several faults each, and the undisturbed weights to compare with."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ __all__ = ["FAULTS_PER_JOB", "soak"]
 
 FAULTS_PER_JOB = 10
 WAIT_MAX_S = 1.5
-"""Some two saves: a fault may well strike before the resumed gang has saved anything."""
+"""Maximum wait before a fault, about the time of two saves: a fault may strike before the resumed gang has
+saved."""
 STEPS_PER_FAULT = 60
-"""More than a gang makes between two faults, so that a job does not end before its last one."""
+"""Number of steps for each fault. It is more than a gang makes between two faults, so that a job does not end
+before its last fault."""
 
 
 async def soak(
     folder: Path, python: Path, *, faults: int, seed: int, ranks: int, tell: Callable[[str | Outcome], None]
 ) -> bool:
-    """True if all weights were right; what went wrong with a fault is in its Outcome. Raises RoundError, and
-    RuntimeError where the undisturbed run fails. The round that raised leaves its folder."""
+    """Returns True if all weights were right. Outcome reports what went wrong with a fault. Raises
+    RoundError, and RuntimeError if the undisturbed run fails. A round that raised leaves its folder."""
     weights: dict[int, str] = {}
     right = True
     for first in range(1, faults + 1, FAULTS_PER_JOB):

@@ -1,4 +1,4 @@
-"""What strikes and when, drawn from a seed. Pure: the same seed draws the same faults."""
+"""Draws the faults and their times from a seed. Pure: the same seed draws the same faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import msgspec
 __all__ = ["INDEX", "Kind", "Strike", "drawn"]
 
 INDEX = -1
-"""As the file of a save that meets the full disk: not a rank's shard, but the index, written last."""
+"""Value for the file of a save that meets the full disk: the index, which is written last, and not a rank's
+shard."""
 
 
 class Kind(StrEnum):
@@ -24,8 +25,9 @@ _WEIGHTS = {Kind.KILL_POD: 3, Kind.KILL_RANK: 3, Kind.FREEZE: 3, Kind.DISK_FULL:
 
 
 class Strike(msgspec.Struct, frozen=True):
-    """`wait_s` after the last recovery's first new step. With `saving`, then in the next save, when that
-    share of it has passed. `file` is the rank whose shard finds no room, or INDEX."""
+    """The fault strikes `wait_s` after the last recovery's first new step. With `saving` it then strikes in
+    the next save, when `share` of the save's time has passed. `file` is the rank whose shard finds no room,
+    or INDEX."""
 
     kind: Kind
     rank: int
@@ -36,7 +38,8 @@ class Strike(msgspec.Struct, frozen=True):
 
 
 def drawn(seed: int, number: int, *, ranks: int, wait_max_s: float) -> Strike:
-    """The fault with that number. Those of a full disk strike in a save by nature; of the others a third."""
+    """Returns the fault with that number. All faults of a full disk strike in a save, and a third of the
+    others."""
     random = Random(f"{seed}/{number}")
     (kind,) = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))
     return Strike(

@@ -1,4 +1,4 @@
-"""Strikes a running gang: waits for the drawn instant, then sends the signal or fills the disk."""
+"""Strikes a running gang: waits for the drawn moment, then sends the signal or fills the disk."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from chaos.scenarios.stage import Stage
 __all__ = ["Blow", "strike_now"]
 
 FULL = Path("/dev/full")
-"""Every write to it fails with ENOSPC, as on a disk without room."""
+"""Device on which every write fails with ENOSPC, as on a disk without room."""
 
 
 class Blow(msgspec.Struct, frozen=True):
-    """A strike that was struck. `saving` is the step of the checkpoint that was unfinished then."""
+    """A strike that was executed. `saving` is the step of the checkpoint that was unfinished then."""
 
     at: datetime
     words: str
     saving: int | None = None
     link: Path | None = None
-    """What leads to the full disk, until there is room again."""
+    """Link that leads to the full disk, until there is room again."""
 
 
 async def strike_now(stage: Stage, witness: Witness, job: str, training: Training, strike: Strike) -> Blow:
-    """Runs for as long as the caller lets it: a gang that saves no more is never struck in a save."""
+    """Executes the strike. There is no time limit: a gang that no longer saves is never struck in a save."""
     await asyncio.sleep(strike.wait_s)
     if strike.kind is Kind.DISK_FULL:
         return await _fill_disk(stage, witness, training, strike)
@@ -57,7 +57,8 @@ async def strike_now(stage: Stage, witness: Witness, job: str, training: Trainin
 
 
 async def _in_a_save(witness: Witness, strike: Strike) -> None:
-    """Until the drawn share of a save has passed; if it was over by then, of the next one."""
+    """Waits until the drawn share of a save has passed. If the save is over by then, waits in the next
+    save."""
     while True:
         witness.look()
         instance = witness.current(strike.rank)
@@ -73,14 +74,14 @@ async def _in_a_save(witness: Witness, strike: Strike) -> None:
 
 
 async def _fill_disk(stage: Stage, witness: Witness, training: Training, strike: Strike) -> Blow:
-    """The save after the next one finds no room for one of its files."""
+    """Makes the save after the next one fail, because one of its files finds no room."""
     writer = 0 if strike.file == INDEX else strike.file
     instance = witness.current(writer)
     assert instance is not None
     step = (instance.last_step // training.checkpoint_every + 2) * training.checkpoint_every
     folder = stage.folder / "checkpoints" / f"step-{step}"
     folder.mkdir(exist_ok=True)
-    # The names that DCP writes to: the index gets its own by a rename, at the very end.
+    # DCP writes to these names: the index gets its final name by a rename at the very end.
     link = folder / (".metadata.tmp" if strike.file == INDEX else f"__{writer}_0.distcp")
     link.unlink(missing_ok=True)
     link.symlink_to(FULL)
@@ -92,7 +93,8 @@ async def _fill_disk(stage: Stage, witness: Witness, training: Training, strike:
 
 
 def _unfinished(stage: Stage, witness: Witness, rank: int) -> int | None:
-    """The step of the rank's save that has no index yet."""
+    """Returns the step of the rank's save that has no index yet. Returns None if there is no unfinished
+    save."""
     witness.look()
     instance = witness.current(rank)
     if instance is None or instance.saving is None:
@@ -102,7 +104,7 @@ def _unfinished(stage: Stage, witness: Witness, rank: int) -> int | None:
 
 
 def _training_process(stage: Stage, pod: Object) -> int:
-    """The rank itself: the pod's process that is not torchrun."""
+    """Returns the process of the rank itself: the pod's process that is not torchrun."""
     runtime = stage.cluster.runtime
     assert isinstance(runtime, ProcessRuntime)
     pids = runtime.processes(pod["metadata"]["uid"])

@@ -1,6 +1,6 @@
-"""What the ranks themselves print, read from their log files and kept after the pods are gone.
+"""Reads what the ranks themselves print from their log files, and keeps it after the pods are gone.
 
-It is what the controller's figures are measured against, so it asks neither agents nor controller.
+The controller's figures are compared with this output, so the witness asks neither agents nor controller.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SAVE_FINISHED = re.compile(r"checkpoint step-(\d+) finished after step (\d+)")
 
 @dataclass
 class Instance:
-    """One pod of the gang: a rank in one of its lives."""
+    """One pod of the gang: a rank between one start and its end."""
 
     rank: int
     uid: str
@@ -34,10 +34,10 @@ class Instance:
     first_step_at: datetime | None = None
     last_step: int = 0
     saving: int | None = None
-    """The step of the save that is under way."""
+    """Step of the save that is in progress."""
     saving_since: datetime | None = None
     save_steps: list[int] = field(default_factory=list)
-    """Of each finished save, how many steps were made during it."""
+    """Number of steps that were made during each finished save."""
     save_s: list[float] = field(default_factory=list)
 
     def line(self, at: datetime, text: str) -> None:
@@ -55,7 +55,7 @@ class Instance:
 
 
 class Witness:
-    """`instances` by pod uid, of one job, in the order in which they appeared."""
+    """`instances` are the instances of one job by pod uid, in the order in which they appeared."""
 
     def __init__(self, stage: Stage, job: str, ranks: int) -> None:
         self.instances: dict[str, Instance] = {}
@@ -81,20 +81,20 @@ class Witness:
             _read_on(instance)
 
     def current(self, rank: int) -> Instance | None:
-        """The rank's newest life."""
+        """Returns the rank's newest instance. Returns None if there is none."""
         return next((i for i in reversed(self.instances.values()) if i.rank == rank), None)
 
     def save_steps_max(self) -> int:
-        """Over the finished saves: the most steps made during one."""
+        """Returns the maximum number of steps during one finished save."""
         return max((n for i in self.instances.values() for n in i.save_steps), default=0)
 
     def save_s(self) -> float:
-        """How long a save has taken so far, the shortest one."""
+        """Returns the duration of the shortest finished save so far in seconds."""
         return min((s for i in self.instances.values() for s in i.save_s), default=0.0)
 
 
 def _read_on(instance: Instance) -> None:
-    """The whole lines that are new. The file goes with its pod."""
+    """Reads the new complete lines. The file disappears with its pod."""
     try:
         with instance.log.open("rb") as file:
             file.seek(instance.read_bytes)

@@ -1,7 +1,8 @@
 """A real PyTorch training for chaos/rigs/torch_soak: torchrun, gloo, FSDP2, asynchronous DCP saves.
 
-    python -m chaos.rigs.torch_training.environment     makes the environment that it runs in
+    python -m chaos.rigs.torch_training.environment     creates its environment
 
-train.py is the program, in that environment, and imports nothing of ours. launch.py, which runs in our own
-environment, says how it is started. It knows nothing of Rekindle but REKINDLE_RESUME_FROM.
+train.py is the program, which runs in that environment and imports nothing of Rekindle. launch.py, which runs
+in Rekindle's environment, has the command that starts the program. The training knows nothing of Rekindle
+except REKINDLE_RESUME_FROM.
 """

@@ -1,6 +1,7 @@
-"""`python -m chaos.rigs.torch_training.environment`: makes the virtual environment that train.py runs in.
+"""`python -m chaos.rigs.torch_training.environment`: creates the virtual environment in which train.py runs.
 
-Some 2.5 GB are fetched and 4.2 GB kept, since torch is not loaded without CUDA's libraries.
+The command downloads some 2.5 GB, which need 4.2 GB of disk, because torch cannot be loaded without CUDA's
+libraries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the training is started: torchrun's command, and an undisturbed run to compare with."""
+"""Starts the training: torchrun's command, and an undisturbed run to compare with."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ __all__ = ["ENVIRONMENT", "PROGRAM", "run_undisturbed", "torchrun"]
 
 PROGRAM = Path(__file__).with_name("train.py")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-"""One thread, so that sums do not depend on their number; and ranks that meet on loopback."""
+"""Environment of the training: one thread, so that sums do not depend on the number of threads, and ranks
+that meet on loopback."""
 _FINAL = re.compile(r"^final weights sha256=([0-9a-f]{64})$", re.MULTILINE)
 
 
 def torchrun(
     python: Path, *, nodes: int, per_node: int, node: str, address: str, port: str, program: list[str]
 ) -> list[str]:
-    """Static rendezvous, and no restarts of torchrun's own: the gang is restarted as a whole."""
+    """Returns torchrun's command, with static rendezvous and without torchrun's own restarts: the gang is
+    restarted as a whole."""
     return [
         str(python),
         "-m",
@@ -37,7 +39,8 @@ def torchrun(
 
 
 async def run_undisturbed(python: Path, *, ranks: int, steps: int, checkpoint_every: int) -> str:
-    """The SHA-256 of the final weights. Raises RuntimeError, with the last lines, when it fails."""
+    """Returns the SHA-256 of the final weights. Raises RuntimeError, with the last lines, if the run
+    fails."""
     with tempfile.TemporaryDirectory(prefix="rekindle-undisturbed-") as name:
         folder = Path(name)
         program = [f"--steps={steps}", f"--checkpoint-dir={folder}", f"--checkpoint-every={checkpoint_every}"]
@@ -51,7 +54,7 @@ async def run_undisturbed(python: Path, *, ranks: int, steps: int, checkpoint_ev
             port=str(free_port()),
             program=program,
         )
-        # A resume asked of the caller must not reach this run.
+        # A resume that the caller's environment requests must not reach this run.
         environment = {**ENVIRONMENT, "REKINDLE_RESUME_FROM": ""}
         child = await spawn("undisturbed training", command, folder / "log", environment)
         try:

@@ -1,8 +1,9 @@
 """The training that torchrun starts, one process per rank. Runs with the torch of environment.py, on CPUs.
 
-A small network, sharded by FSDP2, so that every rank owns and saves a part. Every few steps a checkpoint is
-saved with dcp.async_save while the steps go on. Nothing is random but by seed and step: two runs with as
-many ranks end with the same weights, bit for bit, however often they were interrupted and resumed.
+The training is a small network, sharded by FSDP2, so that every rank owns and saves a part. Every few steps
+dcp.async_save saves a checkpoint while the steps go on. All random values come from seed and step: two runs
+with the same number of ranks end with the same weights, bit for bit, however often they were interrupted and
+resumed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from torch.distributed.fsdp import fully_shard
 INPUTS, HIDDEN, BATCH_ROWS = 32, 256, 32
 
 
-class SlowWriter(dcp.FileSystemWriter):  # type: ignore[misc]  # torch is not where mypy runs
-    """DCP's own writer on storage that takes its time, so that a save spans several steps."""
+class SlowWriter(dcp.FileSystemWriter):  # type: ignore[misc]  # torch is not installed where mypy runs
+    """DCP's own writer on slow storage, so that a save spans several steps."""
 
     def __init__(self, path: Path, slow_s: float) -> None:
         super().__init__(path)
@@ -40,11 +41,11 @@ class SlowWriter(dcp.FileSystemWriter):  # type: ignore[misc]  # torch is not wh
 
 
 class Saver:
-    """At most one save at a time; one that failed ends the training as soon as that is known."""
+    """Runs at most one save at a time. A failed save ends the training as soon as the failure is known."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        # Of its own: a save's collectives run beside those of the steps.
+        # A separate group: a save's collectives run beside those of the steps.
         self._group = dist.new_group(backend="gloo")
         self._running: Future[object] | None = None
         self._of_step = 0
@@ -57,12 +58,12 @@ class Saver:
         self._running = dcp.async_save(state, storage_writer=writer, process_group=self._group)
 
     def look(self, step: int) -> None:
-        """After each step."""
+        """Finishes a save that is done. Called after each step."""
         if self._running is not None and self._running.done():
             self.finish(step)
 
     def finish(self, step: int) -> None:
-        """Raises what the save has raised, on any rank."""
+        """Waits for the save. Raises the error of the save, on any rank."""
         if self._running is not None:
             self._running.result()
             self._running = None
@@ -111,7 +112,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 class Pace(NamedTuple):
-    """How much longer each step and each save is made."""
+    """Additional time of each step and each save."""
 
     step_s: float
     save_s: float
@@ -124,7 +125,7 @@ def _pace(options: argparse.Namespace) -> Pace:
 
 
 def _batch(seed: int, step: int, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """This rank's rows of this step; a resumed run sees the same."""
+    """Returns this rank's rows of this step. A resumed run sees the same rows."""
     random = torch.Generator().manual_seed((seed * 1_000_003 + step) * 1_000 + rank)
     x = torch.randn(BATCH_ROWS, INPUTS, generator=random)
     return x, torch.sin(x[:, :1] + x[:, 1:2]) + 0.5 * x[:, 2:3] * x[:, 3:4]
@@ -136,9 +137,9 @@ def _state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) 
 
 
 def _resumed(root: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Loads where there is something to load, and returns the step that it was saved after."""
+    """Loads a checkpoint if there is one. Returns the step after which the checkpoint was saved, or 0."""
     told = os.environ.get("REKINDLE_RESUME_FROM")
-    # Rank 0 looks for the newest one, so that all take the same.
+    # Rank 0 finds the newest checkpoint, so that all ranks take the same one.
     found = [told or (str(_newest(root) or "") if dist.get_rank() == 0 else "")]
     dist.broadcast_object_list(found)
     if not found[0]:
@@ -153,7 +154,7 @@ def _resumed(root: Path, model: torch.nn.Module, optimizer: torch.optim.Optimize
 
 
 def _newest(root: Path) -> Path | None:
-    """DCP writes .metadata last."""
+    """Returns the newest complete checkpoint: DCP writes .metadata last."""
     finished = [index.parent for index in root.glob("step-*/.metadata")]
     return max(finished, key=lambda folder: int(folder.name.removeprefix("step-")), default=None)
 

@@ -12,7 +12,7 @@ from chaos.simulate.acts.base import Act, Scene
 __all__ = ["ALL", "IN_REPAIR", "Act", "AnyAct", "Scene"]
 
 AnyAct = faults.AnyFault | series.AnySeries | network.AnyTrouble | people.AnyDeed | repairs.AnyRepairTrouble
-"""The acts that a written script may hold."""
+"""The acts that a written script may contain."""
 
 ALL: tuple[tuple[float, type[AnyAct]], ...] = (
     (4, faults.KernelLine),
@@ -56,8 +56,8 @@ ALL: tuple[tuple[float, type[AnyAct]], ...] = (
     (0.3, people.SpareChange),
     (4, people.Promotion),
 )
-"""Weight and act. The acts that only situations.py draws are missing here, and so is a pause, which tests put
-into drawn scripts."""
+"""Weight and act. Left out are the acts that only situations.py draws, and the pause, which tests add to
+drawn scripts."""
 
 _OUTSIDE_REPAIR = (people.Disagreement, people.SpareChange, people.Promotion)
 IN_REPAIR: tuple[tuple[float, type[AnyAct]], ...] = (
@@ -69,4 +69,4 @@ IN_REPAIR: tuple[tuple[float, type[AnyAct]], ...] = (
     (2, repairs.IncidentDeletion),
     (2, repairs.RebootInRepair),
 )
-"""Weight and act, in mode repair."""
+"""Weight and act for scripts in mode repair."""

@@ -35,13 +35,14 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class Act(msgspec.Struct, frozen=True, tag_field="act", tag=True):
-    """`at_s`: seconds since the beginning. An act that finds no object to act on does nothing."""
+    """`at_s` is the time in seconds since the beginning. An act that finds no object to act on does
+    nothing."""
 
     at_s: float
 
     @classmethod
     def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
-        """Draws an act of this kind. A kind with fields of its own draws them here."""
+        """Draws an act of this kind. A kind with further fields draws them here."""
         return cls(at_s)
 
     async def play(self, sim: Simulation) -> None:
@@ -83,13 +84,13 @@ class OfRank(Act, frozen=True):
 
 
 def node_of_rank(sim: Simulation, job: str, rank: int) -> str:
-    """The node of that rank; empty if it has none."""
+    """Returns the node of that rank. Returns an empty string if the rank has no node."""
     pods = sim.pods(job)
     return str(pods[rank]["spec"].get("nodeName", "")) if rank < len(pods) else ""
 
 
 async def all_run(sim: Simulation, job: str) -> bool:
-    """Waits until all ranks run; False where they do not in time."""
+    """Waits until all ranks run. Returns False if they do not run in time."""
     ranks = sim.gangs[job].job.ranks
     for _ in range(_STARTS_WITHIN_S):
         if sim.ranks_running(job) == ranks:
@@ -99,5 +100,5 @@ async def all_run(sim: Simulation, job: str) -> bool:
 
 
 def seconds(draw: random.Random, low: float, high: float) -> float:
-    """Rounded, since people read written scripts."""
+    """Draws a number of seconds. It is rounded, because people read written scripts."""
     return round(draw.uniform(low, high), 1)

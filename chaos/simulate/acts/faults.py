@@ -48,10 +48,10 @@ LAST_WORDS = (
     "RuntimeError: CUDA driver version is insufficient for CUDA runtime version",
     OWNERS_ISSUE,
 )
-"""Last words of a rank that crashes: none, no known issue, one that another node may mend, one that only its
-owner can mend."""
+"""Last words of a rank that crashes: none, no known issue, an issue that a move to another node may resolve,
+and an issue that only the owner of the job can fix."""
 _BEFORE_A_STEP_S = 5.0
-"""All ranks run, and none has made a step yet."""
+"""Seconds after the start at which all ranks run and none has made a step yet."""
 
 
 class KernelLine(Act, frozen=True):
@@ -106,7 +106,7 @@ class Worsening(Act, frozen=True):
 
 
 class LinesEverywhere(Act, frozen=True):
-    """A crash as CUDA programs show it: one rank dies, and every node of the cluster logs something."""
+    """A crash as CUDA programs show it: one rank dies, and every node of the cluster logs a line."""
 
     job: str
     rank: int
@@ -286,7 +286,7 @@ class AgentRestart(Act, frozen=True):
 
 
 class AgentLoss(OfNode, frozen=True):
-    """The node's agent ends, and no other is started there."""
+    """The node's agent ends, and no agent is started there again."""
 
     async def play(self, sim: Simulation) -> None:
         sim.without_agent.add(self.node)
@@ -294,7 +294,7 @@ class AgentLoss(OfNode, frozen=True):
 
 
 class ProgramChange(Act, frozen=True):
-    """From its next start on, the gang crashes or prints no step, until the faults end."""
+    """The gang crashes or prints no step from its next start on, until the faults end."""
 
     job: str
     how: str

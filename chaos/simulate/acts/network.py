@@ -79,7 +79,7 @@ class Refusals(Act, frozen=True):
 
 
 class WatchLag(Act, frozen=True):
-    """Watches of one kind, or of all kinds, are late from now on."""
+    """Watches of one kind, or of all kinds, lag from now on."""
 
     kind: str
     lag_s: float
@@ -144,7 +144,7 @@ class Partition(Act, frozen=True):
 
 
 class NodeWebhook(Act, frozen=True):
-    """An admission webhook denies the controller's patches of the node of a rank, until the faults end; and
+    """An admission webhook denies the controller's patches of the node of a rank, until the faults end, and
     that node breaks."""
 
     job: str
@@ -194,7 +194,7 @@ class JobWebhook(Act, frozen=True):
 
 
 class RecoveryQuota(OfRank, frozen=True):
-    """A quota lets no further Recovery of one job be created, until the faults end; and a rank of it
+    """A quota prevents any further Recovery of one job, until the faults end, and a rank of the job
     crashes."""
 
     async def play(self, sim: Simulation) -> None:

@@ -1,4 +1,4 @@
-"""Acts of people: they cordon, release, fence, hold, suspend and delete, whenever they like."""
+"""Acts of people, at any time: they cordon, uncordon, fence, hold, suspend and delete."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Uncordon(Act, frozen=True):
 class Cordon(Act, frozen=True):
     node: str
     for_s: float
-    """0: for good."""
+    """Seconds until a person uncordons the node. 0: the node stays cordoned."""
 
     @classmethod
     def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
@@ -59,12 +59,12 @@ class Cordon(Act, frozen=True):
             if self.for_s:
                 await asyncio.sleep(self.for_s)
                 await sim.person.uncordon(self.node)
-        except ApiError:  # the node is not there
+        except ApiError:  # the node does not exist
             return
 
 
 class Suspension(Act, frozen=True):
-    """Of a job, for a while."""
+    """A person suspends a job for a while."""
 
     job: str
     for_s: float
@@ -81,7 +81,7 @@ class Suspension(Act, frozen=True):
 
 
 class Hold(Act, frozen=True):
-    """Of a job, for a while."""
+    """A person holds a job for a while."""
 
     job: str
     for_s: float
@@ -112,7 +112,7 @@ class NodeHold(Act, frozen=True):
                 hold = {"metadata": {"annotations": {"rekindle.dev/hold": value}}}
                 await sim.person.edit_node(self.node, hold)
                 await asyncio.sleep(self.for_s if value else 0.0)
-        except ApiError:  # the node is not there
+        except ApiError:  # the node does not exist
             return
 
 
@@ -122,7 +122,7 @@ class JobDeletion(OfJob, frozen=True):
 
 
 class Disagreement(Act, frozen=True):
-    """A person deletes a running Recovery, and lets the job run again if it was stopped."""
+    """A person deletes a running Recovery, and resumes the job if it was stopped."""
 
     job: str
     after_s: float
@@ -177,7 +177,7 @@ class NodeRemoval(Act, frozen=True):
 
 
 class SpareChange(Act, frozen=True):
-    """A person makes a node a spare, or no spare any more: by its taint, or by its label."""
+    """A person makes a node a spare, or removes the spare: by its taint, or by its label."""
 
     node: str
     how: str
@@ -208,7 +208,7 @@ class Promotion(Act, frozen=True):
 
 
 class Pause(Act, frozen=True):
-    """People pause Rekindle for a while. With `ends` the pause ends by itself then."""
+    """People pause Rekindle for a while. With `ends` the pause ends by itself after that time."""
 
     for_s: float
     ends: bool

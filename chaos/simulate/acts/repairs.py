@@ -1,4 +1,4 @@
-"""Acts around the repair of a node: visitors, modes, and what people delete or switch off in its midst."""
+"""Acts around the repair of a node: visitors, lower modes, and people or reboots that disturb the repair."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOK_S = 10.0
 
 
 class Visit(Act, frozen=True):
-    """A pod comes, with a GPU or without one, for a while that may outlast a repair's patience."""
+    """A visitor pod arrives, with a GPU or without one, and may stay longer than a repair waits."""
 
     name: str
     gpus: int
@@ -57,7 +57,7 @@ class Visit(Act, frozen=True):
 
 
 class Freeze(Act, frozen=True):
-    """A person holds a node that is out, for a while."""
+    """A person holds a quarantined node for a while."""
 
     for_s: float
 
@@ -74,7 +74,7 @@ class Freeze(Act, frozen=True):
 
 
 class LowerMode(Act, frozen=True):
-    """A person lowers the mode by an upgrade of the release, and raises it again by another one."""
+    """A person lowers the mode by an upgrade of the release, and raises it again by another upgrade."""
 
     down_s: float
     lower_s: float
@@ -91,7 +91,7 @@ class LowerMode(Act, frozen=True):
 
 
 class _InRepair(Act, frozen=True):
-    """An act on one of the nodes under repair, as soon as there is one."""
+    """An act on one of the nodes under repair, as soon as a repair runs."""
 
     which: int
 
@@ -100,7 +100,7 @@ class _InRepair(Act, frozen=True):
         return cls(at_s, draw.randrange(8))
 
     async def found(self, sim: Simulation) -> Incident | None:
-        """Returns None if no repair begins."""
+        """Returns the Incident of a node under repair. Returns None if no repair begins in time."""
         for _ in range(_PATIENCE_LOOKS):
             repaired = [i for i in sim.incidents() if i.status.repair is not None and i.status.repair.active]
             if repaired:
@@ -110,8 +110,8 @@ class _InRepair(Act, frozen=True):
 
 
 class StepDeletion(_InRepair, frozen=True):
-    """A person deletes the Job of a step under way, once the Incident shows that the Job was asked for.
-    Before that it would look as if the Job had never been created."""
+    """A person deletes the Job of a running step, once the Incident shows that the controller requested the
+    Job. An earlier deletion would look as if the Job had never been created."""
 
     async def play(self, sim: Simulation) -> None:
         incident = await self.found(sim)
@@ -128,7 +128,7 @@ class IncidentDeletion(_InRepair, frozen=True):
 
 
 class RebootInRepair(_InRepair, frozen=True):
-    """The node reboots by itself or by a person, whatever its repair is doing."""
+    """The node reboots by itself or a person reboots it, at any point of its repair."""
 
     async def play(self, sim: Simulation) -> None:
         incident = await self.found(sim)

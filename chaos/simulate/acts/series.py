@@ -1,4 +1,4 @@
-"""Acts that strike one gang several times, each time once the gang has come back: nodes that break one after
+"""Acts that strike one gang several times, each time after the gang has come back: nodes that break one after
 another, and a program that crashes after each checkpoint."""
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from chaos.simulated.lines import BY_NAME, FATAL
 __all__ = ["AnySeries", "CrashesAfterCheckpoints", "NodesInARow"]
 
 _BEFORE_A_STEP_S = 5.0
-"""All ranks run, and none has made a step yet."""
+"""Seconds after the start at which all ranks run and none has made a step yet."""
 _STRIKES_WITHIN_S = 60
-"""How long the gang may take to leave the broken node."""
+"""Seconds within which the gang must leave the broken node."""
 _SAVES_WITHIN_S = 600
 
 
 class NodesInARow(Act, frozen=True):
-    """The node of a rank breaks, and so does each node to which the gang is moved, before the gang has made a
-    step there."""
+    """The node of a rank breaks. Each node to which the gang then moves breaks too, before the gang has made
+    a step there."""
 
     job: str
     ranks: tuple[int, ...]
@@ -48,8 +48,8 @@ class NodesInARow(Act, frozen=True):
 
 
 class CrashesAfterCheckpoints(Act, frozen=True):
-    """A rank crashes with the same words again and again, each time soon after the gang has completed a
-    further checkpoint."""
+    """A rank crashes with the same words again and again, each time soon after the gang has completed another
+    checkpoint."""
 
     job: str
     rank: int

@@ -1,5 +1,5 @@
 """Situations: several acts that belong together, as they come together in real clusters. Acts that are drawn
-one by one seldom meet on one node or one job at the right time.
+individually seldom meet on one node or one job at the right time.
 
 drawing.py begins two scripts of five with a situation. A situation changes a drawn script: it draws its acts
 with all of their parameters, and the cluster gets the room or the shortage that the situation needs. `ALL` is
@@ -27,7 +27,7 @@ __all__ = [
 Situation = Callable[[Script, random.Random], Script]
 
 _OTHERS_MAX = 2
-"""Other acts of a script that begins with a situation."""
+"""Maximum number of other acts in a script that begins with a situation."""
 
 ALL: Sequence[tuple[float, Situation]] = (
     (1.5, hardware.second_node_breaks),
@@ -52,7 +52,7 @@ ALL: Sequence[tuple[float, Situation]] = (
 
 
 def situated(script: Script, draw: random.Random) -> Script:
-    """The script with a situation at its beginning, and with few of its other acts."""
+    """Returns the script with a situation at its beginning, and with few of its other acts."""
     situation = draw.choices([one for _, one in ALL], [weight for weight, _ in ALL])[0]
     others = script.acts[: draw.randint(0, _OTHERS_MAX)]
     script = set_up(script, settings=msgspec.structs.replace(script.setup.settings, mode=Mode.RECOVER))

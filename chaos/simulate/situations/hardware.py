@@ -1,6 +1,5 @@
-"""Nodes and devices that break: two in a row, worse than before, too many at once, degraded, and without room
-for the gang elsewhere.
-"""
+"""Situations in which nodes and devices break: two in a row, worse than before, too many at once, degraded,
+and without room for the gang elsewhere."""
 
 from __future__ import annotations
 
@@ -50,8 +49,8 @@ _DEGRADED = ("contained", "power-low")
 
 
 def second_node_breaks(script: Script, draw: random.Random) -> Script:
-    """While a gang is being recovered from one broken node, another node breaks: of the same gang, of another
-    one, or an idle node."""
+    """While a gang is being recovered from one broken node, another node breaks: a node of the same gang, of
+    another gang, or an idle node."""
     key, at_s = script.jobs[0].key, begins_s(draw)
     gap_s = draw.choice([0.5, seconds(draw, 1, 10), seconds(draw, 10, 60), seconds(draw, 60, 200)])
     first = LineOfRank(at_s, key, rank_of(script, draw), draw.choice(FATAL))
@@ -64,7 +63,7 @@ def second_node_breaks(script: Script, draw: random.Random) -> Script:
 
 
 def nodes_in_a_row(script: Script, draw: random.Random) -> Script:
-    """One node after the other breaks under a gang, and there are enough others."""
+    """One node after the other breaks under a gang, and the cluster has enough other nodes."""
     ranks = tuple(rank_of(script, draw) for _ in range(draw.randint(3, 6)))
     series = NodesInARow(begins_s(draw), script.jobs[0].key, ranks, draw.choice(FATAL))
     return acting(limited(sized(script, free=len(ranks) + 1), draw, wide=0.8), series)
@@ -83,8 +82,8 @@ def same_node_breaks_worse(script: Script, draw: random.Random) -> Script:
 
 
 def brake_beside_training(script: Script, draw: random.Random) -> Script:
-    """A mass fault of idle nodes engages the brake. While the brake is in force, a fault shows on a node
-    where a gang trains."""
+    """A mass fault of idle nodes engages the brake. While the brake is engaged, a fault shows on a node where
+    a gang trains."""
     script = sized(script, free=draw.randint(6, 8))
     idle, line, at_s = script.setup.names[-6:], draw.choice([*FATAL, *WEAK]), begins_s(draw)
     late_s = draw.choice([seconds(draw, 5, 60), seconds(draw, 100, 280)])
@@ -107,7 +106,8 @@ def degraded_on_a_full_cluster(script: Script, draw: random.Random) -> Script:
 
 
 def comes_to_a_degraded_node(script: Script, draw: random.Random) -> Script:
-    """The only free node is degraded for long when a gang has to move there. Then a better node returns."""
+    """The only free node has been degraded for long when a gang has to move there. Then a better node
+    returns."""
     script, at_s = sized(script, free=1), begins_s(draw)
     degraded, broken = script.setup.names[-1], script.setup.names[0]
     moves_s = at_s + seconds(draw, 130, 260)
@@ -121,7 +121,7 @@ def comes_to_a_degraded_node(script: Script, draw: random.Random) -> Script:
 
 
 def degraded_at_a_checkpoint(script: Script, draw: random.Random) -> Script:
-    """A node under a gang that tells of its checkpoints is degraded, and a better node is free. The grace is
+    """A node under a gang that logs its checkpoints is degraded, and a better node is free. The grace is
     longer than the time between two checkpoints."""
     script = long_grace(sized(scanned(script), free=2))
     key, at_s = script.jobs[0].key, draw.choice([begins_s(draw), seconds(draw, 150, 350)])
@@ -133,7 +133,7 @@ def degraded_at_a_checkpoint(script: Script, draw: random.Random) -> Script:
 
 
 def broken_spare(script: Script, draw: random.Random) -> Script:
-    """Two spares, of which one may be broken, and one or two nodes of a gang that break."""
+    """There are two spares, of which one may be broken, and one or two nodes of a gang break."""
     script = sized(script, free=2)
     spares, at_s = tuple(script.setup.names[-2:]), begins_s(draw)
     acts: list[AnyAct] = [LineOfRank(at_s + 100.0, script.jobs[0].key, 0, draw.choice(FATAL))]
@@ -146,7 +146,7 @@ def broken_spare(script: Script, draw: random.Random) -> Script:
 
 
 def node_returns_to_a_waiting_gang(script: Script, draw: random.Random) -> Script:
-    """A gang leaves a broken node, another node dies before all ranks run again, and the first one returns
+    """A gang leaves a broken node, another node dies before all ranks run again, and the first node returns
     sound."""
     script, at_s = sized(script, free=1), begins_s(draw)
     broken, dead = script.setup.names[0], script.setup.names[1]

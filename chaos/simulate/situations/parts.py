@@ -1,6 +1,5 @@
-"""The parts of which situations are made: a cluster with the room that is needed, the limits, the time of the
-beginning, and the nodes and ranks to strike.
-"""
+"""The parts from which situations are built: a cluster with the necessary room, the limits, the time of the
+beginning, and the nodes and ranks to strike."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ __all__ = [
 ]
 
 _TRAINS_S = 60.0
-"""Since the beginning: every gang that has room trains by then."""
+"""Seconds after the beginning at which every gang that has room trains."""
 _WIDE = Budgets(quarantined_percent_max=100.0, pool_percent_max=100.0, domain_nodes_max=100)
 """Limits that a small cluster does not reach."""
 
@@ -40,17 +39,17 @@ def acting(script: Script, *acts: AnyAct) -> Script:
 
 
 def begins_s(draw: random.Random) -> float:
-    """When a situation begins: the gangs train by then."""
+    """Returns the time at which a situation begins. The gangs train by then."""
     return _TRAINS_S + seconds(draw, 0, 60)
 
 
 def rank_of(script: Script, draw: random.Random) -> int:
-    """Of the first job, which has opted in."""
+    """Returns a rank of the first job, which has opted in."""
     return draw.randrange(script.jobs[0].ranks)
 
 
 def used_node(script: Script, draw: random.Random) -> str:
-    """A node on which some rank runs, unless much room is free: gangs fill the nodes in their order."""
+    """Returns a node on which a rank runs, unless much room is free: gangs fill the nodes in their order."""
     gpus = sum(job.ranks for job in script.jobs)
     return draw.choice(script.setup.names[: math.ceil(gpus / script.setup.gpus_per_node)])
 
@@ -64,8 +63,8 @@ def set_up(script: Script, **changes: object) -> Script:
 
 
 def sized(script: Script, *, free: int) -> Script:
-    """The cluster has room for all ranks, and so many nodes more. What was drawn about nodes that are no
-    longer there is dropped."""
+    """Gives the cluster room for all ranks and `free` more nodes. Peculiarities of nodes that no longer exist
+    are dropped."""
     gpus = sum(job.ranks for job in script.jobs)
     nodes = math.ceil(gpus / script.setup.gpus_per_node) + free
     sized = set_up(script, nodes=nodes, joining=())
@@ -81,7 +80,8 @@ def sized(script: Script, *, free: int) -> Script:
 
 
 def limited(script: Script, draw: random.Random, *, wide: float = 0.5) -> Script:
-    """With that probability the limits let all of the situation's nodes be quarantined; else as drawn."""
+    """Returns the script. With the probability `wide` its limits allow a quarantine of all the situation's
+    nodes; otherwise the limits stay as drawn."""
     if draw.random() >= wide:
         return script
     return set_up(script, settings=msgspec.structs.replace(script.setup.settings, budgets=_WIDE))

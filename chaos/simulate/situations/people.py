@@ -1,6 +1,5 @@
-"""People who hold or release nodes and jobs that break, or start a job again, and a webhook that denies the
-stop of a job.
-"""
+"""Situations in which people hold or release nodes and jobs that break, or start a job again, and in which a
+webhook denies the stop of a job."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ __all__ = [
 
 
 def fault_while_held(script: Script, draw: random.Random) -> Script:
-    """A job breaks that people hold, or people hold the job in the midst of its recovery."""
+    """A job that people hold breaks, or people hold the job during its recovery."""
     key, at_s = script.jobs[0].key, 200.0 + begins_s(draw)
     before_s = draw.choice(
         [seconds(draw, 100, 180), seconds(draw, 5, 30), -seconds(draw, 0.1, 2), -seconds(draw, 2, 40)]
@@ -53,7 +52,7 @@ def fault_while_held(script: Script, draw: random.Random) -> Script:
 
 
 def fault_on_held_node(script: Script, draw: random.Random) -> Script:
-    """A node breaks that people hold, and they let the node go later."""
+    """A node that people hold breaks, and they end the hold later."""
     node, at_s = used_node(script, draw), begins_s(draw)
     after_s = draw.choice([seconds(draw, 1, 15), seconds(draw, 100, 200)])
     held = NodeHold(at_s, node, after_s + seconds(draw, 60, 300))
@@ -62,7 +61,7 @@ def fault_on_held_node(script: Script, draw: random.Random) -> Script:
 
 def released_then_breaks_again(script: Script, draw: random.Random) -> Script:
     """A person releases a broken node, and the same fault or another one shows there again. The clock of the
-    node may be off."""
+    node may be wrong."""
     node, line, at_s = used_node(script, draw), draw.choice(FATAL), begins_s(draw)
     released_s = at_s + seconds(draw, 60, 300)
     acts: list[AnyAct] = [KernelLine(at_s, node, line), Uncordon(released_s)]
@@ -75,7 +74,7 @@ def released_then_breaks_again(script: Script, draw: random.Random) -> Script:
 
 
 def person_starts_again(script: Script, draw: random.Random) -> Script:
-    """A person starts a job again that the controller has just stopped, and the job breaks once more."""
+    """A person starts a job that the controller has just stopped, and the job breaks once more."""
     key, at_s = script.jobs[0].key, begins_s(draw)
     return acting(
         limited(sized(script, free=3), draw),
@@ -86,7 +85,7 @@ def person_starts_again(script: Script, draw: random.Random) -> Script:
 
 
 def stop_is_refused(script: Script, draw: random.Random) -> Script:
-    """A webhook denies the stop of a gang. Meanwhile a person releases its node, or holds the job."""
+    """A webhook denies the stop of a gang. Meanwhile a person releases the gang's node, or holds the job."""
     node, at_s, key = used_node(script, draw), begins_s(draw), script.jobs[0].key
     refused_s = seconds(draw, 100, 250)
     meanwhile_s = at_s + seconds(draw, 20, 50)

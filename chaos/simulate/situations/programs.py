@@ -1,6 +1,5 @@
-"""Programs that crash: with progress in between, with a checkpoint that does not load, or where nobody
-watches the node.
-"""
+"""Situations in which programs crash: with progress in between, with a checkpoint that does not load, or on
+nodes without an agent."""
 
 from __future__ import annotations
 
@@ -29,11 +28,11 @@ __all__ = [
 ]
 
 _SAVED_S = 260.0
-"""Since the beginning: a gang with steps of 10 s has completed two checkpoints."""
+"""Seconds after the beginning at which a gang with steps of 10 s has completed two checkpoints."""
 
 
 def crashes_with_progress(script: Script, draw: random.Random) -> Script:
-    """A program crashes once in a while, and makes progress in between."""
+    """A program crashes repeatedly, and makes progress in between."""
     after_s = draw.choice([2.0, 25.0])
     series = CrashesAfterCheckpoints(
         begins_s(draw), script.jobs[0].key, rank_of(script, draw), draw.randint(4, 5), after_s

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chaos.cluster.containers import Exit
 from chaos.simulate.play import play
 from chaos.simulate.world import Simulation
-from chaos.simulated.jobs import Job, Kind
+from chaos.simulated.jobs import NAMESPACE, Job, Kind
+from chaos.simulated.people import PERSON
 from chaos.simulated.setup import Setup
 from recover.api import Phase
 from recover.k8s.kinds import NODES, PODS
@@ -64,5 +67,19 @@ def test_no_gang_is_started_over_a_pod_that_the_watch_has_not_shown_yet() -> Non
         await sim.boot_node(node)
         await sim.until(lambda: over(sim), within_s=900)
         assert sim.recovery_is(Phase.SUCCEEDED)
+
+    play(story)
+
+
+@pytest.mark.parametrize("kind", [Kind.PYTORCHJOB, Kind.JOB])
+def test_a_rank_whose_deletion_the_watch_never_announced_costs_one_restart_of_its_gang(kind: Kind) -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(kind=kind, ranks=3))
+        await sim.passes(65)
+        name = sim.pods()[1]["metadata"]["name"]
+        await sim.cluster.client(PERSON).delete(PODS, name, namespace=NAMESPACE, grace_s=0)
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=300)
+        await sim.passes(300)
+        assert len(sim.recoveries()) == 1
 
     play(story)

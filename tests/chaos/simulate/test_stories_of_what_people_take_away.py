@@ -99,8 +99,8 @@ async def released_while_it_goes_on(sim: Simulation, *, for_s: float) -> None:
     assert sim.cordoned() == ["n1"]
     await sim.person.uncordon("n1")
     for _ in range(int(for_s / 20)):
-        await sim.passes(20)
         sim.kernel("n1", lines.FALLEN_OFF_THE_BUS)
+        await sim.passes(20)
 
 
 def test_a_fault_that_goes_on_after_an_uncordon_takes_the_node_out_again_within_ten_minutes() -> None:
@@ -122,5 +122,29 @@ def test_a_fault_that_ended_with_an_uncordon_takes_nothing_out() -> None:
         await comes_to_rest(sim)
         assert sim.cordoned() == []
         assert only(sim).status.phase is IncidentPhase.CLOSED
+
+    play(story)
+
+
+@pytest.mark.parametrize("pause_s", [1, 5, 20])
+def test_a_fault_that_comes_again_right_after_an_uncordon_takes_the_node_out_again_at_once(
+    pause_s: float,
+) -> None:
+    """The GPU was not repaired. The same line came less than a minute ago."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.passes(5)
+        sim.kernel("n1", lines.FALLEN_OFF_THE_BUS)
+        await sim.until(lambda: sim.cordoned() == ["n1"], within_s=10)
+        await sim.passes(15)
+        await sim.person.uncordon("n1")
+        await sim.until(lambda: sim.cordoned() == [], within_s=10)
+        await sim.passes(pause_s)
+
+        sim.kernel("n1", lines.FALLEN_OFF_THE_BUS)
+
+        await sim.until(lambda: sim.cordoned() == ["n1"], within_s=10)
+        await comes_to_rest(sim)
+        assert sim.cordoned() == ["n1"]
 
     play(story)

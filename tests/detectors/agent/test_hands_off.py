@@ -227,7 +227,7 @@ def test_a_fault_that_never_pauses_is_news_after_the_repair_that_did_not_help() 
     begin = datetime.now(UTC)
 
     def line(sequence: int) -> bool:
-        at = begin + timedelta(seconds=50 * sequence)
+        at = begin + timedelta(seconds=9 * sequence)
         text = "NVRM: Xid (PCI:0000:38:00): 48, x"
         return core.kernel_line(KernelLine(sequence=sequence, at=at, text=text))
 
@@ -237,8 +237,8 @@ def test_a_fault_that_never_pauses_is_news_after_the_repair_that_did_not_help() 
 
     assert [line(4), line(5)] == [True, False]
     assert [finding.first_seen for finding in core.findings] == [
-        begin + timedelta(seconds=50),
-        begin + timedelta(seconds=200),
+        begin + timedelta(seconds=9),
+        begin + timedelta(seconds=36),
     ]
 
 

@@ -192,16 +192,47 @@ def test_a_fault_after_the_clearing_is_new() -> None:
     assert [finding.cleared_at is None for finding in log.chain.findings] == [False, True]
 
 
-def test_a_repeat_within_a_minute_counts_and_a_later_one_is_a_new_finding() -> None:
+def test_a_fault_that_comes_again_after_a_pause_of_ten_seconds_is_a_new_finding() -> None:
+    """A person may have returned the node to service in the pause."""
     log = Log()
-    log.says("119, Timeout", 0)
-    assert log.says("119, Timeout", 59.9) is Change.COUNT
-    assert log.says("119, Timeout", 59.9 + 60) is Change.EDGE
+    log.says("79, GPU has fallen off the bus.", 0)
+    assert log.says("79, GPU has fallen off the bus.", 9.9) is Change.COUNT
+    assert log.says("79, GPU has fallen off the bus.", 9.9 + 10) is Change.EDGE
 
     assert [(finding.id, finding.count) for finding in log.chain.findings] == [
         ("0f1e2d3c-kmsg-1", 2),
         ("0f1e2d3c-kmsg-3", 1),
     ]
+
+
+def test_a_fault_that_comes_every_fifteen_seconds_costs_only_a_few_writes() -> None:
+    log = Log()
+    changes = [log.says("79, GPU has fallen off the bus.", 15 * number) for number in range(240)]
+
+    assert changes.count(Change.EDGE) == 2
+    assert log.counted == 240
+
+
+def test_after_a_minute_without_a_line_the_pause_is_ten_seconds_again() -> None:
+    log = Log()
+    for at_s in (0, 15, 45, 110, 125):
+        log.says("79, GPU has fallen off the bus.", at_s)
+
+    assert [finding.first_seen - START for finding in log.chain.findings] == [
+        timedelta(seconds=at_s) for at_s in (0, 15, 45, 110, 125)
+    ]
+
+
+@pytest.mark.parametrize("text", ["13, pid=1, name=p, Graphics", "63, p"])
+def test_a_code_that_stops_no_gang_is_one_finding_until_a_minute_without_it(text: str) -> None:
+    log = Log()
+    if text.startswith("63"):
+        log.says("48, DBE", 0)
+    log.says(text, 1)
+    assert log.says(text, 60.9) is Change.COUNT
+    assert log.says(text, 60.9 + 60) is Change.EDGE
+
+    assert len(log.chain.findings) == 2
 
 
 def test_two_devices_are_two_findings() -> None:
@@ -275,7 +306,7 @@ def test_a_restart_of_the_agent_goes_on_counting() -> None:
     log.says("119, Timeout", 0)
     restarted.chain.restore(log.chain.findings, log.chain.folded)
     restarted.sequence = log.sequence
-    restarted.says("119, Timeout", 30)
+    restarted.says("119, Timeout", 9)
 
     assert (restarted.only.id, restarted.only.count) == (log.only.id, 2)
 

@@ -1,4 +1,5 @@
-"""recover/api/crds.py: the schemas are structural, accept what the structs encode and refuse the rest."""
+"""Tests recover/api/crds.py: the schemas are structural, accept what the structs encode and refuse the
+rest."""
 
 import re
 from collections.abc import Iterator
@@ -145,7 +146,7 @@ def test_an_absent_phase_is_shown_as_the_struct_means_it() -> None:
 
 @pytest.mark.parametrize("plural", ["nodehealths", "incidents", "recoveries", "recipes"])
 def test_the_schema_is_structural(plural: str) -> None:
-    """The API server's own rules: every node has one type; no references, unions or nulls."""
+    """These rules are the API server's own: every node has one type; no references, unions or nulls."""
     for node in nodes(schemas()[plural]):
         assert isinstance(node["type"], str), node
         assert not node.keys() & {"$ref", "anyOf", "oneOf", "allOf", "title", "nullable"}, node
@@ -181,7 +182,8 @@ def described(struct: type[msgspec.Struct], name: str) -> str:
 
 @pytest.mark.parametrize("plural", ["nodehealths", "incidents", "recoveries", "recipes"])
 def test_every_field_has_a_description_that_begins_and_ends_as_a_sentence(plural: str) -> None:
-    """For `kubectl explain`. What Kubernetes itself owns of an object must stay bare."""
+    """`kubectl explain` prints the descriptions. Parts of an object that Kubernetes itself defines must
+    have none."""
     parts = [schemas()[plural]["properties"][part] for part in ("spec", "status")]
     fields = [
         *parts,
@@ -268,7 +270,7 @@ def errors(plural: str, example: Any, *, expected: int) -> list[jsonschema.Valid
 
 
 def nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every schema node below and including this one."""
+    """Yields every schema node below this one, and this one."""
     yield schema
     for child in schema.get("properties", {}).values():
         yield from nodes(child)
@@ -278,7 +280,7 @@ def nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def leaf(schema: dict[str, Any], path: str) -> dict[str, Any] | None:
-    """The schema node that a simple JSONPath of a printer column points to."""
+    """Returns the schema node to which a simple JSONPath of a printer column points."""
     if path == ".metadata.creationTimestamp":
         return schema["properties"]["metadata"]
     at: dict[str, Any] | None = schema

@@ -1,4 +1,5 @@
-"""detectors/wire/fitting.py: what its constructors make is valid by the CRDs, and no other module cuts."""
+"""Tests detectors/wire/fitting.py: every object that its constructors make is valid by the CRDs, and no
+other module cuts text."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ ROOTS = (
     RecoveryStatus,
     RecipeStatus,
 )
-"""What Rekindle writes. People write the specs of Recipes."""
+"""Structs that Rekindle writes. People write the specs of Recipes."""
 NAMES = {
     "Answered",
     "DevicePod",
@@ -62,7 +63,7 @@ another object."""
 
 
 def structs() -> dict[str, type[msgspec.Struct]]:
-    """All that the roots hold, by name."""
+    """Returns the roots and every struct that they contain, by name."""
     found: dict[str, type[msgspec.Struct]] = {}
     left: list[type[msgspec.Struct]] = list(ROOTS)
     while left:
@@ -96,7 +97,7 @@ STRUCTS = structs()
 
 
 def bounded_fields(struct: type[msgspec.Struct]) -> set[str]:
-    """Those with a limit of their own, or of their items."""
+    """Returns the names of the fields that have a limit, or whose items have one."""
     return {field.name for field in fields_of(struct) if is_bounded(field.type)}
 
 
@@ -113,11 +114,12 @@ def is_bounded(kind: inspect.Type) -> bool:
     return False
 
 
-# --- what the constructors make ---------------------------------------------------------------------------
+# --- objects that the constructors make -------------------------------------------------------------------
 
 
 def filled(kind: inspect.Type, text: str, *, is_whole: bool = False) -> Any:
-    """A value of this type, with the text wherever one may stand and one item more than a list takes."""
+    """Returns a value of this type, with the text in every place that takes a text, and with one item more
+    than a list may have."""
     match kind:
         case inspect.Metadata(type=inner, extra=extra):
             return filled(inner, text, is_whole=extra == WHOLE)
@@ -153,7 +155,7 @@ def made(struct: type[msgspec.Struct], text: str) -> msgspec.Struct:
 def test_texts_and_lists_of_any_length_are_valid_by_the_schema_of_the_crd(name: str) -> None:
     struct = STRUCTS[name]
     jsonschema.validate(msgspec.to_builtins(made(struct, "\N{FIRE}" * 2100)), structural(struct))
-    for chars in (0, 1, 64, 242, 253, 1025, 9000):  # the same limits, read by something faster
+    for chars in (0, 1, 64, 242, 253, 1025, 9000):  # msgspec checks the same limits, faster
         msgspec.convert(msgspec.to_builtins(made(struct, "ü" * chars)), struct)
 
 
@@ -196,23 +198,23 @@ def test_a_value_that_fits_is_the_same_object() -> None:
     assert fit(RecoveryStatus, "message", "x" * 2000) == "x" * 1024
 
 
-# --- and no other module ----------------------------------------------------------------------------------
+# --- no other module cuts ---------------------------------------------------------------------------------
 
 MAKERS = {name: bounded_fields(struct) for name, struct in STRUCTS.items() if name not in NAMES}
 BOUNDED = set().union(*MAKERS.values())
 WORDS = {"actions", "causes", "conditions", "message", "phases", "summary", "text", "why"}
 APART = (
     "detectors/folds/status_size.py",  # makes a status smaller than its fields allow
-    "recover/checkpoints/",  # the scan's own message to the controller
+    "recover/checkpoints/",  # writes the scan's own message to the controller
     "recover/cli/",  # writes no object
     "recover/stories/",  # writes no object
 )
 OTHERS = {"action.foreign", "burst.last", "diagnosis", "found"}
-"""What is changed there is no struct of the API."""
+"""First arguments of `structs.replace`, as text, that are not structs of the API."""
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
-    """The modules that know these structs."""
+    """Yields name and syntax tree of each module that knows these structs."""
     for package in (detectors, recover):
         root = Path(package.__path__[0])
         for path in sorted(root.rglob("*.py")):

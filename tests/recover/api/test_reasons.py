@@ -1,4 +1,4 @@
-"""The reference page of reasons promises no word that the code does not give."""
+"""Checks that the reference page of reasons names no reason that the code never gives."""
 
 from __future__ import annotations
 

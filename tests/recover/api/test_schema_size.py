@@ -1,4 +1,5 @@
-"""recover/api/schema_size.py: what an agent that was broken into can store in its NodeHealth at most."""
+"""Tests recover/api/schema_size.py: how much an agent that was broken into can store in its NodeHealth at
+most."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from recover.api.crds import schemas
 STATUS = schemas()["nodehealths"]["properties"]["status"]
 WORST_BYTES_MAX = 256 * 1024
 ESCAPED_BYTES = 6
-"""What one character takes at most where it is stored: the API server writes `<` as \\u003c."""
+"""Largest number of bytes that one character takes where it is stored: the API server writes `<` as
+\\u003c."""
 
 
 def fields(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -22,7 +24,7 @@ def fields(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def uncounted_bytes(schema: dict[str, Any], *, optional: bool = True) -> int:
-    """What a field may take beside what the rule counts."""
+    """Returns the largest number of bytes that a field may take in addition to those that the rule counts."""
     match schema["type"]:
         case "object":
             required = schema.get("required", ())

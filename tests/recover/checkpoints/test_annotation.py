@@ -1,4 +1,4 @@
-"""The annotation that says where a job's checkpoints lie."""
+"""Tests the annotation that names the place of a job's checkpoints."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Files that keep their reader busy for ever, or break it: the older checkpoint is chosen all the same."""
+"""Files that keep their reader busy without end, or break it: the scan still chooses the older checkpoint."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LEGACY = FIXTURES / "torch-save-2.15.0/legacy/step-40.pt"
 ANSWER_S = 20.0
 
 NESTED = b")" + b"2\x86" * 40
-"""A tuple of two tuples of two tuples and so on: its hash, and its text, take 2**40 steps."""
+"""A tuple of two tuples of two tuples and so on. Its hash and its text take 2**40 steps."""
 HASHED = b"\x80\x02}" + NESTED + b"K\x01s."
 COLLIDING = (
     b"\x80\x02}("
     + b"".join(b"\x8a\x0c" + ((2**61 - 1) * n).to_bytes(12, "little") + b"K\x00" for n in range(9, 100_000))
     + b"u."
 )
-"""Keys of one hash: each is compared with all before it."""
+"""Keys with one hash: Python compares each key with all keys before it."""
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def test_a_pickle_without_end_is_passed_over(
     assert result.chosen is not None
     assert result.chosen.step == 40
     assert time.monotonic() - began_s < ANSWER_S
-    if place is not as_last_ckpt:  # which tells no step, so it is the oldest
+    if place is not as_last_ckpt:  # this file names no step, so it is the oldest
         assert UNREADABLE in result.checkpoints[0].reason
 
 
@@ -97,10 +97,10 @@ HUGE = (10**5000).to_bytes(2077, "little")
     "value",
     [
         NESTED,
-        b")" + b"\x85" * 200_000,  # one within the other, deeper than a text of it can be made
+        b")" + b"\x85" * 200_000,  # nested tuples, deeper than Python can print
         b"\x8b" + struct.pack("<i", len(HUGE)) + HUGE,  # more digits than Python prints
         b"G\x7f\xf8\x00\x00\x00\x00\x00\x00",  # nan
-        b"X\x03\x00\x00\x00\xed\xa0\x80",  # a text that is no UTF-8
+        b"X\x03\x00\x00\x00\xed\xa0\x80",  # a text that is not UTF-8
         b"cos\nsystem\n",
     ],
     ids=["nested", "deep", "digits", "nan", "surrogate", "system"],
@@ -121,7 +121,7 @@ def test_a_step_that_is_none_takes_the_older_checkpoint_from_nobody(
 
 @pytest.mark.parametrize("step", [2**53, 2**60, 2**80, -1, True, 1e300, "60"])
 def test_a_step_that_the_controller_would_refuse_is_none(step: object, tmp_path: Path) -> None:
-    """It would be the newest, and nothing older would be used."""
+    """Otherwise this step would be the newest, and no older checkpoint would be used."""
     lightning(tmp_path / "last.ckpt", step)
     lightning(tmp_path / "epoch=2-step=40.ckpt", 40)
 
@@ -144,11 +144,11 @@ def sleep() -> None:
 
 
 def never() -> None:
-    """The time is not over."""
+    """Does not end the scan, because its time is not over."""
 
 
 def test_what_is_answered_comes_back_whatever_its_size() -> None:
-    """A pipe holds 64 KiB."""
+    """The answer is larger than the 64 KiB that a pipe holds."""
     answer = in_child("x", lambda: list(range(10**6)), list[int], cpu_s=20.0, check_time=never)
 
     assert answer == list(range(10**6))
@@ -177,7 +177,8 @@ def test_what_is_made_of_a_pickle_may_take_no_more_memory_than_the_pickle_itself
 
 
 def test_a_long_name_that_many_keys_share_is_handed_over_by_none(tmp_path: Path) -> None:
-    """One attribute's name of 1 MiB, which 1,434 keys of the file refer to, would be an answer of 1.4 GiB."""
+    """If the name were repeated, one attribute's name of 1 MiB, to which 1,434 keys of the file refer,
+    would make an answer of 1.4 GiB."""
     name = b"X" + struct.pack("<I", 2**20) + b"k" * 2**20
     shared = b"ctorch\nA\n)\x81q\x00}(" + name + b"K\x00X\x05\x00\x00\x00shortK\x01ub0"
     keys = b"".join(b"X\x05\x00\x00\x00%05dh\x00" % number for number in range(1434))
@@ -190,7 +191,7 @@ def test_a_long_name_that_many_keys_share_is_handed_over_by_none(tmp_path: Path)
 
 
 def test_the_time_of_the_scan_ends_a_process_that_waits() -> None:
-    """For a file system that does not answer, as far as the kernel lets it end."""
+    """This covers a file system that does not answer, as far as the kernel lets the process end."""
     began_s = time.monotonic()
 
     def over() -> None:
@@ -244,12 +245,13 @@ def test_without_a_further_process_the_file_cannot_be_read(
 
 
 def test_a_large_index_may_take_its_time() -> None:
-    """Of a torch-dcp, with the sum over its pieces: 0.06 s for each MiB."""
+    """This index is a torch-dcp's. The sum over its pieces takes 0.06 s for each MiB."""
     assert cpu_s_for(45 * 2**20) > 10 * 45 * 0.06
 
 
 def test_time_that_is_over_in_an_unpickler_is_told_and_nothing_older_is_chosen(tmp_path: Path) -> None:
-    """A pickle that is large enough may take all of the time; then nobody knows whether it is complete."""
+    """A pickle that is large enough may take all of the time; then the scan cannot know whether it is
+    complete."""
     lightning(tmp_path / "epoch=2-step=40.ckpt", 40)
     as_index(tmp_path, HASHED)
 

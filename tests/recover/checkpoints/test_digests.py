@@ -1,4 +1,5 @@
-"""Bytes that changed within a file of the right length: found on request, where the format has digests."""
+"""Bytes that changed within a file of the right length: the scan finds them on request, if the format has
+digests."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ WITHOUT_DIGESTS = ("orbax-0.12.8/manager", "paddle-3.3.1/folders")
 
 
 def ticking(step_s: float) -> Iterator[float]:
-    """A clock that goes on at every look."""
+    """Yields the times of a clock that advances whenever it is read."""
     now = 0.0
     while True:
         yield now
@@ -39,19 +40,20 @@ def checked(root: Path) -> ScanResult:
 
 
 def in_words(digests: str) -> str:
-    """Without the sizes, which differ from checkpoint to checkpoint."""
+    """Returns the text without the sizes, which differ from checkpoint to checkpoint."""
     return re.sub(r"[\d.]+ [kMGT]?B\b", "SIZE", digests)
 
 
 def changed(path: Path, at: int) -> None:
-    """One bit of that byte, as a disk may lose it."""
+    """Flips one bit of this byte, as a faulty disk may."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
 
 
 def first_tensor(path: Path) -> int:
-    """Where its bytes begin: behind the zip's local header, a name and a padding."""
+    """Returns the offset of the first tensor's bytes, which follow the zip's local header, a name and a
+    padding."""
     data = path.read_bytes()
     header = data.rindex(b"PK\x03\x04", 0, data.index(b"/data/0"))
     name_bytes, padding_bytes = struct.unpack_from("<2H", data, header + 26)
@@ -60,7 +62,7 @@ def first_tensor(path: Path) -> int:
 
 @pytest.fixture
 def dcp(tmp_path: Path) -> Path:
-    """As torch wrote it."""
+    """Returns a root with a checkpoint that torch wrote."""
     shutil.copytree(FIXTURES / "torch-dcp-2.15.0/step-40", tmp_path / "step-40")
     return tmp_path
 
@@ -73,7 +75,7 @@ def saved(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sharded(tmp_path: Path) -> Path:
-    """Two steps of two shards, each with its digest."""
+    """Returns a root with the checkpoints of two steps. Each has two shards with their digests."""
     for step in (40, 60):
         folder = tmp_path / f"step-{step}"
         folder.mkdir()
@@ -177,8 +179,8 @@ def test_the_scan_pod_tells_what_was_compared(
 
 
 def zip_of(entries: int, extra: bytes = b"") -> bytes:
-    """A file of torch.save that has so many further entries, all empty, with a name of one letter and an
-    extra field in the directory."""
+    """Returns a file of torch.save with this number of further entries. They are all empty, and have a
+    name of one letter and an extra field in the directory."""
     pickled, name = b"\x80\x02}.", b"a/data.pkl"
     crc, size = zlib.crc32(pickled), len(pickled)
     content = struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 0, crc, size, size, len(name), 0)
@@ -217,7 +219,7 @@ def test_each_part_of_a_long_zip_directory_is_read_within_the_time(
     assert looks_at_the_clock(tmp_path, digests=digests) >= short + more
 
 
-@pytest.mark.parametrize("name", ["state.pt", "x.bin"])  # of the first torch-save reads the directory, too
+@pytest.mark.parametrize("name", ["state.pt", "x.bin"])  # torch-save also reads the directory of state.pt
 def test_a_zip_of_more_entries_than_any_trainer_writes_is_damaged(name: str, tmp_path: Path) -> None:
     for step in (20, 40):
         (tmp_path / f"step-{step}").mkdir()
@@ -233,7 +235,7 @@ def test_a_zip_of_more_entries_than_any_trainer_writes_is_damaged(name: str, tmp
 
 
 def test_a_zip_with_extra_fields_that_would_be_parsed_for_long_is_damaged(tmp_path: Path) -> None:
-    """zipfile needs 17 s for 1,000 of them."""
+    """zipfile needs 17 s for 1,000 such entries."""
     (tmp_path / "step-40").mkdir()
     (tmp_path / "step-40" / "DONE").write_text("x")
     (tmp_path / "step-40" / "x.bin").write_bytes(zip_of(20, bytes(65_532)))
@@ -245,7 +247,7 @@ def test_a_zip_with_extra_fields_that_would_be_parsed_for_long_is_damaged(tmp_pa
 
 
 def test_a_zip_whose_directory_would_fill_the_memory_is_damaged(tmp_path: Path) -> None:
-    """100 GB of a directory cost nobody anything, since the file has holes."""
+    """A tenant can make a directory of 100 GB at no cost, because the file has holes."""
     for step in (20, 40):
         (tmp_path / f"step-{step}").mkdir()
         (tmp_path / f"step-{step}" / "DONE").write_text("x")

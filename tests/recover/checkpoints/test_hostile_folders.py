@@ -1,7 +1,7 @@
 """Folders as a tenant may make them: a scan answers in bounded time and memory, and in plain words.
 
-REKINDLE_MANY_FILES=1000000 makes so many files for the tests of full folders, instead of 20,000 with a limit
-lowered to match; with it they take some minutes.
+REKINDLE_MANY_FILES=1000000 makes the tests of full folders create a million files; they then take some
+minutes. Without the variable the tests create 20,000 files and lower the limit to match.
 """
 
 import errno
@@ -39,7 +39,8 @@ from tests.recover.checkpoints.test_scan import sharded
 
 MANY = int(os.environ.get("REKINDLE_MANY_FILES", "20000"))
 ANSWER_S = 60.0
-"""Far above what it takes, for busy machines; a scan that blocks never answers."""
+"""Time limit for an answer, in seconds. The limit is far above the usual time, so that busy machines pass;
+a scan that blocks never answers."""
 MEMORY_BYTES_MAX = 256 * 2**20
 
 
@@ -51,7 +52,8 @@ def many_names_max(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def fill(directory: Path, prefix: str = "x") -> None:
-    """Names of few files, since a file takes at most some 65,000."""
+    """Fills the directory with many names of few files, because one file can have at most some 65,000
+    names."""
     for number in range(MANY):
         if number % 50_000 == 0:
             first = directory / f"{prefix}{number}"
@@ -80,11 +82,13 @@ atexit.register(lambda: sys.stderr.write(pathlib.Path("/proc/self/status").read_
 from detectors.commands.main import main
 sys.exit(main())
 """
-"""What a parent is told of its child's memory includes its own: a child is a copy of it at first."""
+"""A program that prints its own peak of memory. The number that a parent gets for its child includes the
+parent's memory, because a child begins as a copy of its parent."""
 
 
 def test_a_root_with_too_many_names_is_an_error_in_bounded_memory(tmp_path: Path) -> None:
-    """The real limit in a process of its own; below it, all names are kept, and that must stay small, too."""
+    """Tests the real limit in a separate process. Below the limit the scan keeps all names, so the memory
+    for them must also stay small."""
     sharded(tmp_path, 40)
     fill(tmp_path, "step-40-of-a-long-name-that-somebody-chose-")
     began_s = time.monotonic()
@@ -115,7 +119,8 @@ def test_time_that_is_over_within_a_listing_ends_the_scan(tmp_path: Path) -> Non
 
 
 def test_time_that_is_over_while_files_are_told_apart_ends_the_scan(tmp_path: Path) -> None:
-    """Names can be listed faster than they are looked at: 190,000 files take some 20 s on two busy cores."""
+    """The scan can list names faster than it can examine the files: 190,000 files take some 20 s on
+    two busy cores."""
     (tmp_path / "step=40.ckpt").touch()
     times = iter([0.0])
 
@@ -183,13 +188,13 @@ def as_fifo(path: Path) -> None:
 
 def as_socket(path: Path) -> None:
     here = os.open(path.parent, os.O_RDONLY)
-    with socket.socket(socket.AF_UNIX) as made:  # by /proc, since the address may have 107 characters only
+    with socket.socket(socket.AF_UNIX) as made:  # /proc keeps the address below 107 characters
         made.bind(f"/proc/self/fd/{here}/{path.name}")
     os.close(here)
 
 
 def as_device(path: Path) -> None:
-    """Of a link to a device that never ends, where no real one can be made."""
+    """Makes a device that never ends, or a link to one if this user may not make devices."""
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))
     except PermissionError:
@@ -207,7 +212,8 @@ def as_link_to_itself(path: Path) -> None:
 @pytest.mark.parametrize("make", [as_fifo, as_socket, as_device, as_directory, as_link_to_itself])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.folder)
 def test_what_is_no_plain_file_never_blocks_a_scan(case: Case, make: object, tmp_path: Path) -> None:
-    """Each file of a real checkpoint in turn. Those that a reader does not need may be anything."""
+    """Replaces each file of a real checkpoint in turn. A file that the reader does not need may be
+    anything."""
     assert callable(make)
     began_s = time.monotonic()
     for number, file in enumerate(newest_files(FIXTURES / case.folder, case.step)):
@@ -227,7 +233,7 @@ def test_what_is_no_plain_file_never_blocks_a_scan(case: Case, make: object, tmp
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Root may read everything, so for this moment the process is nobody."""
+    """Runs the block as the user nobody, because root may read everything."""
     root = os.geteuid() == 0
     if root:
         os.seteuid(65534)
@@ -239,14 +245,14 @@ def without_rights() -> Iterator[None]:
 
 
 def test_what_may_not_be_read_is_told_and_the_one_before_is_chosen() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own lies under one that only its user enters
+    with tempfile.TemporaryDirectory() as folder:  # only this user can enter the parent of tmp_path
         root = Path(folder)
         root.chmod(0o755)
         for step in (20, 40, 60, 80):
             sharded(root, step)
         (root / "step-40" / "commit.json").chmod(0)
         (root / "step-60").chmod(0)
-        (root / "step-80").chmod(0o644)  # its names can be listed, and nothing in it be entered
+        (root / "step-80").chmod(0o644)  # its names can be listed, but no file in it can be opened
 
         with without_rights():
             result = scan(root)
@@ -282,8 +288,8 @@ def zarray(shape: list[int], chunks: list[int]) -> bytes:
 
 
 def fields_of_a_zip(count: int) -> bytes:
-    """An archive whose directory has so many entries, each with 16,000 fields, none of which is the one that
-    its length asks for."""
+    """Returns an archive whose directory has this number of entries. Each entry has 16,000 fields, and
+    none of them is the field that its length requires."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02}.")
@@ -359,7 +365,8 @@ def test_numbers_of_absurd_size_inside_a_file_cost_nothing(
 
 
 def test_ranks_of_absurd_number_cost_nothing(tmp_path: Path) -> None:
-    """With parallel experts each rank has a part, and the name of one file tells how many ranks there are."""
+    """If the experts are parallel, each rank has a part, and the name of one file gives the number of
+    ranks."""
     root = Path(shutil.copytree(FIXTURES / "paddlenlp-2.8.1" / "classic", tmp_path / "run"))
     newest = root / "checkpoint-4"
     (newest / "rng_state.pth").rename(newest / "rng_state_999999999.pth")
@@ -373,7 +380,7 @@ def test_ranks_of_absurd_number_cost_nothing(tmp_path: Path) -> None:
 
 
 def paddle_index(tmp_path: Path, files: Iterable[str]) -> Path:
-    """A classic checkpoint, whole but for the files that an index names beside its own."""
+    """Returns a classic checkpoint that is complete except for the files that an additional index names."""
     root = Path(shutil.copytree(FIXTURES / "paddlenlp-2.8.1" / "classic", tmp_path / "run"))
     weights = {str(number): name for number, name in enumerate(files)}
     (root / "checkpoint-4" / "a.index.json").write_text(json.dumps({"weight_map": weights}))
@@ -407,7 +414,7 @@ def test_the_time_ends_a_look_at_numbered_parts(tmp_path: Path) -> None:
     ("files", "named"),
     [
         ([f"{number}.s" for number in range(200_001)], "200000"),
-        (["-00001-of-00001" * 100_000 + ".\n"], "1500002"),  # which a pattern would try to match for hours
+        (["-00001-of-00001" * 100_000 + ".\n"], "1500002"),  # a pattern would try to match this for hours
     ],
     ids=["more files than a directory has", "a name longer than any file has"],
 )
@@ -446,7 +453,7 @@ def test_long_lines_in_a_pickle_are_no_trainers(tmp_path: Path) -> None:
 
 
 class Odd:
-    """A reader that meets what nobody has thought of."""
+    """A reader that raises an error which nobody foresaw."""
 
     name = "odd"
 

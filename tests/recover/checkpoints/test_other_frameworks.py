@@ -1,4 +1,5 @@
-"""Lightning, Orbax, Paddle and PaddleNLP: checkpoints that the real libraries wrote, whole and damaged."""
+"""Tests checkpoints that the real libraries Lightning, Orbax, Paddle and PaddleNLP wrote, complete and
+damaged."""
 
 import json
 import os
@@ -22,8 +23,9 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 class Case(msgspec.Struct, frozen=True):
-    """`blind` are the endings of files whose loss or cut cannot be seen, since nothing says what they should
-    be; `unsized` those whose loss is seen, and whose cut is not."""
+    """A fixture and its newest step. `blind` are the endings of files whose loss or cut cannot be seen,
+    because no other file says what they should be. `unsized` are the endings of files whose loss is seen
+    and whose cut is not."""
 
     folder: str
     format: str
@@ -52,7 +54,7 @@ def chosen(root: Path) -> Checkpoint | None:
 
 
 def newest_files(root: Path, step: int) -> list[Path]:
-    """Those of the checkpoint that a resume takes."""
+    """Returns the files of the checkpoint from which the job resumes."""
     taken = chosen(root)
     assert taken is not None
     assert taken.step == step
@@ -97,7 +99,7 @@ CUTS = (cut_to_a_byte, cut_in_half, cut_by_a_byte)
 def can_be_seen(case: Case, file: Path, damage: Callable[[Path], None]) -> bool:
     if str(file).endswith(case.blind):
         return False
-    if damage is lost:  # nothing that is read says how many data files an OCDBT database has
+    if damage is lost:  # no file that is read gives the number of data files of an OCDBT database
         return file.parent.name != "d" or len(list(file.parent.iterdir())) == 1
     if damage in CUTS and str(file).endswith(case.unsized):
         return False
@@ -127,7 +129,7 @@ def test_with_any_file_lost_or_cut_it_is_not_chosen_and_the_reason_is_told(
         ), file
 
 
-# Not visible by a cut: contents that disagree, saves that were not finished, ranks that are missing.
+# Damage that no cut shows: contents that disagree, saves that were not finished, ranks that are missing.
 
 
 def copied(folder: str, root: Path) -> Path:
@@ -165,7 +167,7 @@ def test_a_last_ckpt_that_is_cut_is_listed_as_the_oldest_and_never_chosen(tmp_pa
 
 
 def sharded_lightning(root: Path) -> Path:
-    """Made as strategies/model_parallel.py describes: a torch-dcp and meta.pt."""
+    """Makes a checkpoint as strategies/model_parallel.py describes it: a torch-dcp and meta.pt."""
     directory = root / "run" / "epoch=1-step=6.ckpt"
     shutil.copytree(FIXTURES / "torch-dcp-2.15.0" / "step-40", directory)
     shutil.copy(FIXTURES / "lightning-2.6.6" / "stepped" / "last.ckpt", directory / "meta.pt")
@@ -198,7 +200,8 @@ def test_an_orbax_item_with_its_temporary_name_is_not_complete(tmp_path: Path) -
 
 
 def test_an_orbax_checkpoint_without_the_time_of_its_commit_is_not_complete(tmp_path: Path) -> None:
-    """On a bucket that is mounted as a directory, it is written in place under its final name."""
+    """On a bucket that is mounted as a directory, Orbax writes the checkpoint in place under its final
+    name."""
     root = copied("orbax-0.12.8/manager", tmp_path)
     metadata = root / "40" / "_CHECKPOINT_METADATA"
     metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "commit_timestamp_nsecs": None}))
@@ -247,7 +250,8 @@ def test_a_paddlenlp_checkpoint_of_another_step_is_refused(tmp_path: Path) -> No
 
 
 def test_of_four_paddlenlp_ranks_each_must_have_written_its_part(tmp_path: Path) -> None:
-    """Made as trainer.py describes, with the degrees in the real arguments: tensor 2, pipeline 2."""
+    """The checkpoint is made as trainer.py describes it, with the degrees in the real arguments: tensor 2,
+    pipeline 2."""
     directory = copied("paddlenlp-2.8.1/classic", tmp_path) / "checkpoint-4"
     arguments = (directory / "training_args.bin").read_bytes()
     for degree in (b"tensor_parallel_degree", b"pipeline_parallel_degree"):
@@ -265,7 +269,7 @@ def test_of_four_paddlenlp_ranks_each_must_have_written_its_part(tmp_path: Path)
     assert names(reason_of(directory.parent), "'optimizer.tp01_pp01.pdopt'")
 
 
-# A format of one's own.
+# Formats that the job's annotation defines.
 
 
 def marked(root: Path, name: str, *, done: bool = True) -> None:
@@ -317,7 +321,7 @@ def test_a_marker_that_cannot_be_used_is_refused(text: str) -> None:
         parse_marker(text)
 
 
-# All against all.
+# Each fixture against each reader.
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.folder)

@@ -22,14 +22,15 @@ from tests.recover.checkpoints.test_torch_family import FIXTURES
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """pytest's own folders lie under one that only its user enters."""
+    """Yields a new folder outside pytest's own folders, because these lie below a folder that only its
+    user can enter."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
 
 def laid(root: Path, kind: str) -> list[Path]:
-    """The weights of checkpoint-40, now for their owner alone."""
+    """Copies checkpoint-40 into the root, and returns its weights, which only their owner may read."""
     shutil.copytree(FIXTURES / "transformers-5.23.0" / kind / "checkpoint-40", root / "checkpoint-40")
     weights = sorted((root / "checkpoint-40").glob("*.safetensors"))
     for file in weights:
@@ -77,7 +78,7 @@ def test_unread_weights_without_a_byte_are_damaged(root: Path) -> None:
 
 
 def test_unread_weights_that_are_smaller_than_in_the_checkpoint_before_are_damaged(root: Path) -> None:
-    """As after a node that lost its power: the names are there, and not all of the bytes."""
+    """A node that lost its power leaves such files: the names exist, but not all of the bytes do."""
     (file,) = laid(root, "plain")
     before = root / "checkpoint-20"
     shutil.copytree(file.parent, before)
@@ -90,7 +91,7 @@ def test_unread_weights_that_are_smaller_than_in_the_checkpoint_before_are_damag
     assert names(reason, "'model.safetensors'", size_bytes - 1, "'checkpoint-20'", size_bytes)
     assert result.chosen is not None
     assert result.chosen.step == 20
-    # The older one may be of another, larger model that was trained here before.
+    # The older checkpoint may be of another, larger model that was trained here before.
     assert would_repair(root, result, None, [Repair.SET_ASIDE]) == []
 
 
@@ -117,8 +118,8 @@ def test_unread_shards_that_are_smaller_than_their_index_says_are_damaged(root: 
 def test_what_an_index_says_of_the_size_is_nothing_to_shards_that_were_read(
     root: Path, metadata: object
 ) -> None:
-    """The library counts the whole memory behind a tensor, which may be more than is saved: of a table of
-    1024 positions that was cut to 512, for example."""
+    """The library counts the whole memory behind a tensor. This may be more than the saved part, for
+    example of a table of 1024 positions that was cut to 512."""
     for file in laid(root, "sharded"):
         file.chmod(0o644)
     index = root / "checkpoint-40" / "model.safetensors.index.json"
@@ -140,7 +141,8 @@ def test_a_size_of_absurd_length_is_told_shortly(root: Path, total_size: float) 
 
 
 def test_weights_with_another_mode_were_not_written_under_another_name_first(root: Path) -> None:
-    """An older library writes into the file itself, so its name says nothing of its end."""
+    """An older library writes into the file itself, so the file's name does not prove that the write
+    ended."""
     (file,) = laid(root, "plain")
     file.chmod(0o620)
     with pytest.raises(ScanError, match=re.escape(FORBIDDEN)) as refused:

@@ -1,4 +1,5 @@
-"""What a scan changes where it may: the tracker of a framework, and damaged checkpoints out of its sight."""
+"""Changes that a scan makes if it is allowed to: it sets the tracker of a framework, and moves damaged
+checkpoints out of the framework's sight."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def checkpoint(
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """DeepSpeed's `latest` names step 60, of which a file is missing; step 40 is whole."""
+    """Returns a root in which DeepSpeed's `latest` names step 60, which lacks a file, and in which step 40
+    is complete."""
     for step in (40, 60):
         (tmp_path / f"global_step{step}").mkdir()
         (tmp_path / f"global_step{step}" / "data").write_text(f"of {step}")
@@ -76,7 +78,8 @@ def test_the_tracker_names_the_chosen_one_and_the_damaged_newer_one_is_out_of_si
 
 
 def test_of_a_checkpoint_that_is_several_files_all_are_out_of_sight(tmp_path: Path) -> None:
-    """A framework that takes the highest number would load the model of one and the optimizer of another."""
+    """Otherwise a framework that takes the highest number would load the model of one checkpoint and the
+    optimizer of another."""
     files = FIXTURES / "paddle-3.3.1" / "files"
     for file in files.iterdir():
         for step in (40, 60):
@@ -92,7 +95,8 @@ def test_of_a_checkpoint_that_is_several_files_all_are_out_of_sight(tmp_path: Pa
 
 
 def test_more_files_than_checkpoints_have_are_left_to_a_person(tmp_path: Path) -> None:
-    """Each rename takes as long as the file system likes, and nothing looks at the clock meanwhile."""
+    """A rename takes as long as the file system needs, and the scan does not check its time between
+    renames."""
     (tmp_path / "80.pdparams").touch()
     for number in range(64):
         (tmp_path / f"80.x{number}").touch()
@@ -143,12 +147,13 @@ def test_a_person_is_told_what_would_be_done_and_nothing_is(root: Path) -> None:
 
 
 class CrashError(BaseException):
-    """The process is gone."""
+    """Stands for the end of the process."""
 
 
 @contextmanager
 def crashing(at: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The system call of that number, of those that change something, is never made."""
+    """Lets the process crash at the changing system call with this number, before the call. Yields the
+    names of the calls before it."""
     made: list[str] = []
 
     def through(name: str, real: Callable[..., object]) -> Callable[..., object]:
@@ -264,7 +269,7 @@ NEW = "latest.rekindle-new"
 def test_a_file_outside_of_the_folder_is_not_written_through_a_link_that_was_planted(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A hard link leads out of the folder that is mounted, and nothing tells it from a file."""
+    """A hard link leads out of the mounted folder, and nothing distinguishes it from an ordinary file."""
     precious = tmp_path_factory.mktemp("outside") / "precious"
     precious.write_text("precious")
     precious.chmod(0o600)
@@ -293,7 +298,8 @@ def test_a_pipe_that_was_planted_holds_no_repair_up(root: Path, name: str) -> No
 
 
 def test_what_the_tracker_said_is_kept_under_another_name_where_its_own_is_taken(root: Path) -> None:
-    """By somebody else, or by an earlier change of the same attempt, whose undo must stay possible."""
+    """The name may be taken by somebody else, or by an earlier change of the same attempt, whose undo must
+    stay possible."""
     (root / KEPT).write_text("global_step80")
 
     (line,) = mended(root, allowed=frozenset({Repair.TRACKER}))
@@ -328,7 +334,7 @@ def test_megatrons_tracker_holds_the_number_alone(tmp_path: Path) -> None:
 
 @pytest.fixture
 def sharded(tmp_path: Path) -> Path:
-    """As the scan really finds them: step 40 whole, step 60 half written."""
+    """Returns a root as a scan really finds it: step 40 is complete, step 60 is half written."""
     root = tmp_path / "ckpt"
     for step in (40, 60):
         (root / f"step-{step}").mkdir(parents=True)
@@ -378,7 +384,7 @@ def test_wrong_usage_changes_nothing_and_says_what_was_expected(
 
 
 def test_deepspeed_is_led_from_a_damaged_checkpoint_of_its_own_to_the_whole_one(tmp_path: Path) -> None:
-    """As DeepSpeed wrote it, but that a file of the newer tag was lost."""
+    """The checkpoints are as DeepSpeed wrote them, except that a file of the newer tag was lost."""
     fixture = Path(__file__).parent / "fixtures/deepspeed-0.19.8/zero-2/global_step40"
     root = tmp_path / "ckpt"
     for step in (40, 60):

@@ -1,4 +1,5 @@
-"""Scans of real directories: each sort of damage becomes a reason, only whole checkpoints are chosen."""
+"""Scans real directories: each kind of damage becomes a reason, and the scan chooses only complete
+checkpoints."""
 
 import errno
 import os
@@ -23,7 +24,7 @@ SHARD_BYTES = 100
 
 
 def sharded(root: Path, step: int, *, name: str = "", ranks: int = 2) -> Path:
-    """A complete checkpoint of the format rekindle-sharded."""
+    """Writes a complete checkpoint of the format rekindle-sharded."""
     directory = root / (name or f"step-{step}")
     directory.mkdir(parents=True)
     names = [f"shard-{rank}-of-{ranks}.npz" for rank in range(ranks)]
@@ -36,7 +37,7 @@ def sharded(root: Path, step: int, *, name: str = "", ranks: int = 2) -> Path:
 
 
 def torch_dcp(root: Path, name: str = "step-40") -> Path:
-    """A complete checkpoint that torch wrote."""
+    """Copies a complete checkpoint that torch wrote."""
     return Path(shutil.copytree(TORCH_FIXTURE, root / name))
 
 
@@ -126,7 +127,8 @@ def test_when_the_time_is_over_the_rest_is_not_examined_and_not_chosen(tmp_path:
 def test_where_the_newest_is_too_large_to_be_judged_no_older_one_is_chosen_in_its_place(
     tmp_path: Path,
 ) -> None:
-    """A gang of many more ranks than before writes an index that is not read. It may well be complete."""
+    """A gang of many more ranks than before writes an index that is too large to be read. The checkpoint
+    may still be complete."""
     torch_dcp(tmp_path, "step-20")
     os.truncate(torch_dcp(tmp_path, "step-40") / ".metadata", 300 * 2**20)
 
@@ -143,7 +145,7 @@ def test_where_the_newest_is_too_large_to_be_judged_no_older_one_is_chosen_in_it
     assert passed_over.step == 20
 
 
-# Damage: one function each, with what the reason must name.
+# Kinds of damage, each as one function with the words that the reason must contain.
 
 
 def lose_a_shard(directory: Path) -> None:
@@ -280,7 +282,7 @@ def test_a_marker_that_is_nested_deeper_than_a_stack_is_no_manifest(tmp_path: Pa
 
 
 def test_a_directory_without_permission_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a refusing os.scandir, since tests may run as root, whom no mode bits stop."""
+    """The test replaces os.scandir, because tests may run as root, and mode bits do not stop root."""
     sharded(tmp_path, 40)
     real = os.scandir
 
@@ -294,7 +296,7 @@ def test_a_directory_without_permission_is_told(tmp_path: Path, monkeypatch: pyt
     assert only(scan(tmp_path)).reason == FORBIDDEN
 
 
-# The root.
+# The root of the checkpoints.
 
 
 def test_a_missing_root_is_a_clear_error(tmp_path: Path) -> None:
@@ -348,7 +350,7 @@ def test_a_given_format_accepts_no_other(tmp_path: Path) -> None:
     assert names(found.reason, "torch-dcp")
 
 
-# One level down.
+# Checkpoints one level below the root.
 
 
 def test_a_checkpoint_one_level_down_counts_for_its_step(tmp_path: Path) -> None:
@@ -368,7 +370,8 @@ def test_all_parts_one_level_down_must_be_complete(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_a_run_is_no_checkpoint_though_its_number_looks_like_a_step(tmp_path: Path) -> None:
-    """The annotation names the folder of all runs: its ranks would be sent to step 20241121."""
+    """The annotation names the folder of all runs. If the folder of a run counted as a checkpoint, the
+    ranks would begin at step 20241121."""
     for step in (20, 40):
         torch_dcp(tmp_path / "20241121", f"step-{step}")
 
@@ -397,7 +400,7 @@ def test_a_folder_that_is_no_part_of_a_checkpoint_is_not_missed(tmp_path: Path) 
     assert [c.complete for c in scan(tmp_path).checkpoints] == [True, True]
 
 
-# Whatever lies there.
+# Any other files.
 
 _NAMES = st.sampled_from(
     ["commit.json", "shard-0-of-2.npz", "shard-1-of-2.npz", ".metadata", "__0_0.distcp", "__1_0.distcp"]
@@ -406,7 +409,7 @@ _NAMES = st.sampled_from(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files=st.dictionaries(_NAMES, st.binary(max_size=200)))
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pickle's own, for odd escapes in a damaged text
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pickle warns of odd escapes in a damaged text
 def test_whatever_bytes_lie_there_the_scan_answers_and_chooses_none(
     files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

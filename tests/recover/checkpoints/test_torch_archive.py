@@ -1,4 +1,5 @@
-"""Single files of torch.save and safetensors, damaged and hostile: refused, never run, and hardly read."""
+"""Single files of torch.save and safetensors that are damaged or hostile: the scan refuses them, runs
+nothing in them, and reads little of them."""
 
 import json
 import os
@@ -20,7 +21,7 @@ LEGACY = FIXTURES / "torch-save-2.15.0/legacy/step-40.pt"
 
 
 class Payload:
-    """Runs a shell command in whoever unpickles it in the ordinary way."""
+    """Runs a shell command in the process that unpickles it in the ordinary way."""
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -44,7 +45,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(legacy: b
         read(Folder(tmp_path, lambda: None), "file")
     assert not proof.exists()
 
-    pickle.loads(malicious)  # the payload does work, so the test above can fail
+    pickle.loads(malicious)  # the payload does run, so the test above can fail
     assert proof.exists()
 
 
@@ -54,7 +55,7 @@ def damaged_at(data: bytes, at: int, value: int) -> bytes:
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pickle's own, for odd escapes in a damaged text
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pickle warns of odd escapes in a damaged text
 @pytest.mark.parametrize(
     "file",
     [

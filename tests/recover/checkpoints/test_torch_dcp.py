@@ -1,4 +1,5 @@
-"""Reading a DCP index that torch wrote, and refusing one that someone else did. Nothing of it may run."""
+"""Tests that the scan reads a DCP index that torch wrote, refuses one that somebody else wrote, and runs
+nothing in either."""
 
 from __future__ import annotations
 
@@ -99,14 +100,15 @@ def test_another_pickle_is_not_an_index(index: bytes, checkpoint: Path) -> None:
 
 
 class Thing:
-    """Stands for any class of torch's that an index has by the thousand: attributes, and nothing else."""
+    """Stands for any class of torch that occurs in an index by the thousand. It has attributes and nothing
+    else."""
 
     def __init__(self, **state: object) -> None:
         vars(self).update(state)
 
 
 def large_index(count: int) -> bytes:
-    """As torch writes it: of each piece where it lies in its tensor, and where in a file."""
+    """Returns an index as torch writes it: for each piece the place in its tensor and the place in a file."""
     shards = [
         Thing(offsets=Place((rank, 0)), sizes=Place((rank + 1, 28672)))
         for rank in range(100_000, 100_000 + count)
@@ -121,20 +123,21 @@ def large_index(count: int) -> bytes:
 
 
 class Place(tuple[int, ...]):
-    """As torch.Size, which is pickled by its constructor."""
+    """Stands for torch.Size, which is pickled by its constructor."""
 
     def __reduce__(self) -> tuple[type[Place], tuple[tuple[int, ...]]]:
         return Place, (tuple(self),)
 
 
 def test_the_largest_index_that_is_read_fits_into_the_memory_of_a_scan(checkpoint: Path) -> None:
-    """A job of 256 ranks and 723 tensors with two moments each has 555,000 pieces: 83 MB, 1.3 GiB here."""
+    """A job of 256 ranks and 723 tensors with two moments each has 555,000 pieces: an index of 83 MB, and
+    1.3 GiB of memory here."""
     (checkpoint / ".metadata").write_bytes(index := large_index(4000))
     tracemalloc.start()
     try:
         data = (checkpoint / ".metadata").read_bytes()
         found = list(pieces_in(data))
-        assert len(msgspec.msgpack.encode(found)) > 4000  # as it is handed to the process that asks
+        assert len(msgspec.msgpack.encode(found)) > 4000  # the form in which the child hands it to its parent
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -144,7 +147,7 @@ def test_the_largest_index_that_is_read_fits_into_the_memory_of_a_scan(checkpoin
 
 
 class Payload:
-    """Runs a shell command in whoever unpickles it in the ordinary way."""
+    """Runs a shell command in the process that unpickles it in the ordinary way."""
 
     def __init__(self, command: str) -> None:
         self.command = command
@@ -162,7 +165,7 @@ def test_a_pickle_that_would_run_a_command_is_refused_and_nothing_runs(checkpoin
         read(checkpoint)
     assert not proof.exists()
 
-    pickle.loads(malicious)  # the payload does work, so the test above can fail
+    pickle.loads(malicious)  # the payload does run, so the test above can fail
     assert proof.exists()
 
 
@@ -186,8 +189,8 @@ def test_a_class_that_nobody_knows_becomes_a_stand_in_with_its_state() -> None:
 @pytest.mark.parametrize(
     "bomb",
     [
-        b"K\x01r\xff\xff\xff\x7f.",  # a memo slot far out: 32 GiB of table
-        b"\x96\x00\x00\x00\x00\x10\x00\x00\x00.",  # a bytearray of 64 GiB that is not there
+        b"K\x01r\xff\xff\xff\x7f.",  # a memo slot with a high number: a table of 32 GiB
+        b"\x96\x00\x00\x00\x00\x10\x00\x00\x00.",  # a bytearray of 64 GiB whose bytes are missing
     ],
 )
 def test_a_few_bytes_cannot_ask_for_gigabytes(bomb: bytes) -> None:

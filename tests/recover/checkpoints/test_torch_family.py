@@ -1,6 +1,6 @@
-"""Checkpoints as torch, Megatron, DeepSpeed, transformers and accelerate wrote them, cut in all ways.
+"""Tests checkpoints that torch, Megatron, DeepSpeed, transformers and accelerate wrote, cut in all ways.
 
-fixtures/README.md says which library wrote what.
+fixtures/README.md says which library wrote which checkpoint.
 """
 
 import os
@@ -23,7 +23,8 @@ TRACKER = "latest_checkpointed_iteration.txt"
 
 
 class Case(msgspec.Struct, frozen=True):
-    """`spare` are files that a resume does not need, or that the format gives no way to miss."""
+    """A fixture and its format. `spare` are files that a resume does not need, or whose absence the format
+    does not show."""
 
     fixture: str
     entry: str
@@ -76,7 +77,8 @@ HOLDS_ANOTHER_FORMAT = {
     "accelerate-1.15.0/fsdp": {"torch-dcp"},
     "transformers-5.23.0/deepspeed": {"deepspeed"},
 }
-"""The reader of the inner format, when a job names it, knows nothing of the files around it."""
+"""Fixture -> the inner formats that it contains. The reader of an inner format, if a job names that
+format, ignores the files around it."""
 
 FILES = [
     (case, file.relative_to(FIXTURES / case.fixture))
@@ -137,7 +139,7 @@ def test_without_one_of_its_files_it_is_incomplete(case: Case, file: Path, root:
 
 @pytest.mark.parametrize(("case", "file"), FILES, ids=named)
 def test_with_one_of_its_files_cut_anywhere_it_is_incomplete(case: Case, file: Path, root: Path) -> None:
-    """But for the spare ones that are no archives: those are not looked at."""
+    """Exceptions are the spare files that are no archives: the scan does not read them."""
     path = laid(case, root) / file
     data = path.read_bytes()
     whole = len(data.rstrip()) if file.suffix in (".json", ".txt", "") else len(data)
@@ -165,14 +167,16 @@ def test_whatever_is_not_yet_written_it_is_incomplete(
     needed = [file for file in files if file.name not in case.spare]
     missing = data.draw(st.sets(st.sampled_from(files))) | {data.draw(st.sampled_from(needed))}
     gone = {file.name for file in missing}
-    # Without both, megatron-torch-dist looks like a torch-dcp; no interrupted save leaves that.
+    # Without both files, megatron-torch-dist looks like a torch-dcp. No interrupted save leaves a checkpoint
+    # in this state.
     assume(not {"common.pt", "metadata.json"} <= gone)
-    # Without all of these, what is left is DeepSpeed's alone; the Trainer writes training_args.bin before it.
+    # Without all of these files, the rest is a checkpoint of DeepSpeed alone. The Trainer writes
+    # training_args.bin before DeepSpeed's files.
     assume(not {"trainer_state.json", "training_args.bin", "rng_state_0.pth", "rng_state_1.pth"} <= gone)
     for file in missing:
         (root / file).unlink()
 
-    with suppress(ScanError):  # a root without any checkpoint, or that looks like one itself
+    with suppress(ScanError):  # the root contains no checkpoint, or looks like one itself
         assert scan(root).chosen is None
 
 
@@ -283,7 +287,8 @@ def test_a_gap_in_the_ranks_is_told(root: Path) -> None:
 
 
 def test_a_shard_of_another_save_is_noticed(root: Path) -> None:
-    """The first shard's bytes under the name of the second: whole, and without the tensors of the index."""
+    """The second shard's file contains the first shard's bytes: it is complete, but lacks the tensors that
+    the index names."""
     case = case_of("transformers-5.23.0/sharded")
     first, second, *_ = sorted((laid(case, root) / case.entry).glob("model-*.safetensors"))
     shutil.copy(first, second)
@@ -291,7 +296,7 @@ def test_a_shard_of_another_save_is_noticed(root: Path) -> None:
     assert names(reason(root), f"'{second.name}'", "'model.safetensors.index.json'")
 
 
-# Loops of one's own
+# Training loops that use no framework
 
 
 @pytest.mark.parametrize(
@@ -324,7 +329,7 @@ def test_one_whole_file_or_all_of_those_counted_are_complete(files: list[str], r
 
 @pytest.mark.parametrize("beside", ["step-40.json", "step-40.log", "step-40.pt.sha256"])
 def test_a_file_beside_it_is_no_part_and_the_checkpoint_keeps_its_own_name(beside: str, root: Path) -> None:
-    """What is handed to the ranks must be there: step-40.pt, and no step-40."""
+    """The path that the ranks receive must exist: this is step-40.pt, not step-40."""
     root.mkdir()
     shutil.copy(FIXTURES / "torch-save-2.15.0/zip/step-40.pt", root / "step-40.pt")
     (root / beside).write_text("{}")

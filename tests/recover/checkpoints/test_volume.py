@@ -1,4 +1,5 @@
-"""A volume that is mounted elsewhere than in the training, and the links that a tenant may have put there."""
+"""Tests a volume that the scan mounts at another path than the training, and links that a tenant may have
+put there."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ MOUNT = PurePosixPath("/ckpt")
 
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
-    """Where the volume lies here; the training mounts it at /ckpt. Beside it lies what is no part of it."""
+    """Returns the path at which the scan has the volume. The training mounts it at /ckpt. The folder
+    `elsewhere` beside it is no part of the volume."""
     sharded(tmp_path / "elsewhere", 80)
     (tmp_path / "volume").mkdir()
     return tmp_path / "volume"
@@ -72,7 +74,8 @@ def test_the_path_of_the_annotation_may_lead_through_links(here: Path) -> None:
 def test_a_link_that_leads_out_of_the_volume_is_not_followed_and_nothing_older_chosen(
     here: Path, target: str
 ) -> None:
-    """The training may mount what it leads to, so nobody knows here whether the newest is complete."""
+    """The training may mount the link's target, so the scan cannot know whether the newest checkpoint is
+    complete."""
     sharded(here, 40)
     (here / "step-80").symlink_to(target.format(elsewhere=here.parent / "elsewhere"))
 
@@ -160,8 +163,9 @@ def test_a_volume_needs_its_place_in_the_training_and_the_reverse(
 
 
 def test_what_only_the_training_s_user_may_read_is_not_replaced_by_an_older_one() -> None:
-    """A training that runs as root keeps files from others; the scan never runs as root."""
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own lies under one that only its user enters
+    """A training that runs as root may make files that other users cannot read, and the scan never runs as
+    root."""
+    with tempfile.TemporaryDirectory() as folder:  # only this user can enter the parent of tmp_path
         root = Path(folder)
         root.chmod(0o755)
         for step in (40, 60):
@@ -185,7 +189,7 @@ NAMES = st.sampled_from(["a", "b", "c"])
 TARGETS = st.lists(st.sampled_from(["a", "b", "c", "..", "."]), min_size=1, max_size=4).map("/".join)
 
 
-@settings(deadline=None)  # it makes and removes folders, which takes long on a busy machine
+@settings(deadline=None)  # the test makes and removes folders, which takes long on a busy machine
 @given(
     links=st.lists(st.tuples(NAMES, NAMES, st.booleans(), TARGETS), max_size=5),
     path=st.lists(st.sampled_from(["a", "b", "c", ".."]), min_size=1, max_size=4),
@@ -193,7 +197,7 @@ TARGETS = st.lists(st.sampled_from(["a", "b", "c", "..", "."]), min_size=1, max_
 def test_a_path_is_found_where_the_kernel_finds_it_or_not_at_all(
     links: list[tuple[str, str, bool, str]], path: list[str]
 ) -> None:
-    """The volume lies here where the training has it, so the kernel can be asked."""
+    """The volume has the same path here as in the training, so the kernel's answer can be compared."""
     with tempfile.TemporaryDirectory() as folder:
         mount = Path(os.path.realpath(folder)) / "a"
         mount.mkdir()

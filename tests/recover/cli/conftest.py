@@ -1,4 +1,4 @@
-"""A served cluster with an Incident, a Recovery and jobs of one name in two namespaces."""
+"""Fixtures of a served cluster with an Incident, a Recovery, and jobs of one name in two namespaces."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Which cluster and which namespace: the options that all commands share with kubectl."""
+"""Tests the options for cluster and namespace, which all commands share with kubectl."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def naming(kubeconfig: str, namespace: str) -> str:
-    """The same kubeconfig, whose context names a namespace."""
+    """Makes the context of this kubeconfig name a namespace."""
     path = Path(kubeconfig)
     config = yaml.safe_load(path.read_text())
     config["contexts"][0]["context"]["namespace"] = namespace

@@ -1,4 +1,4 @@
-"""What each command prints for programs validates against the schema in docs/reference."""
+"""Checks that the JSON that each command prints is valid by its schema in docs/reference."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AGE = re.compile(r"\d+ (s|min|h|days) ago")
 
 
 def strict(schema: Any) -> Any:
-    """No field beside those of the schema."""
+    """Returns the schema, changed so that it allows no other field than its own."""
     if isinstance(schema, dict):
         closed = {name: strict(part) for name, part in schema.items()}
         if "properties" in schema:

@@ -1,4 +1,4 @@
-"""`rekindle checkpoints scan` as people, scripts and the scan pod call it."""
+"""Tests `rekindle checkpoints scan` as people, scripts and the scan pod call it."""
 
 import errno
 import json
@@ -32,7 +32,7 @@ NO_FILE = os.strerror(errno.ENOENT)
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """step-40 complete, step-60 half written."""
+    """Returns a root in which step-40 is complete and step-60 is half written."""
     for step in (40, 60):
         (tmp_path / f"step-{step}").mkdir()
         (tmp_path / f"step-{step}" / "shard-0-of-1.npz").write_bytes(b"12345")
@@ -249,7 +249,7 @@ def test_the_scan_pod_loads_nothing_heavy(root: Path) -> None:
     assert done.stdout.strip() == "set()"
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # long texts, on a busy machine
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # long texts, busy machine
 @given(st.lists(st.text(max_size=2000), max_size=30), st.text(max_size=9000))
 def test_a_message_always_fits_and_reads_back(reasons: list[str], error: str) -> None:
     found = tuple(

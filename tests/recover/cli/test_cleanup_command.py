@@ -1,5 +1,5 @@
-"""`rekindle cleanup` as `helm uninstall` runs it, in the in-memory cluster: what it does, and what keeps
-it."""
+"""Tests `rekindle cleanup` as `helm uninstall` runs it, in the in-memory cluster: its changes, and the
+states that stop it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ FAULTY = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": "No
 POD = {"restartPolicy": "Never", "containers": [{"name": "train", "image": "none"}]}
 START = """kubectl patch job -n ml llm --type merge -p '{"spec":{"suspend":false}}'"""
 STOPPED = ("Job ml/llm", START)
-"""What is named of a job that stays stopped: the job, and the command that starts it."""
+"""Words that the output must contain for a job that stays stopped: the job, and the command that starts
+it."""
 TAINT = "rekindle.dev/unhealthy=device-lost:NoSchedule"
 LEASE = "rekindle-system/rekindle-controller"
 NOTE = Quarantine(incident="n1-device-lost-1", fault="device-lost", at=NOW, cordoned=True)
@@ -50,7 +51,7 @@ NOTE = Quarantine(incident="n1-device-lost-1", fault="device-lost", at=NOW, cord
 
 @pytest.fixture
 def store() -> MemoryCluster:
-    """One node is out, another one is a person's affair, and a repair has a Job."""
+    """Returns a cluster in which n1 is quarantined, a person has cordoned n2, and a repair has a Job."""
     cluster = MemoryCluster(lambda: datetime.now(UTC))
     for name in (SYSTEM, "ml"):
         cluster.create(NAMESPACES, {"metadata": {"name": name}})
@@ -84,7 +85,7 @@ def kubeconfig(store: MemoryCluster, tmp_path: Path) -> Iterator[str]:
 
 
 def report(store: MemoryCluster, node: str, *findings: Finding) -> None:
-    """What the node's agent says, which reads the kernel log."""
+    """Writes the report of the node's agent, which reads the kernel log."""
     store.create(NODEHEALTHS, body(NODEHEALTHS, node))
     covered = Coverage(source=Source.KMSG, state=CoverageState.COVERED, since=NOW)
     status = NodeHealthStatus(boot_id="b00t", coverage=[covered], findings=list(findings))
@@ -93,7 +94,7 @@ def report(store: MemoryCluster, node: str, *findings: Finding) -> None:
 
 
 def restarting(store: MemoryCluster) -> None:
-    """A recovery has stopped job ml/llm."""
+    """Puts job ml/llm into the state after a recovery has stopped it."""
     mark = Mark(recovery="job-llm-1", attempt=1, did="stopped")
     notes = {"rekindle.dev/recovery": msgspec.json.encode(mark).decode()}
     job = {
@@ -295,7 +296,7 @@ async def test_a_lease_that_cannot_be_renewed_is_not_told_as_another_controllers
 def test_a_node_whose_gpu_has_died_stays_cordoned_and_one_that_was_never_taken_out_is_named(
     store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its gang is in Resuming: pods of it wait for a node, and must not come back to this one."""
+    """The gang is in Resuming: its pods wait for a node, and must not come back to this one."""
     restarting(store)
     store.patch(JOBS, "llm", {"spec": {"suspend": False}}, namespace="ml")
     store.patch(
@@ -322,7 +323,8 @@ def test_a_node_whose_gpu_has_died_stays_cordoned_and_one_that_was_never_taken_o
 
 
 def controller_in(namespace: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The namespaces with a Deployment of the controller, a kind that the in-memory cluster does not have."""
+    """Returns the namespaces that have a Deployment of the controller. The in-memory cluster does not have
+    this kind."""
     spaces = {namespace}
     unhindered = RestCluster.get, RestCluster.list, RestCluster.delete
 
@@ -354,7 +356,7 @@ def controller_in(namespace: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def test_a_status_that_is_not_believed_keeps_no_removal_from_its_end(
     store: MemoryCluster, kubeconfig: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The token of one node's agent can write it."""
+    """Anybody with the token of a node's agent can write such a status."""
     store.create(NODEHEALTHS, body(NODEHEALTHS, "n2"))
     forged = {"status": {"bootId": "b", "observedAt": "9999-12-31T23:59:59Z"}}
     store.patch(NODEHEALTHS, "n2", forged, subresource="status")
@@ -442,7 +444,7 @@ def test_a_removal_waits_for_a_started_gang_and_is_refused_while_ranks_are_still
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Iterator[tuple[MemoryCluster, str]]:
-    """A cluster that has never seen Rekindle, but for a namespace of its name."""
+    """Yields a cluster in which Rekindle was never installed, but which has a namespace of its name."""
     cluster = MemoryCluster(lambda: datetime.now(UTC))
     cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM}})
     cluster.create(NODES, {"metadata": {"name": "n1"}, "spec": {"unschedulable": True}})

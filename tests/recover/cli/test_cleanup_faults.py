@@ -1,4 +1,5 @@
-"""Which nodes stay out of service when Rekindle is removed: those that nobody can show to be mended."""
+"""Tests which nodes stay out of service when Rekindle is removed: the nodes of which nothing proves that
+they are repaired."""
 
 from __future__ import annotations
 

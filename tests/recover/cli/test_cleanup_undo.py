@@ -1,5 +1,5 @@
-"""What `rekindle cleanup` takes back of a node: all that is ours, once, and nothing that is somebody
-else's."""
+"""Tests what `rekindle cleanup` removes from a node: everything that Rekindle wrote, in one pass, and
+nothing that somebody else wrote."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PEOPLES = {
 RESERVE = {"key": SPARE, "value": "true", "effect": "NoSchedule"}
 LABELS = {"pool": "a", "rekindle.dev/managed": "true", SPARE: "true"}
 NOTES = {"rekindle.dev/hold-reason": "rack moves", "example.com/x": "y"}
-"""What people have written."""
+"""Annotations that people have written."""
 
 
 def node(
@@ -54,7 +54,8 @@ def spare(*, laid: bool, lent: bool) -> dict[str, str]:
 
 
 def left(body: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The node afterwards, and what was said. A second look finds nothing more."""
+    """Returns the node after the undo, and the sentence about it. Asserts that a second undo finds nothing
+    more."""
     found = undo(decode.node(msgspec.json.encode(body), ()))
     if found is None:
         return body, ""

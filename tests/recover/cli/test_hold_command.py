@@ -1,4 +1,4 @@
-"""recover/cli/hold_command.py: with a served API."""
+"""Tests recover/cli/hold_command.py against a served API."""
 
 from __future__ import annotations
 

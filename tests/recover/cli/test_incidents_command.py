@@ -1,4 +1,4 @@
-"""recover/cli/incidents_command.py: with a served API."""
+"""Tests recover/cli/incidents_command.py against a served API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def listed(kubeconfig: str, capsys: pytest.CaptureFixture[str], *args: str) -> l
 
 @pytest.fixture
 def old(store: MemoryCluster) -> str:
-    """A closed Incident of another node, which is newer than the open one; and the name of the open one."""
+    """Adds a closed Incident of another node, newer than the open one. Returns the name of the open one."""
     (first,) = store.objects(INCIDENTS)
     name = str(first["metadata"]["name"])
     store.patch(INCIDENTS, name, {"status": {"phase": "Open"}}, subresource="status")

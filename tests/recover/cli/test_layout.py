@@ -1,4 +1,4 @@
-"""Tables and stories on a terminal: no word is broken, and nothing is wider than the terminal."""
+"""Tests tables and stories on a terminal: no word is broken, and nothing is wider than the terminal."""
 
 from __future__ import annotations
 

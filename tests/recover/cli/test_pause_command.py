@@ -1,4 +1,4 @@
-"""recover/cli/pause_command.py: with a served API."""
+"""Tests recover/cli/pause_command.py against a served API."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_unusable_end_is_told_and_repaired_by_the_next_pause(
 
 
 def refuse(store: MemoryCluster, node: str) -> None:
-    """The open Incident says that the node was not quarantined in the pause."""
+    """Records in the open Incident that Rekindle did not quarantine the node because of the pause."""
     kept_back = ActionRecord(
         at=datetime.now(UTC),
         action=Act.QUARANTINE_NODE,
@@ -187,7 +187,7 @@ def test_a_pause_that_may_not_be_read_is_told_as_the_controller_has_noted_it(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The reader lacks the right to that one object."""
+    """The reader lacks the permission to read the pause's ConfigMap."""
     read = store.read
 
     def refusing(resource: Resource, name: str, namespace: str = "") -> Stored:

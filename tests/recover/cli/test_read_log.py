@@ -1,4 +1,4 @@
-"""`rekindle read-log`: what the agent would read in a log, with the numbers of the lines."""
+"""Tests `rekindle read-log`: what the agent would read in a log, with the numbers of the lines."""
 
 from __future__ import annotations
 

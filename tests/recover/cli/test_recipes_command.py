@@ -1,4 +1,4 @@
-"""`rekindle recipes` as people and scripts call it."""
+"""Tests `rekindle recipes` as people and scripts call it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recover/cli/undo_command.py: with a served API, and what the controller then makes of it."""
+"""Tests recover/cli/undo_command.py against a served API, and the controller's reaction to its changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THEIRS = {"key": "example.com/theirs", "value": "x", "effect": "NoSchedule"}
 
 @pytest.fixture
 def incident(store: MemoryCluster) -> str:
-    """The open Incident, whose node is cordoned and tainted for it."""
+    """Returns the name of the open Incident, for which its node is cordoned and tainted."""
     (found,) = store.objects(INCIDENTS)
     name = str(found["metadata"]["name"])
     quarantine(store, "node-3", name, cordoned=True)

@@ -1,4 +1,4 @@
-"""recover/cli/status_command.py and snapshot/find.py: with a served API."""
+"""Tests recover/cli/status_command.py and snapshot/find.py against a served API."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -160,7 +160,7 @@ def test_status_lists_the_hold_of_a_job_without_a_recovery(
     store.patch(
         JOBS, "vision", {"metadata": {"labels": {AUTO_RECOVERY: "enabled"}, **notes}}, namespace="other"
     )
-    store.patch(JOBS, "vision", {"metadata": notes}, namespace="team")  # and has no label
+    store.patch(JOBS, "vision", {"metadata": notes}, namespace="team")  # the job has no label
 
     assert status(["-o", "json", "--kubeconfig", kubeconfig]) == 0
     everywhere = msgspec.json.decode(capsys.readouterr().out)

@@ -1,4 +1,5 @@
-"""`rekindle why` and `rekindle status` where the API server refuses: what is left out, and what is said."""
+"""Tests `rekindle why` and `rekindle status` when the API server refuses requests: what they leave out,
+and what they print about it."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -31,7 +32,7 @@ from tests.recover.stories.why_cases import LLM, finding, health
 
 
 class Refusing:
-    """A cluster that is empty, and answers the list of one resource, or of all, with an error."""
+    """An empty cluster that answers the list of one resource, or of all resources, with an error."""
 
     def __init__(self, resource: Resource | None, error: Exception) -> None:
         self._resource, self._error = resource, error

@@ -1,4 +1,4 @@
-"""Objects of the cluster that `why` and `status` are asked about."""
+"""Makes the objects about which the tests ask `why` and `status`."""
 
 from typing import Any
 

@@ -1,5 +1,6 @@
-"""An answer is about what was known when it was given, by the numbers of the node's own log: a node's clock
-that is minutes or hours off hides no dead GPU, and brings back none that was answered."""
+"""An answer covers the findings that were known when it was given, counted by the record numbers of the
+node's own log. A node's clock that is minutes or hours off hides no dead GPU, and brings back no GPU that
+was answered."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tests.acting import recovering
 from tests.builders import BOOT, Worlds, cluster
 
 SKEWS_S = [-7200.0, -600.0, -70.0, 0.0, 70.0, 600.0, 7200.0]
-"""How far the clock of n1 is ahead of ours."""
+"""Seconds by which the clock of n1 is ahead of the controller's clock."""
 
 
 def change_status(world: Worlds, **changes: object) -> Worlds:
@@ -38,7 +39,7 @@ def goes_on(world: Worlds, skew_s: float) -> Worlds:
 
 
 def uncordoned(world: Worlds) -> Worlds:
-    """By a person, and our taint taken off; its Incident has closed."""
+    """Lets a person uncordon n1, and removes Rekindle's taint. The Incident of n1 closes."""
     world.change_node("n1", unschedulable=False, taints=())
     recovering(recovering(world))
     assert world.nodes["n1"].quarantine is None
@@ -98,7 +99,8 @@ def test_what_goes_on_after_a_release_counts_again_whatever_its_nodes_clock_says
 
 @pytest.mark.parametrize("skew_s", [-7200.0, -600.0, 0.0, 600.0, 7200.0])
 def test_what_an_agent_has_held_back_of_a_known_fault_is_no_news(skew_s: float) -> None:
-    """A clock that is only minutes ahead may agree with the agent's last word, and then is believed."""
+    """A clock that is off by only minutes may agree with the agent's last report, and then the controller
+    believes it."""
     world = released(skew_s)
     change = goes_on(world, skew_s - 5)
 
@@ -116,7 +118,8 @@ def test_a_fault_of_the_next_boot_is_news(skew_s: float) -> None:
 
 
 def test_records_that_the_agent_has_read_and_that_showed_nothing_new_are_known() -> None:
-    """It may publish one finding for what it then tells of as another one, read once more from the ring."""
+    """The agent may publish one finding for several records, and after it has read the ring buffer again,
+    report a second finding for the same records."""
     world = change_status(cluster(), kmsg=LogPosition(boot_id=BOOT, sequence=70))
     known = known_of(world.nodes["n1"], world.health["n1"])
 
@@ -139,7 +142,7 @@ def test_an_answer_of_an_earlier_version_is_read_by_its_time() -> None:
 
 
 def test_findings_that_an_older_release_has_answered_say_nothing_of_a_newer_one() -> None:
-    """An earlier version of the controller, to which people went back, writes only the time."""
+    """An earlier version of the controller, after a rollback, writes only the time."""
 
     def answered(released_at: str) -> bool:
         findings = '{"bootId":"b","sequence":5}'
@@ -173,7 +176,8 @@ def test_an_incident_that_closes_before_its_node_has_told_of_the_next_boot_answe
 
 
 def test_numbers_and_times_that_somebody_forged_before_a_release_hide_a_dead_gpu_for_a_day_at_most() -> None:
-    """With the agent's token, of the same boot: the log never reaches the number that it is said to have."""
+    """Somebody with the agent's token forges them for the same boot: the log never reaches the forged
+    number."""
     world = cluster(40)
     world.mode_since -= timedelta(days=1)
     world = recovering(world.finding(on="n1", ago_s=1)).later(300)

@@ -1,4 +1,5 @@
-"""A gang that has to leave a degraded node: agents are asked for its next checkpoint, and it moves then."""
+"""A gang that has to leave a degraded node: the controller asks the agents for the gang's next checkpoint,
+and moves the gang then."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ LONG_AGO = NOW - timedelta(hours=9)
 
 
 def degraded(on: str = "n1", *, ranks: int = 4, tells: int | None = 0, opted_in: bool = True) -> Worlds:
-    """A gang on n0 to n3 of twelve nodes, and the Incident of its degraded node. The log of the rank `tells`
-    has shown complete checkpoints."""
+    """Returns a gang on n0 to n3 of twelve nodes, and the Incident of its degraded node. The log of the
+    rank `tells` has shown complete checkpoints."""
     world = cluster(12).running(gang(ranks=ranks, opted_in=opted_in))
     if tells is not None:
         world.tells(rank=tells, step=90, at=LONG_AGO)
@@ -39,7 +40,8 @@ def degraded(on: str = "n1", *, ranks: int = 4, tells: int | None = 0, opted_in:
 
 
 def asked(world: Worlds) -> dict[str, str]:
-    """Pod -> the wait of which its agent is told; the specs are then as the controller wants them."""
+    """Returns pod -> the wait for a checkpoint that the controller requests from the pod's agent. Also
+    applies the specs that the controller wants."""
     for write in upkeep(world.world()).actions:
         assert isinstance(write, Patch)
         assert write.resource == NODEHEALTHS
@@ -123,7 +125,7 @@ def test_the_agents_are_told_once_and_the_wait_ends_with_the_move() -> None:
 
 
 def test_a_gang_that_saves_every_step_and_comes_back_to_the_degraded_node_is_moved_once() -> None:
-    """The scheduler may know no other place, and the fault shows itself again and again."""
+    """The scheduler may have no other place for the gang, and the fault occurs again and again."""
     world = degraded()
     recovering(world.tells(at=LONG_AGO, served=asked(world)["llm-0-uid"]))
     assert len(world.recoveries) == 1
@@ -144,7 +146,7 @@ def test_a_gang_that_saves_every_step_and_comes_back_to_the_degraded_node_is_mov
 
 
 def test_a_gang_that_comes_to_a_degraded_node_is_asked_for_a_checkpoint_of_its_own() -> None:
-    """What was complete before it came is no answer."""
+    """A checkpoint that was complete before the gang came to this node does not count."""
     world = degraded(tells=2)
     wait = asked(world)["llm-2-uid"]
     world.tells(rank=2, at=LONG_AGO, served=wait)
@@ -175,7 +177,7 @@ def test_a_repair_waits_for_the_next_checkpoint_of_the_gangs_on_its_node() -> No
 def test_a_gang_is_moved_at_its_next_checkpoint_or_when_the_grace_is_over(
     tells: bool, moved_within_s: float
 ) -> None:
-    """With the agents' own reading of the log. The gang saves every 50 s."""
+    """The agents themselves read the log. The gang saves every 50 s."""
 
     async def story(sim: Simulation) -> None:
         await sim.submit(Job(ranks=3, scanned=tells))

@@ -1,7 +1,7 @@
-"""Which pods a broken GPU harms, for each way to share one: the table of docs/recovery.md.
+"""Tests which pods a broken GPU affects, for each way to share a GPU: the table of docs/recovery.md.
 
-The kubelet's answer goes through the agent's own reader, the kernel's lines through its fold, and what it
-would publish through the controller's diagnosis. Each job has one pod, on the same node.
+The kubelet's answer goes through the agent's own reader, the kernel's lines go through its fold, and the
+resulting status goes through the controller's diagnosis. Each job has one pod, on the same node.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MIG_DEVICES = {"MIG-5": MigDevice("GPU-0", instance=5), "MIG-6": MigDevice("GPU-
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What the kubelet, and whoever else shares GPUs, says of its pod."""
+    """Devices of a job's pod as the kubelet, and any layer that shares GPUs, report them."""
 
     ids: tuple[str, ...] = ()
     resource: str = "nvidia.com/gpu"
@@ -56,7 +56,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def hami(*devices: str) -> Job:
-    """The ids are what the kubelet chose, and HAMi gave others."""
+    """Returns a job for which HAMi assigned other devices than the kubelet chose."""
     told = "".join(f"{device},NVIDIA,4096,30:" for device in devices)
     return Job(("GPU-1-7",), annotations={"hami.io/vgpu-devices-allocated": f";{told};"})
 
@@ -163,8 +163,8 @@ async def test_exactly_the_jobs_are_harmed_that_hold_what_broke(
 
 
 async def listed(jobs: Mapping[str, Job]) -> tuple[list[HeldDevices], frozenset[str]]:
-    """What the agent's reader of the kubelet hands on."""
-    root = Path(tempfile.mkdtemp(prefix="kubelet-"))  # a socket's path has 107 bytes at most
+    """Returns the devices and pods that the agent's reader of the kubelet hands on."""
+    root = Path(tempfile.mkdtemp(prefix="kubelet-"))  # a socket's path has at most 107 bytes
     heard = Heard()
     source = PodResources(root, heard, Settings(deadline_s=20))
     for name in jobs:
@@ -211,7 +211,7 @@ def published(held: list[HeldDevices], there: frozenset[str], lines: Iterable[st
 
 
 def victims(jobs: Mapping[str, Job], status: NodeHealthStatus) -> set[str]:
-    """The jobs that the Incident of the node names, once its verdict has settled."""
+    """Returns the jobs that the Incident of the node names, once its verdict has settled."""
     world = cluster(nodes=1)
     for name, job in jobs.items():
         world.running(gang(name, ranks=1))

@@ -1,4 +1,5 @@
-"""An object that nobody foresaw brings a defect of ours to light: it is left out, and all others go on."""
+"""An object that nobody foresaw makes Rekindle's own code fail: the controller leaves out this object, and
+handles all others."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def not_judged(world: Worlds) -> list[str]:
 
 
 def poisoned(world: Worlds, node: str) -> Worlds:
-    """Its agent, or whoever has its token, tells of a time before which there is none."""
+    """Returns the world with an agent that reports the earliest time that exists, as anybody with the
+    agent's token could."""
     status = world.health[node].status
     findings = [msgspec.structs.replace(f, last_seen=datetime(1, 1, 1, tzinfo=UTC)) for f in status.findings]
     status = msgspec.structs.replace(status, findings=findings)
@@ -35,7 +37,7 @@ def poisoned(world: Worlds, node: str) -> Worlds:
 
 
 def two_gangs() -> Worlds:
-    """`llm` on n0 to n3 and `odd` on n4 to n7 have lost a rank each."""
+    """Returns a world in which `llm` on n0 to n3 and `odd` on n4 to n7 have lost a rank each."""
     world = cluster(nodes=60).running(gang("llm")).running(gang("odd"), first_node=4)
     return world.crash("llm", rank=2).crash("odd", rank=2)
 
@@ -89,7 +91,8 @@ def test_a_gang_that_cannot_be_judged_keeps_no_other_down(
 
 
 def fails_for(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, odd: str) -> None:
-    """Such defects are not known, or they would be mended: this makes one."""
+    """Makes a function of this module raise for arguments that contain `odd`. No real defect is known,
+    since it would have been fixed."""
     real = getattr(module, name)
 
     def broken(world: Any, *args: Any) -> Any:

@@ -1,4 +1,5 @@
-"""An application is blamed only where its node was watched: by an agent that lives, and reads such faults."""
+"""The controller blames an application only if its node was watched: by an agent that is alive, and that
+reads the kind of fault in question."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from tests.recover.scripted import Scripted
 
 
 def training() -> Worlds:
-    """A gang of which rank 1, on n1, has just crashed."""
+    """Returns a gang whose rank 1, on n1, has just crashed."""
     world = cluster(nodes=4).running(gang("llm", ranks=4))
     world.crash(rank=1, ago_s=1)
     return world
@@ -54,7 +55,7 @@ def blamed(decision: Decision) -> Blame:
     return decision.incident.status.blame
 
 
-# --- the agent lives -------------------------------------------------------------------------------------
+# --- whether the agent is alive --------------------------------------------------------------------------
 
 
 def test_an_application_is_blamed_where_a_ready_agent_shows_no_fault() -> None:
@@ -83,7 +84,8 @@ def test_agents_of_other_nodes_that_are_away_change_nothing() -> None:
 
 @pytest.mark.parametrize("since_s", [None, 3600.0, 0.5])
 def test_an_agent_that_is_not_ready_covers_nothing(since_s: float | None) -> None:
-    """Also where it restarts in this second: what the kernel said meanwhile it has not told."""
+    """This is also true if the agent restarts in this second: it has not yet reported the kernel's lines
+    of the meantime."""
     world = watched_by_pods(training())
     since = None if since_s is None else NOW - timedelta(seconds=since_s)
     agent_of(world, "n1", ready=False, since=since)
@@ -92,7 +94,7 @@ def test_an_agent_that_is_not_ready_covers_nothing(since_s: float | None) -> Non
 
 
 def test_a_loss_long_before_the_agent_went_was_covered() -> None:
-    """A fault that caused it would have been reported by then."""
+    """If a fault had caused the loss, the agent would have reported the fault before it went."""
     world = watched_by_pods(cluster(nodes=4).running(gang("llm", ranks=4)))
     world.crash(rank=1, ago_s=60)
     agent_of(world, "n1", ready=False, since=NOW - timedelta(seconds=20))
@@ -121,7 +123,7 @@ def test_a_node_that_is_new_is_not_watched_until_its_agent_has_said_so() -> None
     assert blamed(world.decide()) is Blame.UNKNOWN
 
 
-# --- agents that are no pods -----------------------------------------------------------------------------
+# --- agents that run outside pods ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Containers of another namespace that print step lines on a gang's nodes: real agents, real plan."""
+"""Containers of another namespace print step lines on a gang's nodes. The tests use real agents and the
+real plan."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ def test_ranks_that_no_agent_knows_to_hold_devices_are_named_in_a_crowd_and_then
 
 
 def full(world: Worlds, node: str) -> Worlds:
-    """The agent there is of an older version: its list is full, and it does not say that more was read."""
+    """Fills the list of the node's agent. This agent is of an older version, and does not report that it
+    read more pods."""
     strangers = [
         PodProgress(uid=f"u{n}", namespace="others", name=f"p{n}", edge=Edge.STEPPING, at=NOW)
         for n in range(PODS_MAX - len(world.health[node].status.pods))

@@ -1,4 +1,5 @@
-"""Which findings count, and for what: one predicate for triage, placement, spares and repair."""
+"""Tests which findings count, and for which purpose: triage, placement, spares and repair use one
+predicate."""
 
 from __future__ import annotations
 

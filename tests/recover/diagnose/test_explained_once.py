@@ -1,4 +1,5 @@
-"""A fault that only degrades its node explains the failure of the start that met it, and of no later one."""
+"""A fault that only degrades its node explains the failure of the start that met the fault, and of no
+later start."""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ NODE, PROGRAM = (Blame.NODE, "n1"), (Blame.APPLICATION, "")
 
 
 def on_held_node() -> Worlds:
-    """One rank is on n1, which Rekindle may not take out of service."""
+    """Returns a gang with one rank on n1, which Rekindle may not take out of service."""
     return cluster(nodes=8).running(gang()).change_node("n1", annotations=HELD)
 
 
 def looked(world: Worlds) -> list[str]:
-    """One look of triage and of the recovery. Returns what they wrote, Events aside."""
+    """Runs triage and the recovery once. Returns what they wrote, without Events."""
     found = plan(world.world(), world.settings, world.now)
     apply(world, found)
     wrote = [*acts(found), *step(world)]
@@ -40,7 +41,7 @@ def looked(world: Worlds) -> list[str]:
 
 
 def crashed(world: Worlds) -> Worlds:
-    """The rank on n1 fails. Half a minute later all ranks run again, each where it ran before."""
+    """Lets the rank on n1 fail. Half a minute later all ranks run again, each where it ran before."""
     world.later(5).crash(rank=1)
     looked(world)
     while only_recovery(world).status.phase is not Phase.VERIFYING:
@@ -50,12 +51,12 @@ def crashed(world: Worlds) -> Worlds:
 
 
 def told(world: Worlds, at: datetime) -> Worlds:
-    """The agent of n1 reports only now that n1 showed a contained error then."""
+    """Lets the agent of n1 report only now that n1 showed a contained error at this time."""
     return world.finding(on="n1", ago_s=(world.now - at).total_seconds(), **CONTAINED)
 
 
 def blamed(world: Worlds) -> list[tuple[Blame, str]]:
-    """Whom the Recovery calls the culprit by now, for each cause."""
+    """Returns the culprit that the Recovery now names for each cause."""
     looked(world)
     return [(cause.blame, cause.node) for cause in only_recovery(world).status.causes]
 

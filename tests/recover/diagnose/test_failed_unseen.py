@@ -1,4 +1,4 @@
-"""A job that its framework has failed does not wait in silence, although no pod tells of a lost rank."""
+"""A job that its framework has failed does not wait in silence, even if no pod shows a lost rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECREATE = {"rekindle.dev/on-terminal": "recreate"}
 
 
 def failed(*, ago_s: float = 10, annotations: dict[str, str] | None = None) -> Worlds:
-    """All pods of the failed job are gone."""
+    """Returns a failed job whose pods are all gone."""
     job = gang(annotations=RECREATE if annotations is None else annotations)
     world = cluster(nodes=8).running(job)
     world.pods["llm-uid"].clear()
@@ -64,7 +64,7 @@ def test_a_pod_that_has_not_ended_will_tell_more() -> None:
 
 
 def test_the_pods_of_a_start_before_a_resume_do_not_count() -> None:
-    """A training operator takes a pod that is told to end and still runs for a failed one."""
+    """A training operator counts a pod that is being deleted and still runs as failed."""
     world = cluster(nodes=8).running(gang(annotations=RECREATE))
     told, resumed = world.now - timedelta(seconds=60), world.now - timedelta(seconds=10)
     for uid, pod in world.pods["llm-uid"].items():
@@ -95,7 +95,7 @@ def test_people_know_of_an_older_failure(at: timedelta | None) -> None:
 
 
 def test_a_failure_of_which_an_incident_tells_is_told_once() -> None:
-    """The pods told of it, and somebody has deleted them since."""
+    """The pods showed the failure, and somebody has deleted them since."""
     world = cluster(nodes=8).running(gang()).crash(rank=1)
     world.change_gang(terminal=Terminal(succeeded=False, at=world.now))
     apply(world, world.decide().plan)
@@ -136,7 +136,7 @@ def test_a_job_whose_recovery_nobody_asked_for_is_left_alone() -> None:
 
 @pytest.mark.parametrize("before", [timedelta(seconds=2), timedelta(0)], ids=["before", "in the same second"])
 def test_a_failure_before_a_recovery_stopped_the_job_is_of_an_earlier_start(before: timedelta) -> None:
-    """As of a job that was given up: it stays failed, and nobody is to start it again."""
+    """The job was given up: it stays failed, and Rekindle must not start it again."""
     world = recovering(cluster(nodes=8).running(gang(annotations=RECREATE)).crash(rank=1))
     world.later(0.4)
     while "stop-gang" not in step(world):
@@ -155,7 +155,8 @@ def test_a_failure_before_a_recovery_stopped_the_job_is_of_an_earlier_start(befo
 
 
 def paused_on_failure(annotations: dict[str, str] | None = None) -> Worlds:
-    """A job fails while people have paused Rekindle. Pods tell of it, and then they are deleted."""
+    """Returns a job that failed while Rekindle was paused. Its pods showed the failure, and then somebody
+    deleted them."""
     world = cluster(nodes=8).running(gang(annotations=annotations or RECREATE))
     apply(world, world.decide().plan)
     world.paused = Pause(since=world.now)
@@ -249,7 +250,7 @@ def test_a_crash_that_the_framework_has_mended_hides_no_later_failure() -> None:
 
 @pytest.mark.parametrize("ago", [timedelta(hours=2), timedelta(hours=48)], ids=str)
 def test_a_fault_of_today_restarts_no_job_that_failed_long_ago(ago: timedelta) -> None:
-    """Its failed pod is gone, and those that ended well are there."""
+    """The failed pod is gone, and the pods that ended well still exist."""
     world = cluster(nodes=8).running(gang(annotations=RECREATE))
     pods = world.pods["llm-uid"]
     del pods["llm-3-uid"]
@@ -267,7 +268,7 @@ def test_a_fault_of_today_restarts_no_job_that_failed_long_ago(ago: timedelta) -
 
 
 def test_a_failed_job_whose_recovery_nobody_asked_for_is_ordinary() -> None:
-    """A cluster keeps thousands of them."""
+    """A cluster may keep thousands of such jobs."""
     world = failed(annotations={**RECREATE, "rekindle.dev/auto-recovery": "disabled"}).world()
     (job,) = world.gangs.values()
 
@@ -275,8 +276,8 @@ def test_a_failed_job_whose_recovery_nobody_asked_for_is_ordinary() -> None:
 
 
 def test_a_failure_that_a_node_explained_in_a_hold_is_answered_after_the_hold() -> None:
-    """The gang's own Incident closes, since it points to the node's. Then the pods go, and with them what
-    makes the gang a victim of the node."""
+    """The gang's own Incident closes, because it points to the node's Incident. Then the pods go, and with
+    them the reason why the gang is an affected gang of the node."""
     world = cluster(nodes=8).running(gang(annotations={**RECREATE, "rekindle.dev/hold": "true"}))
     world.crash(rank=1).change_gang(terminal=Terminal(succeeded=False, at=world.now))
     apply(world, world.decide().plan)
@@ -290,7 +291,7 @@ def test_a_failure_that_a_node_explained_in_a_hold_is_answered_after_the_hold() 
 
 
 def test_an_incident_that_was_closed_for_a_moment_is_followed_by_another() -> None:
-    """Its owner had opted out, and took that back."""
+    """The owner had disabled recovery, and enabled it again."""
     held = {**RECREATE, "rekindle.dev/hold": "true"}
     world = failed(annotations=held)
     apply(world, world.decide().plan)

@@ -1,4 +1,5 @@
-"""A gang of which all ranks run and none makes a step: noticed, and restarted only if it is known to hang."""
+"""A gang whose ranks all run and make no step: the controller notices it, and restarts it only if it knows
+that the gang hangs."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ LIMIT_S = 2700.0
 
 
 def silent(job: Gang | None = None) -> Worlds:
-    """All ranks have run for an hour, and no step was read; every agent reads all logs."""
+    """Returns a gang whose ranks have all run for an hour without a step, although every agent reads all
+    logs."""
     return cluster(nodes=8).running(job or gang(), stepping=False)
 
 

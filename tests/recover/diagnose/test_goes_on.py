@@ -1,5 +1,6 @@
-"""A fault that goes on without a pause is one finding to its agent. A person's uncordon answers what was
-known then, and a mode's beginning what was seen before it; what is shown after that counts again."""
+"""A fault that continues without a pause is one finding to its agent. A person's uncordon answers what was
+known at that time, and the beginning of a mode answers what was seen before it. Evidence after that time
+counts again."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from tests.recover.repair.scene import broken
 
 
 def goes_on(world: Worlds, *, ago_s: float = 0.0) -> Worlds:
-    """The kernel has told of it again and again, last so long ago; the agent's refresh brings it now."""
+    """Adds nine repeats to the findings of n1, the last one so many seconds ago; the agent reports them
+    only now, with its refresh."""
     health = world.health["n1"]
     last = world.now - timedelta(seconds=ago_s)
     told = [msgspec.structs.replace(f, count=f.count + 9, last_seen=last) for f in health.status.findings]
@@ -32,7 +34,7 @@ def goes_on(world: Worlds, *, ago_s: float = 0.0) -> Worlds:
 
 
 def uncordoned(world: Worlds) -> Worlds:
-    """By a person, and our taint taken off; its Incident has closed."""
+    """Lets a person uncordon n1, and removes Rekindle's taint. The Incident of n1 closes."""
     world.change_node("n1", unschedulable=False, taints=())
     recovering(recovering(world))
     assert world.nodes["n1"].quarantine is None

@@ -1,4 +1,5 @@
-"""Evidence on the culprit that comes when the gang is stopped, or runs again: what is done, and said."""
+"""Evidence about the culprit arrives when the gang is already stopped, or runs again: tests what the
+controller does and reports then."""
 
 from __future__ import annotations
 
@@ -30,23 +31,25 @@ from tests.facts import names
 
 HELD = {"rekindle.dev/hold": "true"}
 UNDOUBTED = {"code": "xid-74", "fault": Fault.NVLINK, "final": False, "ago_s": 3}
-"""An error of n1's own kernel, which a later line may still soften."""
+"""An error of n1's own kernel that a later line may still make less severe."""
 
 
 def crashed(*, blind: bool = True) -> Worlds:
-    """The rank on n1 was lost; where n1's agent is blind, n1 is suspected. The true culprit is n3."""
+    """Returns a gang that lost its rank on n1. If n1's agent is blind, n1 is a suspect. The true culprit
+    is n3."""
     world = cluster(nodes=8).running(gang())
     return recovering((world.blind("n1") if blind else world).crash(rank=1))
 
 
 def told_late(world: Worlds, late_s: float, **finding: object) -> Worlds:
-    """The fault of n3 was shown a second before the crash, and its agent tells of it only now."""
+    """Adds a fault of n3 that appeared a second before the crash and that n3's agent reports only now."""
     age_s = (world.now - next(iter(world.incidents.values())).spec.detected_at).total_seconds()
     return world.later(max(0.0, late_s - age_s)).finding(on="n3", ago_s=max(late_s, age_s) + 1)
 
 
 def looked(world: Worlds) -> list[str]:
-    """Triage and the recovery look until neither writes anything more; what they wrote, Events aside."""
+    """Runs triage and the recovery until neither writes anything more. Returns what they wrote, without
+    Events."""
     wrote: list[str] = []
     for _ in range(10):
         found = plan(world.world(), world.settings, world.now)
@@ -61,7 +64,7 @@ def looked(world: Worlds) -> list[str]:
 
 
 def brought_to(world: Worlds, where: str) -> Worlds:
-    """Triage does not look meanwhile."""
+    """Advances the recovery to this point, without triage in between."""
     if where == "its pods end":
         assert "stop-gang" in step(world)
     elif where == "starting":
@@ -167,7 +170,8 @@ def test_a_brake_does_not_hide_the_culprit_from_a_gang_that_is_being_stopped() -
 
 @pytest.mark.parametrize("tolerant", [False, True])
 def test_a_broken_node_that_takes_pods_is_avoided_though_the_gang_never_ran_there(tolerant: bool) -> None:
-    """The place for a second quarantine is taken already, or it would not hold this gang off."""
+    """n6 can take pods of the gang, because the gang tolerates every taint, or because a hold keeps n6 in
+    service."""
     world = crashed()
     if tolerant:
         world.change_gang(templates={"": Template(tolerations=({"operator": "Exists"},))})
@@ -189,7 +193,7 @@ def test_a_broken_node_that_takes_pods_is_avoided_though_the_gang_never_ran_ther
 
 @pytest.mark.parametrize("where", ["pending", "Verifying", "Succeeded"])
 def test_a_culprit_that_is_told_of_after_the_start_corrects_the_blame_and_stops_nobody(where: str) -> None:
-    """No rank is there any more."""
+    """The gang has no rank on n3 any more."""
     if where == "Succeeded":
         world = brought_to(crashed(blind=False), "Verifying")
         first_step(world, 81)
@@ -242,7 +246,8 @@ def test_a_gang_that_came_back_to_the_culprit_is_stopped_once_more_and_kept_off(
 
 
 def test_a_correction_is_no_cause_so_that_the_same_fault_can_still_stop_the_gang() -> None:
-    """Its rank was waiting for a place when n3's fault became known, and is let in there all the same."""
+    """The ranks were waiting for a place when n3's fault became known, and the scheduler still placed them
+    on n3."""
     world = brought_to(crashed(), "pending").change_node("n3", annotations=HELD)
     looked(told_late(world, 40))
     assert only_recovery(world).status.attempt == 1
@@ -256,7 +261,7 @@ def test_a_correction_is_no_cause_so_that_the_same_fault_can_still_stop_the_gang
     assert (status.attempt, "n3" in status.avoid_nodes) == (2, True)
 
 
-# --- what does not explain it -----------------------------------------------------------------------------
+# --- faults that do not explain the crash -----------------------------------------------------------------
 
 
 def test_a_fault_minutes_after_the_crash_is_not_called_its_cause() -> None:
@@ -306,7 +311,7 @@ def test_an_old_and_slight_fault_that_becomes_fatal_at_the_crash_explains_it() -
     assert only_recovery(world).spec.avoid_node == "n3"
 
 
-# --- a node that was taken out on the weaker evidence -----------------------------------------------------
+# --- a node that was quarantined on the weaker evidence ---------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["Choosing", "Verifying"])
@@ -332,7 +337,8 @@ def test_a_node_taken_out_on_evidence_that_is_not_final_says_who_may_be_the_caus
 
 
 def test_of_several_nodes_that_may_be_the_cause_the_same_one_is_named_in_whatever_order_they_come() -> None:
-    """An agent's refresh moves its NodeHealth to the end of the cache; each look wrote the Incident again."""
+    """An agent's refresh moves its NodeHealth to the end of the cache, and each reconcile pass used to
+    write the Incident again."""
     world = recovering(cluster(nodes=8).running(gang()).finding(on="n1", **UNDOUBTED))  # type: ignore[arg-type]
     brought_to(world, "Choosing")
     looked(told_late(told_late(world, 10), 10).finding(on="n2", ago_s=11))

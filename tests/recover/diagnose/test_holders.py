@@ -1,4 +1,4 @@
-"""recover/diagnose/holders.py: of a broken device's node, who is harmed when several jobs share it."""
+"""Tests recover/diagnose/holders.py: which jobs a broken device affects if several jobs share its node."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.builders import Worlds, cluster, gang
 
 
 def shared(**held: str) -> Worlds:
-    """Two jobs of two ranks, each with a rank on n0 and one on n1. `held`: job -> its device on n0, as n0's
-    agent knows it; the rest is not known."""
+    """Returns two jobs of two ranks, each with a rank on n0 and one on n1. `held` gives for a job its
+    device on n0, as n0's agent knows it; all other devices are unknown."""
     world = cluster().running(gang("mine", ranks=2)).running(gang("theirs", ranks=2))
     place(world, {f"{job}-0-uid": device for job, device in held.items()})
     return world
@@ -90,7 +90,8 @@ def test_a_job_that_died_is_started_off_the_node_although_it_held_another_device
 
 
 def test_a_gang_whose_only_rank_there_has_crashed_is_explained_by_the_node() -> None:
-    """The rank on a GPU that is lost ends before anybody looks; without it the gang is still the victim."""
+    """The rank on the lost GPU ends before any reconcile pass; even without that rank the gang is the
+    affected gang."""
     world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0", ago_s=3).crash("mine", rank=0, ago_s=2)
 
     decision = world.decide()
@@ -131,7 +132,7 @@ def test_a_pod_without_devices_is_no_victim_of_one() -> None:
 
 
 def test_a_job_is_as_urgent_as_its_own_devices_fault() -> None:
-    """Its rows are to be remapped, which waits for a checkpoint; the other job's GPU is lost."""
+    """One job's device has rows to be remapped, which waits for a checkpoint; the other job's GPU is lost."""
     world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
     world.finding(on="n0", code="xid-63", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
     change_finding(world, number=1, subject=Subject(kind=SubjectKind.DEVICE, device="GPU-other"))

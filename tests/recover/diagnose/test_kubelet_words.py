@@ -1,5 +1,5 @@
-"""Devices that a kubelet reports as unhealthy in the status of pods (KEP-4680) make their node suspect, and
-nothing else."""
+"""Devices that a kubelet reports as unhealthy in the status of pods (KEP-4680) make their node a suspect,
+and have no other effect."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ GPU = "GPU-1a2b3c4d-0000-4000-8000-000000000001"
 
 
 def told(health: str | None, device: str = GPU, name: str = "nvidia.com/gpu", **more: Any) -> dict[str, Any]:
-    """As a kubelet writes it: https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/
-    device-plugins (device plugin and unhealthy devices); `claim:<name>` and `message` are of DRA."""
+    """Returns the status as a kubelet writes it:
+    https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins (device plugin
+    and unhealthy devices). `claim:<name>` and `message` come from DRA."""
     return {"name": name, "resources": [{"resourceID": device, "health": health, **more}]}
 
 

@@ -1,4 +1,4 @@
-"""Ranks that are lost without a Failed pod to show for it: taken away, gone, or silent on a dead node."""
+"""Ranks that are lost without a Failed pod as evidence: deleted, gone, or silent on a dead node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.facts import names
 
 
 def deleted(world: Worlds, rank: int, *, ago_s: float = 3.0, gone: bool, exit_code: int | None = None) -> Pod:
-    """Somebody has deleted the rank's pod; where it is `gone`, only the controller's own memory has it."""
+    """Marks the rank's pod as deleted by somebody. If it is `gone`, only the controller's own memory still
+    has the pod."""
     pods = world.pods["llm-uid"]
     pod = pods[f"llm-{rank}-uid"]
     at = world.now - timedelta(seconds=ago_s)
@@ -61,7 +62,7 @@ def test_a_rank_that_was_told_to_go_is_lost_whatever_it_exits_with(gone: bool, e
 
 @pytest.mark.parametrize("policy", [False, True])
 def test_what_a_job_with_a_success_policy_deletes_once_a_rank_has_succeeded_is_its_end(policy: bool) -> None:
-    """Of 2,000 pods that takes minutes, and only then does it say so."""
+    """The deletion of 2,000 pods takes minutes, and the job reports its end only afterwards."""
     world = cluster().running(gang("llm", ranks=4)).change_gang(ends_by_success=policy)
     leader = world.pods["llm-uid"]["llm-0-uid"]
     deleted(world, 2, gone=False)
@@ -79,7 +80,8 @@ def test_before_a_rank_has_succeeded_a_success_policy_ends_nothing() -> None:
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_a_failed_rank_whose_framework_removes_its_pod_at_once_is_judged_by_how_it_ended(gone: bool) -> None:
-    """The training-operator does so under OnFailure and ExitCode. Times have whole seconds."""
+    """The training-operator removes the pod at once under OnFailure and ExitCode. Times have whole
+    seconds."""
     world = cluster().running(gang("llm", ranks=4))
     pod = deleted(world, 2, ago_s=0.2, gone=gone)
     there = world.departed["llm-uid"] if gone else world.pods["llm-uid"]
@@ -118,14 +120,14 @@ def test_a_rank_whose_kubelet_ended_or_refused_its_pod_is_no_failure_of_the_prog
 
 
 def peer_lost(world: Worlds, rank: int) -> None:
-    """The rank's log says that a peer of it is gone."""
+    """Lets the rank's log report that a peer is gone."""
     pod = world.pods["llm-uid"][f"llm-{rank}-uid"]
     error = LogError(code="log-nccl-remote", at=world.now, text="ncclRemoteError: peer closed")
     world.progress(pod, Edge.ENDED, at=world.now, first_error=error)
 
 
 def test_a_rank_that_says_that_it_lost_a_peer_is_not_blamed_while_no_other_is_known_to_be_lost() -> None:
-    """A machine that dies says nothing: its peers fail first, and loudly."""
+    """A machine that dies reports nothing: its peers fail first, and print errors."""
     world = cluster().running(gang("llm", ranks=4)).crash(rank=1)
     peer_lost(world, 1)
 
@@ -233,7 +235,7 @@ def test_the_rank_that_the_others_lost_is_named_though_it_was_told_of_last() -> 
 
 
 def test_a_rank_that_is_gone_is_settled_like_one_that_goes() -> None:
-    """Its job's own end comes by another watch."""
+    """The end of its job arrives by another watch."""
     world = cluster().running(gang("llm", ranks=4))
     deleted(world, 2, ago_s=0.4, gone=True)
 
@@ -245,7 +247,7 @@ def test_a_rank_that_is_gone_is_settled_like_one_that_goes() -> None:
 
 
 def test_a_rank_that_was_made_anew_beside_its_old_peers_is_lost_all_the_same() -> None:
-    """It has joined nobody: the others lost their peer, and wait for the old one."""
+    """The new rank has joined no peer: the other ranks lost their peer, and wait for the old one."""
     world = cluster().running(gang("llm", ranks=4))
     pod = deleted(world, 2, gone=True)
     new = msgspec.structs.replace(pod, uid="anew", deleting_since=None, created=NOW)
@@ -281,7 +283,7 @@ def test_a_hang_is_seen_though_the_agent_of_a_dead_node_can_no_longer_tell_it() 
     assert world.not_ready("n2").decide().restarts == ["llm"]
 
 
-# --- times that nobody tells, or a wrong clock ------------------------------------------------------------
+# --- missing times and wrong clocks -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ahead_s", [None, 3600.0])
@@ -327,11 +329,11 @@ def test_a_second_failure_on_nodes_whose_clocks_run_ahead_is_news(hangs: bool) -
     assert only_recovery(world).status.attempt == 2
 
 
-# --- containers beside the rank's -------------------------------------------------------------------------
+# --- sidecar containers -----------------------------------------------------------------------------------
 
 
 def with_a_proxy(world: Worlds, rank: int, proxy: Container) -> None:
-    """A container beside the rank's, which sorts before it."""
+    """Adds a container to the rank's pod that sorts before the rank's own container."""
     pods = world.pods["llm-uid"]
     pod = pods[f"llm-{rank}-uid"]
     pods[pod.uid] = msgspec.structs.replace(pod, containers=(proxy, *pod.containers))
@@ -339,7 +341,8 @@ def with_a_proxy(world: Worlds, rank: int, proxy: Container) -> None:
 
 @pytest.mark.parametrize("running", [True, False])
 def test_a_container_beside_the_rank_that_ends_is_no_lost_rank(running: bool) -> None:
-    """A proxy or log shipper that crashed; whether its kubelet starts it again depends on the pod."""
+    """The container is a proxy or log shipper that crashed. Whether the kubelet starts it again depends on
+    the pod."""
     proxy = Container(
         name="proxy",
         running=running,
@@ -355,7 +358,7 @@ def test_a_container_beside_the_rank_that_ends_is_no_lost_rank(running: bool) ->
 
 
 def test_a_failed_pod_is_judged_by_the_ranks_own_container() -> None:
-    """The proxy beside it was told to end because the rank had."""
+    """The proxy in this pod was ended because the rank had ended."""
     proxy = Container(name="proxy", running=False, exit_code=143, finished_at=NOW, beside=True)
     world = cluster().running(gang("llm", ranks=4)).crash(rank=2, exit_code=139)
     with_a_proxy(world, 2, proxy)
@@ -377,7 +380,8 @@ def test_the_recovery_knows_where_a_rank_ran_that_is_gone_and_whose_log_tells_wh
 
 
 def gone_within_a_second(*ranks: int, before_s: int = 0) -> Worlds:
-    """The gang began at NOW; of its first pods these are gone again within that second, and were replaced."""
+    """Returns a gang that began at NOW. The first pods of these ranks disappeared within that second, and
+    were replaced."""
     world = cluster().running(gang("llm", ranks=4), stepping=False)
     pods = world.pods["llm-uid"]
     for uid, pod in pods.items():
@@ -409,8 +413,61 @@ def test_a_gang_that_its_framework_has_made_anew_within_a_second_has_lost_nothin
     assert world.decide().restarts == []
 
 
+def missed(world: Worlds, *ranks: int, admitted: bool = True) -> Worlds:
+    """The watch of pods broke, and the next list has new pods in the place of these, which had run."""
+    pods = world.pods["llm-uid"]
+    world.departed["llm-uid"] = {}
+    for rank in ranks:
+        old = pods.pop(f"llm-{rank}-uid")
+        began = (world.now - timedelta(seconds=60)) if admitted else None
+        gone = msgspec.structs.replace(
+            old, created=NOW, admitted_at=began, deleting_since=world.now, is_missed=True
+        )
+        world.departed["llm-uid"][old.uid] = gone
+        created = world.now - timedelta(seconds=20)
+        pods[f"new-{rank}-uid"] = msgspec.structs.replace(old, uid=f"new-{rank}-uid", created=created)
+    return world
+
+
+def trains_again(world: Worlds) -> Worlds:
+    """The pod in the place of rank 2 has made its first step before the watch was there again."""
+    world.progress(world.pods["llm-uid"]["new-2-uid"], Edge.STEPPING, at=world.now - timedelta(seconds=10))
+    return world
+
+
+def running_for_two_minutes() -> Worlds:
+    world = cluster().running(gang("llm", ranks=4))
+    pods = world.pods["llm-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, created=NOW)
+    return world.later(120)
+
+
+def test_a_rank_that_was_replaced_while_the_watch_was_broken_is_lost_half_a_minute_later() -> None:
+    """Until then the list of jobs may show that the job has ended."""
+    world = missed(running_for_two_minutes(), 2)
+
+    assert world.later(20).decide().restarts == []
+    assert world.later(15).decide().restarts == ["llm"]
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        missed(running_for_two_minutes(), 0, 1, 2, 3),
+        missed(running_for_two_minutes(), 2, admitted=False),
+        trains_again(missed(running_for_two_minutes(), 2)),
+        missed(running_for_two_minutes(), 2).change_gang(size=3),
+    ],
+    ids=["the whole gang made again", "a pod that never ran", "the new pod makes steps", "scaled down"],
+)
+def test_a_gang_that_is_whole_again_after_a_broken_watch_has_lost_nothing(world: Worlds) -> None:
+    assert world.later(35).decide().restarts == []
+
+
 def test_ranks_that_fail_in_turn_leave_the_first_suspect_in_their_incident() -> None:
-    """A gang that nobody may restart can go on like this for days, with a write at each turn."""
+    """A gang that Rekindle may not restart can continue like this for days, and each change of the suspect
+    would be a write."""
     world = cluster(nodes=8).running(gang(opted_in=False)).blind("n1").blind("n2")
     recovering(world.restart_in_place(rank=1, ago_s=6).restart_in_place(rank=2, ago_s=5.5))
     (before,) = world.incidents.values()

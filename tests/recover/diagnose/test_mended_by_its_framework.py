@@ -1,4 +1,4 @@
-"""A gang that its framework has mended by itself trains on, and is left alone."""
+"""A gang that its framework has repaired trains on, and Rekindle leaves it alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.builders import Worlds, cluster, gang
 
 
 def replaced(world: Worlds, rank: int, *, ago_s: float, node: str, steps: bool = True) -> Worlds:
-    """The framework keeps the failed pod, and has made another one in its place."""
+    """Adds a pod that the framework has created in place of the failed one, which the framework keeps."""
     old = world.pods["llm-uid"][f"llm-{rank}-uid"]
     created = world.now - timedelta(seconds=ago_s)
     new = msgspec.structs.replace(
@@ -35,7 +35,7 @@ def test_a_job_that_keeps_a_failed_pod_and_trains_with_its_replacement_is_not_st
 
 
 def lost_in_turn(world: Worlds, rank: int, *, created_ago_s: float, ago_s: float) -> Worlds:
-    """A pod that had come in a lost one's place, was lost too, and stays."""
+    """Adds a replacement pod that was lost too, and that the framework keeps."""
     lost = world.crash(rank=rank, ago_s=ago_s).pods["llm-uid"][f"llm-{rank}-uid"]
     created = world.now - timedelta(seconds=created_ago_s)
     second = msgspec.structs.replace(lost, uid="second", name=f"llm-{rank}-second", created=created)
@@ -44,7 +44,7 @@ def lost_in_turn(world: Worlds, rank: int, *, created_ago_s: float, ago_s: float
 
 
 def test_a_rank_that_was_lost_twice_is_back_with_one_replacement() -> None:
-    """As a Job does it while a quota refuses the Recovery: every failed pod stays."""
+    """A Job keeps every failed pod, for example while a quota refuses the Recovery."""
     world = replaced(cluster(nodes=8).running(gang(ranks=2)), 1, ago_s=110, node="n4")
     lost_in_turn(world, 1, created_ago_s=290, ago_s=120).crash(rank=1, ago_s=300)
 
@@ -112,11 +112,11 @@ def test_a_node_that_breaks_under_an_elastic_gang_is_taken_out_and_its_gang_trai
     assert (decision.cordons, decision.restarts) == (["n1"], [])
 
 
-# --- pods that were told to end ---------------------------------------------------------------------------
+# --- pods that were being deleted -------------------------------------------------------------------------
 
 
 def told_to_end(world: Worlds, *ranks: int, ago_s: float) -> Worlds:
-    """Somebody else deletes these pods, and they use their grace."""
+    """Lets somebody else delete these pods, which use their grace period."""
     at = world.now - timedelta(seconds=ago_s)
     for rank in ranks:
         pod = world.pods["llm-uid"][f"llm-{rank}-uid"]

@@ -1,6 +1,5 @@
-"""Who may have ended a rank by MPS, on a node with eight GPUs: the kubelet's answer through the agent's own
-reader and fold, and what it would publish through the controller's diagnosis.
-"""
+"""Tests which program may have ended a rank by MPS, on a node with eight GPUs. The kubelet's answer goes
+through the agent's own reader and fold, and the resulting status through the controller's diagnosis."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ MIG_DEVICES = {"MIG-5": MigDevice("GPU-0", instance=5), "MIG-6": MigDevice("GPU-
 
 
 def exception(gpu: int, instance: str = "") -> str:
-    """A program's own fault, as the driver prints it."""
+    """Returns a program's own fault, as the driver prints it."""
     return (
         f"NVRM: Xid (PCI:0000:{0x18 + gpu:02x}:00{instance}): 31, pid=4242, name=python3, Ch 00000008, "
         "intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f12_00000000"
@@ -59,13 +58,13 @@ UNTOLD = CROWD | {"untold": Job(("GPU-3-1",))}
     ("jobs", "line", "lost", "may_be_another"),
     [
         (CROWD, exception(0), "mine", True),
-        (CROWD, exception(1), "mine", True),  # on-two may have failed there, and shares GPU-0 with mine
-        (CROWD, exception(2), "mine", False),  # nobody on GPU-2 shares a GPU with it
+        (CROWD, exception(1), "mine", True),  # on-two may have failed on GPU-1, and shares GPU-0 with mine
+        (CROWD, exception(2), "mine", False),  # no program on GPU-2 shares a GPU with mine
         (CROWD, exception(0), "on-one", True),  # on-two may have failed on GPU-0
         (CROWD, exception(0), "far", False),
-        (CROWD, exception(4), "alone", False),  # its own exception, on a GPU that is its own
+        (CROWD, exception(4), "alone", False),  # its own exception, on a GPU that it does not share
         (CROWD, exception(0), "alone", False),
-        (UNTOLD, exception(2), "mine", True),  # of one pod nobody knows the GPU
+        (UNTOLD, exception(2), "mine", True),  # the GPU of one pod is unknown
         (BY_MIG, exception(0, " GPU-I:05"), "mine", True),
         (BY_MIG, exception(0, " GPU-I:06"), "mine", False),
         (BY_MIG, exception(0, " GPU-I:06"), "other-instance", False),
@@ -86,7 +85,7 @@ async def test_another_program_may_have_ended_a_rank_only_where_both_share_what_
 
 
 def blame(jobs: dict[str, Job], status: NodeHealthStatus, lost: str) -> Blame:
-    """Who is the culprit, where the rank of `lost` fails beside the exception."""
+    """Returns the culprit if the rank of the job `lost` fails at the time of the exception."""
     world = playing(jobs, status)
     world.crash(lost, rank=0, ago_s=1)
     (found,) = [one for one in world.decide().incidents if one.spec.gang and one.spec.gang.name == lost]
@@ -139,7 +138,8 @@ async def test_where_each_pod_has_its_own_gpus_an_exception_publishes_no_pods() 
 
 
 async def playing_after(line: str) -> tuple[Worlds, AgentCore]:
-    """The crowd, of which nobody is restarted, right after that line; and the agent of its node."""
+    """Returns a world right after this line, in which the jobs of CROWD run and none may be restarted, and
+    the agent of their node."""
     held, there = await listed(CROWD)
     core = AgentCore(AgentSettings(), boot_id=BOOT)
     core.inventory(GPUS, "595.45.04", MIG_DEVICES)
@@ -157,7 +157,7 @@ def report(world: Worlds, status: NodeHealthStatus) -> None:
 
 
 def said_of(world: Worlds, name: str) -> list[tuple[Blame, str]]:
-    """Who is the culprit in each Incident of the gang itself, and the whole sentence, after one more look."""
+    """Returns culprit and summary of each Incident of the gang itself, after one more reconcile pass."""
     apply(world, world.decide().plan)
     own = [one.status for one in world.incidents.values() if one.spec.gang and one.spec.gang.name == name]
     return [(status.blame, status.summary) for status in own]

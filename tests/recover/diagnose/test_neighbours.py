@@ -1,4 +1,4 @@
-"""recover/diagnose/neighbours.py: ranks that another program on their GPU may have ended, by MPS."""
+"""Tests recover/diagnose/neighbours.py: ranks that another program on their GPU may have ended, by MPS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ GKE = {"cloud.google.com/gke-gpu-sharing-strategy": "mps"}
 def shared(
     labels: dict[str, str], *, code: str = "xid-31", severity: Severity = Severity.FATAL, ago_s: float = 3
 ) -> Worlds:
-    """Two jobs on n0, where the kernel log shows a program's exception, and the rank of the first is lost."""
+    """Returns two jobs on n0, whose kernel log shows a program's exception. The rank of the first job is
+    lost."""
     world = cluster(nodes=2).running(gang("mine", ranks=1)).running(gang("theirs", ranks=1))
     world.change_node("n0", labels=labels)
     world.finding(

@@ -1,4 +1,4 @@
-"""What the agents tell of a rank's volumes, in the Incident of its gang."""
+"""Tests that the Incident of a gang shows what the agents report about the volumes of its ranks."""
 
 from __future__ import annotations
 

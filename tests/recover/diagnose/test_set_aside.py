@@ -1,5 +1,5 @@
-"""While somebody replaces a node's driver or changes its MIG layout, what the driver says is no proof and no
-suspicion. What the kernel log says counts all the same."""
+"""While somebody replaces a node's driver or changes its MIG layout, reports of the driver are neither
+proof nor a reason for suspicion. Reports of the kernel log still count."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ NOT_UNDER_WAY = [
 
 
 def labelled(world: Worlds, label: str, state: str, *, ago_s: float | None = None) -> Worlds:
-    """Written so long ago; None where the API server does not tell."""
+    """Labels n1. The label was written so many seconds ago; None if the API server does not report when."""
     written = {} if ago_s is None else {label: world.now - timedelta(seconds=ago_s)}
     return world.change_node("n1", labels={label: state}, labelled_at=written)
 
 
 def lost_by_driver(world: Worlds, *, severity: Severity = Severity.FATAL) -> Worlds:
-    """NVML says that a GPU is lost."""
+    """Lets NVML report that a GPU is lost."""
     return world.finding(on="n1", code="nvml-gpu-lost", origin=Origin.DRIVER, severity=severity)
 
 
@@ -116,7 +116,7 @@ def test_a_suspicion_of_the_driver_does_not_count_meanwhile_either() -> None:
 def test_a_device_plugin_that_nvsentinel_stops_for_a_reset_of_a_gpu_hides_what_the_driver_says(
     label: str,
 ) -> None:
-    """Others stop the plugin, and leave it stopped; then it hides nothing (NOT_UNDER_WAY)."""
+    """If somebody else stops the plugin and leaves it stopped, the label hides nothing (NOT_UNDER_WAY)."""
     world = cluster().running(gang())
     world.change_node("n1", labels={label: "false", BY_NVSENTINEL: "remediation-succeeded"})
 

@@ -1,4 +1,5 @@
-"""What other controllers say of a node makes other nodes preferable; unless people want it, nothing stops."""
+"""Reports of other controllers about a node make other nodes preferable. They stop nothing, unless people
+have configured that."""
 
 from __future__ import annotations
 

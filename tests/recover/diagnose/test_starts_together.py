@@ -1,4 +1,5 @@
-"""Gangs that start together wait for one another for a moment: that is no news, and no Warning."""
+"""Gangs that start together wait for one another for a moment: the controller reports nothing new, and no
+Warning."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.recover.triage.test_capacity import struck, template
 
 
 def beside_a_start(world: Worlds) -> Worlds:
-    """Another gang was started a moment ago, and none of its ranks is bound to a node yet."""
+    """Adds another gang that was started a moment ago and whose ranks are not bound to nodes yet."""
     other = gang("bert", ranks=3, templates={"Worker": template()})
     mine = only_recovery(world)
     ref = msgspec.structs.replace(mine.spec.gang, name="bert", uid="bert-uid")

@@ -1,5 +1,5 @@
-"""recover/diagnose/told_devices.py: annotations of layers that share GPUs, as they write them and as anybody
-else may."""
+"""Tests recover/diagnose/told_devices.py: annotations of layers that share GPUs, as these layers write
+them and as anybody else may write them."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ RANKS = "ascend.kubectl.kubernetes.io/ascend-910-configuration"
 RANK_TABLE = (
     '{"pod_name":"0","server_id":"10.0.0.1","devices":[{"device_id":"3","device_ip":"192.168.20.102"}]}'
 )
-"""MindCluster, docs/en/scheduling/usage/basic_scheduling, as shown there."""
+"""Annotation as MindCluster's documentation shows it (docs/en/scheduling/usage/basic_scheduling)."""
 
 
 @pytest.mark.parametrize(
@@ -118,5 +118,5 @@ RANK_TABLE = (
 def test_the_ascend_plugin_tells_all_chips_or_nothing(
     annotations: dict[str, str], accelerators: int, told: set[str] | None
 ) -> None:
-    """The scheduler's wish is not what the plugin mounts."""
+    """The scheduler's wish is not always the set of chips that the plugin mounts."""
     assert told_devices(pod(annotations, "huawei.com/Ascend910", accelerators), []) == told

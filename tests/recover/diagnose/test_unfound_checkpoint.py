@@ -1,4 +1,5 @@
-"""Beside its choice a Recovery tells of a later checkpoint that only the log knows, and what was unread."""
+"""A Recovery names, in addition to its chosen checkpoint, a later checkpoint that only the log mentions,
+and what the scan did not read."""
 
 from __future__ import annotations
 

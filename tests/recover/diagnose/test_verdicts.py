@@ -1,4 +1,4 @@
-"""What is to blame for a lost rank: the program, what the job may use, or something beneath it."""
+"""Tests what a lost rank is blamed on: the program, a limit of the job, or something beneath the program."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def gang_that_lost(*, exit_code: int = 1, reason: str = "Error") -> Worlds:
 
 
 def says(world: Worlds, code: str) -> None:
-    """The first error of the rank's log."""
+    """Sets the first error of the rank's log."""
     at = world.now - timedelta(seconds=2)
     error = LogError(code=code, at=at, text="words of a tenant")
     world.progress(world.pods["llm-uid"][POD], Edge.ENDED, at=at, first_error=error)
 
 
 def kernel_killed(world: Worlds, *, pod: str = POD, ago_s: float = 20.0) -> None:
-    """A process of that pod, or one of the node that had no memory left."""
+    """Reports that the kernel killed a process: one of this pod, or one of a node that had no memory left."""
     subject = Subject(kind=SubjectKind.POD, pod=pod) if pod else Subject(kind=SubjectKind.NODE)
     world.finding(
         on=NODE,
@@ -48,8 +48,8 @@ def kernel_killed(world: Worlds, *, pod: str = POD, ago_s: float = 20.0) -> None
 
 
 def judged(world: Worlds) -> tuple[Fault, Blame, list[str]]:
-    """Of the one incident: its class, who is blamed, and the nodes that are suspected. The gang is restarted,
-    and no node is taken out."""
+    """Returns fault class, blame and suspects of the only Incident. Asserts that the gang is restarted and
+    that no node is taken out of service."""
     plan = world.decide()
     assert plan.restarts == ["llm"]
     assert plan.cordons == []
@@ -73,7 +73,7 @@ def test_what_the_kernel_says_of_memory_needs_no_agent_that_watches_devices() ->
 
 @pytest.mark.parametrize("error", ["", "log-rank-killed", "log-torch-wrapper"])
 def test_a_launcher_whose_worker_the_kernel_has_killed_has_reached_its_limit(error: str) -> None:
-    """It exits with a code of its own, and the kubelet names no reason."""
+    """The launcher exits with its own code, and the kubelet gives no reason."""
     world = gang_that_lost(exit_code=1)
     if error:
         says(world, error)
@@ -108,7 +108,7 @@ def test_what_a_log_says_is_used_up_is_neither_the_programs_fault_nor_a_nodes(er
 
 @pytest.mark.parametrize("error", ["log-storage", "log-cuda-ecc", "log-ib-completion", "log-cuda-no-device"])
 def test_what_a_log_says_broke_beneath_the_program_blames_nobody_and_prefers_other_nodes(error: str) -> None:
-    """No finding confirms it, so no node is taken out."""
+    """No finding confirms the log's error, so the controller takes no node out of service."""
     world = gang_that_lost()
     says(world, error)
 

@@ -1,4 +1,4 @@
-"""A served cluster with a job and all that the doctor asks about it."""
+"""Fixtures of a served cluster with a job and all objects that the doctor reads for the job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.recover.stories.why_cases import NOW
 
 @pytest.fixture
 def store() -> MemoryCluster:
-    """The job runs, and nothing is wrong but that nobody reads its steps."""
+    """Returns a cluster whose job runs. The only thing wrong is that no agent reads the job's steps."""
     cluster = MemoryCluster(lambda: datetime.now(UTC))
     cluster.create(NAMESPACES, {"metadata": {"name": "team"}})
     cluster.create(NAMESPACES, {"metadata": {"name": "rekindle-system"}})

@@ -1,4 +1,4 @@
-"""Manifests of the cases in doctor_cases, and what the doctor finds in them."""
+"""Makes manifests of the cases in doctor_cases, and returns the doctor's findings about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(folder: Path, text: str) -> str:
 
 
 def only_finding(manifest: str) -> Finding:
-    """What the command has to tell of it."""
+    """Returns the only finding of the command about this manifest."""
     (case,), _ = manifests.cases(documents(manifest, "job.yaml"), "job.yaml", BUILT_IN, NOW)
     (finding,) = report.examined(case).findings
     return finding

@@ -1,4 +1,4 @@
-"""recover/doctor: what stands around a job in its cluster, and what its pods show."""
+"""Tests the doctor's checks of the objects around a job in its cluster, and of its pods."""
 
 from __future__ import annotations
 
@@ -148,7 +148,8 @@ def test_pods_that_read_the_environment_beat_what_the_template_says() -> None:
 
 
 def test_the_policy_gives_pods_the_environment_where_their_template_or_namespace_consents() -> None:
-    """The Job's own label is not seen by it: another policy copies it to the template, as an annotation."""
+    """The policy does not see the Job's own label: another policy copies the label to the template, as an
+    annotation."""
     waiting: dict[str, Any] = {"pods": (), "adds_environment": True, "unread": {Part.RUNNING: "none runs"}}
     template = ("spec", "template", "metadata")
     word = {"rekindle.dev/auto-recovery": "enabled"}

@@ -1,4 +1,4 @@
-"""recover/doctor: each check on a job that is all right but for one thing, as its manifest tells it."""
+"""Tests each check of the doctor on a manifest of a job that is all right except for one thing."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_the_templates_of_a_spec_are_those_of_the_gang() -> None:
-    """Their fields are told by the gang's names of them."""
+    """The gang uses the same names for the fields of its templates."""
     shown = {kind: [field for field, _ in case(kind).templates] for kind in MANIFESTS}
 
     assert shown == {

@@ -1,4 +1,4 @@
-"""`rekindle doctor -f FILE` as a person calls it."""
+"""Tests `rekindle doctor -f FILE` as a person calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rekindle doctor -f FILE`: what the file itself tells: its mounts, its claims, its kinds."""
+"""Tests what `rekindle doctor -f FILE` reads from the file itself: mounts, claims, kinds."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_where_no_kind_is_supported_the_supported_ones_are_named(tmp_path: Path,
 
 
 def found(text: str, tmp_path: Path, capsys: Captured) -> tuple[int, list[dict[str, Any]], str]:
-    """Exit status, findings of the first job, standard error."""
+    """Returns exit status, findings of the first job, and standard error."""
     ended = run(["-f", write(tmp_path, text), "-o", "json"])
     printed = capsys.readouterr()
     jobs = json.loads(printed.out)["jobs"] if printed.out else [{"findings": []}]

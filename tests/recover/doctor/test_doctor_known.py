@@ -1,4 +1,4 @@
-"""recover/doctor/issues_ahead.py: known issues that recipes tell before anything has failed."""
+"""Tests recover/doctor/issues_ahead.py: known issues that recipes recognise before anything has failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rekindle doctor JOB`: a job of a served cluster, with all that stands around it."""
+"""Tests `rekindle doctor JOB` with a job of a served cluster and all objects around the job."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_server_that_does_not_answer_is_3(asked: list[str], capsys: pytest.Cap
 
 
 class KnowsNothing(BaseHTTPRequestHandler):
-    """An API server, as far as it tells its version and has empty lists, that serves no kind of ours."""
+    """An API server that reports its version and empty lists, and serves none of Rekindle's kinds."""
 
     otherwise = 404
     lists = True
@@ -206,7 +206,7 @@ def test_a_controller_that_was_started_by_hand_is_not_told_as_missing(
 
 class ApiServer(ThreadingHTTPServer):
     def handle_error(self, *_: Any) -> None:
-        """Whoever has asked was gone before the answer."""
+        """Ignores errors of callers that closed the connection before the answer."""
 
 
 @pytest.mark.parametrize(

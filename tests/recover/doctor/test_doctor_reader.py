@@ -1,4 +1,5 @@
-"""recover/doctor/installation/reader.py: what the API server will not answer is remembered, not raised."""
+"""Tests recover/doctor/installation/reader.py: the reader records requests that the API server refuses,
+and raises nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tests.facts import names
 
 
 class Answers(KubeApi):
-    """Each request takes the next answer; an exception is raised."""
+    """Gives the next answer to each request, and raises the answer if it is an exception."""
 
     def __init__(self, *answers: Any) -> None:
         super().__init__(Credentials("http://none"))

@@ -1,4 +1,5 @@
-"""`rekindle doctor JOB` where the API server refuses: which checks are left unmade, and what is said."""
+"""Tests `rekindle doctor JOB` when the API server refuses requests: which checks the doctor leaves out,
+and what it prints about them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tests.recover.stories.why_cases import NOW
 
 
 class Refusing(Client):
-    """The store, but for one kind of request on one resource, which is answered with an error."""
+    """The store, except that one kind of request on one resource is answered with an error."""
 
     def __init__(self, store: MemoryCluster, verb: str, plural: str, error: Exception) -> None:
         super().__init__(store, "tester")

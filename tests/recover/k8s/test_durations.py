@@ -1,4 +1,5 @@
-"""Durations that people of any namespace write, read at each look at their jobs."""
+"""Tests durations that people of any namespace write. The controller parses them at each reconcile pass
+over their jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A merge patch as a JSON Patch, with its tests."""
+"""Tests that a merge patch becomes a JSON Patch with its test operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Rekindle writes keeps to the limits of Kubernetes itself."""
+"""Checks that objects that Rekindle writes stay within the limits of Kubernetes itself."""
 
 from __future__ import annotations
 

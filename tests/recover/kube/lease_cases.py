@@ -1,6 +1,6 @@
-"""Controllers that want the lease, and the API server that has it, in virtual time.
+"""Runs controllers that compete for the lease, and the API server that stores it, in virtual time.
 
-Settings are the shipped ones: 15 s, 10 s, 2 s.
+The settings are the shipped ones: 15 s, 10 s, 2 s.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DURATION_S, RENEW_DEADLINE_S, RETRY_S = 15.0, 10.0, 2.0
 
 
 class Skewed:
-    """A machine's wall clock that is wrong by so much."""
+    """A machine's wall clock that is wrong by a fixed time."""
 
     def __init__(self, clock: Clock, by: timedelta) -> None:
         self._clock, self._by = clock, by
@@ -62,7 +62,7 @@ class Process:
         return True
 
     async def lost(self, within_s: float) -> str:
-        """Why it ended. Fails if it does not within that time."""
+        """Returns the reason why the process ended. Fails if it does not end within this time."""
         async with asyncio.timeout(within_s):
             with pytest.raises(LeaseLostError) as error:
                 await self.task
@@ -70,7 +70,7 @@ class Process:
         return str(error.value)
 
     async def taken(self) -> float:
-        """Waits until it leads; returns how long that took."""
+        """Waits until the process leads. Returns the seconds that this took."""
         began_s = now_s()
         async with asyncio.timeout(300):
             await self.elector.leading.wait()
@@ -101,7 +101,7 @@ class Lab:
         self.store.patch(LEASES, LEASE, {"spec": spec}, namespace=NAMESPACE)
 
     def touch(self) -> None:
-        """Somebody writes on it what no elector reads. Nothing happens where it is deleted."""
+        """Writes an annotation that no elector reads on the Lease. Does nothing if the Lease is deleted."""
         if self.store.objects(LEASES, NAMESPACE):
             note = {"metadata": {"annotations": {"seen": str(now_s())}}}
             self.store.patch(LEASES, LEASE, note, namespace=NAMESPACE)

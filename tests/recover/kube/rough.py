@@ -1,4 +1,5 @@
-"""The lease's rough way to the API server: requests and answers are late or lost, or overtake each other."""
+"""Gives the lease a rough way to the API server: requests and answers are late or lost, or overtake each
+other."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ __all__ = ["Rough", "Trouble"]
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next so many requests meet. One that arrives late does so `there_s` after its sender was told
-    that no answer came."""
+    """Trouble for the next `requests` requests. A request that arrives late does so `there_s` seconds
+    after its sender got the error that no answer came."""
 
     requests: int
     there_s: float
@@ -27,7 +28,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rough:
-    """The part of Cluster that the lease needs."""
+    """Implements the part of Cluster that the lease needs."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -38,7 +39,7 @@ class Rough:
         self._troubles.extend([trouble] * trouble.requests)
 
     def is_smooth(self) -> None:
-        """From now on. What is under way stays as it is."""
+        """Ends all trouble for later requests. Requests that are under way keep theirs."""
         self._troubles.clear()
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
@@ -47,7 +48,7 @@ class Rough:
     async def watch(
         self, resource: Resource, *, namespace: str, fields: str, resource_version: str, timeout_s: float
     ) -> AsyncIterator[WatchEvent]:
-        """It meets trouble as a request does, and breaks off when there is trouble later."""
+        """Meets trouble as a request does. Breaks off if there is trouble later."""
         if self._troubles:
             trouble = self._troubles.popleft()
             await asyncio.sleep(trouble.there_s)

@@ -1,4 +1,4 @@
-"""No write is sent that the lease might not outlast; reads always are."""
+"""Tests that no write is sent that might last longer than the lease; reads are always sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENVIRONMENT = {"metadata": {"name": "env"}}
 
 
 class Lab:
-    """A leader whose lease is not renewed, since nobody asks for it: 15 s, of which 10 are for writing."""
+    """A leader whose lease nothing renews. The lease lasts 15 s, of which 10 s are for writing."""
 
     def __init__(self, clock: Clock) -> None:
         self.store = MemoryCluster(clock.now)
@@ -121,7 +121,7 @@ def test_at_the_end_the_writes_under_way_are_answered_first_and_no_new_one_is_se
 
 
 async def test_a_request_whose_turn_comes_too_late_is_not_sent_although_it_was_begun_in_time() -> None:
-    """The last look is taken when the body goes out, after all waiting for a connection."""
+    """The last check takes place when the body is sent, after all waiting for a connection."""
     store = MemoryCluster(real_clock().now)
     allowed = True
 
@@ -133,7 +133,7 @@ async def test_a_request_whose_turn_comes_too_late_is_not_sent_although_it_was_b
         cluster = RestCluster(api)
         await cluster.create(NAMESPACES, {"metadata": {"name": "in-time"}})
         allowed = False
-        for _ in range(2):  # over the connection that is there, then over a new one
+        for _ in range(2):  # first over the existing connection, then over a new one
             with pytest.raises(ReplyLost):
                 await cluster.create(NAMESPACES, {"metadata": {"name": "late"}})
         await cluster.get(NAMESPACES, "in-time")

@@ -1,4 +1,5 @@
-"""Kubeconfigs as people have them: several files and contexts, tunnels, a proxy, and what leads nowhere."""
+"""Tests kubeconfigs as people have them: several files and contexts, tunnels, a proxy, and addresses that
+lead nowhere."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def outside_of_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(path: Path, *names: str, current: str = "", user: Any = None, **cluster: Any) -> str:
-    """A kubeconfig with a cluster, a user and a context of each name."""
+    """Writes a kubeconfig with a cluster, a user and a context for each name. Returns its path."""
     parts = {
         "clusters": [{"name": n, "cluster": {"server": f"https://{n}:6443", **cluster}} for n in names],
         "users": [{"name": n, "user": user or {"token": f"of-{n}"}} for n in names],
@@ -57,7 +58,7 @@ async def test_of_several_files_the_first_that_names_a_context_decides_as_for_ku
 async def test_a_user_without_a_home_is_told_that_a_kubeconfig_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a container's user of any number may be."""
+    """A container may run as a user of any number, and such a user has no home."""
     monkeypatch.delenv("HOME")
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setattr("os.getuid", lambda: 987_654)
@@ -141,12 +142,12 @@ async def test_while_a_plugin_answers_rubbish_the_old_token_is_used(
     assert await credentials.tokens.token() == "old"
 
 
-# --- the way there ----------------------------------------------------------------------------------------
+# --- the connection ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the server api.test, signed by itself; its key lies beside it."""
+    """Returns the self-signed certificate of the server api.test. The key is in the same folder."""
     folder = tmp_path_factory.mktemp("tls")
     files = ["-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt")]
     subject = ["-subj", "/CN=api.test", "-addext", "subjectAltName=DNS:api.test"]
@@ -157,7 +158,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def answering(tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """The port of a server that gives an object to everybody, and says which host it was taken for."""
+    """Yields the port of a server that gives everybody an object with the host name that the request used."""
 
     async def answer(request: web.Request) -> web.Response:
         return web.json_response({"host": request.host})

@@ -1,4 +1,5 @@
-"""The lease: taken only when nobody else can still write, kept only while every doubt is excluded."""
+"""Tests the lease: a controller takes it only when nobody else can still write, and keeps it only while
+every doubt is excluded."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from recover.kube.lease import MOMENT_S, Elector, read_record
 from recover.policy.settings import Settings
 from tests.recover.kube.lease_cases import DURATION_S, RENEW_DEADLINE_S, RETRY_S, Lab, now_s, played
 
-# --- taking it --------------------------------------------------------------------------------------------
+# --- taking the lease -------------------------------------------------------------------------------------
 
 
 def test_a_lease_without_a_holder_is_taken_at_once_and_renewed() -> None:
@@ -57,7 +58,8 @@ def test_a_foreign_lease_is_taken_only_after_it_was_watched_unchanged_for_its_du
 
 
 def test_the_last_moment_of_a_wait_is_no_storm_of_requests() -> None:
-    """Differences of times leave a hair of it, which no sleep may end: two that stood by went on for ever."""
+    """The subtraction of times leaves a tiny rest, which no sleep may end: two standby controllers used to
+    repeat their request without end."""
 
     async def story(lab: Lab) -> None:
         lab.edit(holderIdentity="b", leaseDurationSeconds=15)
@@ -180,7 +182,7 @@ def test_an_answer_that_is_no_lease_is_as_good_as_none() -> None:
             read_record(raw, duration_s=DURATION_S)
 
 
-# --- keeping it -------------------------------------------------------------------------------------------
+# --- keeping the lease ------------------------------------------------------------------------------------
 
 
 def test_a_lost_answer_to_a_renewal_that_happened_is_no_loss() -> None:
@@ -234,13 +236,13 @@ def test_without_an_answered_renewal_the_leader_writes_nothing_and_ends_before_a
 
 
 def test_a_renewal_counts_from_when_it_was_sent() -> None:
-    """The way there and back takes 6 s: of the 10 s for writing 4 are left when the answer comes."""
+    """The round trip takes 6 s: 4 of the 10 s for writing are left when the answer arrives."""
 
     async def story(lab: Lab) -> None:
         a = lab.process("a")
         await a.taken()
         await asyncio.sleep(1)
-        a.client.disturbance.delay_s = 6  # of the renewal that begins at 2 s
+        a.client.disturbance.delay_s = 6  # delays the renewal that begins at 2 s
         await asyncio.sleep(7.1)
         assert a.elector.left_s() == pytest.approx(DURATION_S - 6.1)
 
@@ -333,7 +335,7 @@ def test_a_released_lease_is_taken_at_once(after_s: float) -> None:
 
 
 def test_who_may_not_watch_takes_a_released_lease_at_the_next_read() -> None:
-    """As under a Role of an older chart."""
+    """A Role of an older chart does not grant the watch."""
 
     async def story(lab: Lab) -> None:
         a = lab.process("a")

@@ -1,4 +1,5 @@
-"""Whatever happens to controllers and to their way to the API server, never do two of them hold the lease."""
+"""Tests that two controllers never hold the lease at once, whatever happens to them and to their way to
+the API server."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.recover.kube.rough import Rough, Trouble
 
 
 class Pod:
-    """A process of a fixed identity, begun again whenever it ends, as a kubelet does it."""
+    """A process of a fixed identity that is started again whenever it ends, as a kubelet does it."""
 
     def __init__(self, lab: Lab, identity: str, skew: timedelta) -> None:
         self.rough = Rough(Client(lab.store, identity))
@@ -49,7 +50,7 @@ class Pod:
 
 
 class Event(Trouble, frozen=True):
-    """What happens to one of the pods, so long after the event before."""
+    """An event for one of the pods, and the time since the event before."""
 
     after_s: float
     pod: int
@@ -82,7 +83,8 @@ events = st.builds(
 def test_never_do_two_hold_the_lease_and_when_trouble_ends_one_leads(
     script: list[Event], skews: list[int], deleted_at_s: float | None
 ) -> None:
-    """Late, lost, overtaken requests and answers, kills and restarts, wrong wall clocks, people's edits."""
+    """The events are requests and answers that are late, lost or overtaken, kills and restarts, wrong wall
+    clocks, and people's edits."""
 
     async def story(lab: Lab) -> None:
         pods = [Pod(lab, f"pod-{n}", timedelta(hours=skew)) for n, skew in enumerate(skews)]
@@ -107,7 +109,7 @@ def test_never_do_two_hold_the_lease_and_when_trouble_ends_one_leads(
 
 
 async def _two_hold(pods: list[Pod]) -> str:
-    """Returns only if that happens."""
+    """Returns only if two pods hold the lease at once."""
     while len(held := [n for n, pod in enumerate(pods) if pod.holds]) < 2:
         await asyncio.sleep(0.05)
     return f"pods {held} hold the lease at {now_s()} s"

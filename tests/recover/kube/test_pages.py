@@ -1,6 +1,5 @@
-"""Long lists where requests are lost, refused, slow or cut: the list goes on, and its pages follow the
-objects and the network. In virtual time.
-"""
+"""Tests long lists in virtual time while requests are lost, refused, slow or cut: the list continues, and
+the size of its pages follows the objects and the network."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ LOST = ReplyLost("connection reset")
 
 
 class Server(Scripted):
-    """Has so many objects of so many bytes. `fails(limit)` raises where a request of so many fails."""
+    """Serves `count` objects of `size` bytes. `fails(limit)` may raise for a request of `limit` objects."""
 
     def __init__(
         self, count: int, size: int = 1000, fails: Callable[[int], Any] = lambda _: None, took_s: float = 0.02
     ) -> None:
         super().__init__()
         self.asked: list[tuple[int, int]] = []
-        """Each request: from which object on, and how many."""
+        """First object and limit of each request."""
         self._count = count
         self._item = msgspec.Raw(raw("a", 1, data="x" * size))
         self._fails = fails
@@ -54,7 +53,8 @@ class Server(Scripted):
 
 
 def read(server: Server, lists: int = 1) -> tuple[int, float]:
-    """How many objects came, and how long it took. A list that fails begins anew, up to `lists` times."""
+    """Returns the number of objects that arrived, and the seconds that this took. A list that fails begins
+    again, up to `lists` times."""
 
     async def main(_: Clock) -> tuple[int, float]:
         pages = Pages(server, NODES)
@@ -71,7 +71,7 @@ def read(server: Server, lists: int = 1) -> tuple[int, float]:
 
 
 def raises(*errors: Exception | None) -> Callable[[int], None]:
-    """The requests fail in this order, and then no more."""
+    """Returns a function that raises these errors in this order, and then none."""
     left = list(errors)
 
     def fails(_: int) -> None:
@@ -113,7 +113,8 @@ def test_one_lost_request_in_ten_hardly_delays_a_list_of_a_hundred_thousand() ->
 
 
 def test_pages_that_take_too_long_become_shorter() -> None:
-    """As behind a webhook that converts each object, and a client that waits no longer than 10 s."""
+    """The API server may have a webhook that converts each object, and the client waits no longer than 10
+    s."""
 
     def fails(limit: int) -> None:
         if limit > 600:
@@ -160,7 +161,7 @@ def test_the_next_page_comes_while_a_page_is_looked_at() -> None:
             await asyncio.sleep(1)
         return asyncio.get_running_loop().time()
 
-    assert run(main, start=START) == pytest.approx(1 + 6)  # six pages
+    assert run(main, start=START) == pytest.approx(1 + 6)  # six pages of one second each
 
 
 def test_who_stops_in_the_middle_of_a_list_leaves_no_request_behind() -> None:

@@ -1,4 +1,5 @@
-"""List and watch: expired history, empty and broken watches, waits the server asks for. In virtual time."""
+"""Tests list and watch in virtual time: expired history, empty and broken watches, waits that the server
+requests."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ START = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 class Sink:
-    """Remembers each finished list, as its length and version, and the events beside."""
+    """Records length and version of each finished list, and the events between the lists."""
 
     def __init__(self, owes_list: bool = False) -> None:
         self.lists: list[tuple[int, str]] = []
@@ -57,7 +58,8 @@ def follow(
     optional: bool = False,
     owes_list: bool = False,
 ) -> tuple[Scripted, Sink, float]:
-    """Runs a reflector to the end of the script; returns the seconds that it took, too."""
+    """Runs a reflector to the end of the script. Returns the cluster, the sink and the seconds that the
+    run took."""
     cluster = Scripted(list=lists, watch=watches)
     sink = Sink(owes_list)
 
@@ -95,7 +97,7 @@ def test_an_expired_history_is_listed_again_at_once() -> None:
 
 
 def test_a_history_that_expires_after_every_list_is_not_listed_in_a_hot_loop() -> None:
-    """Each list has news, and so has each watch before its 410."""
+    """Each list contains something new, and so does each watch before its 410."""
     lists = [page(str(100 * n), "a") for n in range(1, 32)]
     watches = [[event("MODIFIED", "a", 100 * n + 1), GONE] for n in range(1, 31)]
 
@@ -153,7 +155,7 @@ def test_a_watch_never_goes_on_from_an_older_version_than_it_has_seen() -> None:
 
 
 def test_a_list_older_than_what_was_seen_is_not_believed() -> None:
-    """Another API server answers, and lags: its list would bring back what is gone."""
+    """Another API server answers with old data: its list would bring back an object that is gone."""
     _, sink, took_s = follow(
         [page("5", "a"), page("8", "a", "b"), page("9", "b")], [[event("DELETED", "a", 9), GONE]]
     )
@@ -246,7 +248,8 @@ def test_the_controller_is_in_step_though_a_framework_is_not_installed() -> None
 
 
 def test_a_framework_that_is_taken_off_and_installed_anew_is_listed_anew() -> None:
-    """The versions of its objects have moved on, and a watch of the old ones would be refused for ever."""
+    """The versions of its objects have moved on, and the API server would refuse a watch from the old ones
+    every time."""
     cluster, sink, _ = follow(
         [page("5", "a"), NOT_INSTALLED, page("90", "a")], [[NOT_INSTALLED]], optional=True
     )

@@ -1,4 +1,4 @@
-"""Lists of large objects over REST: no answer fills the memory, and every object comes."""
+"""Tests lists of large objects over REST: no answer fills the memory, and every object arrives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = 20
 
 
 class Server:
-    """Serves jobs of so many bytes, as many in an answer as are asked for."""
+    """Serves jobs of this size in bytes, as many in one answer as the request allows."""
 
     def __init__(self, size: int) -> None:
         self.limits: list[int] = []

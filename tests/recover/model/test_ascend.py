@@ -1,4 +1,4 @@
-"""MindCluster's ConfigMaps, as its documentation shows them; never seen on hardware."""
+"""Tests MindCluster's ConfigMaps as its documentation shows them; they were never seen on hardware."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ DOCUMENTED = (
     r'1744182144},"SuperPodID":-2,"ServerIndex":-2,"CheckCode":'
     r'"a550811fdfafb5717555526816af2ca4ac6c3e102f5907574048578e0c8fcc73"}'
 )
-"""MindCluster, docs/en/scheduling/references/common_operations.md, "Fault Information", with its own
-checksum."""
+"""ConfigMap of MindCluster, docs/en/scheduling/references/common_operations.md, "Fault Information", with
+the checksum of the documentation."""
 
 
 def of_plugin(text: str, node: str = "n1", **more: str) -> tuple[ReportedFault, ...]:
@@ -118,7 +118,7 @@ def test_a_switch_tells_each_level_and_nothing_while_the_plugin_calls_its_node_h
 
 
 def test_noded_tells_the_part_of_the_server() -> None:
-    """docs/en/scheduling/references/common_operations.md, "NodeD"."""
+    """Source: docs/en/scheduling/references/common_operations.md, "NodeD"."""
     text = node_info(("CPU", 1, "SeparateFault", ["00000011"]), ("PSU", 4, "NotHandleFault", ["0300000D"]))
 
     found = ascend.read("mindx-dl-nodeinfo-n1", {"NodeInfo": text})

@@ -1,4 +1,4 @@
-"""Objects as other people make them: absent fields, strange quantities, times out of range."""
+"""Tests objects as other people write them: absent fields, strange quantities, times out of range."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recover.workloads.patches import MARK
 from tests.facts import missing
 
 DEEP = '{"x":' + "[" * 100_000
-"""Deeper than Python's stack."""
+"""JSON that is nested more deeply than Python's stack."""
 ACCELERATORS = ("nvidia.com/gpu", "tencent.com/vcuda-core")
 
 
@@ -110,7 +110,8 @@ def test_a_pod_deleted_with_any_grace_period_can_be_read(grace_s: int, year: int
     ],
 )
 def test_a_pods_accelerators_are_counted_from_its_limits(limits: dict[str, Any], count: int) -> None:
-    """By the names of the default settings. Part of a card is one card, whatever unit the parts are in."""
+    """The resources have the names of the default settings. Part of a card counts as one card, whatever
+    unit the parts have."""
     spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
 
     assert decode.pod(pod({}, spec=spec), Settings().accelerators).accelerators == count
@@ -279,7 +280,7 @@ inits = st.lists(st.tuples(st.booleans(), asks), max_size=6)
 
 
 def held_by_rule(init: list[tuple[bool, dict[str, int]]], beside: list[dict[str, int]]) -> int:
-    """Step by step, as the scheduler's documentation has it."""
+    """Computes the number step by step, as the scheduler's documentation describes it."""
     total = 0
     for name in ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb"):
         stays, most = 0, 0

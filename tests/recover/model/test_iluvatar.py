@@ -1,4 +1,5 @@
-"""The ConfigMap of Iluvatar's device plugin, by its code; never seen on hardware."""
+"""Tests the ConfigMap of Iluvatar's device plugin, as the plugin's code writes it; it was never seen on
+hardware."""
 
 from __future__ import annotations
 

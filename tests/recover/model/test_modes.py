@@ -1,4 +1,5 @@
-"""Modes of pools and namespaces: who lowers what; and promotion never acts on what was seen before it."""
+"""Tests the modes of pools and namespaces: which setting lowers which mode. After a mode rises, Rekindle
+never acts on what it saw before."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ POOL = "node.kubernetes.io/instance-type"
 
 
 def in_pools(*, mode: Mode = Mode.RECOVER, **pools: Mode) -> Worlds:
-    """Sixty nodes; n0 and n1 are in pool a, all others in pool b. A lowered pool was never anything else."""
+    """Returns sixty nodes: n0 and n1 are in pool a, all others in pool b. A lowered pool has always had
+    its lower mode."""
     world = cluster(nodes=60, mode=mode)
     for name in world.nodes:
         world.change_node(name, labels={POOL: "a" if name in ("n0", "n1") else "b"})
@@ -33,7 +35,7 @@ def at(minutes: float) -> datetime:
     return NOW + timedelta(minutes=minutes)
 
 
-# --- who lowers what --------------------------------------------------------------------------------------
+# --- which setting lowers which mode ----------------------------------------------------------------------
 
 
 def test_the_words_of_the_modes_sort_as_the_modes_do() -> None:
@@ -116,7 +118,7 @@ def test_a_node_without_the_pools_label_follows_the_cluster() -> None:
     assert in_force_on(world.world(), world.nodes["n0"]).mode is Mode.OBSERVE
 
 
-# --- promotion --------------------------------------------------------------------------------------------
+# --- after a mode rises -----------------------------------------------------------------------------------
 
 
 def test_the_promotion_of_one_pool_never_acts_on_what_was_seen_there_before_it() -> None:
@@ -171,7 +173,7 @@ moves = st.lists(st.sampled_from(Mode), min_size=1, max_size=8)
 
 @given(st.lists(moves, min_size=1, max_size=3))
 def test_a_mode_is_in_force_since_the_last_of_all_rose_to_it(histories: list[list[Mode]]) -> None:
-    """One mode a minute for the cluster, and for each of two that may lower it."""
+    """The mode of the cluster, and two modes that may lower it, change once a minute."""
     standings, rose = [], []
     for history in histories:
         standing = begun(history[0], at(0)) if not standings else Standing(history[0])

@@ -1,4 +1,5 @@
-"""Names that we make of other people's names stay valid, however long theirs are."""
+"""Tests that names that Rekindle derives from other people's names stay valid, however long those names
+are."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ CLAIM = Volume(name="c", kind=VolumeKind.CLAIM, source={"claimName": "c"}, mount
 
 
 def made(name: str) -> list[Create | Ensure]:
-    """Everything that is created for a gang of that name, from its fault to its start."""
+    """Returns everything that Rekindle creates for a gang of this name, from its fault to its start."""
     job = gang(annotations={"rekindle.dev/checkpoint": "/ckpt"}, templates={"": Template(volumes=(CLAIM,))})
     world = cluster(nodes=8).running(job).crash(rank=1)
     world.change_gang(ref=msgspec.structs.replace(job.ref, name=name))

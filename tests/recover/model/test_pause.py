@@ -1,4 +1,5 @@
-"""recover/model/pause.py and modes.py: the object pauses by being there, whatever stands in it."""
+"""Tests recover/model/pause.py and modes.py: the ConfigMap pauses Rekindle by its existence, whatever its
+content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pods are not decoded: only those that would not be kept anyway."""
+"""Tests which pods are not decoded: only those that the controller would not keep anyway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which container of a pod speaks for its training, where its node's agent tells of several."""
+"""Tests which container of a pod counts for its training, if the node's agent reports several."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Whole Nodes of each project, once as they stand while all is well (also while the node boots, is upgraded
-or is checked) and once in trouble: facts (names, values, reasons) from the source beside each. For
-test_documented_nodes.py.
+"""Complete Nodes of each project for test_documented_nodes.py, once while all is well (also while the node
+boots, is upgraded or is checked) and once in trouble. Names, values and reasons are facts from the source
+beside each Node.
 
-A condition stands as (type, status, reason), a taint as (key, value, effect), a label as (key, value), what
-is expected as (kind, name).
+A condition is written as (type, status, reason), a taint as (key, value, effect), a label as (key, value),
+and an expected signal as (kind, name).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["NODES", "WRITTEN_AT", "DocumentedNode"]
 
 WRITTEN_AT = "2026-11-21T10:00:00Z"
 _WEEKS_AHEAD, _HOURS_AHEAD = "1797242400", "1795348800"
-"""2026-12-14 10:00 and 2026-11-22 12:00 UTC."""
+"""Unix times of 2026-12-14 10:00 and 2026-11-22 12:00 UTC."""
 
 _NVSENTINEL = "https://docs.nvidia.com/nvsentinel/getting-started/integrations (Node Status Examples)"
 _OPERATOR = "https://docs.nvidia.com/datacenter/cloud-native/gpu-operator/latest/gpu-driver-upgrades.html"
@@ -40,7 +40,7 @@ class DocumentedNode(msgspec.Struct, frozen=True):
 
 
 def _but(conditions: Conditions, *others: tuple[str, str, str]) -> Conditions:
-    """The same node, with these conditions instead."""
+    """Returns the conditions, with these other conditions in place of those of the same type."""
     changed = {type_ for type_, _, _ in others}
     return (*(one for one in conditions if one[0] not in changed), *others)
 

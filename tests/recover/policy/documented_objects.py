@@ -1,8 +1,8 @@
-"""What each project documents that it writes on a Node: copied as facts (name, value, reason) from the source
-that stands beside it, once in trouble and once well. For test_documented_objects.py.
+"""Conditions, taints and labels that each project documents, for test_documented_objects.py: copied as facts
+(name, value, reason) from the source that is written beside them, once in trouble and once well.
 
-A condition stands as (type, status, reason in trouble, status, reason when it is well); a reason that the
-source does not give is empty. A taint stands as (key, value, effect), a label as (key, value).
+A condition is written as (type, status, reason in trouble, status, reason when it is well); a reason that
+the source does not give is empty. A taint is written as (key, value, effect), a label as (key, value).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class Documented(msgspec.Struct, frozen=True):
     taints: Sequence[tuple[str, str, str]] = ()
     labels: Sequence[tuple[str, str]] = ()
     well: Sequence[tuple[str, str]] = ()
-    """Labels as they stand where nothing is wrong, or while nothing has begun."""
+    """Labels while nothing is wrong, or while no work has begun."""
 
 
 def _npd(type_: str, trouble: str, well: str) -> tuple[str, str, str, str, str]:
-    """node-problem-detector and its relatives: True means trouble."""
+    """Returns a condition of node-problem-detector or a related project: True means trouble."""
     return type_, "True", trouble, "False", well
 
 
 def _eks(type_: str, trouble: str, well: str) -> tuple[str, str, str, str, str]:
-    """The EKS node monitoring agent: False means trouble."""
+    """Returns a condition of the EKS node monitoring agent: False means trouble."""
     return type_, "False", trouble, "True", well
 
 
@@ -47,7 +47,7 @@ def _nvsentinel(check: str) -> tuple[str, str, str, str, str]:
 DOCUMENTED = (
     Documented(
         "node-problem-detector",
-        _NPD,  # each file with conditions
+        _NPD,  # all its files that define conditions
         conditions=(
             _npd("KernelDeadlock", "DockerHung", "KernelHasNoDeadlock"),
             _npd("ReadonlyFilesystem", "FilesystemIsReadOnly", "FilesystemIsNotReadOnly"),
@@ -213,7 +213,7 @@ DOCUMENTED = (
         conditions=(
             _eks("AcceleratedHardwareReady", "NvidiaXID79Error", "NvidiaGPUIsReady"),
             _eks("NetworkingReady", "InterfaceNotUp", "NetworkingIsReady"),
-            _eks("StorageReady", "", "DiskIsReady"),  # no issue of storage is so serious yet
+            _eks("StorageReady", "", "DiskIsReady"),  # no issue of storage is serious enough for False yet
             _eks("KernelReady", "ForkFailedOutOfPIDs", "KernelIsReady"),
             _eks("ContainerRuntimeReady", "PodStuckTerminating", "ContainerRuntimeIsReady"),
         ),

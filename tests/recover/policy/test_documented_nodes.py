@@ -1,5 +1,5 @@
-"""Whole Nodes, as the projects document them: exactly the signals of each count, and none of a node that is
-well, boots, is upgraded or is checked."""
+"""Tests complete Nodes as the projects document them: each count has exactly its signals, and a node that
+is well, boots, is upgraded or is checked has none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEGINS = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def read(one: DocumentedNode, own: Signals | None = None) -> Node:
-    """Such a Node, with what its kubelet writes."""
+    """Returns this Node, with the conditions that its kubelet writes."""
     conditions: list[dict[str, Any]] = [
         {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": WRITTEN_AT}
     ]

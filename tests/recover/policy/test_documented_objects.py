@@ -1,5 +1,5 @@
-"""Each preset against what its project documents that it writes: in trouble it makes the node suspect, and
-well it says nothing. No packaged row is without such an object."""
+"""Tests each preset against the objects that its project documents: an object in trouble makes the node a
+suspect, and an object that is well gives no signal. Every packaged row has such an object."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read(
     taints: list[tuple[str, str, str]] | None = None,
     labels: dict[str, str] | None = None,
 ) -> tuple[NodeSignal, ...]:
-    """What such a Node says, beside what its kubelet writes."""
+    """Returns the signals of a Node with these objects and the kubelet's own conditions."""
     mine: list[dict[str, Any]] = [
         {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": AT},
         {"type": "DiskPressure", "status": "False", "reason": "KubeletHasNoDiskPressure"},
@@ -43,7 +43,8 @@ def read(
 
 
 def objects(one: Documented) -> Iterator[tuple[tuple[SignalKind, str, str], tuple[NodeSignal, ...]]]:
-    """Each thing that the project writes in trouble, and what Rekindle reads of it alone."""
+    """Yields each object that the project writes in trouble, and the signals that Rekindle reads from this
+    object alone."""
     for type_, status, reason, _, _ in one.conditions:
         yield (SignalKind.CONDITION, type_, status), read([(type_, status, reason)])
     for key, value, effect in one.taints:
@@ -82,7 +83,7 @@ def test_every_packaged_row_stands_in_the_documents_and_every_source_is_public()
 
 
 def test_a_node_of_a_whole_cloud_says_each_thing_once() -> None:
-    """Several projects run beside each other, as node-problem-detector and the cloud's own agent do."""
+    """Several projects run on one node, for example node-problem-detector and the cloud's own agent."""
     conditions = [
         (type_, status, reason) for one in DOCUMENTED for type_, status, reason, _, _ in one.conditions
     ]

@@ -1,4 +1,4 @@
-"""Signals of other controllers, read from Nodes as their own documentation shows them."""
+"""Tests signals of other controllers, read from Nodes as the controllers' own documentation shows them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read(
     managed: list[dict[str, Any]] | None = None,
     own: Signals | None = None,
 ) -> tuple[NodeSignal, ...]:
-    """What stands on such a Node."""
+    """Returns the signals of a Node with these conditions, taints and labels."""
     body = {
         "metadata": {"name": "n1", "labels": labels or {}, "managedFields": managed or []},
         "spec": {"taints": taints or []},
@@ -51,7 +51,7 @@ HEALTHY = [
     condition("Ready", "True", "KubeletReady"),
     condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
 ]
-"""As each of these controllers writes that all is well."""
+"""Conditions by which each of these controllers reports that all is well."""
 
 
 def test_a_node_of_which_every_controller_says_that_it_is_well_has_no_signal() -> None:

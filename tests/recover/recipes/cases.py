@@ -1,6 +1,7 @@
-"""The fixtures: logs with real wordings. A file's name begins with the one recipe that it matches, or `none`.
+"""Reads the fixtures: logs with real wordings. A file's name begins with the one recipe that the file
+matches, or with `none`.
 
-Its first line holds what else is known, as options of `rekindle recipes test`.
+The first line of a file has the other known facts, as options of `rekindle recipes test`.
 """
 
 from __future__ import annotations

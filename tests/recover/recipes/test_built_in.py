@@ -1,4 +1,4 @@
-"""The built-in recipes: each fixture matches exactly its own, and no recipe lacks a fixture."""
+"""Tests the built-in recipes: each fixture matches exactly its own recipe, and every recipe has a fixture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What people get wrong in a recipe: each message names its file or object, field, value, and what fits."""
+"""Tests mistakes that people make in a recipe: each message names the file or object, the field, the
+value, and what fits."""
 
 from __future__ import annotations
 
@@ -152,7 +153,8 @@ MISTAKES: dict[str, tuple[str, str, str, list[object]]] = {
         "[change]\n", "[[change]]\n", "change", ["array", "[change]", "[[change]]"],
     ),
 }  # fmt: skip
-"""What is replaced in GOOD, by what; the field that is told, and what else of value and expectation."""
+"""Mistake -> the text in GOOD that is replaced, its replacement, the field that the message names, and
+words for value and expectation."""
 
 
 def test_the_recipe_that_the_mistakes_are_made_in_is_good(tmp_path: Path) -> None:
@@ -322,7 +324,7 @@ def test_a_yaml_file_that_holds_no_recipe_is_told(text: str, facts: list[object]
 
 
 def _object(toml: str) -> bytes:
-    """The recipe of a file as the API server would tell it."""
+    """Returns the recipe of a file as the API server returns it."""
     spec = tomllib.loads(toml)
     metadata = {"uid": "u", "resourceVersion": "1", "generation": 1}
     if "name" in spec:

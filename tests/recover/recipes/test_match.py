@@ -1,4 +1,4 @@
-"""One test of a recipe at a time: when it holds, and what is said when it does not."""
+"""Tries each kind of test that a recipe may have: when it is true, and what the answer says if it is not."""
 
 from __future__ import annotations
 

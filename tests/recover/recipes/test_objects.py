@@ -1,4 +1,5 @@
-"""Recipe objects: which are in force, what is told on them, and what agents are told to look for."""
+"""Tests Recipe objects: which are in force, what the controller writes into their status, and what it
+requests from agents."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def recipe(name: str = "our-shm", *logs: str, **spec: Any) -> Object:
 
 
 def stored(made: Object, *, age_s: int = 0, status: RecipeStatus | None = None) -> SeenRecipe:
-    """As the API server gives it back."""
+    """Returns the recipe as the API server returns it."""
     meta = {
         "uid": f"{made['metadata']['name']}-uid",
         "resourceVersion": "7",
@@ -79,7 +80,7 @@ def verdicts(found: InForce) -> dict[str, tuple[bool, str]]:
     return {one.seen.name: (one.accepted, one.reason.value) for one in found.judged}
 
 
-# --- what is in force ---------------------------------------------------------------------------------------
+# --- recipes in force ---------------------------------------------------------------------------------------
 
 
 def test_a_good_object_is_used_beside_the_built_in_recipes_and_agents_look_for_its_lines() -> None:
@@ -193,7 +194,7 @@ def test_every_built_in_recipe_can_be_written_as_an_object(name: str) -> None:
 def test_an_object_that_holds_anything_is_used_or_told_and_never_stops_the_others(
     name: str, data: st.DataObject
 ) -> None:
-    """What another version of the CRD might let through, at any place of a good recipe."""
+    """Another version of the CRD may let such values through, at any place of a good recipe."""
     odd = to_object(BUILT_IN[name])
     places = [*_places(odd["spec"])]
     holder, key = data.draw(st.sampled_from(places))
@@ -219,7 +220,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from _places(inner)
 
 
-# --- what is told -------------------------------------------------------------------------------------------
+# --- the status of a recipe ---------------------------------------------------------------------------------
 
 
 def test_each_object_is_told_once_whether_it_is_used() -> None:
@@ -250,13 +251,13 @@ def told(one: SeenRecipe, *, now: datetime) -> list[Patch]:
 
 
 def mended(one: SeenRecipe, *, now: datetime) -> datetime:
-    """When the condition that is written then changed last between True and False."""
+    """Returns the time at which the condition that is then written last changed between True and False."""
     (patch,) = told(one, now=now)
     (condition,) = msgspec.convert(patch.body["status"]["conditions"], list[Condition])
     return condition.last_transition_time
 
 
-# --- what agents are told -----------------------------------------------------------------------------------
+# --- requests to agents -------------------------------------------------------------------------------------
 
 
 def test_only_nodes_whose_agent_does_not_know_the_recipes_yet_are_written() -> None:

@@ -1,4 +1,4 @@
-"""The page about recipes: its example can be used as it stands."""
+"""Checks that the example on the page about recipes can be used unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advice with placeholders."""
+"""Tests advice with placeholders."""
 
 from __future__ import annotations
 

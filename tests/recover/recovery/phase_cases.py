@@ -1,4 +1,4 @@
-"""A gang at the beginning of its recovery, and what its scan says: for the tests of the phases."""
+"""Makes a gang at the beginning of its recovery, and answers of its scan, for the tests of the phases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ CLAIM = Volume(
 
 
 def faulted(**annotations: str) -> Worlds:
-    """A gang on n0 to n3 whose node n1 lost its GPU; n4 to n7 are spare; the Recovery is Planned."""
+    """Returns a gang on n0 to n3 whose node n1 lost its GPU; n4 to n7 are free, and the Recovery is
+    Planned."""
     job = gang(
         annotations={f"rekindle.dev/{name.replace('_', '-')}": value for name, value in annotations.items()},
         templates={"Worker": Template(volumes=(CLAIM,))},
@@ -29,7 +30,8 @@ def faulted(**annotations: str) -> Worlds:
 
 
 def choice(step_: int = 80, path: str = "step-80", reason: str = "") -> str:
-    """What a scan says that found one complete checkpoint; `reason` is what it did not read of it."""
+    """Returns the message of a scan that found one complete checkpoint. `reason` names the part that the
+    scan did not read."""
     chosen = {
         "step": step_,
         "path": path,
@@ -42,13 +44,13 @@ def choice(step_: int = 80, path: str = "step-80", reason: str = "") -> str:
 
 
 def excluded_in(world: Worlds) -> list[int]:
-    """The steps that the only recovery's next start does not begin from."""
+    """Returns the steps from which the only recovery's next start must not begin."""
     recovery = only_recovery(world)
     return unloadable(recovery, world.gangs[recovery.spec.gang.uid], world.world(), world.settings)
 
 
 def resumed() -> Worlds:
-    """Started from step 80, and every rank runs."""
+    """Returns a gang that was started from step 80 and whose ranks all run."""
     world = faulted(checkpoint="/ckpt")
     advanced(world, Phase.CHOOSING)
     step(world)
@@ -58,7 +60,7 @@ def resumed() -> Worlds:
 
 
 def chosen(world: Worlds, message: str | None = None, *, wait_s: float = 0.0) -> Worlds:
-    """Up to the end of Choosing; the scan says `message`, or nothing in time."""
+    """Advances the recovery to the end of Choosing. The scan answers `message`, or nothing in time."""
     advanced(world, Phase.CHOOSING)
     step(world)
     if message is not None:

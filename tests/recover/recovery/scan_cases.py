@@ -1,4 +1,4 @@
-"""Scan pods of recoveries, and their troubles: for the tests of the scan."""
+"""Makes scan pods of recoveries, and trouble with them, for the tests of the scan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.recover.recovery.phase_cases import faulted
 
 
 def made(world: Worlds) -> dict[str, Any]:
-    """The spec of the scan pod that a recovery begins with."""
+    """Returns the spec of the scan pod with which a recovery begins."""
     advanced(world, Phase.STOPPING)
     (found,) = [act for act in look(world).actions if isinstance(act, Create)]
     spec: dict[str, Any] = found.body["spec"]
@@ -23,7 +23,7 @@ def made(world: Worlds) -> dict[str, Any]:
 
 
 def choosing() -> Worlds:
-    """In Choosing, the scan created and its gate lifted."""
+    """Returns a recovery in Choosing, whose scan pod was created and whose gate was lifted."""
     world = faulted(checkpoint="/ckpt")
     advanced(world, Phase.CHOOSING)
     step(world)
@@ -36,7 +36,8 @@ def change(world: Worlds, **changes: object) -> None:
 
 
 def why_unverified(world: Worlds) -> str:
-    """One look; the recovery goes on without a verified checkpoint. Its reason."""
+    """Runs one reconcile pass, in which the recovery continues without a verified checkpoint. Returns the
+    reason for it."""
     assert step(world)[0] == "recovery-resuming"
     status = only_recovery(world).status
     assert status.reason == Reason.CHECKPOINT_UNVERIFIED

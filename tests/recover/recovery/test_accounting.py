@@ -1,4 +1,4 @@
-"""What a failure cost, in numbers that the API server takes whatever agents say."""
+"""Tests the costs of a failure, as numbers that the API server accepts whatever the agents report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_steps_that_are_made_a_second_time(last: int | None, first: int, lost: i
 
 @pytest.mark.parametrize("carried", [2**53, INT64_MAX])
 def test_totals_that_are_at_an_end_stay_there_and_are_written(carried: int) -> None:
-    """An agent may have told so once, and each later Recovery of the job carries it on."""
+    """An agent may once have reported such a number, and each later Recovery of the job takes it over."""
     earlier = recovery(1, Totals(recoveries=1, lost_steps=carried, lost_gpu_s=1e300))
 
     found = totals([earlier], recovery(2), 2**53, 1e15)

@@ -1,5 +1,5 @@
-"""A gang whose ranks never all ran has not failed: no attempt counts, no checkpoint is condemned, and it is
-placed again when there is a better place."""
+"""A gang whose ranks never all ran has not failed: no attempt counts, no checkpoint is condemned, and
+Rekindle places the gang again when there is a better place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def status(world: Worlds) -> RecoveryStatus:
 
 
 def short(world: Worlds, waiting: int = 1, first_node: int = 4) -> Worlds:
-    """The gang was started, and so many of its ranks find no place; the scheduler has said so."""
+    """Lets the ranks of a started gang begin, except that the scheduler reports for this number of ranks
+    that it finds no place."""
     start_pods(world.later(2), first_node=first_node)
     pods = world.pods["llm-uid"]
     for uid, pod in sorted(pods.items(), key=lambda item: item[1].name)[-waiting:]:
@@ -35,7 +36,7 @@ def short(world: Worlds, waiting: int = 1, first_node: int = 4) -> Worlds:
 
 
 def started(world: Worlds) -> Worlds:
-    """The gang is started, and has no pods yet."""
+    """Advances the recovery until it has started the gang, which then has no pods yet."""
     for _ in range(12):
         wrote = step(world)
         if "stop-gang" in wrote:
@@ -48,7 +49,7 @@ def started(world: Worlds) -> Worlds:
 
 
 def give_up_waiting(world: Worlds) -> None:
-    """The ranks that run exit at their rendezvous' timeout."""
+    """Lets the running ranks exit at the timeout of their rendezvous."""
     pods = world.pods["llm-uid"]
     for uid, pod in pods.items():
         if pod.phase is PodPhase.RUNNING:
@@ -75,7 +76,8 @@ def test_ranks_that_waited_for_others_in_vain_are_no_attempt_however_often() -> 
 
 
 def test_they_condemn_no_checkpoint() -> None:
-    """A rank that starts alone reads half of a sharded checkpoint, and says that it could not."""
+    """A rank that starts alone reads half of a sharded checkpoint, and reports that it could not load the
+    checkpoint."""
     world = faulted(checkpoint="/ckpt")
     advanced(world, Phase.CHOOSING)
     step(world)
@@ -102,7 +104,7 @@ def test_they_condemn_no_checkpoint() -> None:
 
 
 def test_a_program_that_fails_at_once_counts_although_other_ranks_are_still_being_created() -> None:
-    """With 500 ranks the first ones have failed before the last ones have started."""
+    """In a gang of 500 ranks, the first ranks have failed before the last ones have started."""
     world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
     for _ in range(4):
         try:
@@ -129,7 +131,7 @@ def test_between_two_starts_that_ended_so_more_and_more_time_passes_and_the_reco
         step(world)
         began = world.now
         give_up_waiting(world.later(1))
-        world.later(200)  # not at once, so nobody takes it for a program's own failure
+        world.later(200)  # a failure at once would count as the program's own
         for uid, pod in world.pods["llm-uid"].items():
             ended = [msgspec.structs.replace(c, finished_at=world.now) for c in pod.containers]
             world.pods["llm-uid"][uid] = msgspec.structs.replace(pod, containers=tuple(ended))
@@ -156,7 +158,7 @@ def test_between_two_starts_that_ended_so_more_and_more_time_passes_and_the_reco
 
 
 def waiting() -> Worlds:
-    """Started off n1, which was broken then; one rank waits."""
+    """Returns a gang that was started away from the then broken n1, and one of whose ranks waits."""
     world = started(faulted())
     recovery = only_recovery(world)
     mark = Mark(recovery=recovery.metadata.name, attempt=1, did="resumed", avoided=("n1",))
@@ -168,7 +170,8 @@ def waiting() -> Worlds:
 
 
 def logs(world: Worlds, node: str, state: CoverageState) -> None:
-    """Whether its agent reads the logs of its pods. Of one without steps it publishes nothing."""
+    """Sets whether the node's agent reads the logs of its pods. The agent publishes nothing about a pod
+    without steps."""
     health = world.health[node]
     others = [row for row in health.status.coverage if row.source is not Source.LOGS]
     row = Coverage(source=Source.LOGS, state=state, since=world.now)
@@ -220,7 +223,7 @@ def test_it_waits_for_its_back_off_and_looks_again_by_itself() -> None:
 
 @pytest.mark.parametrize("why", ["it makes steps", "its log is not read", "its steps were never read"])
 def test_while_a_rank_makes_steps_or_may_nobody_is_stopped_for_a_better_place(why: str) -> None:
-    """An elastic training goes on with fewer ranks."""
+    """An elastic training continues with fewer ranks."""
     world = repaired(waiting().later(60))
     (rank, *_) = [pod for pod in world.pods["llm-uid"].values() if pod.node]
     if why == "it makes steps":

@@ -1,4 +1,5 @@
-"""A proven fault keeps the gang off its node for as long as it is open; a suspicion is a preference."""
+"""A proven fault keeps the gang off its node for as long as the fault is open; a suspicion is only a
+preference."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.recover.recovery.phase_cases import CLAIM, faulted
 
 
 def begun(world: Worlds) -> Mark:
-    """What the start of the gang has put into the job."""
+    """Returns the mark that the start of the gang has written into the job."""
     advanced(world, Phase.RESUMING)
     for _ in range(3):
         if "start-gang" in step(world):
@@ -38,7 +39,7 @@ def scan(world: Worlds) -> dict[str, Any]:
 
 
 def crashed(**changes: Any) -> Worlds:
-    """A rank on n1 has crashed, and nobody read that node's kernel log: n1 is suspected."""
+    """Returns a gang whose rank on n1 crashed while n1's kernel log was not read, so n1 is a suspect."""
     world = cluster(nodes=8).running(gang())
     world.blind("n1").crash(rank=1)
     return world
@@ -58,7 +59,7 @@ def test_a_degraded_node_elsewhere_is_less_preferred() -> None:
 
 
 def test_what_training_has_outlived_is_no_suspicion() -> None:
-    """Xid 61 three hours and a thousand steps ago; now a program error elsewhere."""
+    """Xid 61 occurred three hours and a thousand steps ago, and now a program error occurs elsewhere."""
     world = cluster(nodes=8).running(gang())
     world.finding(on="n2", code="xid-61", fault=Fault.UNKNOWN, ago_s=3 * 3600)
     (rank,) = [p for p in world.pods["llm-uid"].values() if p.node == "n2"]
@@ -79,7 +80,7 @@ def test_a_suspicion_ends_with_a_persons_release_and_with_time() -> None:
 
 
 def test_after_observe_became_recover_ranks_and_scan_are_kept_off_a_broken_node() -> None:
-    """Its fault is too old to act on, and it is still there."""
+    """The fault is too old to act on, but it is still present."""
     templates = {"Worker": Template(volumes=(CLAIM,))}
     job = gang(annotations={"rekindle.dev/checkpoint": "/ckpt"}, templates=templates)
     world = cluster(nodes=8, mode=Mode.OBSERVE).running(job).finding(on="n6", ago_s=1)
@@ -115,7 +116,7 @@ def test_a_scan_that_waits_is_made_again_once_a_further_node_is_broken() -> None
 
 
 def kept_in_service(world: Worlds) -> Worlds:
-    """The limit of one node is used up by n7, so the broken n1 is never cordoned."""
+    """Returns a world whose broken n1 is never cordoned, because n7 uses up the limit of one node."""
     recovering(world.finding(on="n7"))
     recovering(world.running(gang()).finding(on="n1"))
     assert world.nodes["n7"].unschedulable
@@ -147,7 +148,7 @@ def given_back(world: Worlds) -> None:
 
 @pytest.mark.parametrize("repair", [rebooted, reset, given_back])
 def test_once_it_is_repaired_it_is_excluded_no_more(repair: Any) -> None:
-    """It was never cordoned, so nobody could release it."""
+    """The node was never cordoned, so nobody could uncordon it."""
     world = kept_in_service(cluster(nodes=8))
     advanced(world, Phase.CHOOSING)
     repair(world.later(60))
@@ -159,7 +160,7 @@ def test_once_it_is_repaired_it_is_excluded_no_more(repair: Any) -> None:
 
 
 def test_a_gang_that_tolerates_everything_is_kept_off_nodes_that_are_not_ready() -> None:
-    """Kubernetes' own taint keeps any other gang off."""
+    """Kubernetes' own taint keeps any other gang off such nodes."""
     plain = {"Worker": Template()}
     tolerant = {"Worker": Template(tolerations=({"operator": "Exists"},))}
     for templates, avoided in ((tolerant, ("n6",)), (plain, ())):

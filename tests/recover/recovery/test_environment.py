@@ -1,4 +1,4 @@
-"""Whether a gang's templates let its ranks read what a resume hands over."""
+"""Tests whether a gang's templates let its ranks read the variables that a resume provides."""
 
 from __future__ import annotations
 

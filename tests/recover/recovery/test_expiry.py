@@ -1,4 +1,5 @@
-"""What is over goes after its time; what is not over, or still needed, never does."""
+"""Tests that objects that are over are deleted after their time, and that objects that are not over, or
+still needed, never are."""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ def test_recoveries_of_a_job_that_is_gone_go_too() -> None:
 
 
 def test_the_last_recovery_of_a_job_that_is_not_in_the_cache_goes_only_after_a_live_read() -> None:
-    """A job may come late, or be unreadable, and its last Recovery carries the number of the next one."""
+    """A job may appear late in the cache, or be unreadable, and its last Recovery has the number from
+    which the next one counts."""
     world = cluster()
     for number in (1, 2):
         _recovery(world, number, days_old=60 - number)
@@ -185,7 +187,7 @@ def test_what_cannot_be_deleted_holds_up_no_other() -> None:
 
 
 def test_few_live_reads_at_once() -> None:
-    """They would keep a gang of their namespace waiting."""
+    """Live reads keep a gang of their namespace waiting."""
     world = cluster()
     for number in range(3 * CONFIRMED_MAX):
         _recovery(world, number, days_old=40)
@@ -260,7 +262,7 @@ def test_open_incidents_count_and_stay() -> None:
 
 
 def test_a_node_whose_findings_come_and_go_takes_its_own_history_only() -> None:
-    """Whoever has the token of its agent can make an Incident each second."""
+    """Anybody with the token of the node's agent can cause an Incident each second."""
     world = cluster()
     for number in range(20):
         days = 1 - number / 100

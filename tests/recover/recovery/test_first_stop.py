@@ -1,4 +1,5 @@
-"""The first stop goes with the write of its phase: the Recovery has announced it. A crash may keep either."""
+"""The first stop follows the write of the phase at once, because the Recovery has announced the stop.
+After a crash either write may be missing."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tests.recover.recovery.phase_cases import faulted
 
 
 def written(world: Worlds, what: str) -> Worlds:
-    """A crash has kept only this write of the first look, with what follows it in its chain."""
+    """Applies only this write of the first reconcile pass, and the writes after it in its chain, as if the
+    controller then crashed."""
     (chain,) = (chain for chain in look(world).chains if what in acts(Plan((chain,))))
     apply(world, Plan((chain,)))
     return world

@@ -1,4 +1,5 @@
-"""Once its plan is written, a second look at an unchanged world writes nothing: no decision loops."""
+"""Once its plan is written, a second reconcile pass over an unchanged world writes nothing: no decision
+loops."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Trouble = Callable[[Worlds], object]
 
 
 def _evicted(world: Worlds) -> None:
-    """Failed without a container status: nothing says when."""
+    """Makes a pod Failed without a container status, so nothing shows when it failed."""
     pods = world.pods["llm-uid"]
     pods["llm-2-uid"] = msgspec.structs.replace(pods["llm-2-uid"], phase=PodPhase.FAILED, containers=())
 

@@ -1,4 +1,5 @@
-"""Known issues in a recovery: recognised, changed for the next start, verified, given up."""
+"""Tests known issues in a recovery: Rekindle recognises them, changes the next start, verifies the change,
+and gives up."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ FLAG = "FLAGS_allocator_strategy"
 
 
 def template(resources: dict[str, str], env: dict[str, str] | None = None) -> Template:
-    """One container that asks for these devices."""
+    """Returns a template with one container that requests these devices."""
     container = {
         "name": "train",
         "image": "paddle:3.3",
@@ -44,7 +45,7 @@ def template(resources: dict[str, str], env: dict[str, str] | None = None) -> Te
 
 
 def failed(said: str, asked: Template, *, nodes: int = 8) -> Worlds:
-    """Rank 2 of a gang has said this and died; its recovery is planned."""
+    """Returns a gang whose rank 2 printed this line and died, and whose recovery is planned."""
     world = cluster(nodes=nodes).running(gang(templates={"Worker": asked}))
     return recovering(world.says(said, rank=2).crash(rank=2))
 
@@ -54,14 +55,14 @@ def on_a_virtual_gpu(env: dict[str, str] | None = None) -> Worlds:
 
 
 def handed_over(world: Worlds) -> dict[str, Any]:
-    """The environment of the next start; the world stands before it."""
+    """Returns the environment of the next start, which the recovery is about to make."""
     (found,) = [a for a in look(world).actions if isinstance(a, Ensure)]
     data: dict[str, Any] = found.body["data"]
     return data
 
 
 def again(world: Worlds, said: str = OUT_OF_MEMORY) -> Worlds:
-    """It runs, says the same and dies again."""
+    """Lets the gang run, print the same line, and die again."""
     advanced(world, Phase.VERIFYING)
     first_step(world.later(1), 1)
     world.says(said, rank=2)
@@ -181,7 +182,8 @@ def test_an_issue_that_comes_back_is_given_up_and_the_change_taken_back() -> Non
 
 
 def mended_and_then_crashing(times: int, **env: str) -> Worlds:
-    """One recipe has mended the conflict over memory; for the crashes after that another one sets `env`."""
+    """Returns a gang whose conflict over memory one recipe has fixed. For each crash after that, another
+    recipe sets `env`."""
     asked = template({"tencent.com/vcuda-core": "30"})
     often = {"rekindle.dev/attempts-per-cause": "9"}
     world = cluster(nodes=8).running(gang(annotations=often, templates={"Worker": asked}))
@@ -246,11 +248,11 @@ def test_what_a_recipe_has_set_and_sets_no_more_since_it_was_changed_is_taken_ba
     assert environment(uses) == {"OLD": None, "NEW": "1"}
 
 
-# --- what only its owner can change, and where it may run ---------------------------------------------------
+# --- changes that only the owner can make, and nodes on which the gang may run ------------------------------
 
 
 def on_an_old_gpu(**labels: str) -> Worlds:
-    """vLLM's words on V100s; `labels` are those of the node n7."""
+    """Returns a gang in which vLLM prints its error on V100s. `labels` are labels of the node n7."""
     world = cluster(nodes=8).running(gang(templates={"Worker": template({"nvidia.com/gpu": "1"})}))
     for name in list(world.nodes):
         world.change_node(name, labels={"nvidia.com/gpu.compute.major": "7"})
@@ -262,7 +264,7 @@ def test_a_silent_next_attempt_is_not_judged_by_what_the_attempt_before_has_said
     world = on_a_virtual_gpu()
     advanced(world, Phase.VERIFYING)
     world.later(3 * 3600)
-    assert step(world) == ["recovery-stopping"]  # no step came, and no agent told a word of these ranks
+    assert step(world) == ["recovery-stopping"]  # no step came, and no agent reported these ranks
 
     advanced(world, Phase.RESUMING)
 

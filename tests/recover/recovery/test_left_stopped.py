@@ -1,4 +1,5 @@
-"""A person deletes the Recovery of a stopped gang: the job says so, once, and a person decides."""
+"""If a person deletes the Recovery of a stopped gang, Rekindle reports this on the job once, and leaves
+the decision to a person."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def test_a_job_that_its_recovery_stops_right_now_is_not_left() -> None:
     assert gang().mark is None
 
 
-# --- what its recovery has put into the job -----------------------------------------------------------------
+# --- changes that the recovery has made to the job ----------------------------------------------------------
 
 
 def deleted_after_its_start() -> Worlds:
@@ -119,7 +120,7 @@ def deleted_after_its_start() -> Worlds:
 
 
 def written(world: Worlds) -> list[tuple[str, object]]:
-    """What the plan writes to the job and its ConfigMaps, with the mark that it leaves."""
+    """Returns the plan's writes to the job and its ConfigMaps, with the mark that each leaves."""
     found = plan(world.world(), world.settings, world.now).actions
     return [
         (action.what, action.body["metadata"]["annotations"][MARK] if isinstance(action, Patch) else None)
@@ -198,8 +199,8 @@ def test_a_recovery_that_only_the_cache_lacks_is_looked_for_before_anything_is_w
     ],
 )
 def test_a_mark_that_names_what_no_recovery_can_be_called_is_none(called: str) -> None:
-    """Whoever may change the job may write it. The controller would ask the API server for that address, with
-    its own rights, again and again."""
+    """Anybody who may change the job can write such a mark. The controller would request this address from
+    the API server with its own permissions, again and again."""
     world = left()
     mark = Mark(recovery=called, attempt=1, did="stopped")
     forged = mark_of({MARK: msgspec.json.encode(mark).decode()})

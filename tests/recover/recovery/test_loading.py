@@ -1,5 +1,5 @@
-"""Two starts that fail condemn no good checkpoint: only a loader's word does, or so many starts that only the
-last one is left."""
+"""Two failed starts condemn no good checkpoint. Only a loader's error does, or so many failed starts that
+only the last one is left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.recover.recovery.phase_cases import choice, excluded_in, faulted
 
 
 def attempt(world: Worlds, *, error: str = "", late: bool = False) -> Worlds:
-    """It begins from step 80, all ranks run, and the first one fails with that error before any step."""
+    """Starts the gang from step 80. All ranks run, and the first rank fails with this error before any
+    step."""
     world.scans.clear()
     advanced(world, Phase.CHOOSING)
     step(world)
@@ -124,7 +125,7 @@ def test_a_loaders_word_that_comes_while_the_scan_runs_is_heeded() -> None:
 
 
 def test_a_scan_that_cannot_be_made_again_is_waited_for_until_the_deadline_only() -> None:
-    """Whoever may change the pod can take what it was told from it, and keep it by a finalizer."""
+    """Anybody who may change the pod can remove the pod's instructions, and keep the pod by a finalizer."""
     world = in_choosing(attempt(begun(), error="log-checkpoint"))
     step(world)
     scanned(world, choice(80))

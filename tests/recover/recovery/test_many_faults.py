@@ -1,4 +1,5 @@
-"""The fleet brake counts what the findings show now, and no list that is capped loses a cause."""
+"""The fleet brake counts faults that the findings show now, and no list with a limited length loses a
+cause."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from tests.builders import cluster, gang
 
 
 def test_the_brake_counts_nodes_that_had_an_open_incident_before_the_mass_fault() -> None:
-    """Its time is the Incident's, of days ago."""
+    """The brake must not take the time of these Incidents, which is up to a day old, for the time of the
+    fault."""
     world = cluster(nodes=100)
     for i in range(30):
         world.finding(on=f"n{i}", code="xid-63", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
@@ -25,7 +27,7 @@ def test_the_brake_counts_nodes_that_had_an_open_incident_before_the_mass_fault(
 
 
 def test_of_56_small_jobs_under_recovery_on_a_node_all_take_its_fault_up() -> None:
-    """MIG: seven devices on each of eight GPUs. An Incident keeps 32 victims and 24 records."""
+    """MIG allows seven devices on each of eight GPUs. An Incident keeps 32 affected gangs and 24 records."""
     world = cluster(nodes=100)
     names = [f"j{i:02}" for i in range(56)]
     for name in names:

@@ -1,4 +1,5 @@
-"""What people, frameworks and time do between two steps of a recovery, or two recoveries of a gang."""
+"""Tests changes that people, frameworks and time make between two steps of a recovery, or between two
+recoveries of a gang."""
 
 from __future__ import annotations
 
@@ -96,11 +97,12 @@ def test_a_gang_that_people_scale_down_has_lost_nobody(gone: bool) -> None:
     assert world.decide().incidents == []
 
 
-# --- a gang that nobody had asked us to recover -----------------------------------------------------------
+# --- a gang that was repaired before its owner enabled recovery -------------------------------------------
 
 
 def trained_on(*, steps: bool) -> Worlds:
-    """An hour ago a rank was taken away and its peers restarted in place; who has mended it were others."""
+    """Returns a gang that lost a rank an hour ago and whose other ranks restarted in place. Somebody other
+    than Rekindle repaired the gang."""
     world = cluster(nodes=8).running(gang("llm", ranks=4, opted_in=False))
     pod = deleted(world, 2, gone=True)
     for rank in (0, 1, 3):
@@ -126,7 +128,7 @@ def test_a_gang_that_was_mended_without_us_is_not_stopped_when_it_consents_at_la
 
 
 def test_the_last_words_of_an_earlier_instance_say_nothing_of_a_silent_one_that_runs() -> None:
-    """Many a job prints its steps on one rank only."""
+    """Many jobs print their steps on one rank only."""
     world = trained_on(steps=True)
     rank = world.pods["llm-uid"]["llm-1-uid"]
     health = world.health[rank.node]
@@ -154,7 +156,7 @@ def test_of_a_gang_that_was_mended_once_the_next_crash_in_place_is_seen() -> Non
 
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_failed_pod_from_before_a_person_resumed_the_job_is_no_lost_rank(resumed: bool) -> None:
-    """Under a hold they did by hand what we would have done; a Job keeps the failed pod all the same."""
+    """Under a hold a person did by hand what Rekindle would have done. The Job still keeps the failed pod."""
     world = cluster(nodes=8).running(gang()).crash(rank=1).later(600)
     if resumed:
         start_pods(world)
@@ -167,7 +169,8 @@ def test_a_failed_pod_from_before_a_person_resumed_the_job_is_no_lost_rank(resum
 
 
 def test_what_a_framework_writes_of_a_job_that_may_be_made_anew_is_nothing_that_decisions_read() -> None:
-    """Or each stop of it would be decided anew after a conflict, which takes longer than JobSet waits."""
+    """Otherwise each stop of the job would be decided again after a conflict, which takes longer than
+    JobSet waits."""
     before, after = job(), job(status={"conditions": [], "ready": 3})
 
     assert msgspec.structs.replace(after, version=before.version) == before
@@ -188,7 +191,8 @@ def test_the_second_write_of_a_jobsets_stop_that_is_never_taken_is_said_and_trie
 
 
 def kept() -> Worlds:
-    """The definition of a job with counted failures is in the Recovery; the job is not deleted yet."""
+    """Returns a recovery that has stored the definition of a job with counted failures, and has not
+    deleted the job yet."""
     world = lost_gpu(job())
     reached(world, Phase.CHOOSING)
     counted(world, failed=3)
@@ -198,7 +202,7 @@ def kept() -> Worlds:
 
 
 def edited(world: Worlds, **annotations: str | None) -> None:
-    """A person changes annotations of the job; None removes one."""
+    """Lets a person change annotations of the job. None removes an annotation."""
     whole = msgspec.json.decode(world.gangs["llm-uid"].definition)
     told = {**whole["metadata"]["annotations"], **annotations}
     told = {name: value for name, value in told.items() if value is not None}
@@ -208,7 +212,7 @@ def edited(world: Worlds, **annotations: str | None) -> None:
 
 
 def made(world: Worlds) -> Create:
-    """The job is deleted, and this is what is created in its place."""
+    """Lets the job be deleted. Returns the write that creates the job again."""
     wrote = [step(world) for _ in range(2)]
     assert "delete-job" in str(wrote)
     del world.gangs["llm-uid"]
@@ -253,7 +257,7 @@ def test_consent_that_is_withdrawn_before_the_deletion_is_heard() -> None:
 
 
 def test_a_controller_that_was_away_does_not_start_a_job_whose_definition_it_has_kept() -> None:
-    """Were it started, who deletes it later would see it made anew."""
+    """If the controller started this job, a person who deletes the job later would see it created again."""
     world = kept()
     world.later(3600)
     counted(world)
@@ -291,7 +295,7 @@ def test_a_large_job_that_is_made_anew_has_the_time_of_a_large_one() -> None:
 
 
 def test_a_crash_of_the_new_job_before_the_recovery_knows_it_is_its_next_attempt() -> None:
-    """As where the controller was away since it created the job."""
+    """For example, the controller was away since it created the job."""
     world = kept()
     made(world)
     assert step(world) == ["recreate-job"]
@@ -311,7 +315,8 @@ def test_a_crash_of_the_new_job_before_the_recovery_knows_it_is_its_next_attempt
 
 
 def test_a_job_that_fails_for_good_while_it_waits_for_room_is_made_anew_where_it_consents() -> None:
-    """As by activeDeadlineSeconds: its controller removes the pending pods, and no rank was ever lost."""
+    """This may happen by activeDeadlineSeconds: the job's controller removes the pending pods, and no rank
+    was ever lost."""
     world = lost_gpu(job())
     reached(world, Phase.RESUMING)
     step(world)
@@ -350,7 +355,7 @@ def test_what_tells_kept_failed_pods_from_new_ones_does_not_expire() -> None:
 
 
 def test_a_scan_whose_recovery_was_deleted_goes_in_the_end_and_no_other() -> None:
-    """Its gate would hold it for ever."""
+    """Without a recovery, the scan pod's gate would never be lifted."""
     world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
     mine = only_recovery(world)
     for name, label in (("mine", scan_label(mine)), ("orphan", "gone"), ("young", "gone")):

@@ -1,4 +1,4 @@
-"""A checkpoint that a rank could not load is passed over by later attempts."""
+"""Later attempts pass over a checkpoint that a rank could not load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests.recover.recovery.phase_cases import choice, excluded_in, faulted
 
 
 def crashed_again(*, error: str = "", first_step: int | None = None) -> Worlds:
-    """The second attempt is in Choosing; of the ranks that began from step 80 one ended with that error."""
+    """Returns a recovery whose second attempt is in Choosing. One of the ranks that began from step 80
+    ended with this error."""
     world = faulted(checkpoint="/ckpt")
     advanced(world, Phase.CHOOSING)
     step(world)
@@ -30,7 +31,7 @@ def crashed_again(*, error: str = "", first_step: int | None = None) -> Worlds:
 
 
 def told(world: Worlds, error: str, first_step: int | None) -> None:
-    """The agent of the first rank's node."""
+    """Lets the agent of the first rank's node report the end of this rank."""
     pod = next(p for p in world.pods["llm-uid"].values() if p.name == "llm-worker-0")
     health = world.health[pod.node]
     said = PodProgress(
@@ -60,7 +61,7 @@ def test_a_checkpoint_that_a_rank_could_not_read_is_not_tried_again_and_any_othe
 
 
 def test_a_line_that_is_told_after_the_scan_was_made_still_counts() -> None:
-    """An agent may tell of the end after the stop was written, and the scan with it."""
+    """An agent may report the end after the controller has written the stop and created the scan pod."""
     world = crashed_again()
     (late,) = (w for w in only_recovery(world).witnesses if w.pod == "llm-worker-0")
     health = world.health[late.node]

@@ -1,4 +1,4 @@
-"""The path of a recovery, and the causes that start, join or repeat it."""
+"""Tests the phases of a recovery in order, and the causes that start, join or repeat a recovery."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from tests.recover.recovery.phase_cases import choice, faulted
 
 
 def back_on_a_degraded_node() -> Worlds:
-    """The gang was moved off n1 for a contained fault, and a later start has put it there again."""
+    """Returns a gang that was moved off n1 for a contained fault, and that a later start has placed there
+    again."""
     world = cluster(nodes=60).running(gang()).finding(on="n1", severity=Severity.PENDING).crash(rank=1)
     advanced(recovering(world), Phase.VERIFYING)
     first_step(world.later(9), 81)
@@ -62,7 +63,8 @@ def test_a_fault_that_becomes_fatal_acts_on_a_gang_that_was_moved_off_that_node_
 
 
 def out_of_power(nodes: int) -> Worlds:
-    """A gang of so many ranks and two more; all those nodes fall silent, and a rank elsewhere tells of it."""
+    """Returns a gang of two more ranks than `nodes`. These nodes fall silent, and a rank elsewhere fails
+    because of it."""
     world = cluster(nodes=nodes + 8).running(gang(ranks=nodes + 2)).crash(rank=nodes)
     for number in range(nodes):
         world.not_ready(f"n{number}")

@@ -1,4 +1,4 @@
-"""Choosing: what the scan says, and what the ranks are told of it."""
+"""Tests Choosing: the answer of the scan, and the variables that the ranks receive from it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_the_ranks_are_told_goes_with_the_job_unless_one_made_anew_is_to_re
 
 
 def test_once_the_gang_has_resumed_no_checkpoint_is_told_to_what_its_framework_starts_later() -> None:
-    """A container that restarts in its pod reads the ConfigMap anew, weeks after the checkpoint was made."""
+    """A container that restarts in its pod reads the ConfigMap again, weeks after the checkpoint was made."""
     world = chosen(faulted(checkpoint="/ckpt/llm"), choice(80))
     advanced(world, Phase.VERIFYING)
     first_step(world, 81)
@@ -110,7 +110,8 @@ def test_without_a_verified_checkpoint_the_frameworks_own_logic_decides_and_the_
 
 
 def test_what_a_scan_says_of_others_is_one_line_each_and_forges_no_other() -> None:
-    """Code in a scan pod may answer with anything, and people read it as our words."""
+    """Code in a scan pod may answer with anything, and people read the answer as if Rekindle had written
+    it."""
     forged = "step-90\n\nForged\n  - node n7"
     newer = {"step": 90, "format": "", "complete": False, "bytes": 0}
     message = msgspec.json.encode(

@@ -1,4 +1,4 @@
-"""Verifying: the first new step, and what it says of the checkpoint."""
+"""Tests Verifying: the first new step, and what it shows about the checkpoint."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_no_step_in_time_is_another_attempt_and_in_the_end_a_person() -> None:
 
 
 def test_one_line_with_a_step_proves_nothing_and_the_second_one_has_as_long_as_the_first() -> None:
-    """A job that prints each hundredth step, of 20 s each."""
+    """The job prints each hundredth step, and a step takes 20 s."""
     world = faulted(attempts_per_cause="2")
     advanced(world, Phase.VERIFYING)
     world.later(2000)
@@ -89,7 +89,7 @@ def test_one_line_with_a_step_proves_nothing_and_the_second_one_has_as_long_as_t
 
 
 def test_a_line_of_the_future_is_waited_for_no_longer_than_any_second_line() -> None:
-    """The clock of its node is wrong by years, or its agent lies."""
+    """The clock of the node is wrong by years, or its agent reports a false time."""
     world = faulted(attempts_per_cause="2")
     advanced(world, Phase.VERIFYING)
     first_step(world, 100)
@@ -110,7 +110,7 @@ def test_a_line_of_the_future_is_waited_for_no_longer_than_any_second_line() -> 
 def test_a_nodes_fault_before_the_first_step_says_nothing_about_the_checkpoint(
     by_a_node: bool, held_against_it: list[int]
 ) -> None:
-    """Two such faults would otherwise have a good checkpoint passed over."""
+    """Otherwise two such faults would make the controller pass over a good checkpoint."""
     world = chosen(faulted(checkpoint="/ckpt"), choice(80))
     advanced(world, Phase.VERIFYING)
     recovering(world.finding(on="n5") if by_a_node else world.crash(rank=1))
@@ -122,7 +122,8 @@ def test_a_nodes_fault_before_the_first_step_says_nothing_about_the_checkpoint(
 
 
 def test_a_fault_of_a_node_where_the_attempt_before_ran_keeps_the_next_one_off_it() -> None:
-    """The first attempt ran on n0 to n3, the second on n4 to n7; n5 is judged when its pods are gone."""
+    """The first attempt ran on n0 to n3, the second on n4 to n7. The controller judges n5 when the gang's
+    pods there are gone."""
     world = faulted(attempts_per_cause="5")
     advanced(world, Phase.VERIFYING)
     step(world.later(2700))
@@ -140,7 +141,8 @@ def test_a_fault_of_a_node_where_the_attempt_before_ran_keeps_the_next_one_off_i
 
 @pytest.mark.parametrize("boot", [BOOT, "another-boot"])
 def test_a_node_that_was_silent_for_a_while_may_take_ranks_again_and_others_are_preferred(boot: str) -> None:
-    """n1 is quarantined, and needs no affinity. With n2 kept out, a full cluster would lack room."""
+    """n1 is quarantined, and needs no affinity. If n2 were kept out as well, a full cluster would lack
+    room."""
     world = faulted()
     step(world)
     step(world)

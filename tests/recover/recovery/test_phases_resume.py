@@ -1,4 +1,4 @@
-"""Resuming: from the chosen checkpoint until every rank runs."""
+"""Tests Resuming: from the chosen checkpoint until every rank runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def test_nothing_is_started_over_a_living_pod_and_its_refusal_to_end_has_an_end(
 
 
 def test_a_node_is_kept_out_by_the_host_name_of_its_label_which_need_not_be_the_nodes() -> None:
-    """A kubelet writes the machine's own name there, as ip-10-0-1-2; a cloud may name the Node otherwise."""
+    """A kubelet writes the machine's own name into the label, for example ip-10-0-1-2; a cloud may give
+    the Node another name."""
     job = gang(templates={"Worker": Template(tolerations=({"operator": "Exists"},))})
     world = recovering(cluster(nodes=8).running(job).finding(on="n1"))
     world.change_node("n1", labels={"kubernetes.io/hostname": "machine-1"})
@@ -46,7 +47,8 @@ def test_a_node_is_kept_out_by_the_host_name_of_its_label_which_need_not_be_the_
 
 
 def test_a_start_that_is_never_taken_is_told_and_tried_on() -> None:
-    """A quota on ConfigMaps, or one of that name that is immutable: each try is refused."""
+    """Each try is refused, for example because of a quota on ConfigMaps, or because a ConfigMap of this
+    name is immutable."""
     world = faulted()
     advanced(world, Phase.RESUMING)
     assert acts(look(world)) == ["start-gang"]

@@ -1,4 +1,4 @@
-"""Stopping and fencing: until nothing of the old attempt runs any more."""
+"""Tests Stopping and Fencing: until nothing of the old attempt runs any more."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_next_fault_of_a_gang_that_a_person_started_again_is_seen_beside_a_f
 
 
 def test_failed_pods_that_a_job_keeps_do_not_hold_the_recovery_up() -> None:
-    """A batch/v1 Job keeps them for ever, and its new pods bear names of their own."""
+    """A batch/v1 Job never removes its failed pods, and its new pods have other names."""
     world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
     world.change_gang(resource=JOBS)
     advanced(world, Phase.STOPPING)
@@ -86,7 +86,7 @@ def test_failed_pods_that_a_job_keeps_do_not_hold_the_recovery_up() -> None:
 
 
 def test_an_ended_pod_whose_name_the_new_one_takes_must_be_gone() -> None:
-    """The training-operator would count it as the new rank's own failure."""
+    """The training-operator would count the old pod as the new rank's own failure."""
     world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
     advanced(world, Phase.STOPPING)
     step(world)
@@ -101,7 +101,7 @@ def test_an_ended_pod_whose_name_the_new_one_takes_must_be_gone() -> None:
 
 
 def test_an_ended_pod_on_a_dead_node_gives_its_name_free_without_a_proof() -> None:
-    """Nothing of it runs; only its node could have removed it."""
+    """Nothing of the pod runs any more, and only its node could have removed it."""
     world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
     advanced(world, Phase.STOPPING)
     step(world)
@@ -120,7 +120,7 @@ def test_an_ended_pod_on_a_dead_node_gives_its_name_free_without_a_proof() -> No
 def test_a_framework_that_ends_20_pods_a_second_has_time_for_a_large_gang(
     ranks: int, within_s: float
 ) -> None:
-    """2,000 pods of a Job were not gone after 180 s on a real control plane, and nothing was wrong."""
+    """On a real control plane, 2,000 pods of a Job still existed after 180 s, although nothing was wrong."""
     world = recovering(cluster(nodes=ranks).running(gang(ranks=ranks)).crash(rank=1))
     advanced(world, Phase.STOPPING)
 
@@ -213,7 +213,8 @@ def test_a_job_that_its_framework_fails_for_good_meanwhile_is_escalated(phase: P
 
 
 def fencing(volumes: tuple[Volume, ...] = (CLAIM,)) -> Worlds:
-    """The rank on n2 cannot end: its node is no longer heard of. All others have ended."""
+    """Returns a recovery in Fencing. The rank on n2 cannot end, because its node is silent; all other
+    ranks have ended."""
     world = faulted()
     advanced(world, Phase.STOPPING)
     step(world)
@@ -247,7 +248,7 @@ def test_a_proof_frees_the_pods_at_any_time_and_the_recovery_goes_on(blocked: bo
 
 
 def test_a_node_object_that_is_gone_proves_nothing_about_a_volume_that_one_node_may_write() -> None:
-    """Anybody may delete it; the kubelet and the rank live on."""
+    """Anybody may delete the Node object, while the kubelet and the rank still run."""
     world = fencing().without_node("n2")
 
     assert acts(look(world.later(299))) == []
@@ -271,7 +272,7 @@ def test_without_a_node_object_harmless_volumes_are_given_up_after_the_wait() ->
 def test_fencing_that_is_blocked_looks_again_when_time_alone_becomes_a_proof() -> None:
     scratch = Volume(name="tmp", kind=VolumeKind.EMPTY_DIR)
     world = fencing((scratch,))
-    world.later(200).not_ready("n2", ago_s=0)  # it was heard of for a moment
+    world.later(200).not_ready("n2", ago_s=0)  # the node reported for a moment
     assert step(world.later(101)) == ["recovery-blocked"]
 
     wait_s = look(world).requeue_after_s

@@ -1,4 +1,4 @@
-"""A gang whose steps nobody can read: only a newer checkpoint can prove that it trains again."""
+"""Tests a gang whose steps nobody can read: only a newer checkpoint can prove that it trains again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tests.recover.recovery.phase_cases import CLAIM, choice
 
 
 def silent(checkpoint: str | None = "/ckpt") -> Worlds:
-    """A gang that prints no steps runs again, from step 80 where its checkpoints can be scanned."""
+    """Returns a gang without readable steps that runs again, from step 80 if its checkpoints can be
+    scanned."""
     job = gang(
         annotations={"rekindle.dev/checkpoint": checkpoint} if checkpoint else {},
         templates={"Worker": Template(volumes=(CLAIM,))},
@@ -96,7 +97,7 @@ def test_a_job_without_an_annotation_gets_no_scan() -> None:
 
 
 def test_a_gang_on_nodes_whose_logs_nobody_reads_is_not_stopped_for_want_of_steps() -> None:
-    """Its steps were readable where it ran before; where it runs now, it may train unseen."""
+    """The agents could read the gang's steps where it ran before. Where it runs now, it may train unseen."""
     world = recovering(cluster(nodes=8).running(gang()).finding(on="n1"))
     advanced(world, Phase.VERIFYING)
     for name in ("n4", "n5", "n6", "n7"):
@@ -127,7 +128,8 @@ def test_a_gang_whose_ranks_an_agent_may_leave_out_is_not_stopped_for_want_of_st
 def test_a_gang_may_take_for_its_first_step_as_long_as_its_people_say(
     limit: str, stops_after_s: float | None
 ) -> None:
-    """As one that nobody recovers: loading its checkpoint takes no less time after a recovery."""
+    """A gang also has this time without a recovery: to load its checkpoint takes no less time after a
+    recovery."""
     annotations = {"rekindle.dev/hang-timeout": limit} if limit else {}
     world = recovering(cluster(nodes=8).running(gang(annotations=annotations)).finding(on="n1"))
     advanced(world, Phase.VERIFYING)

@@ -1,4 +1,5 @@
-"""Jobs that their framework would not start again as a whole: made anew with consent, else said and left."""
+"""Jobs that their framework would not start again as a whole: Rekindle creates them again if the owner
+consents, and otherwise reports this and leaves them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ FAILED = Terminal(succeeded=False, reason="BackoffLimitExceeded")
 
 
 def job(*, recreate: bool = True, status: dict[str, Any] | None = None) -> Gang:
-    """An Indexed Job of four ranks as an API server gives it."""
+    """Returns an Indexed Job of four ranks as an API server returns it."""
     annotations = {"rekindle.dev/on-terminal": "recreate"} if recreate else {}
     tied = {"controller-uid": "llm-uid", "batch.kubernetes.io/job-name": "llm", "team": "nlp"}
     raw = {
@@ -52,12 +53,13 @@ def job(*, recreate: bool = True, status: dict[str, Any] | None = None) -> Gang:
 
 
 def lost_gpu(gang: Gang) -> Worlds:
-    """Node n1, which holds a rank, lost its GPU; the Recovery is Planned."""
+    """Returns a world in which node n1, which has a rank of the gang, lost its GPU. The Recovery is
+    Planned."""
     return recovering(cluster(nodes=8).running(gang).finding(on="n1"))
 
 
 def counted(world: Worlds, **status: Any) -> None:
-    """What the framework says of the job by the time it is to be started again."""
+    """Sets the status that the framework reports when the job is to be started again."""
     parsed = job(recreate=bool(world.gangs["llm-uid"].definition), status=status)
     world.change_gang(failures=parsed.failures, done_ranks=parsed.done_ranks)
 
@@ -95,7 +97,7 @@ def test_a_job_with_counted_failures_is_deleted_and_made_anew_with_its_consent()
     assert kept is not None
     assert names(kept.why, 3)
     assert "delete-job" in step(world)
-    assert step(world) == []  # it waits while the old job goes
+    assert step(world) == []  # the recovery waits until the old job is gone
     del world.gangs["llm-uid"]
     assert step(world) == ["recreate-job"]
     assert step(world) == ["recovery-resuming"]
@@ -163,7 +165,7 @@ def test_what_is_made_anew_is_what_people_wrote_without_what_ties_it_to_the_old_
 
 
 def test_a_failed_pod_that_is_not_counted_yet_is_reckoned_with() -> None:
-    """The Job controller counts up to a second late, and the stop takes a tenth of that."""
+    """The Job controller counts up to a second late, and the stop takes a tenth of a second."""
     world = recovering(cluster(nodes=8).running(job(recreate=False)).crash(rank=1))
     reached(world, Phase.STOPPING)
     step(world)
@@ -208,7 +210,7 @@ def test_without_consent_a_job_with_ended_ranks_stays_stopped_and_a_person_is_ca
 def test_a_gang_that_is_about_to_end_is_stopped_only_where_it_can_be_started_again(
     recreate: bool, restarts: list[str]
 ) -> None:
-    """Two ranks have ended well, and the others may: a stop would leave it stopped for ever."""
+    """Two ranks have succeeded, and the others may: after a stop the gang could never be started again."""
     world = cluster(nodes=8).running(job(recreate=recreate)).finding(on="n1")
 
     decision = world.change_gang(done_ranks="0,2").decide()
@@ -340,7 +342,7 @@ def test_the_job_controllers_wait_doubles_with_each_failed_pod_up_to_ten_minutes
 
 
 def test_a_job_that_works_off_a_queue_is_no_gang_and_is_left_alone() -> None:
-    """Its completed indexes are never made again, so a restart would leave it stopped for good."""
+    """A Job never runs its completed indexes again, so after a restart the job would stay stopped."""
     raw = {
         "metadata": {"name": "llm", "namespace": "ml", "uid": "llm-uid", "resourceVersion": "1"},
         "spec": {"parallelism": 4, "completions": 400, "template": {"spec": {"containers": []}}},

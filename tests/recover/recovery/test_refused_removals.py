@@ -1,4 +1,4 @@
-"""Removals that the API server refuses: people read it in the Recovery, and they are tried again."""
+"""Removals that the API server refuses: the Recovery reports them, and the controller tries them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A gang that begins below the step that it had reached: said at once, also without a verified checkpoint."""
+"""A gang that begins below the step that it had reached: the Recovery reports this at once, even without a
+verified checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scan pod: what it is told to look for, and as whom it runs."""
+"""Tests the scan pod: which instructions it gets, and as which user it runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def test_a_mount_path_that_ends_with_a_slash_is_the_same_place() -> None:
 
 @pytest.mark.parametrize("path", ["/ckpt", "/opt/rekindle", "/usr", "/dev", "/lib/x86_64-linux-gnu"])
 def test_the_volume_never_lies_over_our_program_wherever_the_job_mounts_it(path: str) -> None:
-    """Else the scan pod runs what the tenant has put there, as soon as the job mounts it over our program."""
+    """Otherwise the job could mount the volume over Rekindle's own program, and the scan pod would run the
+    tenant's files."""
     claim = msgspec.structs.replace(CLAIM, mounts=(Mount(path),))
     world = faulted(checkpoint=f"{path}/llm").change_gang(templates={"": Template(volumes=(claim,))})
 
@@ -118,7 +119,8 @@ def test_a_volume_that_may_hand_over_secrets_or_the_node_is_refused_with_a_reaso
 
 
 def test_a_folder_that_only_each_pod_knows_is_not_scanned() -> None:
-    """Its place within the volume comes from the pod's own variables. The volume's root holds other jobs'."""
+    """The folder's place within the volume comes from the pod's own variables. The volume's root also has
+    the folders of other jobs."""
     spec = {
         "containers": [
             {"volumeMounts": [{"name": "v", "mountPath": "/ckpt", "subPathExpr": "$(JOB_NAME)/run"}]}
@@ -143,7 +145,7 @@ def test_the_scan_has_limits_so_that_a_quota_on_limits_admits_it() -> None:
 
 
 def test_the_scan_runs_as_the_container_that_writes_the_checkpoints_and_with_its_groups() -> None:
-    """Else a namespace that forbids root refuses it, and NFS shows it nothing."""
+    """Otherwise a namespace that forbids root refuses the scan pod, or NFS shows it no files."""
     world = faulted(checkpoint="/ckpt")
     sidecar = {"name": "logs", "securityContext": {"runAsUser": 7}, "volumeMounts": [{"name": "other"}]}
     trainer = {
@@ -210,9 +212,10 @@ def test_the_scan_fits_the_restricted_profile_whatever_the_template_says(of_cont
 
 @pytest.mark.parametrize("context", [{}, {"runAsUser": 0}, {"runAsUser": None}])
 def test_a_scan_that_cannot_be_the_training_s_user_says_so_to_its_program(context: dict[str, Any]) -> None:
-    """What only root may read is then unknown, and nothing older is chosen in its place. The user is the
-    image's: one that we name may lie outside of the range that the namespace's admission allows. The pod
-    itself has no group, for its sandbox has no user: containerd starts no pod of a group without a user."""
+    """Files that only root may read are then unknown, and the scan chooses nothing older in their place.
+    The user is the image's, because a user that Rekindle names may be outside the range that the
+    namespace's admission allows. The pod itself has no group, because its sandbox has no user: containerd
+    starts no pod of a group without a user."""
     template = Template(volumes=(CLAIM,), security_context={**context, "runAsGroup": 5, "fsGroup": 6})
     spec = made(faulted(checkpoint="/ckpt").change_gang(templates={"": template}))
 
@@ -228,7 +231,7 @@ def test_a_scan_that_cannot_be_the_training_s_user_says_so_to_its_program(contex
 
 
 def test_what_another_container_of_the_scan_pod_says_is_not_its_answer() -> None:
-    """As one that a webhook of the namespace has added."""
+    """For example, a webhook of the namespace may have added a container."""
     world = choosing()
     other = Container("sidecar", running=False, exit_code=0, message=choice(90))
     own = Container("scan", running=False, exit_code=0, message=choice(80))
@@ -244,7 +247,8 @@ def test_what_another_container_of_the_scan_pod_says_is_not_its_answer() -> None
 def test_without_scheduling_gates_the_scan_is_made_once_the_old_pods_have_ended(
     annotation: dict[str, str],
 ) -> None:
-    """An API server before 1.27 drops a gate: the scan would read, and mend, what old ranks still write."""
+    """An API server before 1.27 drops a gate: the scan would read, and repair, files that old ranks still
+    write."""
     world = faulted(checkpoint="/ckpt", **annotation)
     world.settings = msgspec.structs.replace(world.settings, scheduling_gates=False)
     advanced(world, Phase.STOPPING)

@@ -1,4 +1,4 @@
-"""A scan that may change what lies at the place of the checkpoints."""
+"""Tests a scan that may change files at the place of the checkpoints."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def spec_of_volume(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def repairing() -> Worlds:
-    """In Choosing; the scan may write, and does not answer."""
+    """Returns a recovery in Choosing whose scan may write and does not answer."""
     world = faulted(checkpoint="/ckpt", checkpoint_repair="tracker")
     advanced(world, Phase.CHOOSING)
     step(world)
@@ -134,7 +134,7 @@ def test_what_was_repaired_and_a_tracker_that_still_names_another_are_told_in_th
 
 @pytest.mark.parametrize("field", ["path", "format", "reason"])
 def test_an_answer_with_letters_that_are_drawn_as_nothing_makes_no_row_of_its_own(field: str) -> None:
-    """The Recovery is also read by kubectl, which prints what stands there."""
+    """People also read the Recovery through kubectl, which prints the text unchanged."""
     world = choosing()
     answer = msgspec.json.decode(choice(80))
     answer["chosen"][field] = "x" + 100 * "\u3164" + "y"

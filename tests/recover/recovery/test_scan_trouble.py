@@ -1,4 +1,4 @@
-"""A scan that does not answer: how long it is waited for, and what is told of it."""
+"""Tests a scan that does not answer: how long the recovery waits for it, and what the Recovery reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def waits(world: Worlds, reason: str, message: str = "") -> None:
 
 
 def refused(world: Worlds, words: str, *, may_pass: bool = False) -> None:
-    """The API server has just said so."""
+    """Lets the API server refuse the scan pod with this message just now."""
     name = next(iter(world.scans))
     world.scans.clear()
     world.refused[name] = Refusal(world.now, words, may_pass)

@@ -1,4 +1,4 @@
-"""A node's fault that is written into a Recovery while its gang is being started, and what it does then."""
+"""Tests a node's fault that triage writes into a Recovery while the recovery loop starts the gang."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.builders import Worlds, cluster, gang
 
 
 def told_while_started() -> Worlds:
-    """Both loops have looked at once: one starts the gang, the other one has just heard that n2 is broken."""
+    """Runs both loops at once: the recovery loop starts the gang, and triage has just found that n2 is
+    broken."""
     world = recovering(cluster(40).running(gang(ranks=4)).finding(on="n1"))
     advanced(world, Phase.RESUMING)
     started = advance(only_recovery(world), world.world(), world.settings, world.now)

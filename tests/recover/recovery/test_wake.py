@@ -1,4 +1,5 @@
-"""A framework's controller that has forgotten a job is woken, by a change of the job that changes nothing."""
+"""Rekindle wakes a framework's controller that has forgotten a job, by a change of the job that has no
+effect."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def started_without_pods() -> Worlds:
 
 
 def stopped_in_vain() -> Worlds:
-    """The job is suspended, and nobody tells its pods to end."""
+    """Returns a gang whose job is suspended, although nothing deletes its pods."""
     world = faulted()
     advanced(world, Phase.STOPPING)
     assert "stop-gang" in step(world)
@@ -33,7 +34,7 @@ def stopped_in_vain() -> Worlds:
 
 
 def settled(world: Worlds) -> None:
-    """Whatever else is told by that time."""
+    """Writes everything else that the recovery has to report at this time."""
     for _ in range(3):
         step(world)
 

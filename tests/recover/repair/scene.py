@@ -1,5 +1,5 @@
-"""A node whose fault is quarantined, and its repair played step by step: what an agent, a Job's pod, a
-kubelet and people do comes from the test, what is written in answer comes from the production decisions."""
+"""Plays the repair of a node with a quarantined fault step by step. Events of an agent, a Job's pod, a
+kubelet and people come from the test, and the writes in answer come from the production decisions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ MEANS = Means({kind: {"spec": {"containers": [{"name": str(kind)}]}} for kind in
 
 
 def report(**outcomes: str) -> ValidationReport:
-    """`report(devices="passed", nccl="not-run")`; a `_` in a name stands for a `-`."""
+    """Returns a report, for example of `report(devices="passed", nccl="not-run")`. A `_` in a name stands
+    for a `-`."""
     told = {name.replace("_", "-"): Outcome(value) for name, value in outcomes.items()}
     return ValidationReport(checks=tuple(Check(name=n, outcome=o, message="seen") for n, o in told.items()))
 
@@ -50,7 +51,7 @@ GOOD = report(devices="passed", kernel_log="passed", nccl="not-run")
 
 
 class Scene:
-    """Mutable on purpose. `n1` is the broken node."""
+    """A world whose broken node is `n1`. The object is mutable on purpose."""
 
     def __init__(self, world: Worlds) -> None:
         self.world = world
@@ -58,7 +59,7 @@ class Scene:
 
     @property
     def incident(self) -> Incident:
-        """The newest one of n1."""
+        """The newest Incident of n1."""
         about = [i for i in self.world.incidents.values() if i.spec.node == "n1"]
         return max(about, key=lambda i: i.spec.detected_at)
 
@@ -76,13 +77,14 @@ class Scene:
         return repair(self.world.world(), self.world.settings, self.means, self.world.now)
 
     def step(self) -> list[str]:
-        """One look of the repair loop, applied. What it wrote, Events aside."""
+        """Runs one reconcile pass of the repair loop, and applies its plan. Returns what it wrote, without
+        Events."""
         found = self.look()
         apply(self.world, found)
         return [a.what for a in found.actions if isinstance(a, Create | Patch | Delete | Ask)]
 
     def settle(self) -> list[str]:
-        """Looks until nothing is written any more. All that was written, in its order."""
+        """Runs reconcile passes until one writes nothing. Returns all writes in order."""
         wrote: list[str] = []
         for _ in range(12):
             found = self.step()
@@ -91,7 +93,7 @@ class Scene:
             wrote += found
         raise AssertionError(f"no end: {wrote}")
 
-    # --- what others do ------------------------------------------------------------------------------------
+    # --- events from outside -------------------------------------------------------------------------------
 
     def agent_lets_go(self) -> Scene:
         step = self.repair.step
@@ -99,7 +101,7 @@ class Scene:
         return self._health(hands_off=step.job)
 
     def job_ends(self, *, good: bool = True, says: ValidationReport | str = "") -> Scene:
-        """That of the step under way, and its pod."""
+        """Ends the Job of the step under way, and the Job's pod."""
         step = self.repair.step
         assert step is not None
         assert step.job in self.world.repair_jobs, "its Job was not made"
@@ -125,7 +127,7 @@ class Scene:
         return self
 
     def node_boots(self, boot_id: str = NEW_BOOT, *, agent: bool = True) -> Scene:
-        """It comes up again; its agent reports from the new boot and has nothing to tell."""
+        """Boots the node. Its agent reports from the new boot, without findings."""
         self.world.change_node("n1", boot_id=boot_id, ready=True, ready_since=self.world.now)
         return self._health(boot_id=boot_id, findings=[]) if agent else self
 
@@ -136,13 +138,13 @@ class Scene:
         return self
 
     def bystander(self, name: str = "web-0") -> Scene:
-        """A pod without accelerators runs there."""
+        """Adds a pod without accelerators on the node."""
         pod = Bystander("shop", name, f"{name}-uid", "n1")
         self.world.bystanders.setdefault("n1", {})[pod.uid] = pod
         return self
 
     def occupied(self, *, owner: str = "ReplicaSet") -> Scene:
-        """A pod of no gang holds an accelerator there."""
+        """Adds a pod that belongs to no gang and occupies an accelerator of the node."""
         pod = Pod("ml", "notebook", "notebook-uid", "1", "x", owner, "n1", PodPhase.RUNNING, accelerators=1)
         self.world.pods["x"] = {pod.uid: pod}
         return self
@@ -161,7 +163,7 @@ class Scene:
         return self
 
     def allows(self, mode: Mode) -> Scene:
-        """What the settings say from now on."""
+        """Sets the mode of the settings from now on."""
         self.world.mode = mode
         return self
 
@@ -172,7 +174,7 @@ class Scene:
         return self
 
     def repaired(self) -> Scene:
-        """Through reset or reboot and validation, to the return."""
+        """Plays the repair through reset or reboot, and validation, until the node is returned to service."""
         self.settle()
         for _ in range(4):
             step = self.repair.step
@@ -198,7 +200,7 @@ def broken(
     nodes: int = 40,
     labels: Mapping[str, str] = {},
 ) -> Scene:
-    """n1 has shown a fault, and triage has taken it out."""
+    """Returns a scene in which n1 has shown a fault, and triage has quarantined n1."""
     world = cluster(nodes, mode=Mode.REPAIR)
     world.change_node("n1", labels=labels)
     scene = Scene(world)
@@ -209,7 +211,7 @@ def broken(
 
 
 def rebooting() -> Scene:
-    """Its reboot is asked for."""
+    """Returns a scene in which the repair has requested a reboot of n1."""
     scene = broken(remedy=Remedy.REBOOT_NODE)
     scene.settle()
     assert scene.repair.phase is RepairPhase.REBOOTING
@@ -217,14 +219,14 @@ def rebooting() -> Scene:
 
 
 def pending(*, opted_in: bool = True) -> Scene:
-    """A contained fault on a node where a gang trains."""
+    """Returns a scene with a contained fault on a node on which a gang trains."""
     scene = broken(fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
     scene.world.running(gang(ranks=4, opted_in=opted_in))
     return scene
 
 
 def hooked(scene: Scene) -> Scene:
-    """Reboots are asked for by a webhook."""
+    """Makes the repair request reboots through a webhook."""
     return scene.limits(webhook=Webhook(url="https://bmc.example/reboot"))
 
 
@@ -233,7 +235,7 @@ def says(scene: Scene) -> tuple[RepairPhase, str]:
 
 
 def again(scene: Scene, *, remedy: Remedy = Remedy.RESET_DEVICE, after_s: float = 7200) -> Scene:
-    """The node, given back, shows the same fault once more."""
+    """Lets the node show the same fault once more after its return to service."""
     scene.later(after_s)
     scene.world.finding(on="n1", remedy=remedy, ago_s=1, boot_id=scene.world.nodes["n1"].boot_id)
     scene.triage()

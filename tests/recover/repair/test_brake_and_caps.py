@@ -1,4 +1,5 @@
-"""How many nodes may be under repair: the brake, and the caps. Each wait has its reason in the Incident."""
+"""Tests how many nodes may be under repair: the brake and the limits. The Incident has the reason of each
+wait."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def test_resets_are_counted_by_the_hour_and_those_that_were_put_off_are_not() ->
 
 
 def test_degraded_nodes_are_closed_for_their_repair_within_the_budgets_of_quarantines() -> None:
-    """Soft taints use no budget, so a line on many nodes may put them all under repair at once."""
+    """Soft taints use no budget, so a line on many nodes could otherwise put all of them under repair at
+    once."""
     scene = broken(nodes=20, fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
     for number in range(2, 10):
         scene.world.finding(on=f"n{number}", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)

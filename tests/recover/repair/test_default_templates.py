@@ -1,4 +1,4 @@
-"""The pod templates that a repair uses where the settings name none."""
+"""Tests the pod templates that a repair uses if the settings name none."""
 
 import subprocess
 from importlib.resources import files
@@ -36,7 +36,7 @@ def test_the_image_and_the_node_are_left_to_the_controller(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_step_takes_a_gpu_from_the_device_plugin(kind: str) -> None:
-    """The node is quarantined, and what is broken may not be allocatable at all."""
+    """The node is quarantined, and the device plugin may not be able to allocate the broken device at all."""
     (container,) = template(kind)["spec"]["containers"]
 
     assert "nvidia.com/gpu" not in str(container.get("resources"))
@@ -44,7 +44,8 @@ def test_no_step_takes_a_gpu_from_the_device_plugin(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_step_makes_the_scheduler_evict_pods_of_others_from_a_full_node(kind: str) -> None:
-    """Its priority is that of the node's own services, and whatever it asks for is made free for it."""
+    """The pod has the priority of the node's own services, so the scheduler would evict other pods for
+    anything that it requests."""
     spec = template(kind)["spec"]
     (container,) = spec["containers"]
 
@@ -89,7 +90,8 @@ def test_a_pod_that_is_started_again_after_the_boot_does_not_reboot_once_more(tm
 
 
 def rebooted(tmp_path: Path, boot_id: str) -> str:
-    """What its shell line says in boot-1, with the node's programs and kernel log replaced."""
+    """Returns the output of the template's shell script in boot-1, with the node's programs and kernel log
+    replaced."""
     (container,) = template("reboot")["spec"]["containers"]
     nsenter, target, mounts, end, shell, flags, script = container["command"]
     assert (nsenter, target, mounts, end) == ("nsenter", "--target=1", "--mount", "--")
@@ -116,7 +118,7 @@ def rebooted(tmp_path: Path, boot_id: str) -> str:
 
 
 def test_a_reboot_of_nobody_in_particular_is_refused() -> None:
-    """Without the variables that the controller sets, the shell ends before it asks for anything."""
+    """Without the variables that the controller sets, the shell ends before it requests anything."""
     (container,) = template("reboot")["spec"]["containers"]
 
     done = subprocess.run(

@@ -1,5 +1,5 @@
-"""An Incident that a person deletes while a node is out for it: the note on the node is what is left, and no
-node comes back into service by it."""
+"""A person deletes an Incident while its node is quarantined: only the annotation on the node is left, and
+the deletion returns no node to service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.recover.repair.scene import Scene, broken, rebooting
 
 
 def told(scene: Scene) -> list[Emit]:
-    """Events of one look of triage, written."""
+    """Runs triage once and applies its plan. Returns the Events of the plan."""
     found = plan(scene.world.world(), scene.world.settings, scene.world.now)
     scene.triage()
     return [a for a in found.actions if isinstance(a, Emit)]
@@ -36,14 +36,14 @@ def test_an_incident_that_only_cannot_be_read_is_not_made_anew() -> None:
 
 
 def deleted(scene: Scene) -> Scene:
-    """Some minutes after the node was taken out."""
+    """Deletes the Incident some minutes after the node was quarantined."""
     scene.later(180)
     del scene.world.incidents[scene.incident.metadata.name]
     return scene
 
 
 def evidence_has_gone(scene: Scene) -> Scene:
-    """The machine was restarted: its agent has nothing to tell of this boot."""
+    """Restarts the machine: its agent has no findings of this boot."""
     return scene.node_boots()
 
 

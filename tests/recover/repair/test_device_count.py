@@ -1,4 +1,5 @@
-"""How many devices a node must show after its repair, and that nobody guesses where they are shared."""
+"""Tests how many devices a node must show after its repair, and that nobody guesses this number if devices
+are shared."""
 
 from __future__ import annotations
 

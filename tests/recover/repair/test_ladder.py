@@ -1,4 +1,4 @@
-"""Which rung is tried for which fault, and what follows from how it ends."""
+"""Tests which step a repair begins with for each fault, and which step follows from the end of a step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_in(scene: Scene, phase: RepairPhase) -> bool:
 
 
 def resetting() -> Scene:
-    """The reset's Job runs."""
+    """Returns a scene in which the Job of the reset runs."""
     scene = broken()
     scene.settle()
     scene.agent_lets_go().settle()
@@ -57,7 +57,7 @@ def test_a_device_is_reset_validated_and_the_node_returned_exactly_as_it_was() -
 
 
 def test_what_was_seen_before_the_return_never_takes_the_node_out_again() -> None:
-    """The finding still stands in the status of the agent: a reset is no new boot."""
+    """The finding is still in the status of the agent, because a reset is no new boot."""
     scene = broken().repaired()
     assert scene.world.health["n1"].status.findings
 
@@ -152,7 +152,7 @@ def test_a_failed_check_after_the_reset_is_followed_by_a_reboot_and_after_that_b
 
 
 def test_a_validation_that_made_no_report_does_not_send_a_person_to_the_hardware() -> None:
-    """Its pod template may be wrong."""
+    """The pod template of the validation may be wrong."""
     scene = validating(rebooting())
 
     scene.job_ends(good=False, says="bash: comand not found").settle()
@@ -220,7 +220,7 @@ def test_a_reboot_that_does_not_come_is_a_persons_after_its_deadline() -> None:
 
 
 def test_a_report_that_comes_later_than_its_jobs_end_is_waited_for() -> None:
-    """The two come by different watches."""
+    """Report and end of the Job arrive by different watches."""
     scene = validating(rebooting())
     scene.job_ends(says=GOOD)
     late = dict(scene.world.pods)

@@ -1,4 +1,5 @@
-"""With what a step is done: a Job of ours, or in its place a webhook or an object of another controller."""
+"""Tests the means of a step: a Job of Rekindle, or in its place a webhook or an object of another
+controller."""
 
 from __future__ import annotations
 
@@ -109,13 +110,13 @@ def test_a_webhook_is_asked_for_the_reboot_in_place_of_a_job_and_once() -> None:
 
 
 def maintained(scene: Scene, body: dict[str, Any]) -> Scene:
-    """Reboots are asked for by an object of another controller."""
+    """Makes the repair request reboots through an object of another controller."""
     scene.means = Means(scene.means.templates, Maintenance(JANITOR, body))
     return scene
 
 
 def made(scene: Scene) -> list[Action]:
-    """What the looks have written until nothing is left to write."""
+    """Runs reconcile passes until one writes nothing. Returns what they wrote."""
     wrote: list[Action] = []
     while found := [action for action in scene.look().actions if not isinstance(action, Emit)]:
         scene.step()

@@ -1,5 +1,5 @@
-"""What happens on a node while its repair waits, works or is judged: nothing of it may be lost on the way
-back into service."""
+"""Events on a node while its repair waits, works or is judged: none of them may be lost before the node
+returns to service."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.recover.repair.scene import GOOD, Scene, broken, pending, report
 
 
 def finding(scene: Scene, device: str, remedy: Remedy = Remedy.RESET_DEVICE) -> Scene:
-    """One more, of another device of n1."""
+    """Adds a finding of another device of n1."""
     scene.world.finding(on="n1", code="xid-48", fault=Fault.DEVICE_RESET, remedy=remedy)
     health = scene.world.health["n1"]
     *others, last = health.status.findings
@@ -31,7 +31,7 @@ def finding(scene: Scene, device: str, remedy: Remedy = Remedy.RESET_DEVICE) -> 
 
 
 def waiting() -> Scene:
-    """A pod with accelerators is in the way of a reset."""
+    """Returns a scene in which a pod with accelerators prevents a reset."""
     scene = broken().occupied()
     scene.settle()
     assert scene.repair.phase is RepairPhase.WAITING
@@ -52,7 +52,7 @@ def validating(reset_s: float = 60) -> Scene:
     return scene
 
 
-# --- more breaks ------------------------------------------------------------------------------------------
+# --- further faults ---------------------------------------------------------------------------------------
 
 
 def test_a_device_that_fails_while_the_repair_waits_is_reset_with_the_first() -> None:
@@ -82,7 +82,7 @@ def test_what_fails_while_the_repair_waits_may_ask_for_more(
 
 
 def test_what_a_person_has_answered_asks_for_nothing_any_more() -> None:
-    """A finding stands in the agent's status until the next boot."""
+    """A finding stays in the agent's status until the next boot."""
     scene = finding(broken(), "GPU-second", Remedy.INSPECT)
     scene.settle()
     assert scene.repair.reason == Reason.NEEDS_PERSON
@@ -112,7 +112,8 @@ def test_a_device_that_fails_during_the_reset_of_another_keeps_the_node_out() ->
 
 
 def goes_on(scene: Scene, code: str = "xid-79") -> Scene:
-    """The agent has seen no pause in it since before the reset: it tells a later time, and no new finding."""
+    """Lets the fault continue. The agent has seen no pause in it since before the reset, so it reports a
+    later time and no new finding."""
     health = scene.world.health["n1"]
     findings = [
         msgspec.structs.replace(f, last_seen=scene.world.now) if f.code == code else f
@@ -145,7 +146,7 @@ def test_a_node_that_boots_again_during_its_validation_has_failed_it() -> None:
     assert "n1" in scene.repair.steps[1].message
 
 
-# --- between validation and return ------------------------------------------------------------------------
+# --- between validation and return to service -------------------------------------------------------------
 
 
 def test_what_is_found_on_a_validated_node_that_a_person_holds_keeps_it_out() -> None:
@@ -205,7 +206,7 @@ def test_a_hold_that_comes_before_the_node_is_given_back_keeps_it_out() -> None:
 
 
 def decided(reset_s: float = 60) -> Scene:
-    """Its return is written, and not done yet."""
+    """Returns a scene in which the return to service is written in the Incident, but not done yet."""
     scene = validating(reset_s).job_ends(says=GOOD)
     while scene.repair.phase is not RepairPhase.RETURNED:
         scene.step()
@@ -218,7 +219,7 @@ def decided(reset_s: float = 60) -> Scene:
 
 @pytest.mark.parametrize("why", ["held", "namespace in mode observe", "another restart under way"])
 def test_triage_and_repair_do_not_overwrite_what_the_other_says_of_a_gang(why: str) -> None:
-    """Each has its own reason, and both would write for as long as the gang has until it is moved."""
+    """Triage and repair have different reasons, and both would otherwise write until the gang is moved."""
     notes = {"rekindle.dev/hold": "true"} if why == "held" else {}
     scene = broken(remedy=Remedy.REBOOT_NODE)
     if why == "another restart under way":
@@ -249,11 +250,11 @@ def test_a_gang_that_people_hold_is_not_moved_and_the_incident_says_why() -> Non
     assert (said.outcome, said.reason) == (Outcome.REFUSED, Reason.HELD)
 
 
-# --- others' words ----------------------------------------------------------------------------------------
+# --- answers that somebody else gives ---------------------------------------------------------------------
 
 
 def test_a_pod_that_only_claims_to_be_of_the_validation_says_nothing() -> None:
-    """Whoever may create pods may name any Job as their owner."""
+    """Anybody who may create pods may name any Job as their owner."""
     scene = validating().job_ends(good=False, says=report(devices="failed", kernel_log="passed"))
     assert scene.repair.step is not None
     uid = scene.world.repair_jobs[scene.repair.step.job].ref.uid

@@ -1,4 +1,4 @@
-"""The webhook that reboots a node in place of a Job, against a server on loopback."""
+"""Tests the webhook that reboots a node in place of a Job, against a server on loopback."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ async def test_nothing_is_asked_by_a_controller_whose_lease_may_end() -> None:
 
 
 async def test_what_follows_a_request_is_written_only_once_it_was_taken() -> None:
-    """Else the Incident would say that the node is being rebooted, and nobody would ask again."""
+    """Otherwise the Incident would say that the node is being rebooted, and nobody would request the
+    reboot again."""
     seen: list[web.Request] = []
     ask = Ask(what="ask-for-reboot", id=BODY["id"], body=BODY)
     note = Patch(

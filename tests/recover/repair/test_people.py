@@ -1,4 +1,4 @@
-"""What people may do at any moment of a repair, and how a mode is raised or lowered in its midst."""
+"""Tests what people may do at any moment of a repair, and how a mode is raised or lowered during a repair."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.recover.repair.scene import GOOD, Scene, broken, rebooting, says
 
 
 def at(moment: str) -> Scene:
-    """A repair stopped at that moment."""
+    """Returns a repair that has reached this moment."""
     if moment == "waiting":
         scene = broken(remedy=Remedy.REBOOT_NODE).bystander()
         scene.settle()
@@ -158,7 +158,7 @@ def test_a_node_that_is_deleted_ends_its_repair() -> None:
 
 @pytest.mark.parametrize("what", [NODES, INCIDENTS])
 def test_an_object_that_only_cannot_be_read_ends_no_repair(what: Resource) -> None:
-    """A newer release may have written it."""
+    """A newer release may have written the object."""
     scene = rebooting()
     step, name = scene.repair.step, scene.incident.metadata.name
     assert step is not None

@@ -1,4 +1,4 @@
-"""What the controller sees of repairs and of those whose work they would end: API objects -> World."""
+"""Tests how API objects become the World's view of repairs, and of pods whose work a repair would end."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_pod_without_accelerators_is_known_by_its_node_for_as_long_as_it_runs(
 def test_a_pod_that_bears_the_label_of_a_jobset_and_belongs_to_none_is_seen_too(
     gpus: int, found: str
 ) -> None:
-    """As a copy that somebody made of a rank to look into it."""
+    """The pod may be a copy of a rank that somebody made to examine it."""
     seen = observer()
     limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}} if gpus else {}
     meta = {"namespace": "ml", "uid": "copy-uid", "labels": {JOBSET_UID: "set-uid"}}
@@ -130,7 +130,7 @@ def test_a_job_of_a_repair_is_no_gang_and_its_pod_no_bystander() -> None:
 
 
 def test_a_tenants_job_with_that_label_stays_a_gang() -> None:
-    """Anybody may write labels: it must neither hide a training nor end a repair's step."""
+    """Anybody may write labels. A label must neither hide a training nor end a repair's step."""
     seen = observer()
 
     seen.absorb(JOBS, job("ml", {REPAIR_OF: "n1-driver-1"}))

@@ -1,4 +1,5 @@
-"""A node that has fallen silent: it may come back by itself, and nothing runs there that could repair it."""
+"""Tests a node that has fallen silent: it may return by itself, and nothing runs on it that could repair
+it."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.recover.repair.scene import GOOD, Scene, hooked, pending, says
 
 
 def silent() -> Scene:
-    """A node under a gang has fallen silent; nothing of ours quarantines it."""
+    """Returns a scene in which a node under a gang has fallen silent, without a quarantine by Rekindle."""
     world = cluster(40, mode=Mode.REPAIR).running(gang(ranks=4)).not_ready("n1")
     scene = Scene(world)
     scene.triage()
@@ -32,7 +33,7 @@ def test_a_silent_node_may_come_back_by_itself() -> None:
 
 def test_a_node_that_stays_silent_is_taken_out_and_rebooted_from_outside() -> None:
     scene = hooked(silent())
-    scene.world.pods.clear()  # Kubernetes has given them up
+    scene.world.pods.clear()  # Kubernetes has deleted the pods
     scene.settle()
 
     scene.later(scene.world.settings.repair.not_ready_s)
@@ -46,7 +47,7 @@ def test_a_node_that_stays_silent_is_taken_out_and_rebooted_from_outside() -> No
 
 
 def test_a_silent_node_that_a_person_has_released_is_not_taken_out_again_by_the_repair_that_goes_on() -> None:
-    """The release may have been completed before the repair looks."""
+    """The controller may complete the release before the repair's next reconcile pass."""
     scene = hooked(silent())
     scene.settle()
     scene.later(scene.world.settings.repair.not_ready_s).settle()
@@ -93,7 +94,7 @@ def test_a_degraded_node_that_falls_silent_takes_no_pods_after_its_reboot_before
 
 
 def test_a_silence_from_before_a_persons_release_does_not_take_the_node_out_at_once() -> None:
-    """It was out for another fault, for which a person has let it go."""
+    """The node was quarantined for another fault, and a person has ended that quarantine."""
     scene = hooked(pending())
     not_ready_s = scene.world.settings.repair.not_ready_s
     scene.world.not_ready("n1", ago_s=2 * not_ready_s)

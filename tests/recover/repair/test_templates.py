@@ -1,4 +1,5 @@
-"""The operator's own pod templates: what is taken, and what ends the start with a word of what is wrong."""
+"""Tests the operator's own pod templates: which are accepted, and which end the start of the controller
+with a message about the mistake."""
 
 from __future__ import annotations
 

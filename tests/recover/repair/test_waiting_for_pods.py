@@ -1,4 +1,5 @@
-"""What a repair waits for on its node: pods whose work it would end, and the agent, which holds devices."""
+"""Tests what a repair waits for on its node: pods whose work it would end, and the agent, which has
+devices open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a person reads of a step that did not end as it should. Its Job may be gone; the Incident tells."""
+"""Tests what a person reads about a step that did not end as it should. The step's Job may be gone; the
+Incident has the report."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def validating() -> Scene:
 
 
 def has_pod(scene: Scene, **changes: object) -> Scene:
-    """The Job under way has made one, which has not ended."""
+    """Adds the pod of the Job under way. The pod has not ended."""
     step = scene.repair.step
     assert step is not None
     job = scene.world.repair_jobs[step.job]
@@ -30,7 +31,7 @@ def has_pod(scene: Scene, **changes: object) -> Scene:
 
 
 def told_in_time(scene: Scene, seconds: float) -> str:
-    """Of the step under way, once its deadline has passed."""
+    """Returns the message of the step under way, once its deadline has passed."""
     number = len(scene.repair.steps)
     scene.later(seconds).settle()
     step = scene.repair.steps[number - 1]

@@ -1,4 +1,4 @@
-"""Runs the executor on a scripted API server: for its tests."""
+"""Runs the executor on a scripted API server, for the executor's tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ NOT_BOUND = ApiError(
     'pods is forbidden: User "system:serviceaccount:rekindle-system:rekindle-controller" cannot create '
     'resource "pods" in API group "" in the namespace "ml"',
 )
-"""As an API server says, too, in its first seconds, when it has not read the bindings yet."""
+"""Error of an account without permission. An API server also gives this error in its first seconds, before
+it has read the bindings."""
 
 
 def execute(
@@ -41,7 +42,7 @@ def execute(
     known: Sequence[tuple[Resource, bytes]] = (),
     metrics: Metrics | None = None,
 ) -> tuple[float | None, Observer]:
-    """Runs the plan in virtual time; returns when to look again, and the caches."""
+    """Runs the plan in virtual time. Returns the seconds until the next reconcile pass, and the caches."""
 
     async def main(clock: Clock) -> tuple[float | None, Observer]:
         observer = Observer(cluster, Settings(), lambda: None)

@@ -1,4 +1,4 @@
-"""A cluster as the controller's observer sees it, and changes of it: for test_few.py."""
+"""Makes a cluster as the controller's observer sees it, and changes of it, for test_few.py."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Change = Callable[["Cluster"], None]
 
 
 class Cluster:
-    """A cluster as a controller sees it; each method is one change."""
+    """A cluster as a controller sees it. Each method is one change."""
 
     def __init__(self, *, agents_are_pods: bool = True) -> None:
         self.settings = Settings(mode=Mode.REPAIR, agents_are_pods=agents_are_pods)
@@ -83,7 +83,7 @@ class Cluster:
         assert sum(self.observer.unreadable().values()) == len(self._spoilt)
 
     def spoil(self, resource: Resource, name: str, namespace: str = "") -> None:
-        """From now on the object cannot be read, as if a newer version had written it."""
+        """Makes the object unreadable from now on, as if a newer version had written it."""
         place = resource, f"{namespace}/{name}"
         body = {"metadata": {"name": name, "labels": 7}}
         if namespace:
@@ -101,7 +101,7 @@ class Cluster:
         cache = self.observer._caches[resource]
         cache._forget(f"{namespace}/{name}" if namespace else name, _version(gone))
 
-    # --- what is asked ------------------------------------------------------------------------------------
+    # --- what the controller knows ------------------------------------------------------------------------
 
     def world(self) -> World:
         return self.observer.world(self._modes)
@@ -111,7 +111,7 @@ class Cluster:
             self.observer.few.ask(self.world(), NOW)
 
     def missed(self) -> int:
-        """What a whole sweep finds."""
+        """Returns the number of subjects that a complete sweep finds missing."""
         found = 0
         for _ in range(2):
             is_done = False
@@ -308,7 +308,7 @@ def pod(
 
 
 def made_anew(body: dict[str, Any]) -> dict[str, Any]:
-    """Another pod of that name, whose watch did not tell of the first one's end."""
+    """Returns another pod of this name, whose watch did not report the end of the first pod."""
     return body | {"metadata": body["metadata"] | {"uid": "another-uid"}}
 
 
@@ -348,7 +348,7 @@ def other_changes(draw: st.DrawFn) -> Change:
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> Change:
-    """What cannot be read any more, or never could."""
+    """Makes an object unreadable, which may have been readable before."""
     gang = draw(st.sampled_from(GANGS))
     of_nodes, of_gangs = (NODES, NODEHEALTHS), {JOBS: gang, PODS: f"{gang}-0", RECOVERIES: f"r-{gang}"}
     resource = draw(st.sampled_from([*of_nodes, *of_gangs, NAMESPACES]))

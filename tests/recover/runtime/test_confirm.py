@@ -1,4 +1,5 @@
-"""Live reads in the executor: what they find ends the chain, or lets it go on, and is in the caches."""
+"""Tests live reads in the executor: a result ends its chain or lets the chain continue, and goes into the
+caches."""
 
 from __future__ import annotations
 
@@ -136,7 +137,7 @@ def test_a_proof_is_forgotten_once_something_newer_speaks_of_the_node(what: str)
 
 
 def test_an_answer_that_may_be_older_than_a_pod_bound_to_the_node_proves_nothing() -> None:
-    """The node joined, and its pod was seen, while the answer was under way."""
+    """The node joined, and its pod appeared, while the answer was under way."""
     cluster = Scripted()
     seen: list[Observer] = []
 
@@ -211,7 +212,8 @@ def test_a_list_that_holds_something_else_proves_nothing_and_it_is_not_kept(part
 
 
 class Hanging(Scripted):
-    """No read of an object of `tenant` is ever answered. At most so many were under way at once."""
+    """Never answers a read of an object of `tenant`. `most` is the largest number of reads that were under
+    way at once."""
 
     in_flight = most = 0
 
@@ -277,7 +279,7 @@ def test_a_read_that_is_not_answered_soon_is_given_up_and_proves_nothing() -> No
 def test_a_list_lets_its_chain_go_on_only_if_the_cache_showed_each_pod_as_it_is(
     cached: list[bytes], goes_on: bool
 ) -> None:
-    """A newer version in which no decision reads anything new is none."""
+    """A newer version counts only if a decision reads something new in it."""
     listed = ListPage([msgspec.Raw(pod("llm-0", 5, phase="Succeeded"))], "9")
     cluster = Scripted(list=[listed])
 
@@ -292,7 +294,7 @@ def test_a_list_lets_its_chain_go_on_only_if_the_cache_showed_each_pod_as_it_is(
 
 
 def test_a_pod_that_cannot_be_read_is_news_only_once() -> None:
-    """Otherwise an old pod with a strange field would keep its gang from ever being started."""
+    """Otherwise an old pod with a strange field would prevent every start of its gang."""
     strange = msgspec.json.encode(
         {"metadata": {"name": "x", "namespace": "ml", "resourceVersion": "5"}, "spec": 1}
     )

@@ -1,4 +1,5 @@
-"""ConfigMaps of device plugins reach the Nodes that decisions see, and a bad one hides its own node alone."""
+"""ConfigMaps of device plugins reach the Nodes that decisions read, and a bad ConfigMap hides only its own
+node."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ ON = DeviceReports(ascend=True, iluvatar=True)
 
 
 class Seen:
-    """An observer, with a clock of its own."""
+    """An observer with a separate clock."""
 
     def __init__(self, reports: DeviceReports = ON) -> None:
         self.now = NOW
@@ -147,7 +148,8 @@ def test_a_bad_entry_of_a_configmap_about_many_nodes_is_told_once_a_minute() -> 
 
 
 def test_the_largest_configmap_that_clusterd_writes_is_read() -> None:
-    """800 KiB of text in ClusterD's ConfigMap (component/clusterd/pkg/domain/device/device_util.go)."""
+    """ClusterD writes up to 800 KiB of text into its ConfigMap
+    (component/clusterd/pkg/domain/device/device_util.go)."""
     seen = Seen()
     seen.node("n1", 1)
     entry = msgspec.json.decode(BROKEN)["DeviceInfo"]
@@ -218,7 +220,7 @@ def test_iluvatars_list_of_free_devices_contradicts_a_kubelet_that_lags() -> Non
 
 
 class Refusing(Client):
-    """The account lacks the right to list ConfigMaps, but for the one that pauses Rekindle."""
+    """An account that may not list ConfigMaps, except the one that pauses Rekindle."""
 
     async def list(self, resource: Resource, **of: Any) -> ListPage:
         if resource == CONFIGMAPS and "fields" not in of:

@@ -1,4 +1,4 @@
-"""Writing a plan: chains and their ends, lost replies, preconditions, refusals."""
+"""Tests the writing of a plan: chains and their ends, lost replies, preconditions, refusals."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_words_of_an_event_are_cut_by_bytes_as_the_api_server_counts_them() 
 
 
 def test_a_refusal_is_told_without_the_pod_template_that_the_api_server_quotes() -> None:
-    """People write secrets into variables, and the controller's log is not theirs."""
+    """People write secrets into variables, and other people may read the controller's log."""
     template = '{"Containers":[{"Env":[{"Name":"TOKEN","Value":"s3cret"}]}]}' + " " * 400
     words = f'Job.batch "llm" is invalid: spec.template.spec: Invalid value: {template}: field is immutable'
     cluster = Scripted(create=[ApiError(422, "Invalid", words)])
@@ -90,7 +90,7 @@ def test_a_conflict_over_what_no_decision_reads_is_tried_again_at_once_and_any_o
 
 
 class Watched(Scripted):
-    """A watch brings these objects while a patch is under way, one with each patch."""
+    """Lets a watch bring one of these objects during each patch."""
 
     def __init__(self, brought: list[bytes], **answers: list[Any]) -> None:
         super().__init__(**answers)
@@ -104,7 +104,8 @@ class Watched(Scripted):
 
 
 def cordoned(cluster: Watched, *first: Patch) -> list[str]:
-    """Writes the cordon of n1 on version 7 after these. Returns the versions that its patches name."""
+    """Writes these patches and then the cordon of n1, which was decided on version 7. Returns the versions
+    that the patches name."""
     cordon = Patch(what="w", resource=NODES, name="n1", uid="n1-uid", version="7", body={"spec": {}})
 
     async def main(clock: Clock) -> None:
@@ -263,7 +264,7 @@ def test_a_write_that_the_lease_does_not_allow_is_no_success_and_ends_its_chain(
 def test_a_patch_is_decided_anew_at_once_only_where_something_newer_was_read(
     refused: ApiError, there: bytes | Exception, wait_s: float
 ) -> None:
-    """A watch may be silent for a minute: until then the caches know no more than before."""
+    """A watch may be silent for a minute, and until then the caches contain nothing newer."""
     wait, _ = execute(Scripted(patch=[refused], get=[there]), (patch(),))
 
     assert wait == wait_s

@@ -1,4 +1,4 @@
-"""What the executor removes from the ConfigMap that resumed ranks read, and tells."""
+"""Tests which variables the executor removes from the ConfigMap that resumed ranks read, and reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def ensured(cluster: Scripted, data: dict[str, str | None]) -> None:
 
 
 def test_what_is_not_ours_is_removed_from_our_own_object_and_told() -> None:
-    """A variable that runs code in the ranks outlived each of our writes, which merged ours into it."""
+    """A variable that runs code in the ranks used to survive each of Rekindle's writes, which merged
+    Rekindle's variables into the ConfigMap."""
     there = b'{"metadata": {"name": "env"}, "data": {"LD_PRELOAD": "/ckpt/x.so", "BASH_ENV": "y", "A": "0"}}'
     cluster = Scripted(get=[there])
 
@@ -70,7 +71,7 @@ def test_an_environment_that_is_missing_is_created_and_nothing_told() -> None:
 
 
 def test_the_gang_is_not_started_where_foreign_variables_cannot_be_removed() -> None:
-    """As from a ConfigMap that somebody has made immutable."""
+    """For example, somebody has made the ConfigMap immutable."""
     there = b'{"metadata": {"name": "env"}, "data": {"LD_PRELOAD": "/ckpt/x.so"}}'
     words = "data: Forbidden: field is immutable when `immutable` is set"
     cluster = Scripted(get=[there, there], patch=[ApiError(422, "Invalid", words)])

@@ -1,4 +1,4 @@
-"""Which write goes first, and what holds all of them back."""
+"""Tests the order of writes, and what delays all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.recover.scripted import Scripted
 
 
 class Slow(Scripted):
-    """Each creation takes a while, so that others wait for their turn."""
+    """Lets each creation take a while, so that other writes wait for their turn."""
 
     async def create(
         self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
@@ -48,7 +48,8 @@ def test_what_stops_a_gang_overtakes_the_reports_of_others() -> None:
 
 @pytest.mark.parametrize("resource", [NODEHEALTHS, RECIPES])
 def test_a_report_goes_before_what_all_nodes_or_people_are_told(resource: Resource) -> None:
-    """A change of one recipe is a write for each node, and triage looks again once its own are done."""
+    """A change of one recipe is a write for each node, and triage begins its next pass once its own writes
+    are done."""
     cluster = Slow()
     told = Create(what="w", resource=resource, name="n", body={"metadata": {"name": "n"}})
 

@@ -1,4 +1,4 @@
-"""A decision that waits to be written is dropped once people have paused Rekindle."""
+"""The executor drops a decision that waits to be written once people have paused Rekindle."""
 
 from __future__ import annotations
 

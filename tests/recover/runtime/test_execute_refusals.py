@@ -1,4 +1,4 @@
-"""What the executor remembers of refusals and of quarantines that are being written."""
+"""Tests what the executor remembers about refusals, and about quarantines that are being written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.recover.scripted import Scripted, quarantine
 def test_a_pod_that_is_refused_is_remembered_in_the_api_servers_words(
     answers: list[Any], may_pass: bool
 ) -> None:
-    """No object tells of it, and its recovery would wait for nothing."""
+    """No object records the refusal, and otherwise the pod's recovery would wait in vain."""
     scan = Create(
         what="create-scan", resource=PODS, name="s", namespace="ml", body={"metadata": {"name": "s"}}
     )

@@ -1,6 +1,5 @@
-"""The subjects of looks: after any sequence of changes, in any order, nothing is left out that a decision
-over everything would be about.
-"""
+"""Tests the subjects of reconcile passes: after any sequence of changes, in any order, no object is left
+out about which a decision over all objects would do something."""
 
 from __future__ import annotations
 
@@ -54,11 +53,11 @@ def test_nothing_is_left_out_whatever_changes(changes: list[tuple[Change, bool]]
     assert list(cluster.differences()) == []
 
 
-# --- who is woken -----------------------------------------------------------------------------------------
+# --- which changes wake a loop ----------------------------------------------------------------------------
 
 
 class Woken:
-    """A gang that trains on two nodes; everybody is asked, and nobody is out of the ordinary."""
+    """A gang that trains on two nodes. Everything was asked about, and nothing is out of the ordinary."""
 
     def __init__(self) -> None:
         self.cluster = cluster = Cluster()
@@ -177,21 +176,21 @@ def test_the_sweep_finds_what_is_missing(kind: str) -> None:
 
 
 def steps_on(woken: Woken, **edges: Edge) -> None:
-    """What the agents of these nodes say of the rank there."""
+    """Lets the agents of these nodes report these edges of the ranks on them."""
     for name, edge in edges.items():
         told = [progress("a", int(name[1:]), edge)]
         woken.report(name, objects.health_status(name, BORN, steps=told))
 
 
 def silent(woken: Woken, *, enabled: bool = True) -> None:
-    """No step of the gang was read so far."""
+    """Makes a gang of which no step was read so far."""
     for number in range(NODES_MAX):
         woken.report(f"n{number}", objects.health_status(f"n{number}", BORN))
     woken.cluster.put(JOBS, job("a", enabled=enabled))
 
 
 def crowded(woken: Woken) -> None:
-    """The agent of n0 knows more pods than it publishes."""
+    """Lets the agent of n0 know more pods than it publishes."""
     status = objects.health_status("n0", BORN, steps=[progress("a", 0, Edge.STEPPING)])
     woken.report("n0", msgspec.structs.replace(status, pods_left_out=True))
 
@@ -217,13 +216,13 @@ def spare(name: str) -> dict[str, Any]:
 
 
 def failed_before(woken: Woken) -> None:
-    """A rank that a recovery has noted as one of an earlier start."""
+    """Adds a failed rank that a recovery has noted as a rank of an earlier start."""
     woken.cluster.put(RECOVERIES, recovery("a", "Succeeded", ["a-0-uid"]))
     woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed"))
 
 
 def failed_before_it_was_made_anew(woken: Woken) -> None:
-    """The job was made anew twice; the first recovery has noted the pod that has failed."""
+    """Lets the job be created again twice. The first recovery has noted the failed pod."""
     woken.cluster.put(PODS, pod("a", 7, "n0", phase="Failed"))
     for name, uid, next_uid, leftovers in (
         ("r-older", "older-uid", "old-uid", ["a-7-uid"[:8]]),
@@ -387,11 +386,12 @@ def test_each_way_into_the_subjects(way: str) -> None:
     assert list(woken.cluster.differences()) == []
 
 
-# --- what nobody has told of ------------------------------------------------------------------------------
+# --- objects that no watch reported -----------------------------------------------------------------------
 
 
 def test_an_agent_is_told_again_once_its_unreadable_report_is_gone() -> None:
-    """As written by a newer version: no cache shows it, neither as it comes nor as it goes."""
+    """A newer version may have written the report: no cache shows it, neither when it arrives nor when it
+    goes."""
     woken = Woken()
     woken.cluster.drop(NODEHEALTHS, "n2")
     cache, unreadable = woken.cluster.observer.health, {"metadata": {"name": "n2"}, "spec": 7}
@@ -454,7 +454,7 @@ def test_a_sweep_looks_for_the_pods_of_each_gang_anew() -> None:
 
 
 def test_changes_that_never_end_keep_no_look_from_coming() -> None:
-    """A gang that starts changes faster than it is asked about."""
+    """The gang changes faster than the questions about it are answered."""
     woken = Woken()
     few = woken.cluster.observer.few
     steps_on(woken, n0=Edge.RESUMED, n1=Edge.RESUMED)
@@ -470,11 +470,11 @@ def test_changes_that_never_end_keep_no_look_from_coming() -> None:
 def test_to_ask_costs_the_same_however_many_wait() -> None:
     some_s, many_s = asked_s(5_000), asked_s(80_000)
 
-    assert many_s < 16 * 5 * some_s  # sixteen times as many: 256 times as much, were it quadratic
+    assert many_s < 16 * 5 * some_s  # sixteen times as many: quadratic would be 256 times
 
 
 def asked_s(count: int) -> float:
-    """CPU that it takes to ask about so many."""
+    """Returns the CPU seconds of the questions about this number of nodes."""
     few, world = Few((), Settings().timing), Woken().cluster.world()
     some = world.nodes["n0"]
     for number in range(count):

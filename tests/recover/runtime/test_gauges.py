@@ -1,4 +1,4 @@
-"""What the gauges tell of a world; the alerts of the chart are made of them."""
+"""Tests the gauges of a world. The alerts of the chart read these gauges."""
 
 from __future__ import annotations
 

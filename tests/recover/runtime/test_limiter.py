@@ -1,4 +1,4 @@
-"""Whose turn it is to write, and how much less is written while the API server is overloaded."""
+"""Tests whose turn it is to write, and how much less is written while the API server is overloaded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRITE_S = 0.01
 
 
 class Desk:
-    """Writes that take 10 ms each, and in which order they went out."""
+    """Makes writes that take 10 ms each, and records the order in which they were sent."""
 
     def __init__(self) -> None:
         self.limiter = Limiter(Metrics())
@@ -87,7 +87,7 @@ def test_eight_writes_are_under_way_at_once_and_no_more() -> None:
         await desk.burst(100)
 
         assert desk.most_in_flight == SLOTS_MAX == 8
-        assert now_s() == pytest.approx(WRITE_S * 13)  # 100 by 8: nothing but the slots holds them back
+        assert now_s() == pytest.approx(WRITE_S * 13)  # 100 by 8: only the slots limit them
         assert desk.limiter.in_flight == 0
 
     played(story)
@@ -314,7 +314,8 @@ def test_whoever_is_cancelled_while_waiting_to_read_or_reading_leaves_no_place_t
 
 
 def test_every_write_and_read_finds_a_connection_beside_all_watches() -> None:
-    """Whoever waits for a connection waits in no order of urgency, and the wait counts as the server's."""
+    """Requests that wait for a connection wait in no order of urgency, and the wait counts as the
+    server's."""
     observer = Observer(Scripted(), Settings(), lambda: None)
     watches = len(observer.reflectors) + len(DeviceReports.__struct_fields__) * 4
     assert watches + SLOTS_MAX + SLOW_MAX + READS_MAX < CONNECTIONS_MAX

@@ -1,4 +1,5 @@
-"""ConfigMap `rekindle-state`: a restart forgets nothing, and whatever was raised meanwhile begins now."""
+"""Tests the ConfigMap `rekindle-state`: a restart forgets nothing, and a mode that was raised meanwhile
+begins now."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class HandClock:
 
 
 class Lab:
-    """Controllers one after another, over one store. Each sees the namespaces as they are by then."""
+    """Runs controllers one after another over one store. Each sees the namespaces as they are at that
+    time."""
 
     def __init__(self) -> None:
         self.clock = HandClock()
@@ -70,7 +72,7 @@ class Lab:
             await asyncio.gather(writing, return_exceptions=True)
 
     async def modes(self, mode: Mode = Mode.RECOVER, *, waits_s: float = 0.0, **lower: Any) -> Modes:
-        """What a controller that starts now knows, once it leads."""
+        """Returns the modes of a controller that starts now, once it leads."""
         async with self.controller(mode, waits_s=waits_s, **lower) as keeper:
             return keeper.now()
 

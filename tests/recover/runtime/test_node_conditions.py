@@ -1,4 +1,4 @@
-"""Writes of a Node's own condition, as the executor makes them."""
+"""Tests the executor's writes of Rekindle's own condition on Nodes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODES = Modes(begun(Mode.RECOVER, START))
 
 
 def looked(cluster: Cluster, node: bytes, *, looks: int, is_on: bool = True) -> Observer:
-    """The loop looks so often, each time once a change has held for long enough."""
+    """Runs this number of reconcile passes, each after a change has lasted long enough."""
 
     async def main(clock: Clock) -> Observer:
         observer = Observer(cluster, Settings(), lambda: None)

@@ -1,4 +1,5 @@
-"""Tables and indexes: own writes against late watch events, lists, deletions, objects that cannot be read."""
+"""Tests caches and indexes: own writes against late watch events, lists, deletions, objects that cannot be
+read."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class Kept(msgspec.Struct):
 
 
 def cache() -> tuple[Cache[str], list[tuple[str, str | None, str | None]]]:
-    """A cache of texts, and the list of its differences."""
+    """Returns a cache of texts, and the list of its differences."""
     changes: list[tuple[str, str | None, str | None]] = []
     made: Cache[str] = Cache(PODS, text_of, lambda *change: changes.append(change))
     return made, changes
@@ -89,7 +90,7 @@ def test_a_deleted_object_does_not_come_back_with_a_late_answer() -> None:
 
 
 def test_a_deletion_older_than_what_is_known_takes_nothing_away() -> None:
-    """A read may overtake the watch: the object was deleted, and another of its name was created."""
+    """A read may overtake the watch: the object was deleted, and another object of its name was created."""
     rows, changes = cache()
     rows.absorb(item("x", 3, "old"))
     rows.absorb(item("x", 9, "new"))
@@ -159,7 +160,8 @@ def test_one_object_that_cannot_be_read_is_reported_and_the_others_are_there(bro
 
 @pytest.mark.parametrize("resources", [None, {"limits": None}, {"limits": 3}, [], "8"])
 def test_a_job_whose_template_is_not_what_it_should_be_ends_no_watch(resources: object) -> None:
-    """The API server lets none of these pass; if one came all the same, the others would not be seen."""
+    """The API server refuses all of these. If one came nevertheless and ended the watch, the controller
+    would not see the other jobs."""
     made = observer()
     spec = {"template": {"spec": {"containers": [{"name": "train", "resources": resources}]}}}
 
@@ -170,7 +172,7 @@ def test_a_job_whose_template_is_not_what_it_should_be_ends_no_watch(resources: 
 
 
 def test_who_makes_an_object_unreadable_again_and_again_fills_no_log() -> None:
-    """Ten times a second for 110 s: of a wrong type, null, and as it should be."""
+    """For 110 s, the object changes ten times a second between a wrong type, null, and a good value."""
     seconds = iter(number / 10 for number in range(10_000))
     rows: Cache[str] = Cache(PODS, text_of, lambda *_: None, clock=lambda: next(seconds))
 
@@ -308,7 +310,7 @@ def test_a_rank_that_bears_the_label_of_a_scan_stays_a_rank() -> None:
 
 
 def test_a_pod_with_accelerators_counts_as_their_holder_though_it_bears_the_label_of_a_scan() -> None:
-    """A gang would be started on devices that are in use, or stopped for them."""
+    """Otherwise Rekindle would start a gang on devices that are in use, or stop a gang for them."""
     world = put(observer(), (PODS, pod("sitter", 1, node="n1", owner=None, labels={SCAN_OF: "r"})))
 
     assert world.scans == {}
@@ -345,7 +347,7 @@ def test_a_job_that_is_made_anew_under_its_name_is_another_gang() -> None:
 def test_of_all_the_jobs_of_a_cluster_those_are_kept_that_may_be_trainings(
     meta: dict[str, Any], spec: dict[str, Any], kept: bool
 ) -> None:
-    """Of a hundred thousand others each would take 16 KB, and wake the loops."""
+    """Each of a hundred thousand other Jobs would take 16 KB, and wake the loops."""
     woken: list[None] = []
     made = Observer(Scripted(), Settings(), lambda: woken.append(None))
 
@@ -366,7 +368,7 @@ def test_a_job_whose_pods_are_given_accelerators_by_admission_is_kept_once_they_
 
 
 def test_a_leader_without_accelerators_is_a_rank_of_its_gang() -> None:
-    """The gang's size counts it, so a recovery would wait for it for ever."""
+    """The gang's size counts the leader, so otherwise a recovery would wait for it without end."""
     owner = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -434,8 +436,22 @@ def test_a_pod_that_goes_away_is_remembered_until_its_gang_is_no_longer_meant_to
     assert seen(made).departed == {}
 
 
+def test_a_pod_that_a_new_list_lacks_is_remembered_as_gone_now() -> None:
+    made = observer()
+    job = raw("llm", 1, uid="job-uid", spec={"parallelism": 2, "template": {"spec": GPU}})
+    put(made, (JOBS, job), (PODS, pod("a", 2, node="n1")), (PODS, pod("b", 3)))
+
+    made.pods.begin()
+    made.pods.listed(msgspec.Raw(pod("b", 3)))
+    made.pods.finish("9")
+
+    (gone,) = seen(made).departed["job-uid"].values()
+    assert (gone.name, gone.is_missed) == ("a", True)
+    assert gone.deleting_since is not None
+
+
 def test_pods_of_another_namespace_push_no_departed_rank_out() -> None:
-    """Whoever knows a gang's uid can name it as the owner of pods of their own."""
+    """Anybody who knows a gang's uid can name the gang as the owner of their own pods."""
     made = observer()
     job = raw("llm", 1, uid="job-uid", spec={"parallelism": 2, "template": {"spec": GPU}})
     put(made, (JOBS, job), (PODS, pod("a", 2, node="n1")), (PODS, pod("b", 3)))
@@ -484,7 +500,7 @@ def test_a_kubelets_report_without_news_wakes_nobody() -> None:
 
 @pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
 def test_an_agent_that_dates_a_finding_beyond_all_clocks_blinds_its_own_node_and_no_other(at: str) -> None:
-    """The token of one agent could keep every gang from its recovery."""
+    """Otherwise the token of one agent could keep every gang from its recovery."""
     made = observer()
     finding = {
         **{"id": "b-kmsg-1", "code": "xid-79", "fault": "device-lost", "origin": "kernel", "bootId": "b"},

@@ -1,4 +1,4 @@
-"""The queue of keys: nothing is missed, nothing is worked on twice at once."""
+"""Tests the queue of keys: no key is missed, and no key is worked on twice at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which recoveries a change wakes, and what that costs."""
+"""Tests which recoveries a change wakes, and what that costs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 class Asked(Observer):
-    """Counts how often it is asked for the scan of each recovery."""
+    """Counts for each recovery how often its scan was looked up."""
 
     def __init__(self) -> None:
         super().__init__(Scripted(), Settings(), lambda: None)
@@ -44,7 +44,7 @@ class Asked(Observer):
 
 
 def scan(observer: Observer, name: str, version: int, *, of: str, namespace: str = "ml") -> None:
-    """A pod that bears the label of a scan, as anybody may create it."""
+    """Adds a pod with the label of a scan, as anybody may create it."""
     meta = {"name": name, "namespace": namespace, "uid": f"{name}-uid", "resourceVersion": str(version)}
     pod = {"metadata": {**meta, "labels": {SCAN_OF: of}}, "spec": {"containers": [{"name": "scan"}]}}
     observer.absorb(PODS, msgspec.json.encode(pod))
@@ -88,8 +88,8 @@ def test_a_recovery_has_a_scan_while_a_pod_of_its_namespace_bears_its_label() ->
 def test_pods_of_another_namespace_with_the_label_of_a_scan_make_no_wake_slower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each ended recovery is asked for its scan. With 20,000 such pods and 3,000 ended recoveries one change
-    stopped the event loop for 14 s, longer than the lease can wait to be renewed."""
+    """The loop looks up the scan of each ended recovery. With 20,000 such pods and 3,000 ended recoveries,
+    one change stopped the event loop for 14 s, longer than the renewal of the lease can wait."""
     seen, labels = Asked(), 0
     for number in range(1, 301):
         scan(seen, f"p{number}", number, of="x", namespace="tenant")
@@ -106,7 +106,7 @@ def test_pods_of_another_namespace_with_the_label_of_a_scan_make_no_wake_slower(
 
 
 async def test_many_changes_in_one_turn_of_the_event_loop_wake_the_recoveries_once() -> None:
-    """A list that is read again may tell of thousands of changes without a pause."""
+    """A list that is read again may bring thousands of changes without a pause."""
     seen = Asked()
     tested, _ = loop(seen, ended("a"), ended("b"))
 
@@ -135,7 +135,7 @@ async def test_of_the_ended_recoveries_those_with_a_scan_are_looked_at() -> None
 
 
 class Flipping(Scripted):
-    """Takes every phase of a recovery."""
+    """Accepts every phase of a recovery."""
 
     version = 7
 
@@ -146,8 +146,8 @@ class Flipping(Scripted):
 
 
 async def test_a_recovery_whose_phases_go_round_hands_its_turn_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each change of phase is followed at once; a defect that makes two of them alternate must not make the
-    controller write without end."""
+    """The next pass follows each change of phase at once. A defect that makes two phases alternate must
+    not make the controller write without end."""
     looks = 0
 
     def planned(recovery: Recovery, *_: object) -> Plan:
@@ -172,7 +172,7 @@ async def test_a_recovery_whose_phases_go_round_hands_its_turn_back(monkeypatch:
 
 
 class Stopping(Scripted):
-    """Takes the phase of a recovery, which sets off work of other loops, and then the stop of its gang."""
+    """Accepts the phase of a recovery, which starts work of other loops, and then the stop of the gang."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class Stopping(Scripted):
 
     async def patch(self, resource: Resource, name: str, body: Any, **_: Any) -> bytes:
         if resource == RECOVERIES:
-            await asyncio.sleep(0)  # as an answer takes its time
+            await asyncio.sleep(0)  # an answer takes some time
             asyncio.get_running_loop().call_soon(self.done.append, "other loops")
             return raw(name, 8, spec=SPEC, status=body["status"])
         self.done.append("stop")
@@ -190,7 +190,7 @@ class Stopping(Scripted):
 async def test_a_phases_act_follows_the_answer_to_its_write_before_any_other_loop_has_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At thousands of nodes a look of another loop takes long, and every change sets one off."""
+    """At thousands of nodes a pass of another loop takes long, and every change starts one."""
 
     def planned(recovery: Recovery, *_: object) -> Plan:
         if recovery.status.phase is Phase.PLANNED:

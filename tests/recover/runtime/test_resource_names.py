@@ -1,4 +1,5 @@
-"""ConfigMaps cf-crl-* name further accelerator resources; a bad one is reported, and the rest count."""
+"""ConfigMaps cf-crl-* name further accelerator resources. The controller reports a bad ConfigMap, and the
+others still count."""
 
 from __future__ import annotations
 

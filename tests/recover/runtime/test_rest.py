@@ -1,4 +1,4 @@
-"""A loop rests after a long look, and after no short one."""
+"""A loop rests after a long reconcile pass, and not after a short one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Objects that are too large, and namespaces with too much of them: left out, told, and in nobody's way."""
+"""Objects that are too large, and namespaces with too many of them: the controller leaves them out and
+reports them, and they disturb no other object."""
 
 from __future__ import annotations
 

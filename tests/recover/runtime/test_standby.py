@@ -1,4 +1,4 @@
-"""A controller that stands by: ready and warm, and it writes nothing until it leads."""
+"""Tests a standby controller: it is ready and has read all objects, and it writes nothing until it leads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ JOB = {
 
 
 class Lab:
-    """A controller that is not leading yet, in a cluster with one GPU node that has no NodeHealth."""
+    """A controller that does not lead yet, in a cluster with one GPU node that has no NodeHealth."""
 
     def __init__(self, url: str, store: MemoryCluster, client: Client, controller: Controller) -> None:
         self.store = store
@@ -49,7 +49,7 @@ class Lab:
             return answer.status, await answer.text()
 
     async def until_there(self) -> None:
-        """The first thing that a leader writes there."""
+        """Waits for the NodeHealth, which is the first object that a leader writes here."""
         async with asyncio.timeout(20):
             while not self.store.objects(NODEHEALTHS):
                 await asyncio.sleep(0.01)
@@ -99,7 +99,7 @@ async def test_as_soon_as_it_leads_it_works_and_says_so() -> None:
 
 
 async def test_before_its_first_decision_it_reads_what_the_last_leader_wrote() -> None:
-    """Its watches may lag: here by an hour."""
+    """The controller's watches may lag, here by an hour."""
     async with standing_by() as lab:
         await asyncio.wait_for(lab.controller.ready.wait(), 20)
         lab.client.disturbance.watch_lag_s = 3600
@@ -117,7 +117,7 @@ async def test_before_its_first_decision_it_reads_what_the_last_leader_wrote() -
 
 
 def test_a_storm_that_begins_after_a_quiet_hour_does_not_pass_the_cap() -> None:
-    """The search for old objects comes once an hour where there are few."""
+    """The search for old objects runs once an hour if there are few."""
 
     async def main(clock: Clock) -> int:
         store, leading = MemoryCluster(clock.now), asyncio.Event()
@@ -142,7 +142,7 @@ def test_a_storm_that_begins_after_a_quiet_hour_does_not_pass_the_cap() -> None:
 
 
 def test_the_garbage_of_hours_without_an_api_server_is_collected() -> None:
-    """Each attempt leaves 13 KiB of it, which were 100 MiB an hour."""
+    """Each attempt leaves 13 KiB of garbage, which added up to 100 MiB an hour."""
 
     async def main(clock: Clock) -> None:
         client = Client(MemoryCluster(clock.now), "controller")

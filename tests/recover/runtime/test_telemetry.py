@@ -1,4 +1,4 @@
-"""What the controller's log may hold."""
+"""Tests what the controller's log may contain."""
 
 from __future__ import annotations
 

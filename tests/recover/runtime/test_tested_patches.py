@@ -1,4 +1,5 @@
-"""A patch that tests what was read of an object: when it is sent, and what a test that fails means."""
+"""Tests a patch that tests what the controller has read of an object: when it is sent, and what a failed
+test means."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ OPERATIONS = ({"op": "test", "path": "/metadata/generation", "value": 1},)
 
 
 def stopped(cluster: Scripted) -> float | None:
-    """Writes a stop with its tests, decided on version 7 of a job."""
+    """Writes a stop with its tests, which was decided on version 7 of a job."""
     body = {"spec": {"runPolicy": {"suspend": True}}}
     stop = Patch(
         what="stop-gang",

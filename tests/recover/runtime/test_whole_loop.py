@@ -1,4 +1,4 @@
-"""The loop that looks at the whole world: what it tells, and how it ends."""
+"""Tests the loop that decides over the whole world: what it reports, and how it ends."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_what_cannot_be_judged_is_counted_at_each_look_and_told_on_its_obj
 
 
 async def test_a_look_knows_the_quarantines_that_are_still_being_written() -> None:
-    """Otherwise two looks in a row would both take the last place of a budget."""
+    """Otherwise two passes in a row would both take the last place of a budget."""
     cluster, answered = Scripted(), asyncio.Event()
     answers, known = cluster.patch, []
 
@@ -90,7 +90,7 @@ async def test_a_look_knows_the_quarantines_that_are_still_being_written() -> No
 
 
 async def test_a_loop_that_is_cancelled_in_the_moment_of_a_change_ends() -> None:
-    """One that went on would look, and write, beside the controller that follows."""
+    """A loop that continued would decide, and write, at the same time as the controller that follows."""
     waiting = loop(lambda _, __: Plan(requeue_after_s=60.0), Scripted(), Metrics())
     running = asyncio.create_task(waiting.run())
     await asyncio.sleep(0.05)
@@ -107,7 +107,7 @@ def write(node: str) -> tuple[Action, ...]:
 
 
 class Slow(Scripted):
-    """Writes to `n1` are answered when the test says so."""
+    """Answers writes to `n1` when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class Slow(Scripted):
         return await super().patch(resource, name, *args, **options)
 
     def begun(self, name: str) -> int:
-        """How many writes to it have begun; those that were answered count twice."""
+        """Returns how many writes to this object have begun. Answered writes count twice."""
         return self.calls.count(("patch", name))
 
 
@@ -132,7 +132,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("waits_for_writes", [False, True])
 async def test_a_slow_write_delays_no_other_object_and_is_not_begun_twice(waits_for_writes: bool) -> None:
-    """Other loops count by objects alone, and wait."""
+    """Loops other than triage count only the objects in the caches, so they wait for their writes."""
     cluster, looks = Slow(), 0
     wanted = [write("n1")]
 
@@ -152,7 +152,7 @@ async def test_a_slow_write_delays_no_other_object_and_is_not_begun_twice(waits_
     assert cluster.begun("n1") == 1
     before = looks
     cluster.answer.set()
-    await until(lambda: looks > before)  # what was left out is looked at again
+    await until(lambda: looks > before)  # a later pass decides what was left out
 
     running.cancel()
     await asyncio.wait({running})
@@ -172,7 +172,7 @@ async def test_a_storm_of_changes_while_a_write_is_slow_is_no_storm_of_looks() -
     for _ in range(100):
         tested.wake()
         await asyncio.sleep(0.005)
-    took_s = time.monotonic() - began  # more than 0.5 s on a busy machine
+    took_s = time.monotonic() - began  # more than 0.5 s if the machine is busy
     running.cancel()
     await asyncio.wait({running})
 

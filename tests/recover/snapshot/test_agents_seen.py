@@ -1,4 +1,4 @@
-"""Commands that only look find the agents' pods by the release's own settings."""
+"""Commands that only read find the agents' pods by the release's own settings."""
 
 from __future__ import annotations
 

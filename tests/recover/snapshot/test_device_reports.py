@@ -1,4 +1,5 @@
-"""`status` and `why` show what device plugins of other vendors report, as far as the reader may see it."""
+"""`status` and `why` show reports of other vendors' device plugins, as far as the reader has permission to
+see them."""
 
 from __future__ import annotations
 

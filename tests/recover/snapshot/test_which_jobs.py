@@ -1,4 +1,4 @@
-"""`rekindle status` asks the API server for no more jobs than it needs."""
+"""`rekindle status` requests no more jobs from the API server than it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = {workload.resource.plural for workload in WORKLOADS}
 
 
 class Noting(Scripted):
-    """Notes the label selector of each list of jobs."""
+    """Records the label selector of each list of jobs."""
 
     def __init__(self) -> None:
         super().__init__()

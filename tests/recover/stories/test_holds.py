@@ -1,4 +1,4 @@
-"""recover/stories/hold_words.py: `why` and `status` show the holds of people, and how a hold ends."""
+"""Tests recover/stories/hold_words.py: `why` and `status` show the holds of people, and how a hold ends."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""recover/stories/installation.py: how `rekindle status` begins."""
+"""Tests recover/stories/installation.py: the first lines of `rekindle status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""recover/stories/keys.py: the list of what people write agrees with itself and with the reference page."""
+"""Tests recover/stories/keys.py: the list of the keys that people write is consistent, and agrees with the
+reference page."""
 
 import re
 from pathlib import Path

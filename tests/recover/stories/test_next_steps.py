@@ -1,8 +1,8 @@
-"""What `why` proposes, for each reason and each state that a job or node may be in.
+"""Tests the steps that `why` proposes, for each reason and each state that a job or node may be in.
 
-Nothing that is proposed has a gap to fill in, each command is one that kubectl or rekindle takes, and none
-contradicts what is known: a node that is dead is not held, one that is gone is not cordoned, a job that is
-gone is not annotated.
+No proposal has a gap to fill in. Each command is one that kubectl or rekindle accepts. No command
+contradicts the known state: `why` proposes no hold for a dead node, no cordon for a deleted node, and no
+annotation for a deleted job.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def ended(reason: Reason, ref: GangRef, phase: Phase) -> Recovery:
 
 
 def every_story(reason: Reason) -> list[tuple[str, Story, Job | None, Node | None]]:
-    """Of jobs and of nodes, each in every state, after a refusal and after a recovery."""
+    """Returns the stories of jobs and of nodes in every state, after a refusal and after a recovery."""
     stories: list[tuple[str, Story, Job | None, Node | None]] = []
     for where, at in A_NODE.items():
         for hidden in (False, True):
@@ -156,7 +156,7 @@ def every_story(reason: Reason) -> list[tuple[str, Story, Job | None, Node | Non
     return stories
 
 
-# --- what is proposed ---------------------------------------------------------------------------------------
+# --- the proposed steps -------------------------------------------------------------------------------------
 
 _GAP = re.compile(r"\b(NODE|JOB|NAME|NAMESPACE|POD|PATH|KIND)\b|<[a-z]")
 _NAME = r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?"
@@ -183,7 +183,7 @@ _OURS = {
 
 
 def commands(story: Story) -> list[str]:
-    """Those of the text stand in backticks."""
+    """Returns the proposed commands. In the text, commands are in backticks."""
     text = told(story)
     loose = re.sub(r"`[^`]*`", "", "\n".join(line.text for s in story.sections for line in s.lines))
     assert not re.search(r"\b(kubectl|rekindle) [a-z]+ ", loose), f"a command without backticks: {loose}"
@@ -255,7 +255,7 @@ def test_every_reason_has_words_for_what_was_seen_why_and_what_next(reason: Reas
     assert SAID in waiting
 
 
-# --- the cases that were wrong ------------------------------------------------------------------------------
+# --- cases that were wrong ----------------------------------------------------------------------------------
 
 
 def test_after_observe_a_fault_from_before_is_named_with_what_makes_rekindle_act() -> None:

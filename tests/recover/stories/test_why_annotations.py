@@ -1,4 +1,5 @@
-"""recover/stories/annotations.py: what people wrote and cannot be used is told; what can be used is not."""
+"""Tests recover/stories/annotations.py: the story names annotations and labels of people that Rekindle
+cannot use, and no others."""
 
 import msgspec
 import pytest

@@ -1,4 +1,5 @@
-"""recover/stories/why_job.py: why a job is as it is, from every side that a person may ask from."""
+"""Tests recover/stories/why_job.py: the reasons for the state of a job, from every side that a person may
+ask about."""
 
 from datetime import timedelta
 from typing import Any
@@ -172,7 +173,7 @@ def test_a_job_that_nothing_happened_to_says_so_and_whether_it_would_be_restarte
 
 @pytest.mark.parametrize("kind", ["incidents", "recoveries"])
 def test_who_may_not_list_what_tells_of_a_job_is_not_told_that_nothing_happened(kind: str) -> None:
-    """As who may view one namespace only: Incidents are of the whole cluster."""
+    """For example, the reader may view one namespace only, and Incidents belong to the whole cluster."""
     story = why_job(job(OptIn.ENABLED), [], [], NOW, Around(hidden={kind}))
 
     assert "`rekindle doctor -n team job/llm`" in story.verdict.text
@@ -367,7 +368,8 @@ def test_a_log_that_would_steer_the_terminal_is_defused() -> None:
 
 
 def test_a_path_with_newlines_forges_no_line_of_a_story() -> None:
-    """A Recovery of an older version may hold one: the controller kept what a scan pod said of it."""
+    """A Recovery of an older version may have such a path, because the controller stored the scan pod's
+    answer unchanged."""
     forged = "/ckpt/step-40\n\nWho is to blame\n  - node worker-2\x1b[2J"
     rejected = RejectedCheckpoint(step=50, path=forged, reason="cut")
     choice = CheckpointChoice(attempt=1, verified=True, step=40, path=forged, rejected=[rejected])

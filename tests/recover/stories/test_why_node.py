@@ -1,4 +1,4 @@
-"""recover/stories/why_node.py: why a node is in or out of service."""
+"""Tests recover/stories/why_node.py: why a node is in or out of service."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""recover/stories/repair_words.py: how a node is being mended, told by `why node` and `status`."""
+"""Tests recover/stories/repair_words.py: how `why node` and `status` describe the repair of a node."""
 
 from datetime import timedelta
 

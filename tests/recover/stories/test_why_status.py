@@ -1,4 +1,4 @@
-"""recover/stories/overview.py: what `rekindle status` shows of the cluster."""
+"""Tests recover/stories/overview.py: what `rekindle status` shows of the cluster."""
 
 import re
 from collections.abc import Collection
@@ -21,12 +21,13 @@ from tests.recover.stories.why_cases import NOW, action, finding, health, incide
 
 
 def rows(shown: Overview, column: str) -> list[tuple[str, ...]]:
-    """Of the table that has this column."""
+    """Returns the rows of the table that has this column."""
     return [row for table in shown.tables if column in table.columns for row in table.rows]
 
 
 def counts(shown: Overview) -> list[int]:
-    """The numbers of the verdict: accelerator nodes, quarantined, recoveries, Incidents; then spares."""
+    """Returns the numbers of the verdict: accelerator nodes, quarantined nodes, recoveries, Incidents, and
+    then spares."""
     return [int(number) for number in re.findall(r"\d+", shown.verdict.text)]
 
 

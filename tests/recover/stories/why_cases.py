@@ -1,4 +1,4 @@
-"""One faulty GPU under one job: the objects that the stories of test_why_*.py are told from."""
+"""Makes one faulty GPU under one job: the objects that the stories of test_why_*.py describe."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -198,7 +198,7 @@ def health(
 
 
 def told(story: Story) -> str:
-    """The whole story as one text."""
+    """Returns the whole story as one text."""
     texts = [story.subject, story.verdict.text]
     for section in story.sections:
         texts += [f"# {section.title}", *(line.text for line in section.lines)]
@@ -206,13 +206,13 @@ def told(story: Story) -> str:
 
 
 def lines(story: Story, *facts: str | int) -> list[Line]:
-    """The lines of the sections that name all of these."""
+    """Returns the lines of the sections that contain all of these facts."""
     every = (line for section in story.sections for line in section.lines)
     return [line for line in every if not missing(line.text, *facts)]
 
 
 def tones(story: Story, *facts: str | int) -> list[Tone]:
-    """How the lines that name all of these are meant."""
+    """Returns the tones of the lines that contain all of these facts."""
     return [line.tone for line in lines(story, *facts)]
 
 
@@ -220,5 +220,6 @@ _NEXT_STEPS = why_node("node-3", node(), None, [incident(refused(Reason.HELD))],
 
 
 def next_steps(story: Story) -> str:
-    """What the story proposes; its last section, if it proposes anything."""
+    """Returns the text of the last section, which has the proposed steps. Empty if the story proposes
+    nothing."""
     return "\n".join(line.text for s in story.sections if s.title == _NEXT_STEPS for line in s.lines)

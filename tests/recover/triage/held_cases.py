@@ -1,4 +1,5 @@
-"""Many nodes with one fault that a limit, the brake or a pause keeps in service, and their Incidents."""
+"""Makes many nodes with one fault that a limit, the brake or a pause keeps in service, and their
+Incidents."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ __all__ = ["limited", "many", "named", "names", "opened", "struck"]
 
 
 def limited(nodes: int = 1000, **budgets: int) -> Worlds:
-    """One quarantine within the hour, unless the test says otherwise."""
+    """Returns a cluster that allows one quarantine within the hour, unless the test sets other budgets."""
     world = cluster(nodes=nodes)
     changed = msgspec.structs.replace(
         world.settings.budgets, **({"quarantines_per_hour_max": 1, "brake_percent": 100.0} | budgets)
@@ -41,7 +42,7 @@ def many(world: Worlds, why: Reason = Reason.BUDGET_EXHAUSTED) -> list[Incident]
 
 
 def named(world: Worlds) -> set[str]:
-    """Nodes that an open Incident names."""
+    """Returns the nodes that an open Incident names."""
     return {name for i in opened(world) for name in (i.spec.node, *i.status.members) if name}
 
 

@@ -1,4 +1,4 @@
-"""A pool with spare nodes, what happens to its nodes, and one look after the other at the spares."""
+"""Makes a pool with spare nodes and events of its nodes, and runs the spares loop pass by pass."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PEOPLES = Taint("dedicated", "NoSchedule", "training")
 
 
 def spares(*names: str, nodes: int = 60, mode: Mode = Mode.RECOVER) -> Worlds:
-    """All of one pool, eight GPUs each. The spares are already ours."""
+    """Returns nodes of one pool with eight GPUs each. Rekindle already keeps the spares."""
     world = cluster(nodes=nodes, mode=mode)
     for name in world.nodes:
         world.change_node(name, labels={POOL: "h200"}, allocatable=GPUS, capacity=GPUS)
@@ -59,7 +59,7 @@ def without_label(world: Worlds, name: str) -> None:
 
 
 def kept(world: Worlds) -> list[str]:
-    """One look, written. Returns what was done to which node."""
+    """Runs one reconcile pass, and applies its plan. Returns the writes with the names of their nodes."""
     plan = keep_spares(world.world(), world.now)
     done = []
     for action in plan.actions:
@@ -83,7 +83,7 @@ def write(world: Worlds, patch: Patch) -> None:
 
 
 def comes_to_rest(world: Worlds) -> list[str]:
-    """Looks until nothing is written any more."""
+    """Runs reconcile passes until one writes nothing."""
     done: list[str] = []
     for _ in range(8):
         before = (dict(world.nodes), dict(world.incidents))
@@ -94,7 +94,7 @@ def comes_to_rest(world: Worlds) -> list[str]:
 
 
 def fails(world: Worlds, *names: str) -> Worlds:
-    """Quarantined by triage, one after the other; the limits are not what these tests are about."""
+    """Lets triage quarantine these nodes one after the other. These tests do not concern the limits."""
     for name in names:
         world.finding(on=name)
     recovering(world)
@@ -103,7 +103,7 @@ def fails(world: Worlds, *names: str) -> Worlds:
 
 
 def released(world: Worlds, name: str) -> None:
-    """Mended and uncordoned by a person, and what triage does about it."""
+    """Lets a person repair and uncordon the node, and lets triage react."""
     health = world.health[name]
     world.health[name] = msgspec.structs.replace(
         health, status=msgspec.structs.replace(health.status, findings=[])
@@ -114,7 +114,7 @@ def released(world: Worlds, name: str) -> None:
 
 
 def lent(world: Worlds) -> dict[str, str]:
-    """Each spare that takes pods, and in whose place."""
+    """Returns each spare that takes pods, and the node that it replaces."""
     return {
         name: msgspec.json.decode(node.annotations[KEPT])["node"]
         for name, node in world.nodes.items()

@@ -1,4 +1,5 @@
-"""Absence from a cache is a question: what decisions ask, and what they do not do before it is answered."""
+"""Absence from a cache proves nothing: tests what decisions ask, and what they do not do before the
+answer."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from tests.builders import Worlds, cluster, gang
 
 
 def without_word(world: Worlds, *nodes: str) -> Worlds:
-    """The Nodes are not in the cache; nobody has read yet whether they exist."""
+    """Removes the Nodes from the cache, while no live read has answered whether they exist."""
     for node in nodes:
         del world.nodes[node]
     return world
@@ -49,7 +50,7 @@ def test_a_node_in_the_cache_exists_whatever_an_older_read_said() -> None:
 
 
 def test_of_a_gang_that_is_recovered_its_nodes_are_looked_for_also_when_no_pod_is_left_there() -> None:
-    """An autoscaler drains a node before it deletes it; a spare may stand in for it then."""
+    """An autoscaler drains a node before it deletes the node, and a spare may then replace the node."""
     world = recovering(cluster(nodes=8).running(gang(ranks=4)).finding(on="n1"))
     without_word(world, "n3").pods["llm-uid"].clear()
 

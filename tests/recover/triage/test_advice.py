@@ -1,4 +1,4 @@
-"""Known issues of workloads that are not changed: their owners are told what to change, once."""
+"""Known issues of workloads that Rekindle does not change: it tells their owners once what to change."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONTAINER = {
 
 
 def serving(said: str = TOO_OLD, *, mode: Mode = Mode.RECOVER) -> Worlds:
-    """Two pods of a Deployment have said this."""
+    """Returns two pods of a Deployment that have printed this."""
     world = cluster(nodes=4, mode=mode)
     pods = {}
     for number in range(2):
@@ -96,7 +96,7 @@ def test_the_incident_closes_when_the_pods_have_gone() -> None:
 def test_an_advice_to_an_owner_that_is_named_like_a_brake_stops_nothing_and_stays_open(
     cause: str, fault: str
 ) -> None:
-    """Whoever may create a pod in one namespace chooses its name, and what it prints."""
+    """Anybody who may create a pod in one namespace chooses the pod's name, and its output."""
     world = serving()
     for uid, pod in world.pods[DEPLOYMENT.uid].items():
         named = Outsider(
@@ -169,7 +169,7 @@ def test_a_recipe_that_fits_without_any_line_tells_nobody_and_harms_no_look() ->
 
 
 def test_of_replicas_of_one_owner_what_they_ask_is_kept_once() -> None:
-    """Kubernetes gives each pod a mount of its own name, which no recipe reads."""
+    """Kubernetes gives each pod a mount with another name, which no recipe reads."""
     observer = Observer(Scripted(), Settings(), lambda: None)
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u1", "controller": True}
     for number in range(2):

@@ -1,4 +1,4 @@
-"""The limit is 3 attempts "for one cause without step progress"."""
+"""Tests the limit of 3 attempts "for one cause without step progress"."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.recover.recovery.phase_cases import CLAIM, choice
 
 
 def test_four_gpus_that_die_on_four_nodes_in_a_day_are_no_crash_loop_of_a_job_with_unreadable_steps() -> None:
-    """It ran for four hours after each; its log has a progress bar without a name."""
+    """The job ran for four hours after each fault. Its log has a progress bar without a name."""
     world = cluster(nodes=400).running(gang(ranks=4), stepping=False)
     first = 0
     for fault in range(4):
@@ -69,7 +69,8 @@ def test_faults_of_four_classes_on_four_nodes_are_not_one_cause() -> None:
 
 
 def test_ten_crashes_with_a_newer_checkpoint_between_each_are_no_loop_though_nobody_reads_the_steps() -> None:
-    """Its steps are unreadable, so it stays in Verifying, and all are attempts of one recovery."""
+    """The job's steps are unreadable, so it stays in Verifying, and all crashes are attempts of one
+    recovery."""
     annotations = {"rekindle.dev/checkpoint": "/ckpt"}
     templates = {"": Template(volumes=(CLAIM,))}
     world = cluster(nodes=8).running(gang(annotations=annotations, templates=templates), stepping=False)
@@ -93,7 +94,7 @@ def test_ten_crashes_with_a_newer_checkpoint_between_each_are_no_loop_though_nob
 
 
 def test_a_start_without_a_checkpoint_after_starts_from_one_is_no_progress() -> None:
-    """The last step in the log is above that of the checkpoint, and was made before all these starts."""
+    """The last step in the log is above the checkpoint's step, and was made before all these starts."""
     world = recovering(cluster(nodes=8).running(gang(ranks=4)).crash(rank=1))
     recovery = only_recovery(world)
     starts = [
@@ -116,7 +117,7 @@ def crashed(world: Worlds) -> None:
 
 
 def drained(world: Worlds) -> None:
-    """Its log tells of the signal."""
+    """Lets the first pod be deleted. Its log shows the signal."""
     pod = first_pod(world)
     deleted = msgspec.structs.replace(pod, deleting_since=world.now - timedelta(seconds=5))
     world.pods["llm-uid"][pod.uid] = deleted
@@ -125,7 +126,7 @@ def drained(world: Worlds) -> None:
 
 
 def shut_down(world: Worlds) -> None:
-    """As by the kubelet of a machine that its cloud reclaims."""
+    """Ends the first pod as the kubelet of a machine does that its cloud reclaims."""
     world.crash(rank=0, exit_code=143)
     pod = first_pod(world)
     why = "Terminated: Pod was terminated in response to imminent node shutdown."
@@ -133,7 +134,7 @@ def shut_down(world: Worlds) -> None:
 
 
 def loses_ranks(world: Worlds, loses_a_rank: Callable[[Worlds], None], *, times: int) -> int:
-    """Every five minutes, until the gang is given up. Returns how often."""
+    """Loses a rank every five minutes, until the recovery gives the gang up. Returns the number of losses."""
     for time in range(times):
         loses_a_rank(world)
         recovering(world)
@@ -162,7 +163,7 @@ def first_pod(world: Worlds) -> Pod:
 def test_a_gang_whose_nodes_are_drained_or_reclaimed_one_by_one_is_in_no_loop(
     loses_a_rank: Callable[[Worlds], None], ends: Phase
 ) -> None:
-    """All within the time between two checkpoints."""
+    """All losses occur between two checkpoints."""
     world = cluster(nodes=40).running(gang(ranks=4), stepping=False)
     loses_ranks(world, loses_a_rank, times=6)
 

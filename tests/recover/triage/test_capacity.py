@@ -1,4 +1,4 @@
-"""Does a whole gang fit? The estimate never says no where the scheduler could say yes."""
+"""Tests the estimate of whether a whole gang fits: it never says no if the scheduler could say yes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def template(**changes: Any) -> Template:
 
 
 def machines(nodes: int, *, ranks: int = 3, of: Template | None = None) -> Worlds:
-    """Nodes of eight GPUs, and a gang with a rank on each of the first ones."""
+    """Returns nodes of eight GPUs, and a gang with a rank on each of the first nodes."""
     world = cluster(nodes)
     for name in world.nodes:
         world.change_node(
@@ -38,7 +38,7 @@ def machines(nodes: int, *, ranks: int = 3, of: Template | None = None) -> World
 
 
 def occupied(world: Worlds, name: str, **changes: Any) -> Worlds:
-    """Another gang's pod takes all of that node."""
+    """Lets another gang's pod occupy the whole node."""
     pod = Pod(
         namespace="other",
         name=f"other-{name}",
@@ -131,7 +131,7 @@ def test_a_taint_that_the_ranks_tolerate_keeps_none_out(toleration: dict[str, An
 
 
 def test_a_taint_named_as_what_the_ranks_ask_for_keeps_none_out() -> None:
-    """GKE taints all its GPU nodes so, and its admission adds the toleration to each pod."""
+    """GKE taints all its GPU nodes in this way, and its admission adds the toleration to each pod."""
     world = machines(3)
     for name in world.nodes:
         world.change_node(name, taints=(Taint(key=GPU, effect="NoSchedule", value="present"),))
@@ -142,7 +142,8 @@ def test_a_taint_named_as_what_the_ranks_ask_for_keeps_none_out() -> None:
 
 
 def reserved_by_webhook() -> Worlds:
-    """Every node is tainted, and only the pods have the toleration: a webhook added it."""
+    """Returns a cluster with tainted nodes, in which only the pods have the toleration, because a webhook
+    added it."""
     world = machines(4)
     for name in world.nodes:
         world.change_node(name, taints=(Taint(key="team", effect="NoSchedule", value="ml"),))
@@ -232,7 +233,7 @@ def test_what_nobody_knows_counts_as_fitting(of: Template) -> None:
 
 
 def with_terms(count: int, *, values: int = 0) -> Template:
-    """None of the terms suits a node."""
+    """Returns a template with this number of node selector terms, none of which matches a node."""
     one = {"key": "a", "operator": "In", "values": [str(n) for n in range(values)]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [one]}] * count}
     return template(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
@@ -250,7 +251,7 @@ def with_terms(count: int, *, values: int = 0) -> Template:
 def test_rules_that_are_too_long_are_not_compared_with_each_node(
     roles: dict[str, Template], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One job of 512 KiB took eleven seconds of each look at a thousand nodes."""
+    """One job of 512 KiB took eleven seconds of each reconcile pass over a thousand nodes."""
     world = machines(3)
     world.change_gang(templates=roles)
     monkeypatch.setattr("recover.triage.capacity.carries", lambda *_: pytest.fail("a rule is read"))
@@ -283,11 +284,11 @@ def test_templates_that_ask_for_the_same_share_the_places() -> None:
     assert (found.lacking, found.size) == (1, 4)
 
 
-# --- held until there is room -----------------------------------------------------------------------------
+# --- waiting until there is room --------------------------------------------------------------------------
 
 
 def struck(nodes: int = 3) -> Worlds:
-    """One node of a gang of three has lost its GPU and is cordoned."""
+    """Returns a gang of three, one of whose nodes has lost its GPU and is cordoned."""
     world = machines(nodes)
     recovering(world.finding(on="n1"))
     assert world.nodes["n1"].unschedulable

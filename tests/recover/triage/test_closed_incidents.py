@@ -1,4 +1,4 @@
-"""What the close of an Incident answers, and what it must not: a dead GPU is never forgotten by it."""
+"""Tests what the close of an Incident answers. The close never makes Rekindle forget a dead GPU."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def weak(world: Worlds, node: str) -> Worlds:
 
 
 def test_a_second_incident_that_a_late_watch_led_to_hides_no_dead_gpu_when_it_closes() -> None:
-    world = recovering(cluster(8).finding(on="n7"))  # it takes up the budget
+    world = recovering(cluster(8).finding(on="n7"))  # n7 uses up the budget
     others = dict(world.incidents)
     recovering(weak(world.later(30), "n6"))
     first = {name: i for name, i in world.incidents.items() if name not in others}
-    world.incidents = dict(others)  # the cache does not have it yet
+    world.incidents = dict(others)  # the cache does not have the new Incident yet
     recovering(world.later(1).finding(on="n6"))
     world.incidents = {**world.incidents, **first}
     assert sum(i.spec.node == "n6" for i in world.incidents.values()) == 2
@@ -31,7 +31,7 @@ def test_a_second_incident_that_a_late_watch_led_to_hides_no_dead_gpu_when_it_cl
         i for i in world.incidents.values() if i.spec.node == "n6" and i.status.phase is IncidentPhase.OPEN
     ]
     assert len(still) == 1
-    world.change_node("n7", unschedulable=False)  # a person gives n7 back: there is room in the budget
+    world.change_node("n7", unschedulable=False)  # a person uncordons n7, and the budget has room
     for _ in range(3):
         recovering(world.later(60))
 
@@ -42,7 +42,7 @@ def test_a_second_incident_that_a_late_watch_led_to_hides_no_dead_gpu_when_it_cl
 def test_a_dead_gpu_counts_that_its_agent_dates_just_before_the_close_of_a_weak_incident(
     ago_s: float,
 ) -> None:
-    """The agent reports it a moment later, or its clock is behind."""
+    """The agent reports the fault a moment later, or the agent's clock is behind."""
     world = recovering(weak(cluster(8), "n6"))
     world.later(60)
     health = world.health["n6"]

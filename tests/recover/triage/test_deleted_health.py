@@ -1,4 +1,5 @@
-"""A NodeHealth that a person deletes while its node is broken: what its agent reports again still counts."""
+"""A person deletes a NodeHealth while its node is broken: findings that the agent reports again still
+count."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.builders import Worlds, cluster
 
 
 def kept_in_service() -> Worlds:
-    """n6 is broken, and stays in service, since n7 takes up the budget."""
+    """Returns a cluster whose broken n6 stays in service, because n7 uses up the budget."""
     world = recovering(cluster(8).finding(on="n7"))
     recovering(world.later(30).finding(on="n6"))
     assert not world.nodes["n6"].unschedulable
@@ -36,7 +37,7 @@ def test_a_dead_gpu_is_not_forgotten_while_the_health_of_its_node_is_missing(
     assert len(open_on(world, "n6")) == 1
 
     world.health["n6"] = reported
-    world.change_node("n7", unschedulable=False)  # a person gives n7 back: there is room in the budget
+    world.change_node("n7", unschedulable=False)  # a person uncordons n7, and the budget has room
     for _ in range(3):
         recovering(world.later(60))
 

@@ -1,4 +1,4 @@
-"""A Node object that is deleted and registers again: the machine is the same, and so is what broke in it."""
+"""A Node object is deleted and registers again: the machine is the same, and so is its fault."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def out() -> Worlds:
 
 
 def deleted(world: Worlds) -> NodeHealth:
-    """As `kubectl delete node` does. What its agent had told goes with the Node, and is what it will tell."""
+    """Deletes the Node as `kubectl delete node` does. Returns the agent's last report, which goes with the
+    Node and which the agent will send again."""
     told = world.health.pop("n1")
     world.without_node("n1")
     recovering(world.later(60))
@@ -26,7 +27,7 @@ def deleted(world: Worlds) -> NodeHealth:
 
 
 def registers(world: Worlds, told: NodeHealth) -> None:
-    """The kubelet makes the Node anew, with nothing of ours on it."""
+    """Lets the kubelet create the Node again, without anything that Rekindle wrote on it."""
     world.later(60)
     world.nodes["n1"] = Node(name="n1", uid=f"n1-{len(world.incidents)}", version="9", boot_id=BOOT)
     world.health["n1"] = told
@@ -53,7 +54,7 @@ def test_a_node_that_registers_again_in_the_same_boot_is_taken_out_again_for_an_
 
 
 def test_what_a_person_had_released_before_does_not_come_back_with_the_node() -> None:
-    """The Node's own memory of the release is gone with it; the Incident's close is not."""
+    """The note of the release on the Node is gone, but the closed Incident still exists."""
     world = out().later(300)
     world.change_node("n1", unschedulable=False, taints=())
     recovering(recovering(world))

@@ -1,5 +1,6 @@
-"""What Ascend's and Iluvatar's device plugins report, from the ConfigMap to its end: a node is taken out,
-only suspected, or only told about. ConfigMaps by the vendors' documentation; never seen on hardware."""
+"""Tests reports of Ascend's and Iluvatar's device plugins, from the ConfigMap to the effect: the node is
+quarantined, is only a suspect, or is only reported. The ConfigMaps follow the vendors' documentation; they
+were never seen on hardware."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def signals(
     *,
     seen: datetime = NOW,
 ) -> tuple[NodeSignal, ...]:
-    """Of the ConfigMaps of this node, by name without the node's."""
+    """Returns the signals of this node's ConfigMaps. `data` has their names without the node's name."""
     said = [ascend.read(f"{name}{node.name}", one) for name, one in data.items()]
     said += [iluvatar.read(f"{name}{node.name}", one) for name, one in data.items()]
     found = LevelCatalogue(settings or DeviceReports(ascend=True)).read(node, [one for one in said if one])
@@ -65,7 +66,7 @@ def reporting(
     short: bool = True,
     **more: Any,
 ) -> Worlds:
-    """A gang trains on four nodes; the plugin of n1 gives this level to a chip."""
+    """Returns a gang on four nodes. The plugin of n1 gives a chip this level."""
     world = cluster().running(gang())
     world.change_node("n1", capacity={NPU: 8}, allocatable={NPU: 7 if short else 8})
     at = None if ago_s is None else world.now - timedelta(seconds=ago_s)
@@ -239,7 +240,8 @@ def test_a_level_that_no_plugin_reports_is_refused_with_those_that_are() -> None
 
 
 def quiet_life() -> list[tuple[float, Mapping[str, Mapping[str, str]]]]:
-    """What the ConfigMaps of a healthy node say in a week, by seconds after its begin: (when, what)."""
+    """Returns the ConfigMaps of a healthy node in a week, as pairs of the seconds since the beginning and
+    the content."""
     names = [f"Ascend910-{number}" for number in range(8)]
 
     def told(*faults: dict[str, Any], **lists: Any) -> Mapping[str, Mapping[str, str]]:
@@ -252,7 +254,8 @@ def quiet_life() -> list[tuple[float, Mapping[str, Mapping[str, str]]]]:
     for hour in range(112):
         begin = hour * 3600.0
         life += [(begin + 300 * turn, told(update_time=int(begin) + turn)) for turn in range(9)]
-        # The plugin is restarted or upgraded: an empty list, no ConfigMap, and one of an old version.
+        # The plugin is restarted or upgraded: it writes an empty list, then no ConfigMap, then one of an old
+        # version.
         life += [
             (begin + 2701, {"mindx-dl-deviceinfo-": {"DeviceInfoCfg": device_info()}}),
             (begin + 2702, {}),
@@ -265,7 +268,7 @@ def quiet_life() -> list[tuple[float, Mapping[str, Mapping[str, str]]]]:
                 },
             ),
         ]
-        # A link is down for 40 s. By the plugin's rule its level rises from 20 s to 100 s after that.
+        # A link is down for 40 s. The plugin's rule raises its level from 20 s to 100 s after that.
         down = begin + 2800
         flap = dict.fromkeys(["81078603"], "NotHandleFault")
         life += [
@@ -287,7 +290,8 @@ def quiet_life() -> list[tuple[float, Mapping[str, Mapping[str, str]]]]:
             ),
             (down + 100, told()),
         ]
-        # A chip is reset, at first before the plugin says so; its events say nothing bad.
+        # A chip is reset, at first before the plugin reports the reset; the events of the plugin show no
+        # fault.
         reset = begin + 3000
         row = fault("Ascend910-5", "RestartNPU", ["80CF8000"], at(reset))
         life += [
@@ -297,7 +301,7 @@ def quiet_life() -> list[tuple[float, Mapping[str, Mapping[str, str]]]]:
             (reset + 160, told(fault("Ascend910-5", "NotHandleFault", ["8C2FA009"], at(reset + 160)))),
             (reset + 220, told()),
         ]
-        # A process of the tenant ends badly, and corrected errors are counted.
+        # A process of the tenant fails, and corrected errors are counted.
         life += [
             (begin + 3400, told(fault("Ascend910-1", "RestartBusiness", ["80CB8002"], at(begin + 3400)))),
             (begin + 3410, told(fault("Ascend910-1", "SubHealthFault", ["80E18400"], at(begin + 3410)))),
@@ -310,7 +314,8 @@ def quiet_life() -> list[tuple[float, Mapping[str, Mapping[str, str]]]]:
 
 
 def test_the_quiet_life_of_a_healthy_node_makes_it_neither_suspect_nor_broken() -> None:
-    """Over 2,000 records of ConfigMaps, by the documentation of plugins and their shipped rules."""
+    """The test plays over 2,000 records of ConfigMaps, which follow the documentation of the plugins and
+    their shipped rules."""
     world = cluster()
     world.change_node("n1", capacity={NPU: 8}, allocatable={NPU: 7})
     node, seen = world.nodes["n1"], dict[str, datetime]()

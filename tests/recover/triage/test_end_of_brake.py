@@ -1,5 +1,5 @@
-"""When the brake ends, its Incident stays open for the nodes that no other Incident names yet. This Incident
-keeps no brake in force."""
+"""When the brake ends, its Incident stays open for the nodes that no other Incident names yet. This
+Incident keeps no brake in force."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ UPGRADE = {"nvidia.com/gpu-driver-upgrade-state": "validation-required"}
 
 
 def braked(origin: Origin = Origin.KERNEL) -> Worlds:
-    """40 of 1000 nodes, and limits that leave room for all of them."""
+    """Returns a cluster in which 40 of 1000 nodes engage the brake, with limits that leave room for all of
+    them."""
     world = limited(brake_percent=3.0, quarantines_per_hour_max=100, quarantined_percent_max=100)
     for name in names(range(40)):
         world.finding(on=name, origin=origin)
@@ -32,7 +33,7 @@ def window_s(world: Worlds) -> float:
 
 
 def brakes(world: Worlds) -> tuple[Brake, ...]:
-    """Those that the guard sees in the Incidents alone."""
+    """Returns the brakes that the guard finds in the Incidents alone."""
     return Guard.of(world.world(), (), world.settings, world.now).brakes
 
 
@@ -42,7 +43,7 @@ def of_brake(world: Worlds) -> Incident:
 
 
 def with_one_silent(world: Worlds) -> str:
-    """The brake has ended, and nobody knows of one member."""
+    """Lets the brake end while one of its nodes has no NodeHealth. Returns the name of this node."""
     silent = of_brake(world).status.members[0]
     del world.health[silent]
     recovering(recovering(world.later(window_s(world) + 5)))
@@ -111,7 +112,7 @@ def test_it_closes_when_the_node_is_sound() -> None:
 
 
 def test_it_stays_open_until_the_incidents_of_its_nodes_are_seen() -> None:
-    """The API server may refuse these, and accept its close."""
+    """The API server may refuse these Incidents, and accept the close of the brake's Incident."""
     world = braked()
     decided = plan(world.later(window_s(world) + 5).world(), world.settings, world.now)
     accepted = [chain for chain in decided.chains if not any(isinstance(act, Create) for act in chain)]
@@ -166,7 +167,8 @@ def test_a_node_that_reports_again_moves_to_the_incident_of_the_new_brake() -> N
 
 
 def test_a_brake_that_goes_on_has_one_incident_for_each_window_at_most() -> None:
-    """Of 40 nodes at a time the first count no more soon after, so its beginning moves with the clock."""
+    """About 40 nodes count at a time, and the first of them soon stop counting, so the brake's beginning
+    moves with the clock."""
     world = limited(brake_percent=3.0)
     looks, every_s = 60, 20
     for look in range(looks):

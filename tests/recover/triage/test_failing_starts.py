@@ -1,4 +1,5 @@
-"""Pods that kubelets refuse or cannot start: when a node is suspected of it, and when nothing is said."""
+"""Tests pods that kubelets refuse or cannot start: when their node becomes a suspect for it, and when
+nothing is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.facts import missing
 WINDOW_S = 86_400.0
 ADMISSION, CREATING, ERROR = "UnexpectedAdmissionError", "ContainerCreating", "CreateContainerError"
 Failing = Iterable[tuple[str, str]]
-"""Namespace and node of each pod."""
+"""Namespace and node of each failing pod."""
 
 
 def failing(world: Worlds, reason: str, where: Failing, *, ago_s: float = 1800.0) -> Worlds:
@@ -73,11 +74,11 @@ ONE, TWO = [("a", "n1"), ("b", "n1")], [("a", "n1"), ("b", "n1"), ("a", "n2"), (
         (CREATING, ONE, 1800, [["n1"]]),
         (ERROR, ONE, 180, [["n1"]]),
         ("RunContainerError", ONE, 180, [["n1"]]),
-        # Not long enough, or too long ago.
+        # These failures have not lasted long enough, or are too old.
         (CREATING, ONE, 600, []),
         (ERROR, ONE, 60, []),
         (ADMISSION, ONE, 7200, []),
-        # One tenant's jobs may have a fault of their own, on whatever many nodes.
+        # One tenant's jobs may share a fault of the tenant, on any number of nodes.
         (ADMISSION, [("a", "n1")] * 9, 10, []),
         (ERROR, [("a", f"n{number}") for number in range(8)], 180, []),
         # Another node shows the same reason.
@@ -85,7 +86,7 @@ ONE, TWO = [("a", "n1"), ("b", "n1")], [("a", "n1"), ("b", "n1"), ("a", "n2"), (
         (ADMISSION, [*ONE, ("a", "n2")], 10, []),
         (CREATING, TWO, 1800, [["n1", "n2"]]),
         (ERROR, [(name, f"n{number}") for number, name in enumerate("abc")], 180, [["n0", "n1", "n2"]]),
-        # What the pod's own template asks for is the tenant's.
+        # The image comes from the pod's own template, so its fault is the tenant's.
         ("ImagePullBackOff", ONE, 1800, []),
         ("CreateContainerConfigError", ONE, 1800, []),
         ("CrashLoopBackOff", ONE, 1800, []),
@@ -191,7 +192,7 @@ def test_a_fault_of_the_fleet_is_told_once_and_takes_the_suspicion_back() -> Non
     assert not missing(fleet.status.summary, CREATING, "n1", "n2", "n3", "No node is a suspect")
     assert all(node.quarantine is None for node in world.nodes.values())
 
-    for pods in world.pods.values():  # all but the first node have recovered
+    for pods in world.pods.values():  # all nodes but the first have recovered
         for uid in [uid for uid, pod in pods.items() if pod.node != "n1"]:
             del pods[uid]
     for _ in range(3):
@@ -201,7 +202,8 @@ def test_a_fault_of_the_fleet_is_told_once_and_takes_the_suspicion_back() -> Non
 
 
 def test_jobs_that_fail_on_one_node_after_the_other_make_none_suspect() -> None:
-    """They are placed elsewhere, since the first node is suspect, and fail there again."""
+    """The scheduler places the jobs elsewhere, because the first node is a suspect, and they fail there
+    again."""
     world = recovering(failing(cluster(8), ADMISSION, ONE, ago_s=10))
     assert list(suspected(world.world(), world.now, WINDOW_S)) == ["n1"]
 
@@ -235,7 +237,8 @@ def test_why_of_the_node_names_the_incident() -> None:
 
 
 def test_the_kubelets_word_is_read_from_a_pod() -> None:
-    """As Kubernetes documents a pod's status: phase, reason, startTime, and state.waiting of a container."""
+    """The pod's status is as Kubernetes documents it: phase, reason, startTime, and state.waiting of a
+    container."""
     body = {
         "metadata": {"name": "p", "namespace": "a", "uid": "u"},
         "spec": {"nodeName": "n1", "containers": [{"name": "c"}]},

@@ -1,4 +1,5 @@
-"""What NVML says of a GPU under a gang, to its end: the node is taken out, suspected, or only told of."""
+"""Tests reports of NVML about a GPU under a gang, from the sample to the effect: the node is quarantined,
+is only a suspect, or is only reported."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ WINDOW_S = 3600.0
 
 
 def after(*looks: Sample) -> Worlds:
-    """A gang that trains while node n1's agent has looked so at its GPUs, each time for 30 s."""
+    """Returns a gang that trains while node n1's agent reads these samples of its GPUs, one every 30 s."""
     core = AgentCore(AgentSettings(), boot_id=BOOT, kernel_rules=RULES, gpu_health=HEALTH)
     for source in (Source.KMSG, Source.NVML, Source.LOGS):
         core.cover(source, CoverageState.COVERED, NOW - timedelta(hours=5))

@@ -1,4 +1,4 @@
-"""What the guard must not be talked into, and what must not stop it: names, annotations, other tenants."""
+"""Tests names, annotations and other tenants that must not make the guard allow a write, or refuse one."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_degraded_node_that_becomes_worse_is_cordoned_in_the_place_that_it_has
 
 
 def test_a_quarantine_that_another_loop_is_writing_takes_its_place_in_the_budget() -> None:
-    """Triage and repair decide apart, and each sees what the other has written only after the answer."""
+    """Triage and repair decide separately, and each sees the other's writes only after the answer."""
     world = cluster(nodes=8).finding(on="n7")
     world.taking = {"n3"}
 
@@ -92,7 +92,8 @@ def test_a_quarantine_that_another_loop_is_writing_takes_its_place_in_the_budget
 
 
 def test_a_quarantine_that_was_never_written_does_not_use_up_the_hour_of_its_own_node() -> None:
-    """The Incident says that it is done as soon as it is decided; the node's patch was lost in an outage."""
+    """The Incident records the quarantine as done when it is decided, and the node's patch was lost in an
+    outage."""
     world = cluster(nodes=40)
     budgets = msgspec.structs.replace(world.settings.budgets, quarantines_per_hour_max=1)
     world.settings = msgspec.structs.replace(world.settings, budgets=budgets)
@@ -133,7 +134,8 @@ def test_a_second_node_of_a_rack_stays_in_service_though_the_cluster_allows_it()
 
 
 def test_the_nodes_of_a_pool_stay_in_service_beyond_its_share() -> None:
-    """10 % of five nodes is one node, at least. The limits of the cluster and of the hour allow two."""
+    """The limit of 10 % of five nodes is at least one node. The limits of the cluster and of the hour
+    allow two."""
     world = cluster(nodes=40)
     for number in range(5):
         world.change_node(f"n{number}", labels={"node.kubernetes.io/instance-type": "h100"})

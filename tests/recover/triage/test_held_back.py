@@ -1,4 +1,4 @@
-"""One Incident for many nodes that a limit or the brake holds back: each of them is named."""
+"""Tests one Incident for many nodes that a limit or the brake keeps in service: it names each of them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_each_fault_class_has_its_own() -> None:
 
 
 def test_each_look_says_the_same_until_the_first_answer() -> None:
-    """The next look comes before the cache shows what the last one wrote."""
+    """The next reconcile pass begins before the cache shows the writes of the last one."""
     world = struck(limited(), range(30))
     before = {a.name for a in world.decide().plan.actions if isinstance(a, Create) and a.what in ALARMS}
 
@@ -114,7 +114,7 @@ def test_a_member_for_which_the_limit_leaves_room_is_taken_out_with_an_incident_
 
 
 def test_a_member_stays_until_its_own_incident_is_seen() -> None:
-    """Both are written at once, and the API server may refuse either."""
+    """Both Incidents are written at once, and the API server may refuse either write."""
     world = recovering(struck(limited(), range(30))).later(3700)
 
     decided = world.decide()
@@ -151,7 +151,7 @@ def test_a_node_that_is_sound_again_leaves_it() -> None:
 
 
 def test_a_node_of_which_nobody_knows_stays_named() -> None:
-    """Its NodeHealth was deleted, and the agent has not reported since."""
+    """The node's NodeHealth was deleted, and the agent has not reported since."""
     world = recovering(struck(limited(), range(30)))
     (silent, *_) = many(world)[0].status.members
 
@@ -202,7 +202,7 @@ def test_after_the_brake_the_limit_has_an_incident_again() -> None:
 
 
 def test_a_node_with_another_fault_than_the_brake_s_has_an_incident_of_its_own() -> None:
-    """The brake of one class holds every node back, and its Incident is about nodes of that class."""
+    """The brake of one class keeps every node in service, and its Incident is about nodes of this class."""
     world = struck(cluster(nodes=100), range(30))
     recovering(struck(world, [70], Fault.DRIVER))
 

@@ -1,5 +1,5 @@
-"""A pause, and its end, leave the nodes that one Incident names in one Incident, which says what holds them
-back now."""
+"""During and after a pause, the nodes that one Incident names stay in one Incident, which names the
+present reason why they stay in service."""
 
 from __future__ import annotations
 

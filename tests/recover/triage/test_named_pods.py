@@ -1,4 +1,5 @@
-"""Whom the controller names to an agent: pods whose job says something, or all of its gangs' in a crowd."""
+"""Tests which pods the controller names to an agent: pods whose job has an annotation for the agent, or on
+a crowded node all pods of its gangs."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def test_of_a_job_that_did_not_opt_in_none_is_named() -> None:
 
 
 def strangers(world: Worlds, *, jobs: int, pods: int, on: str, opted_in: bool = False) -> Worlds:
-    """Another namespace's jobs on that node, whose pods never ran, with uids before all others."""
+    """Adds jobs of another namespace on this node. Their pods never ran, and have uids that sort before
+    all others."""
     world.namespaces["others"] = NamespaceView("others")
     for number in range(jobs):
         job = gang(f"x{number}", ranks=pods, opted_in=opted_in, annotations={STEP_TEMPLATE: "step {step}"})

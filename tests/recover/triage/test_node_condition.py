@@ -1,4 +1,5 @@
-"""The condition AcceleratorHealthy: what it says, when it is written, and that it harms nothing."""
+"""Tests the condition AcceleratorHealthy: its content, when it is written, and that it has no harmful
+effect."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ from tests.rights import lacking
 
 
 class Told:
-    """The loop of the condition, with an API server that takes what it writes."""
+    """The loop of the condition, with an API server that accepts its writes."""
 
     def __init__(self, world: Worlds, *, is_on: bool = True) -> None:
         self.world = world
         self._loop = NodeConditions(is_on=is_on)
 
     def look(self) -> list[str]:
-        """One look, written. Returns the nodes that were written."""
+        """Runs one reconcile pass, and applies its plan. Returns the nodes that were written."""
         found = self._loop.decide(self.world.world(), self.world.now)
         for action in found.actions:
             assert isinstance(action, Patch)
@@ -53,7 +54,7 @@ class Told:
         self.world.change_node(action.name, told=told)
 
     def settled(self) -> Told:
-        """What holds for long enough is written."""
+        """Lets the loop write everything that lasts long enough."""
         self.look()
         self.world.later(STEADY_S)
         self.look()

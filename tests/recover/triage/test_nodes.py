@@ -1,4 +1,4 @@
-"""Faults of nodes: clocks that are wrong, other people's taints, evidence that explains nothing."""
+"""Tests faults of nodes: clocks that are wrong, other people's taints, evidence that explains nothing."""
 
 from __future__ import annotations
 

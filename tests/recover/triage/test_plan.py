@@ -1,4 +1,5 @@
-"""Triage decisions, each case whole: what was seen, who is blamed, what is done, what is refused and why."""
+"""Tests decisions of triage. Each test has the whole case: the evidence, the culprit, the actions, and the
+refusals with their reasons."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def test_a_dead_gang_is_stopped_at_once_while_the_blame_settles() -> None:
 
 
 def test_a_fault_that_shows_again_after_the_promotion_acts_though_its_incident_is_older() -> None:
-    """The first finding still stands in the agent's status, and the Incident is that of the first."""
+    """The first finding is still in the agent's status, and the Incident is about this finding."""
     world = cluster(nodes=8, mode=Mode.OBSERVE).running(gang(ranks=4)).finding(on="n1")
     apply(world, world.decide().plan)
     world.later(100)

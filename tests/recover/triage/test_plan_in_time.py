@@ -1,4 +1,5 @@
-"""Times that mislead: clocks ahead, ends in the same moment, a fault that becomes worse later. Pure cases."""
+"""Tests times that mislead: clocks that are ahead, ends in the same moment, a fault that becomes worse
+later. Pure cases."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.builders import NOW, cluster, gang
 
 
 def test_a_fault_told_by_a_clock_that_runs_milliseconds_ahead_is_looked_at_again_in_time() -> None:
-    """On a node that was ever released, or had an Incident closed."""
+    """The node was released at some time, or had an Incident that closed."""
     world = cluster(nodes=40).change_node("n1", released_at=NOW - timedelta(days=5))
 
     decision = world.finding(on="n1", ago_s=-0.05).decide()
@@ -25,8 +26,9 @@ def test_a_fault_told_by_a_clock_that_runs_milliseconds_ahead_is_looked_at_again
 
 
 def test_a_training_whose_master_has_succeeded_is_not_begun_again_for_a_worker_that_lost_it() -> None:
-    """The store in the master closes with it, and a worker exits with 1: the operator calls that Succeeded a
-    moment later. For deletions there is such a moment (deleted_settle_s)."""
+    """The store in the master closes with the master, and a worker exits with 1. The operator reports
+    Succeeded only a moment later. After deletions the controller waits for such a moment too
+    (deleted_settle_s)."""
     world = cluster(nodes=8).running(gang(ranks=4))
     pods = world.pods["llm-uid"]
     at = world.now - timedelta(seconds=1)
@@ -76,7 +78,7 @@ def test_a_pod_created_since_the_mode_began_did_not_fail_before_it_whatever_its_
 
 
 def test_a_pod_that_was_created_in_the_second_in_which_the_mode_began_is_younger() -> None:
-    """Kubernetes tells whole seconds."""
+    """Kubernetes reports whole seconds."""
     world = cluster(nodes=8).running(gang()).crash(rank=2, ago_s=7200)
     world.mode_since = NOW - timedelta(minutes=10) + timedelta(milliseconds=400)
     for uid, pod in world.pods["llm-uid"].items():

@@ -1,4 +1,5 @@
-"""Places that are kept for gangs which were started a moment ago, and how long others wait for these."""
+"""Tests places that are reserved for gangs that were started a moment ago, and how long other gangs wait
+for these places."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ RDMA = {"name": "train", "resources": {"limits": {GPU: 8, "rdma/hca": 1}}}
 
 
 def waiting() -> Worlds:
-    """A gang of three that has waited for a place, and the node that it lacked is back."""
+    """Returns a gang of three that has waited for a place, and whose missing node has returned."""
     world = struck()
     advanced(world, Phase.BLOCKED)
     world.change_node("n1", unschedulable=False, taints=(), quarantine=None)
@@ -31,7 +32,7 @@ def waiting() -> Worlds:
 
 
 def starts(world: Worlds, **changes: Any) -> Worlds:
-    """Another gang, which asks for the same places, is started now."""
+    """Starts another gang now, which requests the same places."""
     if "bert-uid" not in world.gangs:
         other = gang("bert", ranks=3, templates={"Worker": template()})
         world.gangs["bert-uid"] = other
@@ -57,14 +58,15 @@ def ours(world: Worlds) -> Recovery:
 
 
 def step(world: Worlds) -> list[str]:
-    """One look at the gang that waits."""
+    """Runs one reconcile pass over the gang that waits."""
     found = advance(ours(world), world.world(), world.settings, world.now)
     apply(world, found)
     return acts(found)
 
 
 def is_started_within(world: Worlds, seconds: int, every_s: int, other_every_s: int) -> int | None:
-    """After how many seconds it is started, while the other gang is started again and again."""
+    """Returns the seconds after which the gang is started, while the other gang is started again and
+    again. None if it is not started."""
     for at_s in range(0, seconds, every_s):
         if at_s % other_every_s == 0:
             starts(world)
@@ -98,7 +100,7 @@ def test_of_an_elastic_gang_the_fewest_ranks_count_once_its_pods_had_time_to_com
 
 
 def test_a_rank_behind_a_scheduling_gate_keeps_no_place() -> None:
-    """Nobody may ever lift the gate, and such a pod holds nothing."""
+    """Perhaps nobody ever lifts the gate, and a pod behind a gate occupies nothing."""
     world = starts(waiting())
     start_pods(world, "bert", running=False)
     assert estimate(world).missing == 3

@@ -1,4 +1,5 @@
-"""Recoveries that are opened, and running ones that are told of a further cause. Pure cases."""
+"""Tests Recoveries that triage opens, and running Recoveries to which triage adds a further cause. Pure
+cases."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def test_a_cause_that_the_api_server_refuses_is_told_as_refused_and_waits_for_it
 def test_a_running_gang_is_stopped_for_a_new_cause_though_its_recovery_has_had_many() -> None:
     world = recovering(cluster(nodes=400).running(gang(ranks=100)).crash(rank=99))
     for number in range(1, CAUSES_MAX + 10):
-        world.finding(on=f"n{number}", ago_s=1000)  # of before the brake's window
+        world.finding(on=f"n{number}", ago_s=1000)  # before the brake's window
     recovering(world)
     assert len(only_recovery(world).spec.causes) == CAUSES_MAX
     while "start-gang" not in step(world):

@@ -1,4 +1,4 @@
-"""Spare nodes: one for each node that is out, given back when it returns."""
+"""Tests spare nodes: Rekindle uses one for each node that is out of service, until that node returns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.recover.triage.spare_cases import (
     told,
 )
 
-# --- kept, lifted, given back -----------------------------------------------------------------------------
+# --- keeping, using and returning a spare -----------------------------------------------------------------
 
 
 def test_a_labelled_node_is_kept_free_and_other_taints_stay() -> None:
@@ -63,7 +63,7 @@ def test_a_quarantine_lets_one_spare_in_and_the_incident_tells_which() -> None:
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.RECOVER])
 def test_two_names_of_242_characters_still_fit_into_what_the_incident_tells(mode: Mode) -> None:
-    """The API server refuses all of an Incident for one message that is too long."""
+    """The API server refuses the whole Incident if one message is too long."""
     long_names = {name: f"{name}.{'long.' * 48}".strip(".") for name in ("n1", "n7")}
     assert [len(name) for name in long_names.values()] == [242, 242]
     world = spares("n7", mode=mode).change_node("n7", taints=(OURS,))
@@ -139,7 +139,7 @@ def test_a_spare_that_fails_in_reserve_leaves_no_gap() -> None:
     assert reserve(world) == ["n7", "n8"]
 
 
-# --- which spare ------------------------------------------------------------------------------------------
+# --- choice of the spare ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_spare_on_which_somebody_still_runs_is_passed_over() -> None:
 
 
 def test_a_rank_without_accelerators_keeps_no_spare_from_standing_in() -> None:
-    """Whoever may create a pod may place it on a spare by a toleration."""
+    """Anybody who may create a pod may place it on a spare by a toleration."""
     world = spares("n7").running(gang("other", ranks=1), first_node=7)
     pods = world.pods["other-uid"]
     for uid, pod in pods.items():
@@ -231,7 +231,7 @@ def test_a_taint_of_peoples_that_the_failed_node_has_too_keeps_no_spare_out() ->
 
 
 def dead(world: Worlds, name: str) -> Worlds:
-    """Not ready, with a rank of the opted-in gang, which has lost it."""
+    """Makes the node not ready. The opted-in gang has lost its rank there."""
     world.not_ready(name).stall()
     return recovering(world)
 
@@ -288,7 +288,7 @@ def test_a_node_that_is_deleted_lets_in_a_spare_like_its_gangs_other_nodes() -> 
 
 
 def nowhere(world: Worlds, *, accelerators: int, has_run: bool) -> Worlds:
-    """One more rank, which names a node that does not exist."""
+    """Adds a rank that names a node that does not exist."""
     rank = next(iter(world.pods["llm-uid"].values()))
     world.pods["llm-uid"]["nowhere"] = msgspec.structs.replace(
         rank,
@@ -312,8 +312,8 @@ def nowhere(world: Worlds, *, accelerators: int, has_run: bool) -> Worlds:
 def test_a_node_that_no_rank_is_known_to_have_held_accelerators_on_lets_no_spare_in(
     accelerators: int, has_run: bool, done: list[str], is_later: bool
 ) -> None:
-    """Whoever may create a pod may write the name of any node into it; that its containers run, only the
-    kubelet of a real node reports."""
+    """Anybody who may create a pod may write the name of any node into it. Only the kubelet of a real node
+    reports that the pod's containers run."""
     world = spares("n9").running(gang())
     if is_later:
         advanced(recovering(world.crash(rank=1)), Phase.VERIFYING)
@@ -342,7 +342,7 @@ def test_a_recovery_that_an_earlier_version_wrote_keeps_its_spare() -> None:
 
 
 def test_a_broken_node_that_a_limit_keeps_in_service_lets_a_spare_in_while_a_gang_is_kept_off_it() -> None:
-    """Of six nodes one at most is taken out. The gang leaves both that are broken, and needs two others."""
+    """At most one of six nodes is quarantined. The gang leaves both broken nodes, and needs two others."""
     world = recovering(spares("n4", "n5", nodes=6).running(gang()).finding(on="n1").finding(on="n2"))
     assert not world.nodes["n2"].unschedulable
     assert comes_to_rest(world) == ["lift-spare n4"]

@@ -1,4 +1,5 @@
-"""Spare nodes: modes that leave them alone, what people do with them, and any order of events."""
+"""Tests spare nodes: modes that leave them alone, changes that people make to them, and any order of
+events."""
 
 from __future__ import annotations
 

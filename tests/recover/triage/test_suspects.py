@@ -1,4 +1,5 @@
-"""What only makes a node suspect stops nothing and takes no node out: other nodes are preferred to it."""
+"""Evidence that only makes a node a suspect stops nothing and quarantines no node: restarts prefer other
+nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each accelerator node has a NodeHealth: it is made where there is none, and only there."""
+"""Each accelerator node has a NodeHealth. The controller creates one if there is none, and only then."""
 
 from __future__ import annotations
 
@@ -26,5 +26,6 @@ def test_one_that_is_missing_is_made_and_belongs_to_its_node() -> None:
 
 
 def test_one_that_cannot_be_read_is_there_all_the_same() -> None:
-    """A newer agent may write what this controller does not know; to make it anew would fail at each look."""
+    """A newer agent may write fields that this controller does not know. To create the NodeHealth again
+    would fail at each reconcile pass."""
     assert upkeep(without_health("n1", unread={NODEHEALTHS: {"n1"}})).actions == ()

@@ -1,4 +1,5 @@
-"""JobSets: a stop of two writes, Jobs that are made anew, and a start that keeps them off a node."""
+"""Tests JobSets: a stop of two writes, Jobs that JobSet creates again, and a start that keeps them off a
+node."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def replicated(name: str, *, replicas: int = 1, template: Any = None, **job: Any
 
 
 def child(name: str, *, attempt: str = "0", suspended: bool = True, version: int = 1, **pod: Any) -> bytes:
-    """One of the Jobs that JobSet makes."""
+    """Returns one of the Jobs that JobSet creates."""
     meta = {
         "name": name,
         "namespace": "ml",
@@ -79,7 +80,7 @@ def part(name: str, **how: Any) -> Gang:
     return Job().parse(child(name, **how))
 
 
-# --- reading one ------------------------------------------------------------------------------------------
+# --- parsing ----------------------------------------------------------------------------------------------
 
 
 def test_the_ranks_of_a_jobset_are_the_pods_that_its_jobs_run_at_a_time() -> None:
@@ -142,7 +143,7 @@ def test_a_jobset_that_has_ended_for_good_says_so_in_either_of_two_places(
     assert (terminal.succeeded if terminal else None) is succeeded
 
 
-# --- its stop ---------------------------------------------------------------------------------------------
+# --- stop -------------------------------------------------------------------------------------------------
 
 
 def test_the_stop_suspends_and_names_the_number_of_restarts_to_reach_in_one_patch() -> None:
@@ -174,7 +175,7 @@ def test_the_second_write_of_a_stop_is_made_once_whatever_was_lost_between(
     assert {(patch.subresource, patch.version) for patch in patches} <= {("status", "7")}
 
 
-# --- its start --------------------------------------------------------------------------------------------
+# --- start ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -243,7 +244,8 @@ def test_a_jobset_that_is_made_anew_reads_our_environment_and_keeps_off_the_node
 
 
 def test_what_its_template_keeps_out_because_of_us_is_lifted_at_each_later_start() -> None:
-    """The template stays as it was made anew, and each restart makes the Jobs from it."""
+    """The template stays as it was when the JobSet was created again, and each restart makes the Jobs from
+    it."""
     off = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [off, ZONE]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -270,7 +272,7 @@ def test_what_its_template_asks_of_the_nodes_because_of_us_is_lifted_at_each_lat
 
 
 def test_a_jobset_that_is_made_anew_without_nodes_to_avoid_holds_no_null() -> None:
-    """The API server takes none where an object belongs, and the old job is gone by then."""
+    """The API server accepts no null in place of an object, and at this time the old job is already gone."""
     off = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n1"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [off]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -286,7 +288,7 @@ def test_a_jobset_that_is_made_anew_without_nodes_to_avoid_holds_no_null() -> No
     assert pod["affinity"] == {"nodeAffinity": {}}
 
 
-# --- what is seen of it -----------------------------------------------------------------------------------
+# --- indexes ----------------------------------------------------------------------------------------------
 
 
 def seen(*objects: tuple[Any, bytes]) -> World:
@@ -328,7 +330,7 @@ def test_a_job_that_is_made_anew_under_its_name_takes_the_place_of_the_old_one()
 
 
 def test_pods_belong_to_the_jobset_also_those_without_accelerators_and_when_their_job_is_gone() -> None:
-    """The leader of a gang may need no GPU; and a deleted Job may leave its pods a while."""
+    """The leader of a gang may need no GPU, and a deleted Job may leave its pods for a while."""
     world = seen((JOBSETS, WHOLE), (PODS, pod("x", 2)))
 
     assert [found.name for found in world.pods("llm-uid")] == ["x"]
@@ -357,11 +359,12 @@ def test_a_gang_that_has_no_more_than_a_leader_without_devices_on_a_node_trains_
     assert (decision.cordons, decision.restarts) == (["n1"], restarts)
 
 
-# --- the recovery of one ----------------------------------------------------------------------------------
+# --- recovery ---------------------------------------------------------------------------------------------
 
 
 def faulted() -> Worlds:
-    """Its stop is written and not more: the controller may have died right after."""
+    """Returns a recovery of which only the first write of the stop was made: the controller may have died
+    right after."""
     world = stopping(gang())
     assert "stop-gang" in step(world)
     return world
@@ -376,7 +379,7 @@ def stopping(job: Gang) -> Worlds:
 
 
 def looked(world: Worlds, parts: list[Gang]) -> list[str]:
-    """What one look at the recovery writes, with these Jobs there."""
+    """Returns the writes of one reconcile pass over the recovery while these Jobs exist."""
     known = msgspec.structs.replace(world.world(), parts_of={"llm-uid": {p.ref.uid: p for p in parts}})
     return acts(advance(only_recovery(world), known, world.settings, world.now))
 
@@ -393,7 +396,7 @@ def test_a_stop_that_was_interrupted_goes_on_with_its_second_write_before_anythi
 
 
 def test_nothing_comes_between_the_two_writes_of_a_stop() -> None:
-    """JobSet waits for nobody; the scan pod and the Event can."""
+    """JobSet does not wait, while the scan pod and the Event can."""
     template = Template(volumes=(CLAIM,), containers=({"name": "train", "image": "i"},))
     world = stopping(gang(annotations={"rekindle.dev/checkpoint": "/ckpt"}, templates={"ranks": template}))
 

@@ -1,6 +1,6 @@
-"""A framework is one file, as one_more/toy_workload.py, and one line in WORKLOADS.
+"""Tests that a further framework is one file, like one_more/toy_workload.py, and one line in WORKLOADS.
 
-That line has to be there before the rest is imported, so the tests of the toy run in a process of their own.
+This line must exist before the rest is imported, so the tests of the toy run in a separate process.
 """
 
 import subprocess

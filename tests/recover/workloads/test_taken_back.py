@@ -1,4 +1,5 @@
-"""What a recovery hands to the ranks is taken back however it ends, and reaches no other job."""
+"""A recovery removes the variables that it gave to the ranks, however the recovery ends, and no other job
+receives them."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def deleted(world: Worlds) -> None:
 
 
 def no_longer_wanted(world: Worlds) -> None:
-    """A fresh fault, and consent has gone meanwhile: the next stop is called off."""
+    """Begins a second attempt, as for a fresh fault, and removes the consent: the next stop is cancelled."""
     recovery = only_recovery(world)
     status = msgspec.structs.replace(recovery.status, phase=Phase.STOPPING, attempt=2)
     (key,) = world.recoveries
@@ -124,7 +125,7 @@ def test_an_old_name_that_two_jobs_could_read_is_served_to_none() -> None:
     assert set(handed(look(world))) == {"llm-rekindle-pytorchjob"}
 
 
-# --- what stands in the job -------------------------------------------------------------------------------
+# --- changes in the job -----------------------------------------------------------------------------------
 
 
 def test_what_an_ended_recovery_has_left_in_its_job_is_lifted_whenever_it_ended() -> None:
@@ -143,7 +144,7 @@ def test_what_an_ended_recovery_has_left_in_its_job_is_lifted_whenever_it_ended(
 
 
 def test_what_an_earlier_version_has_left_under_the_old_name_is_taken_back_with_its_mark() -> None:
-    """It took no checkpoint back: a container that restarts in place would go back there."""
+    """That version never removed its checkpoint: a container that restarts in place would resume from it."""
     world = resumed()
     recovery = only_recovery(world)
     suspended(world)

@@ -1,4 +1,5 @@
-"""Stops and starts that test what was read of a job, in place of its version."""
+"""Tests stops and starts that test the fields that the controller has read of a job, in place of the job's
+version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Starting a job elsewhere: what we add to its template, and what stays as people wrote it."""
+"""Tests the start of a job on other nodes: what Rekindle adds to its template, and what stays as people
+wrote it."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ THEIRS = {
 def started(
     workload: Workload, template: dict[str, Any], avoid: tuple[str, ...], before: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The template's changes in the patch that starts a job; `before` was avoided until now."""
+    """Returns the template's changes in the patch that starts a job. The job avoided the nodes `before`
+    until now."""
     spec: dict[str, Any] = {"template": {"spec": template}, "suspend": True}
     if isinstance(workload, KubeflowJob):
         spec = {workload.replica_specs: {"Worker": {"template": {"spec": template}}}}
@@ -141,7 +143,7 @@ def test_all_roles_of_a_kubeflow_job_are_its_ranks_and_its_conditions_tell_its_e
 
 @pytest.mark.parametrize("workload", KUBEFLOW, ids=lambda w: w.resource.kind)
 def test_a_kubeflow_job_that_another_controller_runs_is_that_ones(workload: KubeflowJob) -> None:
-    """training-operator does nothing for it, so a stop would never end."""
+    """training-operator does nothing for such a job, so a stop would never end."""
     spec = {workload.replica_specs: {"Worker": {}}}
     theirs = {**spec, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
 
@@ -185,7 +187,7 @@ def test_a_gang_that_tolerates_every_taint_is_kept_off_a_cordoned_node_by_affini
 
 @pytest.mark.parametrize(("spec", "ranks"), [({}, 1), ({"completions": 2}, 2), ({"completions": 9}, 4)])
 def test_a_job_has_no_more_ranks_than_completions(spec: dict[str, int], ranks: int) -> None:
-    """Kubernetes makes no pod beyond them, and a recovery would wait for it."""
+    """Kubernetes creates no pods beyond the completions, and a recovery would wait for them."""
     meta = {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}
     body = {"metadata": meta, "spec": {"parallelism": 4, **spec} if spec else {}}
 
@@ -199,7 +201,8 @@ def test_a_job_has_no_more_ranks_than_completions(spec: dict[str, int], ranks: i
 def test_a_job_whose_end_is_decided_has_ended_although_its_pods_still_go(
     condition: str, succeeded: bool
 ) -> None:
-    """By a successPolicy its other pods are then deleted: ranks that are lost, were the Job to go on."""
+    """The Job controller then deletes the other pods because of the successPolicy. If the Job were still
+    running, these would be lost ranks."""
     meta = {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}
     status = {"conditions": [{"type": condition, "status": "True"}]}
 
@@ -231,7 +234,7 @@ def test_a_job_that_another_controller_runs_is_that_ones(spec: dict[str, str], o
 
 
 def test_a_job_that_was_started_loses_the_time_of_its_start_before_its_affinity_is_changed() -> None:
-    """An API server before 1.36 refuses the change otherwise, and the gang would stay suspended for good."""
+    """Otherwise an API server before 1.36 refuses the change, and the gang would stay suspended."""
     meta = {"name": "llm", "namespace": "ml", "uid": "u", "resourceVersion": "3"}
     whole = {"metadata": meta, "spec": {"suspend": True}, "status": {"startTime": "2026-11-21T12:00:00Z"}}
     job = Job().parse(msgspec.json.encode(whole))
@@ -246,7 +249,7 @@ def test_a_job_that_was_started_loses_the_time_of_its_start_before_its_affinity_
     assert as_it_is.body["spec"] == {"suspend": False}
 
 
-# --- suspicions are preferences, and both are taken back --------------------------------------------------
+# --- suspicions are preferences, and are removed later ----------------------------------------------------
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -1,6 +1,6 @@
-"""A training loop with Accelerate, as its examples have it, on a tiny model.
+"""A training loop with Accelerate, on a tiny model, written like Accelerate's examples.
 
-Runs with the environment's Python.
+The program runs with the environment's Python.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ TOKENS, VOCABULARY = 16, 64
 
 
 class Witness(TrainerCallback):
-    """Writes down the Trainer's own state. Slow steps, so that the bar draws each; and a pause at each save,
-    as of a disk that is slow."""
+    """Records the Trainer's own state. It makes the steps slow, so that the bar shows each step, and pauses
+    at each save, as a slow disk would."""
 
     def __init__(self, truth: Truth, step_s: float, save_s: float) -> None:
         self._truth = truth
@@ -70,7 +70,7 @@ DEEPSPEED = {
 
 def prepare_deepspeed(*, info: bool) -> None:
     backend: Any = importlib.import_module("deepspeed.comm.torch")
-    backend.build_shm_op = lambda: None  # minutes of compiling, and a single rank shares nothing
+    backend.build_shm_op = lambda: None  # compiling takes minutes, and a single rank shares nothing
     if info:
         importlib.import_module("deepspeed.utils.logging").set_log_level_from_string("info")
 

@@ -37,7 +37,7 @@ class Model(lightning.LightningModule):
 
 
 class Witness(Callback):
-    """Writes down the Trainer's own state."""
+    """Records the Trainer's own state."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth

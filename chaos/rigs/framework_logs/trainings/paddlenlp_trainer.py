@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import paddle  # type: ignore[import-not-found]  # it is not where mypy runs
+import paddle  # type: ignore[import-not-found]  # not installed where mypy runs
 from paddlenlp.trainer import Trainer, TrainerCallback, TrainingArguments
 
 from chaos.rigs.framework_logs.truth import Truth
@@ -17,7 +17,7 @@ FEATURES = 8
 
 
 class Witness(TrainerCallback):
-    """Writes down the Trainer's own state."""
+    """Records the Trainer's own state."""
 
     def __init__(self, truth: Truth, step_s: float) -> None:
         self._truth = truth

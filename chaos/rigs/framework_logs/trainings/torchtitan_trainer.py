@@ -26,7 +26,8 @@ WORDS = ["<|begin_of_text|>", "<|end_of_text|>", *sorted(set(TEXT.split()))]
 
 
 def run_on_cpu() -> None:
-    """Before the Trainer is imported: its modules take the device from `utils`."""
+    """Makes torchtitan run on a CPU. This must happen before the Trainer is imported: its modules take the
+    device from `utils`."""
     cpu: Any = torch.cpu
     cpu.get_device_name = lambda device=None: "CPU"
     cpu.get_device_properties = lambda device=None: SimpleNamespace(total_memory=1 << 30)
@@ -44,7 +45,7 @@ def causal(
     v_BLNH: torch.Tensor,  # noqa: N803
     **options: Any,
 ) -> torch.Tensor:
-    """In place of flex_attention, which has no gradient on a CPU."""
+    """Replaces flex_attention, which has no gradient on a CPU."""
     heads = (each.transpose(1, 2) for each in (q_BLNH, k_BLNH, v_BLNH))
     return torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2)
 
@@ -80,7 +81,7 @@ def main() -> None:
     )
 
     class Witnessed(Trainer):
-        """Writes down the Trainer's own state."""
+        """Records the Trainer's own state."""
 
         begun = False
 
@@ -89,7 +90,7 @@ def main() -> None:
                 self.begun = True
                 truth.tell("begun", self.step - 1)
             time.sleep(args.step_s)
-            truth.tell("step", self.step)  # the step prints it before it ends
+            truth.tell("step", self.step)  # the step is printed before it ends
             super().train_step(data_iterator)
 
     attention.FlexAttention.forward = causal

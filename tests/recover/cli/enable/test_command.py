@@ -1,4 +1,4 @@
-"""`rekindle enable` as a person calls it: what is printed where, and its exit status."""
+"""Tests `rekindle enable` as a person calls it: where it prints what, and its exit status."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def asked(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str
 
 
 def notes(err: str) -> list[str]:
-    """Each note of the command, with the lines that belong to it."""
+    """Returns each note of the command with the lines that belong to it."""
     return re.split(r"\n(?=rekindle: )", err.rstrip("\n"))
 
 
@@ -107,7 +107,7 @@ def test_where_comments_cannot_be_kept_it_is_said_and_the_manifest_is_right(
     assert status == 0
     assert made["spec"]["template"]["metadata"]["labels"] == {"app": "llm"}
     assert made["metadata"]["labels"] == {"app": "llm", "rekindle.dev/auto-recovery": "enabled"}
-    (lost,) = (note for note in notes(err) if missing(note, "default/llm"))  # what doctor finds has it
+    (lost,) = (note for note in notes(err) if missing(note, "default/llm"))  # has doctor's findings
     assert not missing(lost, str(job))
 
 
@@ -203,7 +203,7 @@ def test_a_job_whose_name_the_api_server_makes_is_told_that_its_ranks_read_nothi
 def test_what_only_the_api_server_refuses_is_printed_as_it_is(
     job: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`NO` without quotes is no text in YAML."""
+    """YAML does not read `NO` without quotes as a text."""
     job.write_text(
         "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: llm}\nspec:\n"
         "  pytorchReplicaSpecs:\n    Worker:\n      restartPolicy: [Never]\n      template:\n"

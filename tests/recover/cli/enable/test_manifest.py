@@ -1,4 +1,4 @@
-"""What `rekindle enable` adds to each kind, and what it refuses."""
+"""Tests what `rekindle enable` adds to each kind of job, and which jobs it refuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OURS = {"configMapRef": {"name": "llm-rekindle-job", "optional": True}}
 CLAIM = {"name": "ckpt", "persistentVolumeClaim": {"claimName": "c"}}
 MOUNT = {"name": "ckpt", "mountPath": "/ckpt"}
 YES: dict[Any, Any] = {True: 1}
-"""What YAML makes of `on: 1`."""
+"""Mapping that YAML makes of `on: 1`."""
 
 
 def template(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:

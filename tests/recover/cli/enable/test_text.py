@@ -1,4 +1,4 @@
-"""A change is written into the text of a person: what they wrote stays, line by line."""
+"""Tests that a change goes into the text of a person's file, and that every line of the person stays."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ TEXTS = {
 
 
 def enabled(document: Any) -> Any:
-    """A label, and a source at the end of what each container reads."""
+    """Returns the document with a label, and with a source at the end of each container's envFrom."""
     changed = copy.deepcopy(document)
     if not changed or "spec" not in changed:
         return changed
@@ -110,7 +110,7 @@ def test_the_text_says_what_is_wanted_and_keeps_every_line_or_only_adds_to_it(te
 
 
 def is_within(text: str, result: str) -> bool:
-    """All characters of the text stand in the result, in their order."""
+    """Whether all characters of the text occur in the result, in their order."""
     rest = iter(result)
     return all(character in rest for character in text)
 
@@ -152,7 +152,7 @@ def test_nothing_changes_where_nothing_is_wanted() -> None:
 
 
 def test_a_change_that_would_also_change_something_else_is_not_written() -> None:
-    """Both labels are one node: in this text a change of one is a change of both."""
+    """Both labels are one YAML node, so in this text a change of one label is a change of both."""
     text = "metadata: {labels: &all {app: llm}}\ntemplate: {labels: *all}\n"
     wanted = yaml.safe_load(text)
     wanted["metadata"]["labels"] = {"app": "llm", "consent": "enabled"}

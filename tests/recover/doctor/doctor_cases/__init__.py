@@ -1,4 +1,4 @@
-"""Jobs that are all right, one of each kind, and one thing changed in them: for test_doctor_*.py."""
+"""Makes jobs that are all right, one of each kind, with single changes, for test_doctor_*.py."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PODS = {
     "pytorchjob": ("spec", "pytorchReplicaSpecs", "Worker", "template", "spec"),
     "paddlejob": ("spec", "paddleReplicaSpecs", "Worker", "template", "spec"),
 }
-"""Where their pods' specs stand."""
+"""Kind of job -> path to the spec of its pods."""
 Change = tuple[tuple[str | int, ...], Any]
-"""A place in the manifest, and what stands there now; None takes it away."""
+"""A path in the manifest, and the value to set at this path. None removes the value."""
 
 
 def case(kind: str, *changes: Change, **around: Any) -> Case:
-    """A job of that kind with these changes, as its manifest tells it."""
+    """Returns the case of a job of this kind with these changes, as the doctor reads it from a manifest."""
     document = copy.deepcopy(MANIFESTS[kind])
     for (*path, last), value in changes:
         place = document
@@ -50,7 +50,7 @@ def case(kind: str, *changes: Change, **around: Any) -> Case:
 
 
 def in_cluster(kind: str, *changes: Change, **around: Any) -> Case:
-    """The same in a cluster that has nothing against it."""
+    """Returns the same case in a cluster in which nothing is wrong."""
     pods = tuple(pod(number) for number in range(4))
     told = health()
     status = msgspec.structs.replace(
@@ -125,7 +125,7 @@ def policy(kind: str, value: str) -> Change:
 
 
 def rule(action: str, **codes: Any) -> Change:
-    """The second rule of a Job's podFailurePolicy."""
+    """Returns a change that adds this rule as the second rule of a Job's podFailurePolicy."""
     return spec(
         "podFailurePolicy", value={"rules": [{"action": "Ignore"}, {"action": action, "onExitCodes": codes}]}
     )

@@ -1,4 +1,4 @@
-"""An installation that is all right, for tests that break one thing of it."""
+"""Makes an installation that is all right, for tests that break one thing of it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ DEFINITIONS = {body["metadata"]["name"]: body for body in manifests()}
 
 
 def healthy(nodes: int = 2) -> Installation:
-    """In mode recover; nodes n1, n2, ..."""
+    """Returns an installation in mode recover, with nodes n1, n2, ..."""
     names = [f"n{number}" for number in range(1, nodes + 1)]
     settings = Settings(mode=Mode.RECOVER)
     policies = shipped.policies(NAMESPACE, settings)
@@ -130,7 +130,7 @@ def agent(on: str, **status: Any) -> OwnPod:
 
 
 def pod(component: str, name: str, on: str, **status: Any) -> OwnPod:
-    """Ready, unless a status is given."""
+    """Returns a pod of Rekindle, which is ready unless a status is given."""
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     labels = {"app.kubernetes.io/name": "rekindle", "app.kubernetes.io/component": component}
     return msgspec.convert(
@@ -155,7 +155,7 @@ def node(name: str, labels: Mapping[str, str] = {}, *, accelerated: bool = True)
 
 
 def health(name: str, *, version: str = __version__, **why: str) -> NodeHealth:
-    """Every source is covered but those that are given a reason."""
+    """Returns a NodeHealth in which every source is covered except the sources with a reason in `why`."""
     coverage = [
         Coverage(
             source=source,
@@ -170,7 +170,8 @@ def health(name: str, *, version: str = __version__, **why: str) -> NodeHealth:
 
 
 def blind(nodes: int, **why: str) -> Installation:
-    """That many nodes are blind in the same way; `@` in a reason becomes the number of the node."""
+    """Returns an installation in which this number of nodes are blind in the same way. `@` in a reason
+    becomes the number of the node."""
     told = {
         f"n{number}": health(
             f"n{number}", **{key: text.replace("@", str(number)) for key, text in why.items()}

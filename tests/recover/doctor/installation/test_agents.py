@@ -1,4 +1,5 @@
-"""What the checks of an installation say of the agents: where none is, which are not ready or blind."""
+"""Tests the checks of an installation that concern the agents: which nodes have none, and which agents are
+not ready or blind."""
 
 from __future__ import annotations
 

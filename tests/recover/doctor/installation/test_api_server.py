@@ -1,4 +1,4 @@
-"""What the checks of an installation say of the API server: version, kinds, definitions, clocks."""
+"""Tests the checks of an installation that concern the API server: version, kinds, definitions, clocks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_a_kind_that_is_not_served_is_named() -> None:
 
 
 def _edited(change: Any) -> Installation:
-    """With one definition that somebody, or an older version, has made otherwise."""
+    """Returns an installation with one definition that somebody, or an older version, has written
+    differently."""
     seen = healthy()
     definitions = copy.deepcopy(dict(seen.definitions))
     schema = definitions["nodehealths.rekindle.dev"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

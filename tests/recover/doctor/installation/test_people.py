@@ -1,4 +1,4 @@
-"""What the checks of an installation say of what people wrote."""
+"""Tests the checks of an installation that concern what people wrote."""
 
 from __future__ import annotations
 

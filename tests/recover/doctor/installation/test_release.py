@@ -1,4 +1,5 @@
-"""What the checks of an installation say of the release: controller, lease, settings, modes, recipes."""
+"""Tests the checks of an installation that concern the release: controller, lease, settings, modes,
+recipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The report of an installation as a whole: all is right, or whoever asks may not read everything."""
+"""Tests the whole report of an installation: when all is right, and when the caller may not read
+everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the checks of an installation say of rights, policies, and rules of namespaces and networks."""
+"""Tests the checks of an installation that concern permissions, policies, and rules of namespaces and
+networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest: the line of the toy in WORKLOADS, before anything else of Rekindle is imported."""
+"""Registers the toy in WORKLOADS, as a plugin of pytest, before anything else of Rekindle is imported."""
 
 import recover.workloads as registration
 from tests.recover.workloads.one_more.toy_workload import ToyJob

@@ -1,4 +1,4 @@
-"""A framework that this file adds to Rekindle: `ToyJob`, whose pods are copies of one template."""
+"""Adds a framework to Rekindle: `ToyJob`, whose pods are copies of one template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What Rekindle does with one more framework: test_one_more_workload.py runs this with the toy registered."""
+"""Tests Rekindle with one more framework. test_one_more_workload.py runs this file with the toy
+registered."""
 
 from __future__ import annotations
 
