@@ -38,8 +38,8 @@ _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
 _APART = timedelta(minutes=1)
 _REPEAT_MAX = timedelta(minutes=1)
-"""Longest pause that makes the next line of a code a new finding. For consequences, and for codes that take no
-node out of service, this is the only such pause."""
+"""Longest pause that makes the next line of a code a new finding. For consequences, and for codes that take
+no node out of service, this is the only such pause."""
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -65,8 +65,8 @@ class Chain:
 
     def __init__(self, settings: ChainSettings, boot_id: str) -> None:
         self._repeat = timedelta(seconds=settings.repeat_s)
-        """The first such pause after a hardware fault. Each further finding of the same fault doubles the pause,
-        so that a fault that occurs every few seconds does not cost a write each time."""
+        """The first such pause after a hardware fault. Each further finding of the same fault doubles the
+        pause, so that a fault that occurs every few seconds does not cost a write each time."""
         self._repeat_max = max(self._repeat, _REPEAT_MAX)
         self._consequence = timedelta(seconds=settings.consequence_s)
         self._boot_id = boot_id
