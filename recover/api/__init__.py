@@ -1,7 +1,7 @@
 """The objects that Rekindle defines: Incident, Recovery, Recipe; their marks, reasons, schemas and CRDs.
 
 In: plain data.
-Out: structs, and CRDs made from them. There is no other store.
+Out: structs, and CRDs that are generated from them. There is no other store.
 Touches: nothing: pure.
 """
 

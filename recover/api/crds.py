@@ -1,8 +1,8 @@
-"""The CRDs of NodeHealth, Incident, Recovery and Recipe, made from the structs that define them.
+"""Generates the CRDs of NodeHealth, Incident, Recovery and Recipe from the structs that define them.
 
-`schemas` feeds the in-memory API server, `files` the chart (charts/rekindle/files/crds, checked by a test)
-and `rekindle crds`. A field's description, its limits and whether it may be absent all come from its struct,
-so the wire and the schema cannot drift apart.
+The in-memory API server uses `schemas`; the chart (charts/rekindle/files/crds, which a test compares) and
+`rekindle crds` use `files`. A field's description, its limits and whether it may be absent all come from its
+struct, so the wire and the schema cannot drift apart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["files", "manifests", "schemas"]
 
 
 class Column(msgspec.Struct, frozen=True):
-    """One column of `kubectl get`; `wide` ones show with `-o wide` only."""
+    """One column of `kubectl get`. `wide` columns appear only with `-o wide`."""
 
     name: str
     path: str
@@ -32,7 +32,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """What a CRD needs beside its schema."""
+    """The parts of a CRD that are not in its schema."""
 
     resource: Resource
     struct: type[msgspec.Struct]
@@ -43,7 +43,7 @@ class Definition(msgspec.Struct, frozen=True):
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
-# JSONPath cannot count, so a node shows its first finding; `rekindle why node/NAME` tells all of them.
+# JSONPath cannot count, so a node shows its first finding; `rekindle why node/NAME` shows all of them.
 _DEFINITIONS = (
     Definition(
         NODEHEALTHS,
@@ -112,17 +112,17 @@ _DEFINITIONS = (
 
 
 def schemas() -> dict[str, Schema]:
-    """The openAPIV3Schema of each kind, by its plural."""
+    """Returns the openAPIV3Schema of each kind, by its plural."""
     return {d.resource.plural: _root(d) for d in _DEFINITIONS}
 
 
 def manifests() -> list[dict[str, Any]]:
-    """The CustomResourceDefinitions, ready to be applied."""
+    """Returns the CustomResourceDefinitions, ready to be applied."""
     return [_manifest(d) for d in _DEFINITIONS]
 
 
 def files() -> dict[str, str]:
-    """Each CRD as a YAML file: name -> text."""
+    """Returns each CRD as the text of a YAML file, by file name."""
     return {f"{d.resource.plural}.yaml": _yaml(_manifest(d)) for d in _DEFINITIONS}
 
 
@@ -164,14 +164,15 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _root(d: Definition) -> Schema:
-    """Kubernetes itself owns apiVersion, kind and metadata; their schema must stay this bare."""
+    """Returns the schema of a kind. Kubernetes itself owns apiVersion, kind and metadata; their schema must
+    stay empty."""
     schema = structural(d.struct)
     schema["properties"] |= {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
     }
-    # An absent status must still show the phase that its struct's defaults mean.
+    # An absent status must still show the phase that is the default of its struct.
     schema["properties"]["status"]["default"] = {}
     return schema
 

@@ -1,4 +1,4 @@
-"""Incident: what broke, on what evidence, who is to blame, and what was done or refused."""
+"""Incident: the fault, its evidence, its cause, and the actions that Rekindle did or refused."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Outcome(StrEnum):
 
 
 class Act(StrEnum):
-    """An act that a record of an Incident tells of. The record's field stays text: another version may have
-    written an act that this version does not know."""
+    """Actions that a record of an Incident can have. The record's field stays text: another version may have
+    written an action that this version does not know."""
 
     QUARANTINE_NODE = "quarantine-node"
     RELEASE_NODE = "release-node"
@@ -192,5 +192,5 @@ class Incident(Wire, frozen=True, kw_only=True):
 
     @property
     def fault(self) -> Fault:
-        """The worst class that the evidence shows by now."""
+        """Most severe fault class that the evidence shows by now."""
         return self.status.fault or self.spec.fault

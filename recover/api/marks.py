@@ -17,28 +17,29 @@ __all__ = [
 ]
 
 UNHEALTHY = key("unhealthy")
-"""The taint; its value is the fault class."""
+"""Key of the taint; its value is the fault class."""
 
 QUARANTINE = key("quarantined-by")
-"""Annotation on a node: who quarantined it, and what undoes it."""
+"""Annotation on a node: who quarantined the node, and the facts to undo the quarantine."""
 
 RELEASED = key("released-at")
-"""Annotation on a node: when a person last released it, or a repair gave it back."""
+"""Annotation on a node: when a person last ended the quarantine, or a repair returned the node to service."""
 
 RELEASED_FINDINGS = key("released-findings")
-"""Annotation on a node: which findings that release has answered."""
+"""Annotation on a node: the findings that the end of the quarantine has answered."""
 
 OWN_CONDITION = "AcceleratorHealthy"
-"""Type of the Node condition that Rekindle writes where a setting asks for it."""
+"""Type of the Node condition that Rekindle writes if a setting enables it."""
 
 SCAN_OF = key("scan-of")
-"""Label on a scan pod: the recovery that it works for."""
+"""Label on a scan pod: the Recovery for which the pod works."""
 
 REPAIR_OF = key("repair")
-"""Label on a Job of a repair, and on its pod, in our own namespace: the Incident whose node it mends."""
+"""Label on a Job of a repair, and on its pod, in the namespace of the release: the Incident whose node the
+Job repairs."""
 
 EXCLUDED = key("excluded")
-"""Annotation on a scan pod: the steps that it must not choose, since they failed to load."""
+"""Annotation on a scan pod: the steps that the scan must not choose, because they failed to load."""
 
 AVOIDED = key("avoided")
-"""Annotation on a scan pod: the hosts of broken nodes that its affinity keeps out."""
+"""Annotation on a scan pod: the hosts of broken nodes that its affinity excludes."""

@@ -1,8 +1,9 @@
-"""Every stable reason a user can meet, with its plain meaning and next step. Pure data.
+"""All stable reasons that a user can meet, each with its meaning in plain words and the next step. Pure data.
 
-triage, recovery and repair put a `Reason` into an Incident's action or a Recovery's reason and conditions;
-runtime puts an `EventReason` into Kubernetes Events; stories/words.py tells them. docs/reference/reasons.md
-is generated from this file, and a test fails when an explanation is missing or the page is stale.
+triage, recovery and repair put a `Reason` into an Incident's action or into a Recovery's reason and
+conditions; runtime puts an `EventReason` into Kubernetes Events; stories/words.py shows the meanings.
+docs/reference/reasons.md is generated from this file, and a test fails if an explanation is missing or the
+page is out of date.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ __all__ = [
 
 
 class Reason(StrEnum):
-    """Why something was not done, or how a recovery ended or waits."""
+    """Reasons why an action was not taken, why a recovery or repair waits, or how it ended."""
 
-    # Why an action was refused.
+    # Reasons why an action was refused.
     NOT_OPTED_IN = "NotOptedIn"
     OBSERVE_MODE = "ObserveMode"
     PAUSED = "Paused"
@@ -45,7 +46,7 @@ class Reason(StrEnum):
     CRASH_LOOP = "CrashLoop"
     UNSUPPORTED = "Unsupported"
     WRITE_REFUSED = "WriteRefused"
-    # Why a repair waits, or was handed to a person.
+    # Reasons why a repair waits, or was handed over to a person.
     NOT_IN_REPAIR_MODE = "NotInRepairMode"
     PODS_OF_OTHERS = "PodsOfOthers"
     DRIVER_WORK = "DriverWork"
@@ -57,7 +58,7 @@ class Reason(StrEnum):
     REPAIR_FAILED = "RepairFailed"
     VALIDATION_FAILED = "ValidationFailed"
     RELEASED_BY_PERSON = "ReleasedByPerson"
-    # How a recovery stands or ended.
+    # Reasons how a recovery waits or ended.
     CHECKPOINT_UNVERIFIED = "CheckpointUnverified"
     RESUMED_OLDER = "ResumedOlder"
     RESUMED_FROM_SCRATCH = "ResumedFromScratch"
@@ -104,7 +105,7 @@ class EventReason(StrEnum):
 
 
 class NodeReason(StrEnum):
-    """Of the condition `AcceleratorHealthy` of a Node."""
+    """Reasons of the condition `AcceleratorHealthy` of a Node."""
 
     NO_FAULT = "NoFault"
     DEGRADED = "Degraded"
@@ -114,7 +115,7 @@ class NodeReason(StrEnum):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What a reason means, and what a person can do next."""
+    """Meaning of a reason, and the next step for a person."""
 
     meaning: str
     next_step: str
@@ -418,14 +419,14 @@ NODE_EXPLANATIONS: dict[NodeReason, tuple[str, str]] = {
         "cannot read a source.",
     ),
 }
-"""The condition's status, and what the reason means."""
+"""Status of the condition, and meaning of the reason."""
 
 NOT_GIVEN_YET = frozenset({EventReason.FAULT_CLEARED})
-"""Words that are settled, of features that are not there yet. A test holds this list to the code."""
+"""Reasons that are reserved for features that do not exist yet. A test compares this list with the code."""
 
 
 def reference() -> str:
-    """docs/reference/reasons.md, in Markdown."""
+    """Returns docs/reference/reasons.md, in Markdown."""
     lines = [
         "# Reasons",
         "",

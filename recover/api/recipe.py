@@ -1,4 +1,4 @@
-"""The Recipe object: people's own known issue, and whether it is used. recipe_spec.py has its spec."""
+"""The Recipe object: people's own known issue, and whether Rekindle uses it. recipe_spec.py has its spec."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ACCEPTED", "KIND", "RecipeObject", "RecipeStatus"]
 KIND = "Recipe"
 
 ACCEPTED = "Accepted"
-"""The type of the only condition."""
+"""Type of the only condition."""
 
 
 class RecipeStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, kw_only=True):

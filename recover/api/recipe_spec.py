@@ -1,8 +1,9 @@
-"""What a recipe is made of. Pure; recipes/load.py reads files and recipes/objects.py Recipe objects, in one
-vocabulary. The CRD and docs/reference/recipes.md are made from it.
+"""The parts of a recipe. recipes/load.py reads files and recipes/objects.py reads Recipe objects, with the
+same names of fields. The CRD and docs/reference/recipes.md are generated from this file. Pure.
 
-A match is a list of clauses that must all hold, and a clause one test or a choice of tests. Two levels are
-enough for every known issue, read from top to bottom, and fit an API object, whose schema knows no recursion.
+A match is a list of clauses that must all be true, and a clause is one test or a choice of tests. Two levels
+are enough for every known issue, can be read from top to bottom, and suit an API object, whose schema allows
+no recursion.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ class Test(_Part, frozen=True, kw_only=True):
 
 
 KINDS = {one.encode_name: one.name for one in msgspec.structs.fields(Test) if one.name != "where"}
-"""The fields of a test of which exactly one is given: as people write them, and our attributes."""
+"""Fields of a test of which exactly one is given: the name that people write, and the attribute in the
+code."""
 
 
 class Clause(Test, frozen=True, kw_only=True):
@@ -182,7 +184,7 @@ class Match(_Part, frozen=True, kw_only=True):
 
     @property
     def logs(self) -> list[str]:
-        """The templates that it looks for in logs, each once."""
+        """Templates that the recipe looks for in logs, each once."""
         tests = (test for clause in self.all_of for test in (clause, *clause.any_of))
         return list(dict.fromkeys(test.log for test in tests if test.log))
 

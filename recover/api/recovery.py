@@ -1,4 +1,4 @@
-"""Recovery: what was done to one gang, step by step."""
+"""Recovery: the record of one restart of one gang, step by step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Phase(StrEnum):
-    """Where a recovery stands. Blocked is active: it is planned again when something changes."""
+    """Phase of a recovery. Blocked is active: Rekindle plans the recovery again when something changes."""
 
     PLANNED = "Planned"
     STOPPING = "Stopping"
@@ -52,11 +52,12 @@ class Phase(StrEnum):
 
 
 DEFINITION_CHARS_MAX = 262_144
-"""A larger job is not made anew: it would not fit beside the rest of its Recovery in etcd."""
+"""Largest definition of a job that Rekindle creates again. A larger definition would not fit into etcd
+together with the rest of its Recovery."""
 
 ACTIVE_PHASES = frozenset(Phase) - {Phase.SUCCEEDED, Phase.ESCALATED, Phase.FAILED}
 STOPPED_PHASES = frozenset({Phase.PLANNED, Phase.STOPPING, Phase.FENCING, Phase.CHOOSING})
-"""From the decision to the resume: the gang's own pods say nothing new."""
+"""Phases from the decision to the resume, in which the gang's own pods give no new information."""
 
 
 class Cause(Wire, frozen=True, kw_only=True):
@@ -90,8 +91,9 @@ class Cause(Wire, frozen=True, kw_only=True):
     ] = ""
 
     def covers(self, incident: str, finding: str) -> bool:
-        """This cause already stands for that fault. A finding that is worse than the one before it is another
-        cause. Rekindle before 0.2 kept no findings: such a cause stands for all of its Incident."""
+        """Whether this cause already stands for that fault. A finding that is worse than the earlier one is
+        another cause. Rekindle before 0.2 recorded no findings: a cause without a finding stands for all of
+        its Incident."""
         return self.incident == incident and self.finding in ("", finding)
 
 
@@ -234,7 +236,7 @@ class Totals(Wire, frozen=True, kw_only=True):
 
 
 class RecipeOutcome(StrEnum):
-    """What a matching recipe led to."""
+    """Result of a matching recipe."""
 
     APPLIED = "applied"
     HELD = "held"
@@ -470,37 +472,37 @@ class Recovery(Wire, frozen=True, kw_only=True):
 
     @property
     def cause_names(self) -> set[str]:
-        """The Incidents that it was opened for, or has taken up."""
+        """Names of the Incidents for which the recovery was opened, or that it has taken up."""
         causes = (*self.spec.causes, *self.status.causes)
         return {self.spec.incident, *(cause.incident for cause in causes)}
 
     def has_cause(self, incident: str, finding: str) -> bool:
-        """It was opened for that fault, or triage has told it of it."""
+        """Whether the recovery was opened for that fault, or triage has added the fault to its causes."""
         causes = (*self.spec.causes, *self.status.causes)
-        if not causes:  # just opened, by a version that kept no causes here
+        if not causes:  # just opened, by a version that recorded no causes here
             return self.spec.incident == incident
         return any(cause.covers(incident, finding) for cause in causes)
 
     @property
     def nodes(self) -> list[str]:
-        """Where the ranks ran that this attempt has stopped."""
+        """Nodes of the ranks that this attempt has stopped."""
         return self.status.nodes or self.spec.nodes
 
     @property
     def nodes_with_devices(self) -> list[str]:
-        """Those of `nodes` where a rank held accelerators. An earlier version wrote nothing of this, so all
-        nodes of its recoveries count."""
+        """The entries of `nodes` on which a rank used accelerators. An earlier version did not record this,
+        so all nodes of its recoveries count."""
         told = self.status if self.status.nodes else self.spec
         without = frozenset(told.nodes_without_devices)
         return [name for name in told.nodes if name not in without]
 
     @property
     def witnesses(self) -> list[Witness]:
-        """Of the ranks that this attempt has stopped; the one that was lost first comes first. A later
-        attempt may have none: what the first one's say is not its own."""
+        """Witnesses among the ranks that this attempt has stopped; the rank that was lost first comes first.
+        A later attempt may have none: the witnesses of the first attempt are not valid for it."""
         return self.status.witnesses if self.status.attempt > 1 else self.spec.witnesses
 
     @property
     def gang_uid(self) -> str:
-        """Of the job as it is now: one that was made anew has another uid."""
+        """UID of the job as it is now: a job that was created again has another UID."""
         return self.status.gang_uid or self.spec.gang.uid

@@ -1,6 +1,6 @@
-"""Where the repair of a node stands: `Incident.status.repair`, and nowhere else. Pure.
+"""State of the repair of a node. It is stored only in `Incident.status.repair`. Pure.
 
-recover/repair decides what follows from it; `rekindle why node` and kubectl read it.
+recover/repair decides what follows from the state; `rekindle why node` and kubectl show it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class RepairPhase(StrEnum):
-    """Waiting comes before each reset and each reboot, since either may have to wait for something else."""
+    """Phase of a repair. Waiting precedes each reset and each reboot, since either may have to wait."""
 
     WAITING = "Waiting"
     RESETTING = "Resetting"
@@ -40,7 +40,7 @@ class RepairPhase(StrEnum):
 
 
 WORKING = frozenset({RepairPhase.RESETTING, RepairPhase.REBOOTING, RepairPhase.VALIDATING})
-"""Something is done on the node: these count against `repair.nodes_at_once_max`."""
+"""Phases in which something is done on the node. These repairs count against `repair.nodes_at_once_max`."""
 OVER = frozenset({RepairPhase.RETURNED, RepairPhase.HANDED_OVER})
 
 
@@ -51,13 +51,13 @@ class StepKind(StrEnum):
 
 
 class StepOutcome(StrEnum):
-    """How a step ended; one without an outcome is under way."""
+    """Result of a step; a step without a result is under way."""
 
     DONE = "done"
     FAILED = "failed"
     TIMED_OUT = "timed-out"
     WITHDRAWN = "withdrawn"
-    """Taken back before it was begun, or because a person stepped in."""
+    """Withdrawn before the step began, or because a person took over."""
 
 
 class _Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -166,7 +166,7 @@ class Repair(_Wire, frozen=True, kw_only=True):
 
     @property
     def step(self) -> RepairStep | None:
-        """The one that is under way."""
+        """The step that is under way; None if there is none."""
         return next((step for step in self.steps if step.outcome is None), None)
 
     @property

@@ -1,8 +1,9 @@
-"""How large an object of a schema is at least, as a rule that the API server counts by; structural.py asks.
+"""Generates a rule by which the API server limits the total size of an object; structural.py calls it.
 
-Limits of single strings and lists multiply: a node's agent that was broken into could fill each of them. So
-all of them together are limited by one rule. It counts what JSON takes at least, without optional numbers,
-times and enums, and a character as one byte. So it never refuses what its writer has kept within the limit.
+Limits of single strings and lists multiply: an attacker in control of a node's agent could fill each of them.
+Therefore one rule limits all of them together. The rule counts the least that the JSON takes: it leaves out
+optional numbers, times and enums, and counts a character as one byte. So the rule never refuses an object
+that its writer has kept within the limit.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ __all__ = ["at_most"]
 
 _TIME = "2026-11-21T09:30:00Z"
 _RESERVED = frozenset({"namespace"})
-"""Names of fields that mean something else in CEL."""
+"""Names of fields that have another meaning in CEL."""
 
 
 def at_most(bytes_max: int, schema: dict[str, Any]) -> dict[str, str]:
-    """One of `x-kubernetes-validations` of that schema."""
+    """Returns one entry of `x-kubernetes-validations` of the schema."""
     return {
         "rule": f"{_counted(schema, 'self')} <= {bytes_max}",
         "message": f"expected at most {bytes_max} bytes of JSON",
@@ -25,7 +26,7 @@ def at_most(bytes_max: int, schema: dict[str, Any]) -> dict[str, str]:
 
 
 def _counted(schema: dict[str, Any], value: str, depth: int = 0) -> str:
-    """The CEL expression of the bytes of `value`."""
+    """Returns the CEL expression that counts the bytes of `value`."""
     terms = [str(_fixed(schema))]
     for name, field in schema["properties"].items():
         there = f"{value}.{f'__{name}__' if name in _RESERVED else name}"
@@ -37,7 +38,7 @@ def _counted(schema: dict[str, Any], value: str, depth: int = 0) -> str:
 
 
 def _of_field(field: dict[str, Any], there: str, depth: int) -> str | None:
-    """None where its size is fixed."""
+    """Returns the CEL expression of one field; None if the size of the field is fixed."""
     match field["type"]:
         case "string" if not field.keys() & {"enum", "format"}:
             return f"size({there})"
@@ -53,7 +54,7 @@ def _of_field(field: dict[str, Any], there: str, depth: int) -> str | None:
 
 
 def _fixed(schema: dict[str, Any]) -> int:
-    """What an object's required fields take, but for the characters of their strings."""
+    """Returns the bytes of an object's required fields, without the characters of their strings."""
     required = schema.get("required", ())
     return 2 + sum(len(f'"{name}":,') + _least(schema["properties"][name]) for name in required)
 
@@ -67,5 +68,5 @@ def _least(field: dict[str, Any]) -> int:
         case "integer" | "number":
             return 1
         case "object":
-            return 0  # counted by itself
+            return 0  # _counted counts its content
     return 2

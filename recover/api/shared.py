@@ -1,4 +1,4 @@
-"""What Incident and Recovery both hold."""
+"""Structs that Incident and Recovery share."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Answered", "Blame", "Condition", "GangRef", "Toleration", "Wire"]
 
 
 class Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """Camel case on the wire, as all of Kubernetes."""
+    """Base of the structs. Names are camelCase on the wire, as in all of Kubernetes."""
 
 
 class Blame(StrEnum):
-    """The culprit, once settled."""
+    """The culprit, once Rekindle has determined it."""
 
     NODE = "node"
     APPLICATION = "application"

@@ -1,8 +1,9 @@
-"""A struct as the schema of an API object; crds.py asks for it. It reads the sources of the structs, too.
+"""Turns a struct into the schema of an API object, for crds.py. This module reads the source files of the
+structs, too.
 
-`msgspec.json.schema` does not serve: it writes references and unions, which structural schemas forbid, and
-drops the format of times. Defaults that say something (a phase, a count) are in the schema, since encoders
-leave them out and `kubectl get` would show a blank.
+`msgspec.json.schema` is not usable: it writes references and unions, which structural schemas forbid, and
+drops the format of times. Defaults that carry information (a phase, a count) are in the schema, since
+encoders leave them out and `kubectl get` would show a blank.
 
 A field's limits, whether it may be absent, and its description all come from its struct: the description from
 Meta, from the type, or from the docstring below the field.
@@ -31,7 +32,7 @@ __all__ = ["Schema", "structural"]
 Schema = dict[str, Any]
 
 _TIME_CHARS_MAX = 35
-"""A time may have any number of digits behind the second, for all that its format says."""
+"""Limit for the characters of a time. Its format allows any number of digits after the second."""
 
 _GIVEN = f"[{', '.join(f'has(self.{kind})' for kind in KINDS)}]"
 _RULES: dict[type[msgspec.Struct], Schema] = {
@@ -44,12 +45,12 @@ _RULES: dict[type[msgspec.Struct], Schema] = {
         "message": f"expected anyOf alone, or exactly one of {', '.join(KINDS)}",
     },
 }
-"""What the types of a recipe cannot say and people get wrong first: the API server itself answers it at once.
-All else that is wrong is told in the object's status."""
+"""Rules for what the types of a recipe cannot express and people most often write wrongly: the API server
+itself refuses these at once. The object's status reports all other problems."""
 
 
 def structural(struct: type[msgspec.Struct]) -> Schema:
-    """A struct as a structural schema: no references, no unions, nothing nullable."""
+    """Returns a struct as a structural schema: no references, no unions, nothing nullable."""
     info = types.type_info(struct)
     assert isinstance(info, types.StructType)
     schema: Schema = {"type": "object"}
@@ -69,8 +70,8 @@ def structural(struct: type[msgspec.Struct]) -> Schema:
 
 
 def _docstrings(struct: type[msgspec.Struct]) -> dict[str, Schema]:
-    """What stands below a field in its struct's source, for `kubectl explain`. A type's own description, or
-    one in Meta, goes before it."""
+    """Returns the docstrings below the fields in the struct's source, for `kubectl explain`. A type's own
+    description, or one in Meta, takes precedence."""
     said: dict[str, Schema] = {}
     for cls in struct.__mro__:
         if issubclass(cls, msgspec.Struct) and cls is not msgspec.Struct:
@@ -80,7 +81,7 @@ def _docstrings(struct: type[msgspec.Struct]) -> dict[str, Schema]:
 
 @functools.cache
 def _docstrings_in(module: str) -> dict[str, dict[str, Schema]]:
-    """By class and field."""
+    """Returns the docstrings of a module, by class and field."""
     found: dict[str, dict[str, Schema]] = {}
     for cls in ast.parse(inspect.getsource(sys.modules[module])).body:
         if not isinstance(cls, ast.ClassDef):
@@ -100,7 +101,8 @@ def _field(field: types.Field) -> Schema:
 
 
 def _default(value: object) -> str | int | float | None:
-    """Only defaults that say something: encoders leave them out, and `kubectl get` must still show them."""
+    """Returns the default if it carries information: encoders leave it out, and `kubectl get` must still show
+    it."""
     if isinstance(value, Enum):
         value = value.value
     return value if isinstance(value, str | int | float) and value else None
@@ -140,7 +142,8 @@ def _known(**limits: Any) -> Schema:
 
 
 def _merge_key(item: types.Type) -> Schema:
-    """Conditions are merged by their type, so that two writers would not overwrite each other's."""
+    """Returns the key by which a list is merged. Conditions are merged by their type, so that two writers do
+    not overwrite each other's conditions."""
     if isinstance(item, types.StructType) and item.cls is Condition:
         return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return {}

@@ -1,5 +1,5 @@
-"""The options that say which cluster, as whom, and of which namespace: the same for all commands that use
-typer, and the same as kubectl's."""
+"""Command-line options that choose the cluster, the account and the namespace. All commands that use typer
+have the same options, and kubectl has the same ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AllNamespaces = Annotated[
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """What was given of them."""
+    """Connection options that a person gave to a command."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -47,7 +47,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     insecure_skip_tls_verify: bool = False
 
     async def credentials(self) -> Credentials:
-        """Raises SettingsError."""
+        """Returns the credentials for these options. Raises SettingsError."""
         return await load_credentials(**msgspec.structs.asdict(self))
 
 
@@ -63,7 +63,8 @@ _METAVARS = {
 
 
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of Access, which it takes as its argument `access`."""
+    """Returns `command` with the options of Access added. The command receives them as its argument
+    `access`."""
     fields = msgspec.structs.fields(Access)
 
     def called(**given: Any) -> None:
@@ -98,7 +99,7 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def namespace_for(asked: str, all_namespaces: bool, credentials: Credentials) -> str:
-    """The one to list; empty for all. Raises SettingsError."""
+    """Returns the namespace to list; empty for all namespaces. Raises SettingsError."""
     if asked and all_namespaces:
         raise SettingsError("expected -n or -A, not both")
     return "" if all_namespaces else asked or credentials.namespace

@@ -1,4 +1,4 @@
-"""Every answer that a command gives to programs, for the generated reference and its test."""
+"""Types of all answers that commands give to programs, for the generated reference and its test."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ ANSWERS: Mapping[str, type[Answer]] = {
     "rekindle recipes list": RecipesAnswer,
     "rekindle recipes test": TestAnswer,
 }
-"""By the command, as it is called."""
+"""Type of the answer, by the command line that a person types."""

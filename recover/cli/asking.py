@@ -1,4 +1,5 @@
-"""How commands ask a cluster: one connection, and one line for each way to get no answer. I/O only."""
+"""Runs a command's question against a cluster: opens one connection, and prints one line for each way in
+which the question can fail. I/O only."""
 
 from __future__ import annotations
 
@@ -27,16 +28,17 @@ Question = Callable[[Cluster, Credentials], Awaitable[T]]
 
 
 class RefusedError(Exception):
-    """What was asked for is not done. One line: why, and what to do."""
+    """The command does not do what a person requested. The message is one line: the reason, and the next
+    step."""
 
 
 def asked(question: Question[T], access: Access) -> T:
-    """The answer of the API server; the command ends where there is none."""
+    """Returns the API server's answer. Ends the command if there is no answer."""
     return connected(lambda api, credentials: question(RestCluster(api), credentials), access)
 
 
 def connected(work: Callable[[KubeApi, Credentials], Awaitable[T]], access: Access) -> T:
-    """What `work` returns; the command ends with the exit status of what it raises."""
+    """Returns the result of `work`. If `work` raises, ends the command with the exit status of that error."""
 
     async def run() -> T:
         credentials = await access.credentials()
@@ -56,7 +58,8 @@ def connected(work: Callable[[KubeApi, Credentials], Awaitable[T]], access: Acce
 
 
 def note(text: str) -> None:
-    """What is no part of the answer goes to standard error, so that -o json stays clean."""
+    """Prints text that is not part of the answer to standard error, so that the output of -o json stays
+    clean."""
     print(f"rekindle: {one_line(text)}", file=sys.stderr)
 
 

@@ -1,7 +1,9 @@
-"""`rekindle checkpoints scan DIR`: which checkpoints are there, and which one a resume would take.
+"""`rekindle checkpoints scan DIR`: lists the checkpoints in a directory, and names the one that a resume
+would take.
 
-Also the scan pod's command, with --message-file. Its image has no typer and its start counts towards the
-job's recovery, so the arguments are read by argparse, and rich is loaded only to draw the table.
+The scan pod runs the same command, with --message-file. The image of the scan pod has no typer, and the pod's
+start counts towards the job's recovery. Therefore argparse reads the arguments, and rich is loaded only to
+draw the table.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ _COMMANDS = {"scan": "List the checkpoints of a directory, and choose the newest
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     if args[:1] != ["scan"]:
         return told_to_choose("checkpoints", _ABOUT, _COMMANDS, args)
     parser = _parser()
@@ -69,13 +71,14 @@ def run(args: list[str]) -> int:
         return int(end.code or 0)
     try:
         return _scan(options)
-    except BrokenPipeError:  # `| head` has seen enough; the interpreter must not complain at its last flush
+    except BrokenPipeError:  # `| head` closed the pipe; the interpreter must not report it at its last flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.GOOD
 
 
 def _located(parser: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.Namespace:
-    """With the directory as a path; the options behind it are those of the annotation on a job."""
+    """Returns the options with the directory as a path. Options behind the directory have the form of the
+    annotation on a job."""
     path, semicolon, _ = options.dir.partition(";")
     if "://" in path and not os.path.lexists(path):
         parser.error(f"{path}: this command cannot scan an object store; expected a directory")
@@ -134,7 +137,7 @@ def _scan(options: argparse.Namespace) -> int:
 
 
 class CheckpointsAnswer(Answer, frozen=True, kw_only=True, tag="CheckpointScan"):
-    """Of `rekindle checkpoints scan`."""
+    """The answer of `rekindle checkpoints scan`."""
 
     directory: str
     chosen: Annotated[
@@ -148,7 +151,7 @@ class CheckpointsAnswer(Answer, frozen=True, kw_only=True, tag="CheckpointScan")
     repairs: Annotated[list[str], Meta(description="changes that --repair would make, or has made")]
 
     def names(self) -> tuple[str, ...]:
-        """The path of the chosen one."""
+        """Returns the path of the chosen checkpoint."""
         return (str(PurePosixPath(self.directory) / self.chosen.path),) if self.chosen is not None else ()
 
 
@@ -163,7 +166,7 @@ def _answer(directory: Path, result: ScanResult, lines: list[str]) -> Checkpoint
 
 
 def _volume(options: argparse.Namespace) -> MountedVolume | None:
-    """Raises ScanError."""
+    """Returns the volume that the options name; None if they name none. Raises ScanError."""
     if options.volume is None:
         return None
     try:
@@ -173,7 +176,8 @@ def _volume(options: argparse.Namespace) -> MountedVolume | None:
 
 
 def _repair(options: argparse.Namespace, result: ScanResult, volume: MountedVolume | None) -> list[str]:
-    """What was changed in the directory, or without --write what would be."""
+    """Returns the changes that were made in the directory, or, without --write, the changes that would be
+    made."""
     tracker = tracker_of(options.dir, result.chosen, volume)
     if options.write:
         return repaired(options.dir, result, tracker, options.repair, options.mark, volume)
@@ -288,7 +292,7 @@ def _marker(text: str) -> Template:
 
 
 def _write(path: Path, message: ScanMessage) -> None:
-    """In place: the kubelet has bind-mounted the file, so it cannot be replaced by a rename."""
+    """Writes the message in place: the kubelet has bind-mounted the file, so a rename cannot replace it."""
     path.write_bytes(encode_message(message))
 
 
@@ -326,7 +330,8 @@ def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[st
 
 
 def _size(found: Checkpoint) -> str:
-    """Not known of the generic format, of which only the marker is read, nor of an unknown format."""
+    """Returns the size in words, or "-" if the size is not known: for the generic format, of which only the
+    marker is read, and for an unknown format."""
     count_bytes = float(found.bytes)
     if found.format in (Generic.name, ""):
         return "-"

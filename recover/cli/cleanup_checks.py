@@ -1,8 +1,8 @@
-"""Checks before `rekindle cleanup` does anything: is Rekindle installed, and may this account remove it?
-I/O only.
+"""Checks before `rekindle cleanup` does anything: is Rekindle installed, and may this account remove it? I/O
+only.
 
-Without these checks, a missing namespace or right would show only as a lease that never becomes free, as if a
-controller still held it.
+Without these checks, a missing namespace or permission would show only as a lease that never becomes free, as
+if a controller still held it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["CONTROLLER", "DEPLOYMENTS", "CannotCleanUpError", "NoAnswerError", "
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CONTROLLER = "rekindle-controller"
-"""The Deployment, as the chart names it."""
+"""Name of the controller's Deployment in the chart."""
 _OURS = "app.kubernetes.io/name=rekindle"
 _REVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
@@ -35,7 +35,8 @@ _REVIEWS = Resource(
 
 
 class CannotCleanUpError(Exception):
-    """What is left, and what to do, one line for each."""
+    """The clean-up cannot start or finish. The message says what is left and what to do, one line for
+    each."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -93,8 +94,9 @@ async def _nodes(requests: Requests) -> AsyncIterator[Any]:
 
 
 async def _other_releases(requests: Requests, namespace: str) -> list[str]:
-    """Namespaces of controllers, if the named namespace has none. An account that may not list Deployments,
-    as that of the chart's Job, cannot know; that Job belongs to the release itself."""
+    """Returns the namespaces of other controllers, if `namespace` has no controller. An account that may not
+    list Deployments, such as the account of the chart's Job, gets an empty list; the chart's Job belongs to
+    the release itself."""
     try:
         found = {
             one.namespace
@@ -107,7 +109,7 @@ async def _other_releases(requests: Requests, namespace: str) -> list[str]:
 
 
 async def _has_controller(requests: Requests, namespace: str) -> bool:
-    """True also if the account may not read it."""
+    """Whether the namespace has a controller. Also True if the account may not read the Deployment."""
     try:
         return await requests.get(DEPLOYMENTS, CONTROLLER, namespace) is not None
     except ApiError:
@@ -123,8 +125,8 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 async def _denied(cluster: Cluster, namespace: str, *, has_lease: bool, told: bool) -> AsyncIterator[str]:
-    """The rights that the removal needs and this account lacks, in words. If the API server does not answer,
-    no right counts as denied; then the write itself shows it."""
+    """Yields, in words, each permission that the removal needs and this account lacks. If the API server does
+    not answer, no permission counts as denied; the write itself then shows a missing permission."""
     lease = ("patch", LEASES, LEASE) if has_lease else ("create", LEASES, "")
     asked: list[tuple[str, Resource, str, str, str]] = [
         (*lease, namespace, ""),

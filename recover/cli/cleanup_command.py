@@ -1,8 +1,9 @@
-"""`rekindle cleanup`: removes what Rekindle has written on nodes, before an uninstall. The chart runs it in
-`helm uninstall`.
+"""`rekindle cleanup`: removes everything that Rekindle wrote on nodes, before an uninstall. The chart runs
+this command in `helm uninstall`.
 
-Controllers go first: their Deployment is deleted, and the lease taken, so nobody writes beside this command,
-and every write of its own is fenced as theirs were. Until then nothing is changed.
+The controllers end first: the command deletes their Deployment and takes their lease. From then on nobody
+else writes, and the lease fences every write of this command as it fenced the controllers' writes. Before
+that the command changes nothing.
 """
 
 from __future__ import annotations
@@ -45,19 +46,21 @@ __all__ = ["run"]
 T = TypeVar("T")
 
 DEADLINE_S = 200.0
-"""Of all of it. Helm waits 300 s unless it is told otherwise."""
+"""Time limit of the whole removal. Helm waits 300 s by default."""
 ANSWER_S = 30.0
-"""An API server that is being restarted is away for a moment; a wrong address stays wrong."""
+"""Time limit for the checks before the removal. An API server that restarts is away only for a moment; a
+wrong address stays wrong."""
 UNDER_WAY_S = 60.0
-"""Recoveries have this long to end. A repair rarely ends within this time."""
+"""Time that the command gives running Recoveries to end. A repair rarely ends within this time."""
 _INCIDENT = msgspec.json.Decoder(Incident)
 _RECOVERY = msgspec.json.Decoder(Recovery)
 ROUNDS_MAX = 10
-"""Others write to nodes, too; a patch that comes too late is made anew from what is there then."""
+"""Number of passes over all nodes. Others write to nodes, too: if a patch comes too late, the next pass makes
+a new patch from the node's present state."""
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     options = _parser().parse_args(args)
     configure_logs("warning")
     try:
@@ -175,10 +178,11 @@ async def _waited(cluster: Cluster, elector: Elector, settings: Settings) -> str
 
 
 async def _wait_for_what_is_under_way(requests: Requests) -> None:
-    """Raises CannotCleanUpError, before anything is changed."""
+    """Waits up to UNDER_WAY_S for Recoveries and repairs to end. Raises CannotCleanUpError, before anything
+    is changed."""
     loop = asyncio.get_running_loop()
     found, told = await _under_way(requests), set[str]()
-    until_s = loop.time() + UNDER_WAY_S  # a slow API server takes nothing off the time to wait
+    until_s = loop.time() + UNDER_WAY_S  # a slow API server does not shorten this time
     while found:
         if loop.time() >= until_s:
             blocking = [one for one in found if one.blocks]
@@ -208,13 +212,14 @@ async def _under_way(requests: Requests) -> list[Unfinished]:
 
 
 async def _end_controllers(requests: Requests, settings: Settings) -> None:
-    """Each ends after its last write, and the leader gives its lease away."""
+    """Deletes the controllers' Deployment. Each controller ends after its last write, and the leader releases
+    its lease."""
     await requests.delete(DEPLOYMENTS, CONTROLLER, settings.namespace)
 
 
 async def _alone(elector: Elector, work: Callable[[], Awaitable[T]]) -> T:
-    """While this process holds the lease. Raises what `work` raises, and CannotCleanUpError where the lease
-    is not kept."""
+    """Runs `work` while this process holds the lease. Raises what `work` raises, and CannotCleanUpError if
+    this process loses the lease."""
 
     async def work_as_leader() -> T:
         await elector.leading.wait()
@@ -237,8 +242,8 @@ async def _alone(elector: Elector, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _after_the_controllers(requests: Requests, settings: Settings) -> list[str]:
-    """Returns what no controller will finish, one line each. Raises CannotCleanUpError with what the
-    controllers have begun in their last moment, before anything is taken back."""
+    """Returns what no controller will finish, one line each. If the controllers began something in their last
+    moment, raises CannotCleanUpError with that, before anything is removed."""
     begun = await _under_way(requests)
     blocking = [one for one in begun if one.blocks]
     if blocking:
@@ -249,7 +254,7 @@ async def _after_the_controllers(requests: Requests, settings: Settings) -> list
 
 
 async def _take_back(requests: Requests, settings: Settings) -> None:
-    """Raises CannotCleanUpError with what is left."""
+    """Removes everything of Rekindle. Raises CannotCleanUpError with what is left."""
     repairs = requests.every(JOBS, metadata_of, settings.namespace, labels=REPAIR_OF)
     for job in [one async for one in repairs]:
         await requests.delete(JOBS, job.name, job.namespace, with_its_pods=True)
@@ -271,7 +276,8 @@ async def _take_back(requests: Requests, settings: Settings) -> None:
 
 
 async def _nodes(requests: Requests, told: set[str]) -> AsyncIterator[str]:
-    """One look at all nodes; what could not be taken back, one line for each node."""
+    """Makes one pass over all nodes, and yields one line for each node from which not everything could be
+    removed."""
     now = WallClock().now()
     health = {one.metadata.name: one async for one in requests.every(NODEHEALTHS, decode.health)}
     incidents = [one async for one in requests.every(INCIDENTS, _INCIDENT.decode)]
@@ -301,6 +307,7 @@ class _ConfigMap(msgspec.Struct):
 
 
 async def _is_environment(requests: Requests, name: str, namespace: str) -> bool:
-    """Somebody else may have one of that name."""
+    """Whether the ConfigMap is one that the controller wrote. Somebody else may have a ConfigMap of that
+    name."""
     raw = await requests.get(CONFIGMAPS, name, namespace)
     return raw is not None and "REKINDLE_RECOVERY" in msgspec.json.decode(raw, type=_ConfigMap).data

@@ -1,4 +1,5 @@
-"""Which nodes stay out of service when Rekindle is removed, and which broken nodes it never took out. Pure.
+"""Decides which nodes stay out of service when Rekindle is removed, and names broken nodes that Rekindle
+never quarantined. Pure.
 
 cleanup_command.py asks here. If Rekindle lifted a cordon over a broken GPU, the next job would be placed on
 that GPU, when nothing watches it any more.
@@ -24,8 +25,8 @@ def stays_cordoned(
     node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
 ) -> str:
     """Returns why a node that Rekindle keeps out of service must stay out, in words; empty if it need not.
-    The node takes pods again only if its agent reports and shows that no fault is open. A node that is merely
-    degraded takes pods already, and a node that a person has released is that person's decision."""
+    The node takes pods again only if its agent reports and shows that no fault is open. A degraded node
+    takes pods already, and a node whose quarantine a person has ended stays as that person left it."""
     if node.quarantine is None or is_released(node) or not takes_no_pods(node):
         return ""
     if fault := _proof(node, health, incidents, now):
@@ -37,8 +38,8 @@ def stays_cordoned(
 def broken_in_service(
     node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
 ) -> str:
-    """The proven fault of a node that takes pods and that Rekindle has not taken out; empty where there is
-    none."""
+    """Returns the proven fault of a node that takes pods and that Rekindle has not quarantined; empty if
+    there is none."""
     out = node.unschedulable or node.quarantine is not None
     return "" if out else _proof(node, health, incidents, now)
 

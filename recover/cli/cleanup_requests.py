@@ -1,4 +1,4 @@
-"""The requests of `rekindle cleanup`, which are repeated while the API server is away. A dry run writes
+"""Sends the requests of `rekindle cleanup`, and repeats them while the API server is away. A dry run writes
 nothing. I/O only; cleanup_command.py decides the order."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def warn(text: str) -> None:
 
 
 class Requests:
-    """Prints each write in one line. A dry run prints the same lines, marked as such, and sends nothing that
-    changes anything."""
+    """Sends the requests, and prints each write in one line. A dry run prints the same lines, marked as a dry
+    run, and sends no request that changes anything."""
 
     def __init__(self, cluster: Cluster, *, dry_run: bool = False) -> None:
         self._cluster = cluster
@@ -51,7 +51,7 @@ class Requests:
     async def every(
         self, resource: Resource, parse: Callable[[bytes], T], namespace: str = "", labels: str = ""
     ) -> AsyncIterator[T]:
-        """All objects that can be read; none of a kind that this cluster does not know."""
+        """Yields all objects that can be read; none if the cluster does not know the kind."""
         page = ""
         while True:
             try:
@@ -74,8 +74,8 @@ class Requests:
     async def delete(
         self, resource: Resource, name: str, namespace: str, *, with_its_pods: bool = False
     ) -> None:
-        """Deletes the object. Without `with_its_pods`, the pods of a Job would stay, a reboot under way among
-        them."""
+        """Deletes the object. Without `with_its_pods`, the pods of a Job would stay, for example the pod of a
+        reboot that is under way."""
         if self.dry_run:
             if await self.get(resource, name, namespace) is None:
                 return
@@ -93,7 +93,8 @@ class Requests:
         self.say(f"{resource.kind.lower()} {name} deleted")
 
     async def patch(self, patch: Patch) -> None:
-        """Patches the very object that was seen. It prints nothing, and is not repeated."""
+        """Patches the very object that was seen, by its uid. Prints nothing, and does not repeat the
+        request."""
         if not self.dry_run:
             metadata = {**patch.body.get("metadata", {}), "uid": patch.uid}
             if patch.version:
@@ -116,7 +117,7 @@ def metadata_of(raw: bytes) -> ObjectMeta:
 
 
 async def _answered(call: Callable[[], Awaitable[T]]) -> T:
-    """Asks again while the API server is overloaded or away, until the caller's deadline."""
+    """Repeats the call while the API server is overloaded or away, until the caller's deadline."""
     told = ""
     while True:
         try:

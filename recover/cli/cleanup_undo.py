@@ -1,6 +1,6 @@
-"""What is taken back before Rekindle is removed, and what keeps it from being removed now. Pure.
+"""Decides what `rekindle cleanup` undoes before Rekindle is removed, and what prevents the removal now. Pure.
 
-cleanup_command.py carries it out, while no controller works.
+cleanup_command.py makes the changes, while no controller works.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["Undo", "Unfinished", "environments", "under_way", "undo", "untell"]
 class Undo(msgspec.Struct, frozen=True):
     patch: Patch
     words: str
-    """What it does, for people."""
+    """Description of the patch, for people."""
 
 
 def undo(node: Node, stays: str = "") -> Undo | None:
-    """Removes all that is ours from the node, in one patch; returns None if nothing is. A person's cordon,
-    and a taint that a person has laid, stay or are restored. A hold keeps Rekindle off a node, but does not
-    protect our marks on it. `stays` says why the node must stay out of service, if it must: then a plain
-    cordon is left on it."""
+    """Returns one patch that removes all marks of Rekindle from the node; None if the node has none. A
+    person's cordon, and a taint that a person set, stay or are restored. A hold keeps Rekindle off a node,
+    but does not protect Rekindle's marks on the node. `stays` says why the node must stay out of service, if
+    it must: then the patch leaves a plain cordon on the node."""
     notes = sorted(name for name in node.annotations if name in WRITTEN_BY_US)
     labels = sorted(name for name in node.labels if name in WRITTEN_BY_US)
     taints = list(_taints_of_others(node))
@@ -67,12 +67,13 @@ def undo(node: Node, stays: str = "") -> Undo | None:
 
 
 def untell(node: Node) -> Undo | None:
-    """Removes our condition from the node's status, which is written apart from the node."""
+    """Returns the patch that removes Rekindle's condition from the node's status; None if there is no
+    condition. The status is written apart from the node."""
     return Undo(told_away(node), f"condition {OWN_CONDITION} removed") if node.told is not None else None
 
 
 def _taints_of_others(node: Node) -> Iterator[Taint]:
-    """As they shall be. A spare's taint belongs to whoever laid it."""
+    """Yields the taints that the node shall have. The taint of a spare belongs to the one who set it."""
     spare = spare_of(node)
     note = spare.kept if spare is not None else None
     for taint in node.taints:
@@ -94,22 +95,21 @@ def _words(node: Node, taints: list[Taint], names: list[str], *, uncordoned: boo
 
 
 class Unfinished(msgspec.Struct, frozen=True):
-    """Something that a controller has begun and that nothing would finish without a controller."""
+    """Work that a controller has begun and that nothing would finish without a controller."""
 
     words: str
     needs: str
-    """What a person can do."""
+    """Next step for a person."""
     blocks: bool
-    """A removal now would do harm: a job would stay stopped or started in part, or a node would stay in the
-    middle of a repair.
-    Otherwise the removal waits for it a while, and then names it."""
+    """Whether a removal now would do harm: a job would stay stopped or started in part, or a node would stay
+    in the middle of a repair. If not, the removal waits for a while, and then names the work."""
 
 
 def under_way(
     gangs: Iterable[Gang], recoveries: Iterable[Recovery], incidents: Iterable[Incident]
 ) -> list[Unfinished]:
-    """Jobs whose recovery has not ended yet, and nodes on which a repair does something. A recovery that was
-    given up is already the task of people."""
+    """Returns the jobs whose recovery has not ended yet, and the nodes on which a repair is at work. A
+    recovery that was escalated is already the task of people."""
     by_place = {(gang.ref.kind, gang.ref.namespace, gang.ref.name): gang for gang in gangs}
     found = []
     for recovery in recoveries:
@@ -167,8 +167,8 @@ def _said(status: RecoveryStatus) -> str:
 
 
 def environments(recoveries: Iterable[Recovery]) -> list[tuple[str, str]]:
-    """Namespace and name of the ConfigMaps that told resumed ranks where to begin, but those of active
-    recoveries: their ranks may not have read them yet."""
+    """Returns namespace and name of the ConfigMaps from which resumed ranks read where to begin. ConfigMaps
+    of active recoveries are left out: their ranks may not have read them yet."""
     named: dict[tuple[str, str], bool] = {}
     for recovery in recoveries:
         for name in (environment_of(recovery.spec.gang), old_environment_of(recovery.spec.gang)):

@@ -1,4 +1,5 @@
-"""`rekindle controller`: the daemon's arguments, and its life from start to signal."""
+"""`rekindle controller`: reads the arguments of the controller, and runs the controller from start to
+signal."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ log = structlog.get_logger(__name__)
 
 
 def run(args: list[str]) -> int:
-    """The daemon, until a signal ends it. Its exit status; EXIT_LEASE_LOST at once when another controller
-    may lead."""
+    """Runs the controller until a signal ends it, and returns the exit status. If another controller may
+    lead, the process exits at once with EXIT_LEASE_LOST."""
     options = _parser().parse_args(args)
     configure_logs(options.log_level)
     try:
@@ -128,7 +129,8 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
 
 
 async def _work(controller: Controller, elector: Elector, fenced: Fenced) -> None:
-    """Until a signal comes. Then the last writes are answered first, so that the lease can be given away."""
+    """Runs until a signal comes. Then it waits for the answers to the last writes, so that it can release the
+    lease."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -149,8 +151,8 @@ async def _control(controller: Controller, elector: Elector) -> None:
 
 
 async def _elect(elector: Elector) -> None:
-    """Once the lease is lost nothing of this process may go on, not even its cleaning up: the kubelet starts
-    a new one, which stands by."""
+    """Runs the election. Once the lease is lost, nothing of this process may continue, not even its clean-up:
+    the process exits, and the kubelet starts a new process, which stands by."""
     try:
         await elector.run()
     except LeaseLostError as error:

@@ -12,7 +12,7 @@ __all__ = ["run"]
 
 
 def run(args: list[str]) -> int:
-    """`rekindle crds`: prints the CRDs, or writes one file each. The exit status."""
+    """Prints the CRDs, or writes one file for each kind. Returns the exit status."""
     parser = Parser(
         "crds",
         "Print the CustomResourceDefinitions of Rekindle.",

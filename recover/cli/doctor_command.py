@@ -1,7 +1,7 @@
-"""`rekindle doctor`: what does not work of the installation, told before it is needed. `rekindle doctor JOB`,
-`rekindle doctor -f FILE`: what will not work when that job fails.
+"""`rekindle doctor`: names what does not work in the installation, before it is needed. `rekindle doctor JOB`
+and `rekindle doctor -f FILE` name what will not work when the job fails.
 
-Changes nothing.
+The command changes nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ docs/install.md says more."""
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return run_command(with_access(_doctor), args, "doctor", "rekindle doctor, or rekindle doctor team/llm")
 
 
@@ -139,7 +139,8 @@ def _doctor(
 
 
 def _in_file(file: str) -> list[Case]:
-    """Raises ManifestError, BadValueError, and typer.Exit for a file without a job."""
+    """Returns the jobs of a file. Raises ManifestError, BadValueError, and typer.Exit for a file without a
+    job."""
     text, name = read_text(file), name_of(file)
     every = documents(text, name)
     found, notes = cases(every, name, built_in(), datetime.now(UTC))
@@ -196,7 +197,8 @@ _ENABLED = frozenset(
 )
 """Findings that `rekindle enable` repairs, unless the job has the label or annotation under a wrong name."""
 _WRITES = {NOT_OPTED_IN: AUTO_RECOVERY, "no-checkpoint-annotation": ANNOTATION}
-"""The labels and annotations that the command writes: beside a misnamed one, it would write a second one."""
+"""Labels and annotations that `rekindle enable` writes. If the job has one under a wrong name, the command
+would write a second one beside it."""
 
 
 def _commands(case: Case, report: Examined) -> tuple[Command, ...]:

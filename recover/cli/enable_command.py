@@ -1,6 +1,6 @@
-"""`rekindle enable -f FILE`: prints the manifest as it must be for its jobs to be restarted.
+"""`rekindle enable -f FILE`: prints the manifest with everything that its jobs need for a restart.
 
-It changes nothing in a cluster. Where it ends with an error, nothing is printed.
+The command changes nothing in a cluster. If it ends with an error, it prints no manifest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOST = "comments and layout are lost: the change could not be written into this
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     example = "rekindle enable -f job.yaml --checkpoint /ckpt | kubectl create -f -"
     return run_command(_enable, args, "enable", example)
 
@@ -88,11 +88,11 @@ def _enable(
 
 
 def _doubts(documents: list[Any], name: str) -> Iterator[tuple[str, ...]]:
-    """The problems that doctor finds in the jobs as they are now, without advice: the problem, its
+    """Yields the problems that doctor finds in the changed jobs, without advice: for each, the problem, its
     consequence and its fix."""
     try:
         found, _ = cases(documents, name, built_in(), datetime.now(UTC))
-    except BadValueError as error:  # the API server refuses it as well
+    except BadValueError as error:  # the API server refuses the manifest as well
         yield (f"{in_yaml_words(error)}; this command cannot tell what will not work",)
         return
     for case in found:

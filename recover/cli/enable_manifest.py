@@ -1,7 +1,8 @@
-"""What a manifest needs so that Rekindle may restart its jobs and tell their ranks where to resume. Pure.
+"""Adds to a manifest what Rekindle needs to restart its jobs and to give their ranks the path to resume from.
+Pure.
 
-snapshot/manifests.py reads the documents, enable_text.py writes the changes into the person's own text; what
-will not work in spite of them, doctor says.
+snapshot/manifests.py reads the documents, and enable_text.py writes the changes into the person's own text.
+`rekindle doctor` reports what will not work in spite of these changes.
 """
 
 from __future__ import annotations
@@ -33,23 +34,25 @@ class _Source(msgspec.Struct):
 
 
 class _Container(msgspec.Struct):
-    """What is read of the raw container before something is added to it."""
+    """The fields of a raw container that are read before something is added to the container."""
 
     sources: list[_Source] | None = msgspec.field(name="envFrom", default=None)
 
 
 class Enabled(msgspec.Struct, frozen=True):
     documents: list[Any]
-    """All of them, in their order. What is no job of ours is as it was."""
+    """All documents, in their order. A document that is no job of a known kind is unchanged."""
     jobs: int
     notes: tuple[str, ...]
-    """For the person, one sentence each: what was passed by."""
+    """Sentences for the person: each names a document that was left unchanged, or a reference that was
+    repaired."""
 
 
 def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enabled:
-    """The documents with consent, environment and, if given, that checkpoint annotation in each job.
+    """Returns the documents with the consent, the environment and, if given, the checkpoint annotation in
+    each job.
 
-    Raises BadValueError for a job that is not what its kind should be; it names file, document and field.
+    Raises BadValueError for a job that is not valid for its kind; the error names file, document and field.
     """
     changed = copy.deepcopy(list(documents))
     jobs, notes = 0, []
@@ -64,8 +67,9 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
 
 
 def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> list[str]:
-    """Changes the job. One whose name the API server makes cannot name its ConfigMap. Returns what was
-    repaired of the sources that people wrote."""
+    """Changes the job, and returns one sentence for each `envFrom` entry of people that was repaired. If the
+    API server generates the name of the job, the job cannot name its ConfigMap, so its containers stay as
+    they are."""
     repaired: list[str] = []
     gang = gang_in(job, workload, file, where)
     templates = list(_templates(job, workload.pod_templates, file, where))
@@ -92,7 +96,8 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
 
 
 def _templates(job: Any, path: tuple[str, ...], file: str, where: str) -> Iterator[dict[str, Any]]:
-    """The pod templates, each with containers."""
+    """Yields the pod templates, each with containers. Raises BadValueError for a template without
+    containers."""
     for field, template in at_path(job, path):
         spec = template.get("spec") if isinstance(template, dict) else None
         containers = spec.get("containers") if spec else None

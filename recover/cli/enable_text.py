@@ -1,7 +1,7 @@
 """Writes a change of YAML documents into the text that a person wrote, so that all else stays as it is. Pure.
 
-What is added goes in at the places that PyYAML's own parser names, in the style of what surrounds it, YAML or
-JSON. The result is read again, and used only if it says exactly what was wanted.
+PyYAML's own parser names the places at which text is added. The added text has the style of its surroundings,
+YAML or JSON. The result is parsed again, and is used only if it equals the wanted documents.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEVER_WRAP = 1_000_000
 
 
 class _Edit(msgspec.Struct, frozen=True, order=True):
-    """The characters from start to end become `text`."""
+    """A replacement of the characters from start to end by `text`."""
 
     start: int
     end: int
@@ -27,13 +27,14 @@ class _Edit(msgspec.Struct, frozen=True, order=True):
 
 
 def rewritten(text: str, wanted: Sequence[Any]) -> str | None:
-    """The text with the changes that make it say what is wanted; None where they cannot be written into it.
+    """Returns the text with the changes that make it equal the wanted documents; None if the changes cannot
+    be written into the text.
 
-    Changes are keys that come to mappings, items that come to the end of lists, and other scalars.
+    Changes are keys that are added to mappings, items that are added at the end of lists, and other scalars.
     """
     now = list(yaml.safe_load_all(text))
     nodes = list(yaml.compose_all(text, yaml.SafeLoader))
-    # What an alias repeats is one node, and its change is written once.
+    # An alias repeats one node of the YAML tree; the set writes its change only once.
     edits = {
         e for node, old, new in zip(nodes, now, wanted, strict=True) for e in _edits(text, node, old, new)
     }
@@ -66,7 +67,7 @@ def _edits(text: str, node: Any, old: Any, new: Any) -> Iterator[_Edit]:
 
 
 def _with_keys(text: str, node: yaml.MappingNode, added: dict[str, Any]) -> _Edit:
-    """Below the name, where there is one; else before the first key."""
+    """Adds the keys below the key `name`, if there is one; otherwise before the first key."""
     if node.flow_style:
         start = text.index("{", node.start_mark.index) + 1
         return _Edit(start, start, f"{json.dumps(added)[1:-1]}, ")
@@ -88,7 +89,8 @@ def _with_items(text: str, node: yaml.SequenceNode, added: list[Any]) -> _Edit:
 
 
 def _last(node: yaml.Node) -> yaml.Node:
-    """The last part of it that has an end of its own: a block ends only where the next one begins."""
+    """Returns the last part of the node that has its own end: a block ends only where the next block
+    begins."""
     while isinstance(node, yaml.CollectionNode) and not node.flow_style:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last
@@ -101,7 +103,7 @@ def _lines(added: Any, column: int) -> list[str]:
 
 
 def _below(text: str, node: yaml.Node, lines: list[str]) -> _Edit:
-    """After the line on which it ends, and after the remark that may follow there."""
+    """Inserts the lines after the line on which the node ends, and so after a comment on that line."""
     newline = _newline(text)
     end = text.find(newline, node.end_mark.index)
     end = len(text) if end < 0 else end

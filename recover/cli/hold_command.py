@@ -1,5 +1,6 @@
 """`rekindle hold` and `rekindle release`: write and remove the annotations of a hold on one node or one job.
-policy/consent.py reads them.
+
+policy/consent.py reads the annotations.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ _MEANS = {
     "restart jobs that run on the node.",
     False: "Rekindle does not stop the job. If the job is stopped, Rekindle does not start the job.",
 }
-"""By whether it is a node."""
+"""Meaning of a hold, by whether the subject is a node."""
 
 
 def hold(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return run(with_access(_hold), args, "hold", 'rekindle hold node/gpu-17 --for 1d --reason "new cables"')
 
 
 def release(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return run(with_access(_release), args, "release")
 
 
@@ -101,7 +102,7 @@ def _release(subject: Subject, namespace: Namespace = "", dry_run: DryRun = Fals
 
 
 async def _found(writer: Writer, subject: str, namespace: str, command: str) -> tuple[Snapshot, Node | Gang]:
-    """The node or job itself, as it is now. Raises NotFound, CannotTell."""
+    """Returns the snapshot, and the node or job as it is now. Raises NotFound, CannotTell."""
     usual = writer.usual
     snapshot = await read(writer.cluster, namespace=namespace, instead=namespace_of(subject) or usual)
     found = find(subject, snapshot, namespace, command, usual)
@@ -137,7 +138,7 @@ def _name(found: Node | Gang) -> str:
 
 
 def _under_way(snapshot: Snapshot, found: Node | Gang) -> list[str]:
-    """What a hold does to what goes on."""
+    """Returns sentences about what the hold does to work that is under way."""
     if isinstance(found, Node):
         if found.quarantine is None:
             return []
@@ -161,7 +162,8 @@ def _then(recovery: Recovery) -> str:
 
 
 def _still(snapshot: Snapshot, found: Node | Gang) -> list[str]:
-    """What else keeps Rekindle from it, and what the hold had nothing to do with."""
+    """Returns sentences about what else keeps Rekindle from acting on the subject, and about what ending the
+    hold does not change."""
     told = []
     if isinstance(found, Node):
         if found.labels.get(MANAGED) == "false":

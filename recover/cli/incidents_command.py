@@ -1,4 +1,4 @@
-"""`rekindle incidents`: lists the Incidents, open ones first. Changes nothing."""
+"""`rekindle incidents`: lists the Incidents, open ones first. The command changes nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _WATCH_S = 5.0
 
 
 class IncidentsAnswer(Answer, frozen=True, kw_only=True, tag="Incidents"):
-    """Of `rekindle incidents`."""
+    """The answer of `rekindle incidents`."""
 
     at: Time
     incidents: Annotated[
@@ -50,7 +50,7 @@ class IncidentsAnswer(Answer, frozen=True, kw_only=True, tag="Incidents"):
 
 
 def incidents(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return run(with_access(_incidents), args, "incidents", "rekindle incidents --open --node gpu-17")
 
 

@@ -1,7 +1,8 @@
-"""Where the words of a table or a story stand: whole on a pipe, wrapped between words on a terminal. Pure.
+"""Lays out the words of a table or a story: in full lines on a pipe, and wrapped between words on a terminal.
+Pure.
 
-Rich breaks a long name in the middle, and gives a pipe a width. Here no word is ever broken: a name can be
-copied from every form.
+Rich breaks a long name in the middle, and gives a pipe a width. This module never breaks a word, so a person
+can copy a name from every form.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ _GAP = 2
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """The header line, then the lines of all rows. `width` is None where lines may be as long as they are.
+    """Returns the header line, then the lines of all rows. If `width` is None, lines may have any length.
 
-    A table whose words do not fit beside each other is told row by row instead, a line for each field.
+    If the words of a table do not fit beside each other, each row is printed with one line for each field
+    instead.
     """
     if not rows:
         return ["  ".join(columns)]
@@ -36,7 +38,8 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
 
 
 def _shared(least: Sequence[int], natural: Sequence[int], width: int) -> list[int]:
-    """Columns that need little more than their longest word get it; the others share what is left."""
+    """Returns the column widths. Columns that need little more than their longest word get that; the other
+    columns share the rest."""
     widths, spare = list(least), width - sum(least)
     order = sorted(range(len(least)), key=lambda at: natural[at] - least[at])
     for place, at in enumerate(order):
@@ -64,7 +67,8 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _by_field(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """As a person would tell a row that is too long for a line: `NODE: gpu-17`, and so on."""
+    """Returns the lines of rows that are too long for one line: one line for each field, such as
+    `NODE: gpu-17`."""
     longest = max(map(len, columns)) + 2
     lines: list[str] = []
     for row in rows:
@@ -76,7 +80,8 @@ def _by_field(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int)
 
 
 def filled(text: str, width: int | None, first: str = "", others: str = "") -> list[str]:
-    """One paragraph, with what stands before its first line and before all others."""
+    """Returns the lines of one paragraph. `first` is put before the first line, and `others` before all other
+    lines."""
     if width is None or cell_len(first + text) <= width:
         return [first + text]
     return textwrap.wrap(

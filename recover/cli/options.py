@@ -1,8 +1,8 @@
-"""What the commands that use typer have in common: how they run, and how they print. access.py has the
-options that say which cluster.
+"""Common parts of the commands that use typer: how they run, and how they print. access.py has the options
+that choose the cluster.
 
-Those that must start without typer have detectors/commands/arguments.py and kube/arguments.py, and the same
-words.
+The commands that must start without typer use detectors/commands/arguments.py and kube/arguments.py, with the
+same words.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Json = Annotated[bool, typer.Option("--json", help=JSON_HELP)]
 
 
 def run(command: Callable[..., None], args: list[str], name: str, example: str = "") -> int:
-    """The exit status of `rekindle NAME`."""
+    """Runs `rekindle NAME` and returns its exit status."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(epilog=closing(name, example), context_settings=HELP_NAMES)(command)
     return answered(app, args, name)
 
 
 def answered(app: typer.Typer, args: list[str], name: str) -> int:
-    """The same, of an app with commands of its own."""
+    """Runs an app that has subcommands, and returns its exit status."""
     command = get_command(app)
     _without_types(command)
     try:
@@ -61,11 +61,11 @@ def answered(app: typer.Typer, args: list[str], name: str) -> int:
 _TYPER_ERRORS: tuple[type[Any], ...] = tuple(
     one for one in typer.BadParameter.__mro__ if one.__name__ in ("UsageError", "ClickException")
 )
-"""Of the library below typer, which has no public name for them."""
+"""Error classes of the library below typer, which typer does not export."""
 
 
 def _unusable(error: Any) -> int:
-    """Tells a wrong call as the commands without typer do."""
+    """Reports wrong usage in the same form as the commands without typer."""
     context = getattr(error, "ctx", None)
     if context is not None:
         print(context.get_usage(), file=sys.stderr)
@@ -79,7 +79,7 @@ def _unusable(error: Any) -> int:
 
 
 def _without_types(command: Any) -> None:
-    """The help of an argument tells what to write there, and no type of Python."""
+    """Removes Python types from the help of arguments: the help of an argument says what to write."""
     for inner in getattr(command, "commands", {}).values():
         _without_types(inner)
     for param in command.params:

@@ -1,5 +1,6 @@
-"""How a command prints its answer: `-o table` and `-o wide` for people, `-o json`, `-o yaml` and `-o name`
-for programs. The same in all of them; detectors/text/answers.py says what an answer looks like."""
+"""Prints the answer of a command: `-o table` and `-o wide` for people, `-o json`, `-o yaml` and `-o name` for
+programs. All commands print their answers in this way; detectors/text/answers.py defines the form of an
+answer."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class Output(StrEnum):
 
 
 class Form(StrEnum):
-    """Of commands that measure or play something: their answers name no objects."""
+    """Output forms of commands that measure or play something: their answers name no objects."""
 
     TABLE = "table"
     JSON = "json"
@@ -38,7 +39,8 @@ class Form(StrEnum):
 
 
 def add_output(parser: argparse.ArgumentParser, forms: type[Output | Form] = Form) -> None:
-    """For commands that use argparse. They had `--json` before, which means the same."""
+    """Adds `--output` to a command that uses argparse, and `--json`, which is older and means the same as -o
+    json."""
     names = [one.value for one in forms]
     parser.add_argument(
         "-o",
@@ -52,7 +54,7 @@ def add_output(parser: argparse.ArgumentParser, forms: type[Output | Form] = For
 
 
 def print_answer(answer: Answer, output: Output | str) -> None:
-    """For programs."""
+    """Prints an answer for programs."""
     if output == Output.NAME:
         for name in answer.names():
             print(name)
@@ -61,7 +63,8 @@ def print_answer(answer: Answer, output: Output | str) -> None:
 
 
 def print_data(answer: Any, output: Output | Form | str, kind: str = "") -> None:
-    """An answer whose type is no Answer: an object of the API, or with `kind` a struct or dict of figures."""
+    """Prints data whose type is not Answer: an object of the API, or, with `kind`, a struct or dict of
+    figures."""
     if kind:
         answer = {"kind": kind, "apiVersion": ANSWERS_VERSION, **msgspec.to_builtins(answer, str_keys=True)}
     _print(answer, output)
@@ -71,7 +74,7 @@ def _print(answer: Any, output: Output | Form | str) -> None:
     if output == Output.JSON:
         print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
         return
-    import yaml  # noqa: PLC0415  (the scan pod starts sooner without)
+    import yaml  # noqa: PLC0415  (the scan pod starts sooner without yaml)
 
     plain = msgspec.to_builtins(answer, str_keys=True)
     print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=110), end="")

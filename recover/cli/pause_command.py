@@ -1,5 +1,7 @@
 """`rekindle pause` and `rekindle resume`: write and delete ConfigMap `rekindle-pause`, which the controller
-watches. docs/pausing.md says what a pause means.
+watches.
+
+docs/pausing.md says what a pause means.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from recover.triage.held_back import refusals
 __all__ = ["pause", "resume"]
 
 SEEN_WITHIN_S = 5.0
-"""So long the command waits until the controller has noted what people have written."""
+"""Time for which the command waits until the controller has recorded the pause or its end."""
 _LOOK_S = 0.2
 _TOLD_MAX = 10
 _MEANS = (
@@ -71,12 +73,12 @@ class _ConfigMap(msgspec.Struct):
 
 
 def pause(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return run(with_access(_pause), args, "pause", 'rekindle pause --for 2h --reason "new switch firmware"')
 
 
 def resume(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return run(with_access(_resume), args, "resume")
 
 
@@ -158,7 +160,8 @@ async def _release(cluster: Cluster, asked: str) -> str:
 
 
 async def _there(cluster: Cluster, namespace: str) -> tuple[Pause | None, dict[str, str], str]:
-    """The pause that is written there, its data and its version. Raises RefusedError."""
+    """Returns the pause in the cluster, or None if there is none, with its data and its version. Raises
+    RefusedError."""
     try:
         raw = await cluster.get(CONFIGMAPS, PAUSE, namespace)
     except ApiError as error:
@@ -174,7 +177,8 @@ def _body(data: dict[str, str]) -> dict[str, Any]:
 
 
 async def _under_way(cluster: Cluster) -> list[str]:
-    """The Recoveries that go on, one line each; nothing where they may not be read."""
+    """Returns one line for each Recovery that continues. Without permission to read Recoveries, the one line
+    says so."""
     try:
         found = [msgspec.json.decode(raw, type=Recovery) for raw in await every(cluster, RECOVERIES)]
     except (ApiError, msgspec.MsgspecError):
@@ -197,8 +201,8 @@ def _goes_on(recovery: Recovery) -> str:
 
 
 async def _not_done(cluster: Cluster) -> list[str]:
-    """One line for each node that takes pods and has a fault that Rekindle will not act on. Jobs are not
-    listed: after the pause Rekindle restarts those that are down."""
+    """Returns one line for each node that takes pods and has a fault on which Rekindle will not act. Jobs are
+    not listed: after the pause Rekindle restarts the jobs that are down."""
     try:
         found = [msgspec.json.decode(raw, type=Incident) for raw in await every(cluster, INCIDENTS)]
     except (ApiError, msgspec.MsgspecError):
@@ -207,7 +211,7 @@ async def _not_done(cluster: Cluster) -> list[str]:
 
 
 async def _is_cordoned(cluster: Cluster, node: str) -> bool:
-    """A node that may not be read counts as one that takes pods."""
+    """Whether the node is cordoned. A node that the person may not read counts as a node that takes pods."""
     try:
         return bool(decode.node(await cluster.get(NODES, node), ()).unschedulable)
     except (ApiError, msgspec.MsgspecError):
@@ -215,7 +219,7 @@ async def _is_cordoned(cluster: Cluster, node: str) -> bool:
 
 
 def _kept_back(incidents: Iterable[Incident]) -> Iterator[tuple[str, str]]:
-    """The node, and the line about its fault."""
+    """Yields each node with a refused quarantine, and the line about its fault."""
     for incident in incidents:
         if incident.status.phase is not IncidentPhase.OPEN:
             continue
@@ -226,7 +230,8 @@ def _kept_back(incidents: Iterable[Incident]) -> Iterator[tuple[str, str]]:
 
 
 async def _wait_until_seen(cluster: Cluster, namespace: str, *, paused: bool) -> None:
-    """The controller notes in its own ConfigMap what is in force."""
+    """Waits until the controller has recorded in its own ConfigMap that the pause is in force, or has
+    ended."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + SEEN_WITHIN_S
     what = "pause" if paused else "end of the pause"

@@ -1,4 +1,4 @@
-"""`rekindle read-log FILE`: reads a training's log as the agent would. Changes nothing."""
+"""`rekindle read-log FILE`: reads a training's log as the agent would. The command changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ If the log has no times, the command assumes one line each second. kubectl logs 
 
 
 def run(args: list[str]) -> int:
-    """0: read; 2: wrong usage, or a file that cannot be read."""
+    """Returns 0 if the log was read, and 2 for wrong usage or a file that cannot be read."""
     options = _parser().parse_args(args)
     template = options.step_template
     if template and not usable_template(template):

@@ -1,8 +1,9 @@
-"""The lines of a log file, each with the time that it was written, if the file tells.
+"""Yields the lines of a log file, each with the time at which it was written, if the file has times.
 
-Three forms are known: of a container runtime (`/var/log/pods/...`), of `kubectl logs --timestamps`, and bare
-text. A progress bar ends its line seldom, so a long line is handed on in the pieces in which a runtime
-would."""
+Three forms are known: the form of a container runtime (`/var/log/pods/...`), the form of `kubectl logs
+--timestamps`, and bare text. A progress bar rarely ends its line, so a long line is cut into the same pieces
+as a container runtime would cut it.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ _PIECE_CHARS = 16 * 1024
 
 class TextLine(msgspec.Struct, frozen=True):
     number: int
-    """As an editor counts; the line in which this text ended."""
+    """Line number as an editor counts; the number of the line in which this text ended."""
     text: str
     at: datetime
-    """A second after the line before, where the file tells no time."""
+    """Time of the line. If the file has no times, each line is one second later than the line before."""
     is_dated: bool
 
 
@@ -47,7 +48,8 @@ def lines_of(file: Iterable[bytes]) -> Iterator[TextLine]:
 
 
 def _dated(data: bytes) -> tuple[datetime, bytes] | None:
-    """Of a line of `kubectl logs --timestamps`."""
+    """Returns the time and the rest of a line of `kubectl logs --timestamps`; None if the line has no such
+    time."""
     if data[:2] != b"20" or data[10:11] != b"T":
         return None
     stamp, _, rest = data.partition(b" ")
@@ -56,7 +58,7 @@ def _dated(data: bytes) -> tuple[datetime, bytes] | None:
 
 
 def _pieces(text: str, at: datetime) -> Iterator[str]:
-    """As the runtime hands on a long line: in parts."""
+    """Yields a long line in parts, as the container runtime hands it on."""
     joiner = Joiner(_PIECE_CHARS)
     while len(text) > _PIECE_CHARS:
         head, text = text[:_PIECE_CHARS], text[_PIECE_CHARS:]

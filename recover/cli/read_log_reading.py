@@ -1,6 +1,6 @@
-"""Reads a log as the agent does, and keeps what it reads with the numbers of the lines. Pure.
+"""Reads a log as the agent does, and keeps the findings with their line numbers. Pure.
 
-read_log_lines.py brings the lines; read_log_story.py tells the answer in words.
+read_log_lines.py yields the lines; read_log_story.py tells the answer in words.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TICK = timedelta(seconds=5)
 
 
 class Marked(Record, frozen=True, kw_only=True):
-    """A line that names a step; of a checkpoint it may be missing."""
+    """A line that names a step. In a line about a checkpoint the step may be missing."""
 
     line: int
     step: int | None
@@ -41,7 +41,7 @@ class FirstError(Record, frozen=True, kw_only=True):
     line: int
     code: str
     propagated: bool
-    """It tells of a failure elsewhere."""
+    """Whether the line reports a failure of another rank."""
     text: str
 
 
@@ -52,12 +52,12 @@ class KnownIssue(Record, frozen=True, kw_only=True):
 
 class Stall(Record, frozen=True, kw_only=True):
     line: int
-    """The last line before it."""
+    """Number of the last line before the stall."""
     after_s: float
 
 
 class LogAnswer(Answer, frozen=True, kw_only=True, tag="LogReading"):
-    """Of `rekindle read-log`."""
+    """The answer of `rekindle read-log`."""
 
     lines: Annotated[int, Meta(description="number of lines in the log")]
     steps: list[Marked]
@@ -69,30 +69,30 @@ class LogAnswer(Answer, frozen=True, kw_only=True, tag="LogReading"):
     known_issues: list[KnownIssue]
 
     def names(self) -> tuple[str, ...]:
-        """Of the recipes that know an issue of this log."""
+        """Returns the names of the recipes whose known issue appears in this log."""
         return tuple(issue.recipe for issue in self.known_issues)
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """The answer, and what else a person wants to know."""
+    """The answer for programs, and what else a person wants to know."""
 
     answer: LogAnswer
     source: str
-    """The row of the catalogue, or the wording, whose number is the step; empty where none is known."""
+    """The row of the catalogue, or the wording, whose number is the step; empty if none is known."""
     of_epoch: bool
     rivals: list[str]
-    """Other numbers that rise as well."""
+    """Names of other numbers that rise as well."""
     unproven: list[str]
-    """Numbers that were read and did not rise."""
+    """Names of numbers that were read and did not rise."""
     bars: list[int]
-    """Totals of bars without a name that are not known to be the training's."""
+    """Totals of progress bars without a name that are not known to be the training's progress bar."""
     saved: bool
     """Whether a checkpoint is known to be complete."""
     unmatched: str = ""
-    """The template that was asked for, if no line fits it."""
+    """The step template that the person gave, if no line matches it."""
     is_text: bool = True
     losses: bool = False
-    """Lines of the Trainer with a loss and without a step."""
+    """Whether the log has lines of the Trainer with a loss and without a step."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 def read_log(lines: Iterable[TextLine], template: str = "") -> Reading:
-    """With the agent's own code and its shipped settings."""
+    """Reads the log with the agent's own code and its packaged settings."""
     reader = _Reader(template)
     for line in lines:
         reader.line(line)
@@ -146,7 +146,8 @@ class _Reader:
         self._last = line
 
     def _silence(self, line: TextLine) -> None:
-        """The agent looks at the clock while nothing is printed."""
+        """Records a stall between the last line and this line. The agent checks the clock while nothing is
+        printed."""
         last = self._last
         if last is None or not line.is_dated or line.at - last.at < _TICK:
             return
@@ -155,7 +156,8 @@ class _Reader:
             self._stalls.append(Stall(line=last.number, after_s=(line.at - alive_at).total_seconds()))
 
     def _note(self, line: TextLine) -> None:
-        """Which numbers the line names. Of a line that is written over a terminal shows the last piece."""
+        """Records the numbers that the line names. If a line overwrites itself on a terminal, its last piece
+        counts."""
         named: _Named | None = None
         save: Marked | None = None
         for piece in bars.pieces(line.text):

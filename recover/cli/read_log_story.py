@@ -1,4 +1,4 @@
-"""What was read in a log, in plain words, and which annotation would help. Pure."""
+"""Tells in plain words what was read in a log, and which annotation would help. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _IMPLIED = {
 
 
 def told(reading: Reading, *, wide: bool = False) -> list[str]:
-    """`wide` adds every line with a step or a checkpoint."""
+    """Returns the lines to print. `wide` adds every line with a step or a checkpoint."""
     parts = [_steps(reading), _saves(reading), _stalls(reading), _errors(reading)]
     if wide:
         parts.append(_every_line(reading))

@@ -1,4 +1,5 @@
-"""`rekindle recipes`: lists known issues, checks a recipe file, and tries one on a log. Changes nothing."""
+"""`rekindle recipes`: lists known issues, checks a recipe file, and tries a recipe on a log. The command
+changes nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class Shown(StrEnum):
 
 
 class RecipesAnswer(Answer, frozen=True, kw_only=True, tag="RecipeList"):
-    """Of `rekindle recipes list`."""
+    """The answer of `rekindle recipes list`."""
 
     items: Annotated[list[RecipeObject], Meta(description="each recipe as an object for `kubectl apply`")]
 
@@ -53,7 +54,7 @@ class RecipesAnswer(Answer, frozen=True, kw_only=True, tag="RecipeList"):
 
 
 class TestAnswer(Answer, frozen=True, kw_only=True, tag="RecipeTest"):
-    """Of `rekindle recipes test`."""
+    """The answer of `rekindle recipes test`."""
 
     recipe: str
     matches: bool
@@ -94,7 +95,7 @@ _app = typer.Typer(
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return answered(_app, args, "recipes")
 
 
@@ -265,7 +266,7 @@ def _does(recipe: Recipe) -> str:
 
 
 def _plain(answer: Matched | NotMatched) -> TestAnswer:
-    """The same fields whether it matches or not."""
+    """Returns the answer for programs. It has the same fields whether the recipe matches or not."""
     matches = isinstance(answer, Matched)
     captured = answer.captured if isinstance(answer, Matched) else {}
     return TestAnswer(

@@ -1,4 +1,5 @@
-"""`rekindle status` and `rekindle why`: reads the API objects (recover.snapshot), tells them, prints."""
+"""`rekindle status` and `rekindle why`: read the API objects (recover.snapshot), turn them into words, and
+print the words."""
 
 from __future__ import annotations
 
@@ -38,12 +39,12 @@ _WATCH_S = 5.0
 
 
 def status(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return run(with_access(_status), args, "status")
 
 
 def why(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return run(with_access(_why), args, "why", "rekindle why team/llm, or rekindle why node/gpu-17")
 
 

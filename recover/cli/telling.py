@@ -1,4 +1,5 @@
-"""Prints stories and tables for people: coloured and wrapped on a terminal, plain and whole on a pipe."""
+"""Prints stories and tables for people: coloured and wrapped on a terminal, plain and with full lines on a
+pipe."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def _print_item(console: Console, line: Line) -> None:
 
 
 def print_line(console: Console, text: str, first: str = "", others: str = "", *, style: str = "") -> None:
-    """A line break in the text stays one."""
+    """Prints the text. A line break in the text stays a line break."""
     for part in printable(text).split("\n"):
         for line in filled(part, width_of(console), first, others):
             console.print(Text(line, style=style), soft_wrap=True)
@@ -57,7 +58,8 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def print_commands(console: Console, commands: Iterable[Command]) -> None:
-    """A command is never wrapped, so that it can be copied; what it is for stands below where it must."""
+    """Prints the commands. A command is never wrapped, so that a person can copy it; its purpose is printed
+    below the command if there is no space beside it."""
     every = tuple(commands)
     if not every:
         return

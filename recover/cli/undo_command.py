@@ -1,6 +1,5 @@
-"""`rekindle undo INCIDENT`: takes back what Rekindle did for one Incident. First a dry run, which the API
-server checks; `--yes` does it.
-"""
+"""`rekindle undo INCIDENT`: undoes what Rekindle did for one Incident. Without `--yes` the command only makes
+a dry run, which the API server checks."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ _NEEDED = (INCIDENTS, NODES, RECOVERIES)
 
 
 def undo(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return run(with_access(_undo), args, "undo", "rekindle undo gpu-17-device-lost-4bb47e80")
 
 

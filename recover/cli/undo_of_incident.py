@@ -1,7 +1,9 @@
-"""What `rekindle undo INCIDENT` takes back, and what keeps it from that now. Pure; undo_command.py writes it.
+"""Decides what `rekindle undo INCIDENT` undoes, and what prevents that now. Pure; undo_command.py makes the
+writes.
 
-A quarantine is taken back as if a person had uncordoned the node, in the same patch that the controller would
-write then: so what was known of the node by now no longer acts (diagnose/answered.py).
+A quarantine is undone as if a person had uncordoned the node, with the same patch that the controller would
+write in that case. Rekindle therefore no longer acts on the faults of the node that are known by now
+(diagnose/answered.py).
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ __all__ = ["TakenBack", "taken_back"]
 class TakenBack(msgspec.Struct, frozen=True):
     undos: tuple[Undo, ...]
     stays: tuple[str, ...]
-    """What cannot be taken back, or is not Rekindle's, one sentence each."""
+    """Actions that cannot be undone, and settings of people that stay, one sentence each."""
     obstacles: tuple[str, ...]
-    """Why nothing is taken back now, and what to do, one sentence each."""
+    """Reasons why nothing is undone now, and what to do, one sentence each."""
 
 
 def taken_back(
@@ -42,7 +44,8 @@ def taken_back(
     recoveries: Iterable[Recovery],
     now: datetime,
 ) -> TakenBack:
-    """All that Rekindle did for this Incident and that is still there, and nothing else."""
+    """Returns everything that Rekindle did for this Incident and that is still in the cluster, and nothing
+    else."""
     name = incident.metadata.name
     mine = [node for node in nodes.values() if node.quarantine and node.quarantine.incident == name]
     obstacles = [*_under_way(incident, recoveries)]
@@ -70,8 +73,8 @@ def _under_way(incident: Incident, recoveries: Iterable[Recovery]) -> Iterator[s
 
 
 def _others(incident: Incident, node: Node, incidents: Iterable[Incident]) -> Iterator[str]:
-    """A release answers all that is known of a node. So it is no undoing of one Incident alone where another
-    one blames the node, too."""
+    """Yields one sentence for each other open Incident about the node. The end of a quarantine answers all
+    faults that are known of the node, so it would not undo only this Incident."""
     for other in incidents:
         is_open = other.status.phase is IncidentPhase.OPEN
         is_other = other.metadata.name != incident.metadata.name
@@ -105,7 +108,8 @@ def _released(node: Node, report: NodeHealth | None, now: datetime) -> Undo:
 
 
 def _spares(incident: str, nodes: Iterable[Node], now: datetime) -> Iterator[Undo]:
-    """As if a person had laid the taint again: no spare serves this Incident any more."""
+    """Yields patches that set the taint of each spare again, as a person would: then no spare is in use for
+    this Incident any more."""
     for node in nodes:
         spare = spare_of(node)
         if spare is not None and spare.lent and spare.incident == incident:

@@ -1,5 +1,5 @@
-"""`rekindle version`: of this command, and of the controller in the cluster, if it can be asked. Changes
-nothing."""
+"""`rekindle version`: prints the version of this command, and of the controller in the cluster, if it can be
+read. The command changes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WAIT_S = 5.0
 
 
 class VersionAnswer(Answer, frozen=True, kw_only=True, tag="Version"):
-    """Of `rekindle version`."""
+    """The answer of `rekindle version`."""
 
     client: Annotated[str, Meta(description="version of this command")]
     controller: Annotated[
@@ -52,7 +52,7 @@ class _Found(msgspec.Struct):
 
 
 def version(args: list[str]) -> int:
-    """The command's exit status."""
+    """Returns the exit status."""
     return run(with_access(_version), args, "version")
 
 
@@ -83,8 +83,8 @@ _NO_RELEASE = "this cluster has no release of Rekindle's chart"
 
 
 async def _controller(access: Access) -> tuple[Deployment | None, str]:
-    """The controllers' Deployment, or why there is none. Whoever may not list all namespaces asks in the
-    usual one."""
+    """Returns the controller's Deployment, or the reason why there is none. If the account may not list all
+    namespaces, only the usual namespace is read."""
     try:
         async with KubeApi(await access.credentials(), timeout_s=_WAIT_S) as api:
             try:

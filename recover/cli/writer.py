@@ -1,4 +1,5 @@
-"""How commands of people change a cluster: each write in one request, as the person who calls. I/O only.
+"""Sends the writes of a person's command to a cluster: one request for each write, as the person who runs the
+command. I/O only.
 
 With `--dry-run` the API server makes every check, admission included, and keeps nothing (dryRun=All).
 """
@@ -57,13 +58,14 @@ _REASON_CHARS_MAX = 256
 
 
 class Writer:
-    """Raises RefusedError where the API server refuses a write, CannotTell where it does not answer."""
+    """Sends the writes of one command. Raises RefusedError if the API server refuses a write, CannotTell if
+    it does not answer."""
 
     def __init__(self, api: KubeApi, *, dry_run: bool) -> None:
         self._api = api
         self.cluster: Cluster = RestCluster(api)
         self.usual = ""
-        """The namespace that the kubeconfig names."""
+        """Namespace that the kubeconfig names."""
         self.dry_run = dry_run
 
     def say(self, text: str) -> None:
@@ -73,7 +75,8 @@ class Writer:
         await self._send("POST", resource.path(namespace=namespace), resource, body)
 
     async def patch(self, resource: Resource, name: str, body: Any, namespace: str = "") -> None:
-        """A merge patch. The uid in its metadata, and the version if one is given, must be those there."""
+        """Sends a merge patch. The uid in its metadata, and the version if one is given, must match the
+        object in the cluster."""
         await self._send("PATCH", resource.path(name, namespace), resource, body, MergePatch)
 
     async def delete(self, resource: Resource, name: str, namespace: str, uid: str) -> None:
@@ -81,7 +84,8 @@ class Writer:
         await self._send("DELETE", resource.path(name, namespace), resource, body)
 
     async def user(self) -> str:
-        """The name under which the API server knows who calls; empty where it does not say (before 1.28)."""
+        """Returns the name by which the API server knows the caller; empty if the API server does not report
+        it (before 1.28)."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         try:
             raw = await self._api.request(
@@ -120,7 +124,7 @@ class _Review(msgspec.Struct):
 
 
 def changed(work: Callable[[Writer], Awaitable[None]], access: Access, *, dry_run: bool) -> None:
-    """Runs `work`; the command ends with the exit status of what it raises."""
+    """Runs `work`. If `work` raises, ends the command with the exit status of that error."""
 
     async def written(api: KubeApi, credentials: Credentials) -> None:
         writer = Writer(api, dry_run=dry_run)
@@ -131,7 +135,7 @@ def changed(work: Callable[[Writer], Awaitable[None]], access: Access, *, dry_ru
 
 
 def asked_s(text: str) -> float | None:
-    """Of the option `--for`: None where it is not given. Raises SettingsError."""
+    """Returns the seconds of the option `--for`; None if the option is not given. Raises SettingsError."""
     if not text:
         return None
     seconds = parse_s(text)
@@ -143,7 +147,7 @@ def asked_s(text: str) -> float | None:
 
 
 def checked_reason(text: str) -> str:
-    """Raises SettingsError."""
+    """Returns the reason as one line. Raises SettingsError if it is too long."""
     if len(text) > _REASON_CHARS_MAX:
         raise SettingsError(
             f"--reason has {len(text)} characters, expected at most {_REASON_CHARS_MAX}; nothing is changed"

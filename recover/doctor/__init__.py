@@ -1,4 +1,4 @@
-"""What will not work when a job fails, or of the installation: one function for each check.
+"""Names what will not work in an installation, or when a job fails: one function for each check.
 
 In: a job as it is or as its manifest says; an installation.
 Out: findings, worst first, and their story.

@@ -1,4 +1,4 @@
-"""What Rekindle does not see on nodes whose agent cannot read a source: the words of both reports. Pure."""
+"""Consequences of a source that the agent of a node cannot read, in the words of both reports. Pure."""
 
 from __future__ import annotations
 

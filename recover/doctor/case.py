@@ -1,7 +1,7 @@
-"""What is known of a job before it fails, and what a check finds. Pure.
+"""Model of a job before it fails, and of the findings of a check. Pure.
 
-look.py and manifests make a Case; checks.py has the table of checks; report.py puts their findings in order.
-The installation has a model, a look and checks of its own, with the same findings.
+look.py and manifest.py make a Case, checks.py has the table of checks, and report.py puts their findings in
+order. The folder installation/ has its own model, reader and checks, with the same findings.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ C = TypeVar("C")
 
 NOT_ALLOWED = "you have no permission to"
 NO_CLUSTER = "this command read a file, not a cluster"
-"""Why a check of a manifest was not made."""
+"""Reason why a check was not made for a manifest."""
 NOT_ANSWERED = "the API server failed to answer"
-"""How the reason begins why a check was not made, where the cluster would have told."""
+"""First words of the reason why a check was not made although the cluster has the answer."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -57,59 +57,62 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     where: Place
     means: str
-    """At a fault."""
+    """Consequence at a fault."""
     fix: str
     """A line to write, as `field: value`, or a command to run."""
 
 
 class Part(StrEnum):
-    """What a check may need beside the job itself."""
+    """Data that a check may need in addition to the job itself."""
 
     MODE = "mode"
     NAMESPACE = "namespace"
     NODES = "nodes"
     HEALTH = "health"
     RUNNING = "running"
-    """Pods of the job that run."""
+    """Running pods of the job."""
     CLAIM = "claim"
-    """The volume claim that its checkpoints lie on."""
+    """Volume claim with the job's checkpoints."""
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """One job and what could be read around it. What could not has its reason in `unread`."""
+    """One job and its surroundings. `unread` has the reason for each part that could not be read."""
 
     gang: Gang
     spec: Written
     recipes: Mapping[str, Recipe]
     now: datetime
     timing: Timing = Timing()
-    """The controller's own settings are not to be read from outside: these are the shipped ones."""
+    """Time limits. The controller's settings cannot be read from outside, so these are the defaults."""
     is_file: bool = False
     file: str = ""
-    """Of the manifest, as it was named."""
+    """Name of the manifest file, as the person gave it."""
     misspelt: Mapping[str, str] = {}
-    """Fields of the manifest that Kubernetes does not know, and the field that is probably meant."""
+    """Fields of the manifest that Kubernetes does not know, each with the field that the person probably
+    meant."""
     generate_name: str = ""
-    """Where the API server has yet to make its name: what that will begin with."""
+    """Beginning of the job's name, if the API server will generate the name."""
     mode: Mode = Mode.OBSERVE
     mode_kept_in: str = ""
     modes: Modes | None = None
-    """Those of pools and namespaces, too; None where they are not known."""
+    """Modes of the cluster, its pools and namespaces; None if they are not known."""
     namespace: NamespaceView | None = None
     nodes: Mapping[str, Node] = {}
     health: Mapping[str, NodeHealth] = {}
     pods: tuple[Pod, ...] = ()
-    """Those that have not ended."""
+    """Pods that have not ended."""
     claim: str = ""
-    """`namespace/name` of the volume claim that its checkpoints lie on; empty where they lie on none."""
+    """`namespace/name` of the volume claim with the checkpoints; empty if the checkpoints are not on a
+    claim."""
     access_modes: tuple[str, ...] | None = ()
-    """Of that claim; None where it is not there."""
+    """Access modes of the claim; None if the claim does not exist."""
     adds_environment: bool | None = None
-    """The policy that lets new pods read the environment is there; None where that is not known."""
+    """Whether the cluster has the policy that lets new pods read the environment; None if that is not
+    known."""
     unread: Mapping[Part, str] = {}
 
     def misnamed(self, name: str) -> str:
-        """How to correct a label or annotation of the job that was probably meant as this one, and has
+        """Returns how to correct a label or annotation of the job that was probably meant as `name`, and has
         another name or place; empty if there is none."""
         written = misreadings(On.JOB, self.gang.labels, self.gang.annotations)
         return next((one.fix for one in written if one.meant and one.meant == name), "")
@@ -118,7 +121,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return Place(self.called, field, value)
 
     def found(self, hazard: Hazard) -> Finding:
-        """What the framework knows of a field of the job."""
+        """Returns the finding for a hazard that the framework's adapter reports about a field of the job."""
         return Finding(
             name=hazard.name,
             severity=hazard.severity,
@@ -130,34 +133,34 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def templates(self) -> list[tuple[str, PodTemplate]]:
-        """Each pod template, and the field in which it stands."""
+        """Returns each pod template with the name of its field."""
         named = self.spec.templates().items()
         return [(self.spec.template_field(name), template) for name, template in named]
 
     def set_annotation(self, name: str, value: str) -> str:
-        """The line to write, or for a job that is there already the command."""
+        """Returns the line to write into the manifest, or the command for a job that exists."""
         if self.is_file:
             return f'metadata.annotations: {{{name}: "{value}"}}'
         return f"kubectl annotate {self.target} {shlex.quote(f'{name}={value}')} --overwrite"
 
     @property
     def called(self) -> str:
-        """The job for people."""
+        """Returns the job's name for people."""
         return f"{self.gang.ref}{self.generate_name}"
 
     @property
     def target(self) -> str:
-        """The job for kubectl."""
+        """Returns the arguments that name the job for kubectl."""
         ref = self.gang.ref
         return f"{ref.kind.lower()} -n {ref.namespace} {ref.name}"
 
 
 class Check(msgspec.Struct, Generic[C], frozen=True):
-    """Of a job, or of an installation."""
+    """One check of a job or of an installation."""
 
     name: str
     passed: str
-    """What is so where it finds nothing."""
+    """Sentence about the state in which the check finds nothing."""
     find: Callable[[C], Iterable[Finding]]
     needs: tuple[str, ...] = ()
-    """Parts: it is not made where one of them could not be read."""
+    """Parts that the check needs. The check is not made if one of these parts could not be read."""

@@ -1,4 +1,5 @@
-"""All checks of a job, as a person would ask one after the other. A new one is a function and a line here."""
+"""All checks of a job, in the order in which a person would ask. A new check is a function and a line
+here."""
 
 from __future__ import annotations
 

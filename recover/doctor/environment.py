@@ -1,4 +1,5 @@
-"""Whether resumed ranks will read what a recovery tells them. Pure. docs/environment.md tells the ways."""
+"""Checks whether resumed ranks will read the variables of a recovery. docs/environment.md lists the ways to
+read them. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ _OURS = "REKINDLE_"
 
 
 def read_by_ranks(case: Case) -> Iterator[Finding]:
-    """Some templates take the envFrom in the patch that starts them. Of the others the pods that run
-    tell, and else whether the policy will add it."""
+    """Reports containers that do not read the ConfigMap of a recovery. Some kinds get the envFrom in the
+    patch that starts them. For the other kinds the running pods show it, and if no pod runs, the policy that
+    will add the envFrom."""
     gang = case.gang
     if reads_environment(gang) or workload_of(gang).start_brings_environment:
         return
@@ -55,7 +57,8 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
 
 
 def optional(case: Case) -> Iterator[Finding]:
-    """The ConfigMap does not exist before the first recovery; for a pod that runs, people have made it."""
+    """Reports containers that require the ConfigMap, which does not exist before the first recovery. If a pod
+    of the job runs, somebody has created the ConfigMap."""
     if case.pods:
         return
     for template, body in case.gang.templates.items():
@@ -76,13 +79,14 @@ def optional(case: Case) -> Iterator[Finding]:
 
 
 def enabling(case: Case) -> str:
-    """The command that prints the manifest with all that its jobs need."""
+    """Returns the command that prints the manifest with everything that its jobs need."""
     named = "-" if case.file == STANDARD_INPUT else case.file or "job.yaml"
     return f"rekindle enable -f {shlex.quote(named)}"
 
 
 def _pods_consent(case: Case) -> bool:
-    """As the policy sees it: the pod template's own word, else the namespace's."""
+    """Whether the policy sees consent for all pods: the pod template's own label or annotation decides,
+    otherwise the namespace's."""
     for _, template in case.templates:
         told = msgspec.structs.replace(
             case.gang, labels=template.metadata.labels, annotations=template.metadata.annotations
@@ -93,7 +97,8 @@ def _pods_consent(case: Case) -> bool:
 
 
 def own_variables(case: Case) -> Iterator[Finding]:
-    """What a template sets itself wins over envFrom."""
+    """Reports variables of Rekindle that a template sets itself: the template's value takes precedence over
+    envFrom."""
     for field, template in case.templates:
         for container in template.spec.containers:
             for variable in container.env:

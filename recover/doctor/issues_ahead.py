@@ -1,6 +1,6 @@
-"""Known issues that the job will meet, as far as recipes tell them of template and nodes alone. Pure.
+"""Finds known issues that the job will meet, as far as recipes show them from template and nodes alone. Pure.
 
-No recipe is named here: `ahead` takes from each what can be known before anything has failed.
+No recipe is named here: `ahead` takes from each recipe the tests that can be made before anything has failed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from recover.workloads.patches import asked_by_people
 __all__ = ["ahead", "in_template", "on_nodes"]
 
 _AFTERWARDS = frozenset({"gpu.memory.free"})
-"""Facts of a process that has ended."""
+"""Facts about a process that has ended."""
 
 
 def ahead(recipe: Recipe) -> Recipe | None:
-    """The recipe with only those tests that can be made before a failure; None where they say too little.
+    """Returns the recipe with only the tests that can be made before a failure; None if these tests say too
+    little.
 
-    A clause that is a matter of logs alone is left out. What is left must point at this job: versions that
-    do not fit, a variable that is set, or a framework with a request, variable or label. A request alone
-    is many jobs', and their logs tell whose issue it is.
+    A clause that is only about logs is left out. The remaining clauses must point at this job: versions that
+    do not fit, a variable that is set, or a framework together with a request, variable or label. Many jobs
+    have the same request, and only their logs show which of them has the issue.
     """
     clauses = [
         msgspec.structs.replace(clause, any_of=tests) if clause.any_of else clause
@@ -59,7 +60,7 @@ def _points_at_job(clauses: Sequence[Clause]) -> bool:
 
 
 def in_template(case: Case) -> Iterator[Finding]:
-    """Whatever the node."""
+    """Reports known issues that the template shows, whatever the node."""
     for recipe in case.recipes.values():
         found = _fitting(case, recipe, None)
         if found is not None:
@@ -67,7 +68,7 @@ def in_template(case: Case) -> Iterator[Finding]:
 
 
 def on_nodes(case: Case) -> Iterator[Finding]:
-    """On some of the nodes that its node selector and affinity let it run on."""
+    """Reports known issues on some of the nodes that the job's node selector and affinity allow."""
     asked = [*asked_by_people(case.gang), *_selected(case)]
     nodes = [node for node in case.nodes.values() if fulfils(node, asked)]
     for recipe in case.recipes.values():
@@ -82,14 +83,14 @@ def on_nodes(case: Case) -> Iterator[Finding]:
 
 
 def _selected(case: Case) -> list[Requirement]:
-    """What the node selectors of all its templates ask."""
+    """Returns the requirements that the node selectors of all templates share."""
     selectors = [template.spec.node_selector.items() for _, template in case.templates]
     everywhere = set.intersection(*map(set, selectors)) if selectors else set()
     return [Requirement(key=name, operator="In", values=[value]) for name, value in sorted(everywhere)]
 
 
 def _fitting(case: Case, recipe: Recipe, node: Node | None) -> tuple[Matched, str] | None:
-    """With the field of the container that it fits first."""
+    """Returns the match, with the field of the first container that matches; None if none matches."""
     known = ahead(recipe)
     if known is None:
         return None

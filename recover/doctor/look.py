@@ -1,7 +1,7 @@
-"""Reads one job and what stands around it from the API, as a Case. I/O only.
+"""Reads one job and its surroundings from the API, as a Case. I/O only.
 
-What may not be read is named in the Case, and the checks that need it are not made; there is no answer only
-where the job itself cannot be read.
+The Case names the parts that may not be read, and the checks that need these parts are not made. There is no
+Case only if the job itself cannot be read.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class _Claim(msgspec.Struct, frozen=True):
 async def look(
     cluster: Cluster, asked: str, namespace: str, now: datetime, usual: str = ""
 ) -> tuple[Case, list[str]]:
-    """The job that was asked for, and notes on what could not be read. `usual` is the namespace that the
-    kubeconfig names. Raises CannotTell, NotFound."""
+    """Returns the job that the person named, and notes on what could not be read. `usual` is the namespace
+    that the kubeconfig names. Raises CannotTell, NotFound."""
     snapshot = await read(cluster, namespace=namespace, instead=namespace_of(asked) or usual)
     job = find(asked, snapshot, namespace, command="doctor", usual=usual)
     if isinstance(job, str):
@@ -104,7 +104,7 @@ async def _around(cluster: Cluster, gang: Gang, snapshot: Snapshot, now: datetim
 
 
 def _hidden(gang: Gang, snapshot: Snapshot) -> dict[Part, str]:
-    """What the lists of the snapshot lack."""
+    """Returns the parts that the snapshot could not read, each with the reason."""
     lists = {Part.NODES: NODES, Part.HEALTH: NODEHEALTHS, Part.NAMESPACE: NAMESPACES}
     unread = {
         part: f"{NOT_ALLOWED} read {resource.plural}"
@@ -112,14 +112,14 @@ def _hidden(gang: Gang, snapshot: Snapshot) -> dict[Part, str]:
         if resource.plural in snapshot.hidden
     }
     if gang.ref.namespace in snapshot.namespaces:
-        unread.pop(Part.NAMESPACE, None)  # it was read by its name
+        unread.pop(Part.NAMESPACE, None)  # the namespace was read by its name
     else:
         unread.setdefault(Part.NAMESPACE, f"the namespace {gang.ref.namespace} was not found")
     return unread
 
 
 async def _spec(cluster: Cluster, gang: Gang) -> Written:
-    """Raises NotFound, CannotTell."""
+    """Returns the job as its owner wrote it. Raises NotFound, CannotTell."""
     try:
         raw = await cluster.get(gang.resource, gang.ref.name, gang.ref.namespace)
         return workload_of(gang).written(msgspec.json.decode(raw), str(gang.ref), "")
@@ -146,7 +146,8 @@ async def _modes(cluster: Cluster, namespace: str, unread: dict[Part, str]) -> M
 
 
 def _unread(error: ApiError, what: str, missing: str = "") -> str:
-    """A missing right, a missing object or kind (with what that means), and a failing API server differ."""
+    """Returns why an object could not be read. A missing permission, a missing object or kind (with what that
+    means), and a failing API server have different texts."""
     if error.not_found:
         return f"there is no {what}" + (f": {missing}" if missing else "")
     if error.status in (401, 403):
@@ -155,7 +156,7 @@ def _unread(error: ApiError, what: str, missing: str = "") -> str:
 
 
 async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[Pod, ...]:
-    """The gang's pods that have not ended."""
+    """Returns the gang's pods that have not ended."""
     try:
         found = await pods_of(cluster, gang)
     except ApiError as error:
@@ -168,7 +169,7 @@ async def _pods(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[
 
 
 async def _access_modes(cluster: Cluster, gang: Gang, unread: dict[Part, str]) -> tuple[str, ...] | None:
-    """None where there is no such claim."""
+    """Returns the access modes of the claim with the checkpoints; None if there is no such claim."""
     claim = claim_of(gang)
     if not claim:
         unread[Part.CLAIM] = "the checkpoints are not on a volume claim that this command knows"
@@ -194,7 +195,7 @@ async def _has_policy(cluster: Cluster) -> bool | None:
 
 
 async def _recipes(cluster: Cluster, notes: list[str]) -> Mapping[str, Recipe]:
-    """The built-in ones and people's own, as the controller uses them."""
+    """Returns the built-in recipes and people's own recipes, as the controller uses them."""
     try:
         answer = await cluster.list(RECIPES)
         return settle(built_in(), [seen(bytes(raw)) for raw in answer.items]).recipes

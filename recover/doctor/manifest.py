@@ -1,4 +1,4 @@
-"""The jobs of a manifest, before their submission, as Cases without a cluster around them."""
+"""Turns the jobs of a manifest, before their submission, into Cases without a cluster around them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _METADATA = ("name", "generateName", "namespace", "labels", "annotations", "fina
 def cases(
     documents: Iterable[Any], file: str, recipes: Mapping[str, Recipe], now: datetime
 ) -> tuple[list[Case], list[str]]:
-    """One for each job, and notes on what is none. Raises BadValueError."""
+    """Returns one Case for each job, and notes on documents that are no job. Raises BadValueError."""
     found, notes = [], []
     every = list(objects(list(documents)))
     claims = dict(_claims(document for document, _ in every))
@@ -56,7 +56,7 @@ def cases(
 
 
 def _misspelt(document: Any) -> dict[str, str]:
-    """Of metadata, where the words of people stand."""
+    """Returns misspelt fields of metadata, where people write labels and annotations."""
     near = {
         str(name): get_close_matches(str(name), _METADATA, n=1, cutoff=0.8)
         for name in document["metadata"]
@@ -71,7 +71,7 @@ def _is_claim(document: Any) -> bool:
 
 
 def _claims(documents: Iterable[Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The access modes of each claim of the file, by `namespace/name`."""
+    """Yields the access modes of each claim in the file, by `namespace/name`."""
     for document in documents:
         if not _is_claim(document):
             continue

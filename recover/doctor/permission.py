@@ -1,4 +1,4 @@
-"""Whether the job may be restarted at all: its people's words, the modes, holds, other owners. Pure."""
+"""Checks whether Rekindle may restart the job at all: consent, modes, holds, other owners. Pure."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def opted_in(case: Case) -> Iterator[Finding]:
 
 
 def _said_elsewhere(case: Case) -> str:
-    """Where the word stands without effect."""
+    """Returns a note if the label or annotation is in a pod template, where it has no effect."""
     for field, template in case.templates:
         meta = template.metadata
         if AUTO_RECOVERY in meta.labels or AUTO_RECOVERY in meta.annotations:
@@ -128,8 +128,9 @@ def mode(case: Case) -> Iterator[Finding]:
 
 
 def lowered(case: Case) -> Iterator[Finding]:
-    """By the controller's settings; a namespace's own word is told by itself. A pool is known by the label
-    that the settings name unless they are changed, and only of nodes where the job runs."""
+    """Reports a mode that the controller's settings lower; `namespace` reports the namespace's own
+    annotation. A pool is known by the label of the default settings, and only for nodes on which the job
+    runs."""
     if case.modes is None or case.mode is Mode.OBSERVE:
         return
     space, standing = case.gang.ref.namespace, case.modes.namespaces.get(case.gang.ref.namespace)
@@ -205,7 +206,8 @@ def hold(case: Case) -> Iterator[Finding]:
 
 
 def misread(case: Case) -> Iterator[Finding]:
-    """The words of consent and the checkpoints' place have checks of their own."""
+    """Reports labels and annotations without effect. Consent and the folder of the checkpoints have their own
+    checks."""
     for one in misreadings_on_job(case.gang, case.namespace):
         if not one.text.startswith(_TOLD_ELSEWHERE):
             yield Finding(
@@ -219,7 +221,7 @@ def misread(case: Case) -> Iterator[Finding]:
 
 
 def misspelt(case: Case) -> Iterator[Finding]:
-    """The API server drops a field that it does not know, or refuses the object."""
+    """Reports misspelt fields. The API server drops a field that it does not know, or refuses the object."""
     for field, meant in case.misspelt.items():
         yield Finding(
             name="misspelt-field",

@@ -1,4 +1,5 @@
-"""What in the pod templates makes a stop or a start slow, or places pods in spite of us. Pure."""
+"""Checks the pod templates for what makes a stop or a start slow, or places pods where Rekindle does not want
+them. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ __all__ = ["elastic", "gates", "grace", "resources", "restart_policy", "tolerati
 
 
 def tolerations(case: Case) -> Iterator[Finding]:
-    """Kept off a bad node by affinity all the same, but where a framework makes pods after its start."""
+    """Reports pods that tolerate every taint. An affinity still keeps such pods off a bad node, except if the
+    framework creates pods after the start of the job."""
     late = case.spec.placed_late
     for field, template in case.templates:
         if any(one.operator == "Exists" and not one.key for one in template.spec.tolerations):
@@ -49,7 +51,7 @@ _NVIDIA = "nvidia.com/"
 
 
 def restart_policy(case: Case) -> Iterator[Finding]:
-    """Kubernetes tells upper and lower case apart."""
+    """Reports a restartPolicy that Kubernetes does not know. The value is case-sensitive."""
     for field, template in case.templates:
         policy = template.spec.restart_policy
         near = get_close_matches(policy.lower(), [one.lower() for one in _POLICIES], n=1)
@@ -66,7 +68,8 @@ def restart_policy(case: Case) -> Iterator[Finding]:
 
 
 def resources(case: Case) -> Iterator[Finding]:
-    """A misspelt nvidia.com/gpu. Device plugins may offer other names, so only near ones are told."""
+    """Reports a misspelt nvidia.com/gpu. Device plugins may offer other names, so only similar names are
+    reported."""
     for field, template in case.templates:
         for container in template.spec.containers:
             asked = {*container.resources.limits, *container.resources.requests}
@@ -85,7 +88,7 @@ def resources(case: Case) -> Iterator[Finding]:
 
 
 def elastic(case: Case) -> Iterator[Finding]:
-    """What differs from a gang that needs each rank."""
+    """Reports a job that does not need each of its ranks."""
     if case.gang.may_lack > 0:
         least = case.gang.size - case.gang.may_lack
         yield Finding(

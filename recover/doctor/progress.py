@@ -1,4 +1,5 @@
-"""Whether faults of the running job will be seen, and its steps are read. Pure."""
+"""Checks whether Rekindle will see faults of the running job, and whether it reads the steps of the job.
+Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ __all__ = ["seen", "steps"]
 
 
 def seen(case: Case) -> Iterator[Finding]:
-    """Of the nodes on which it runs: an agent reports, and is blind nowhere."""
+    """Reports nodes of the job without a reporting agent, and sources that their agents cannot read."""
     nodes = sorted({pod.node for pod in case.pods if pod.node})
     unwatched = [node for node in nodes if node not in case.health]
     if unwatched:
@@ -52,7 +53,8 @@ def _of(names: Sequence[str], nodes: Sequence[str]) -> str:
 
 
 def steps(case: Case) -> Iterator[Finding]:
-    """At least one rank's. One is enough: some print by rank 0 only."""
+    """Reports a job of which no agent has read a step. Steps of one rank are enough: in some jobs only rank 0
+    prints."""
     uids = {pod.uid for pod in case.pods}
     if any(told.first_step is not None for told in _progress(case) if told.uid in uids):
         return

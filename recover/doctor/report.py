@@ -1,4 +1,5 @@
-"""What all checks say of a job, or of the installation, worst first, and the story of it for people. Pure."""
+"""Puts together the findings of all checks of a job or an installation, worst first, and tells them to
+people. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Titles = Mapping[Severity, tuple[str, Tone]]
 _NO_START = frozenset(
     {"environment-not-optional", "claim-missing", "claim-of-one-pod", "restart-policy-unknown"}
 )
-"""Findings of which the job already suffers at its first start."""
+"""Findings that already affect the first start of the job."""
 _SUBJECTS = {
     "mode": "the controller's mode",
     "lowered": "settings that lower the mode",
@@ -44,7 +45,7 @@ _SUBJECTS = {
     "agents": "the agents on the nodes of the job",
     "steps": "the steps that agents read",
 }
-"""Checks that need the cluster, in words."""
+"""Names in words of the checks that need the cluster."""
 _TITLES: Titles = {
     Severity.FAILS: ("Will fail, or will lose work", Tone.BAD),
     Severity.RISKS: ("Warnings: may fail, or cost time", Tone.WAITING),
@@ -73,12 +74,12 @@ class Examined(Record, frozen=True, kw_only=True):
 
     @property
     def refused(self) -> tuple[NotMade, ...]:
-        """Checks that were not made because the cluster would not tell what they need."""
+        """Returns the checks that were not made because the cluster did not give the data that they need."""
         return tuple(one for one in self.not_made if one.why.startswith((NOT_ALLOWED, NOT_ANSWERED)))
 
     @property
     def little_known(self) -> str:
-        """The first words of a verdict where most checks could not be made; else empty."""
+        """Returns the first words of a verdict if most checks could not be made; otherwise empty."""
         every = len(self.not_made) + len(self.passed) + len({finding.name for finding in self.findings})
         if len(self.refused) * 2 < every:
             return ""
@@ -91,7 +92,7 @@ class Examined(Record, frozen=True, kw_only=True):
 
     @property
     def checks(self) -> str:
-        """For the end of a verdict."""
+        """Returns the text for the end of a verdict."""
         passed = f"{counted(len(self.passed), 'check')} passed"
         needing = sum(1 for one in self.not_made if one.why == NO_CLUSTER)
         others = len(self.not_made) - needing
@@ -103,7 +104,7 @@ class Examined(Record, frozen=True, kw_only=True):
 
 
 class Report(Examined, frozen=True, kw_only=True):
-    """Of one job."""
+    """The findings about one job."""
 
     job: Annotated[
         JobRecord, Meta(description="the name is empty if the manifest has a generateName instead")
@@ -113,7 +114,7 @@ class Report(Examined, frozen=True, kw_only=True):
 
 
 class JobsAnswer(Answer, frozen=True, kw_only=True, tag="DoctorJobs"):
-    """Of `rekindle doctor JOB` and `rekindle doctor -f FILE`."""
+    """The answer of `rekindle doctor JOB` and `rekindle doctor -f FILE`."""
 
     jobs: list[Report]
 
@@ -134,7 +135,7 @@ def examined(case: Case) -> Report:
 
 
 def made(checks: Sequence[Check[C]], case: C, unread: Mapping[Any, str]) -> Examined:
-    """Each check of which nothing that it needs is unread, the worst findings first."""
+    """Makes each check whose parts could all be read. Returns the worst findings first."""
     findings: list[Finding] = []
     passed, not_made = [], []
     for check in checks:
@@ -164,7 +165,8 @@ def story(report: Report, commands: tuple[Command, ...], *, wide: bool = False) 
 
 
 def sections(report: Examined, titles: Titles, *, wide: bool = False) -> tuple[Section, ...]:
-    """One for each severity, under its title, and what was not checked; `wide` adds what is right."""
+    """Returns one section for each severity, with its title, and one for what was not checked; `wide` adds
+    the checks that passed."""
     found = [
         Section(
             title, tuple(line for f in report.findings if f.severity is severity for line in _lines(f, tone))
@@ -213,7 +215,8 @@ def tone(report: Examined) -> Tone:
 
 
 def _verdict(report: Report) -> Line:
-    """First what keeps the job from its restart or from its start, then how much else was found."""
+    """Returns the verdict: first the findings that keep the job from its restart or from its start, then the
+    number of others."""
     refused = next((found for found in report.findings if found.name == NOT_OPTED_IN), None)
     unstarted = next((found for found in report.findings if found.name in _NO_START), None)
     told = [report.little_known.strip()]
@@ -227,7 +230,8 @@ def _verdict(report: Report) -> Line:
 
 
 def _not_enabled(refused: Finding) -> str:
-    """The job's own word beats its namespace's; where it has none, its namespace may have it instead."""
+    """Returns the sentence for a job without consent. The job's own label takes precedence over its
+    namespace's; if the job has none, its namespace may have the label instead."""
     unsaid = not refused.where.value
     unless = (
         ", unless its namespace enables automatic recovery"
@@ -242,7 +246,8 @@ def _not_enabled(refused: Finding) -> str:
 
 
 def _found(findings: Sequence[Finding], *, is_all: bool) -> str:
-    """How many findings there are; `is_all` unless others were told before them."""
+    """Returns the number of findings in words. `is_all` is False if other findings were named before
+    these."""
     fails, risks, advice = (sum(one.severity is severity for one in findings) for severity in Severity)
     if not findings:
         return "No problem found" if is_all else "No other problem found"

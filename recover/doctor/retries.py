@@ -1,7 +1,7 @@
-"""Whether the framework lets the job live until it is stopped and started again. Pure.
+"""Checks whether the framework keeps the job alive until the job is stopped and started again. Pure.
 
-The facts were measured; each framework's file in recover/workloads tells those of its kind. A job that may be
-made anew (on-terminal: recreate) survives what would fail it for good.
+The facts were measured; each framework's file in recover/workloads has the facts of its kind. A job that
+Rekindle may create again (on-terminal: recreate) survives an end that the framework marks as final.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["deadline", "headroom", "removal"]
 
 
 def headroom(case: Case) -> Iterator[Finding]:
-    """What fails the job for good at a rank's end."""
+    """Reports settings by which the framework marks the job as failed permanently when a rank ends."""
     if may_recreate(case.gang.annotations):
         return
     recreate = case.set_annotation(ON_TERMINAL, "recreate")
@@ -39,7 +39,8 @@ def deadline(case: Case) -> Iterator[Finding]:
 
 
 def removal(case: Case) -> Iterator[Finding]:
-    """A failed job is made anew from its object, when the scan has chosen a checkpoint."""
+    """Reports a job that Kubernetes removes too soon after its failure. Rekindle creates a failed job again
+    from its object, after the scan has chosen a checkpoint."""
     limit = case.spec.removal()
     field, seconds = limit.field, limit.seconds
     needed_s = case.timing.stop_deadline_s + case.timing.scan_deadline_s

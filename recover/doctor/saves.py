@@ -1,4 +1,4 @@
-"""Whether the checkpoints outlive the job's failures, and can be verified. Pure."""
+"""Checks whether the checkpoints outlive the job's failures, and can be verified. Pure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def annotation(case: Case) -> Iterator[Finding]:
 
 
 def _proposal(case: Case) -> str:
-    """The path of the volume that probably holds the checkpoints, if the template mounts one."""
+    """Returns the annotation with the path of the volume that probably has the checkpoints, if the template
+    mounts one."""
     paths = list(_lasting(case.gang))
     likely = [path for path in paths if any(word in path.lower() for word in _LIKELY)]
     best = likely[:1] or (paths if len(paths) == 1 else [])
@@ -90,7 +91,8 @@ def _proposal(case: Case) -> str:
 
 
 def _lasting(gang: Gang) -> dict[str, str]:
-    """The paths where the templates mount volumes that outlive a pod, and what is mounted there."""
+    """Returns the paths at which the templates mount volumes that outlive a pod, each with the name of the
+    volume."""
     return {
         mount.path: f"the claim {volume.source.get('claimName')}"
         if volume.kind is VolumeKind.CLAIM
@@ -103,7 +105,7 @@ def _lasting(gang: Gang) -> dict[str, str]:
 
 
 def _mounting(case: Case, value: str, path: str) -> str:
-    """To mount a volume at the path, or to name a path where one is mounted already."""
+    """Returns how to mount a volume at the path, or how to name a path at which one is mounted already."""
     at_path = f"volumeMounts: [{{name: ckpt, mountPath: {path}}}]"
     mounted_at = _lasting(case.gang)
     if not mounted_at:
@@ -115,7 +117,8 @@ def _mounting(case: Case, value: str, path: str) -> str:
 
 
 def claim_of(gang: Gang) -> str:
-    """The name of the volume claim with its checkpoints; empty where they lie on none."""
+    """Returns the name of the volume claim with the checkpoints; empty if the checkpoints are not on a
+    claim."""
     try:
         found = mounted(gang).volume
     except Unscannable:
@@ -124,7 +127,8 @@ def claim_of(gang: Gang) -> str:
 
 
 def volume(case: Case) -> Iterator[Finding]:
-    """Of an annotation that can be read; one that cannot has been told."""
+    """Reports a volume that does not suit the annotation. The check `annotation` has reported an annotation
+    that cannot be read."""
     value = case.gang.annotations.get(ANNOTATION, "")
     try:
         path = parse(value).path
@@ -161,7 +165,8 @@ def volume(case: Case) -> Iterator[Finding]:
 
 
 def _no_volume(gang: Gang, path: str) -> str:
-    """Why no volume is there: a mount may name a volume that the template does not have."""
+    """Returns why no volume is mounted at the path: a mount may name a volume that the template does not
+    have."""
     for template in gang.templates.values():
         volumes = [volume.name for volume in template.volumes]
         for container in template.containers:
@@ -181,7 +186,8 @@ def _no_volume(gang: Gang, path: str) -> str:
 
 
 def _repair(case: Case, place: ScanPlace) -> Iterator[Finding]:
-    """A scan never runs as root, and what root has made only root may change."""
+    """Reports checkpoints that the scan may not repair. A scan never runs as root, and only root may change
+    files of root."""
     allowed = case.gang.annotations.get(REPAIR, "")
     if allowed.strip() in ("", "none") or user_of(place) is not None:
         return
@@ -197,7 +203,8 @@ def _repair(case: Case, place: ScanPlace) -> Iterator[Finding]:
 
 
 def claim(case: Case) -> Iterator[Finding]:
-    """It is there, and pods on several nodes need one that several nodes can mount."""
+    """Reports a claim that does not exist, or that only one node or pod can mount while the job has several
+    ranks."""
     modes = case.access_modes
     if modes is None:
         namespace, _, name = case.claim.partition("/")

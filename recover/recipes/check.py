@@ -1,7 +1,8 @@
-"""What a recipe's types cannot say: templates, names, and parts that contradict each other. Pure.
+"""Checks what the types of a recipe cannot express: templates, names, and parts that contradict each other.
+Pure.
 
-Called by load.py with a recipe whose fields have the right types. Each problem names field, value and what
-was expected; all of them are told at once.
+convert.py calls this module with a recipe whose fields have the right types. Each problem names the field,
+the value and what was expected; all problems are reported at once.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ __all__ = ["problems"]
 _OUR_PREFIX = "REKINDLE_"
 _NAME_CHARS_MAX = limit(Signature, "name")
 _TEMPLATES_MAX = limit(Signature, "match")
-"""Of one signature in a NodeHealth."""
+"""Number of log templates that one signature in a NodeHealth may have."""
 
 
 def problems(recipe: Recipe) -> tuple[Problem, ...]:
-    """Everything that keeps a recipe from being used; empty for a good one."""
+    """Returns all problems that keep the recipe from being used; empty for a valid recipe."""
     return tuple(_of_recipe(recipe))
 
 
@@ -45,7 +46,7 @@ def _of_recipe(recipe: Recipe) -> Iterator[Problem]:
         yield Problem("match", f"{len(recipe.match.logs)} log templates", expected)
     of_the_match = [*of_match(recipe.match)]
     yield from of_the_match
-    if not of_the_match:  # else advice would seem to name placeholders that do not exist
+    if not of_the_match:  # otherwise the advice would seem to name placeholders that do not exist
         yield from _of_change(recipe.change, certain_captures(recipe.match))
     yield from _of_verify(recipe)
 

@@ -1,4 +1,5 @@
-"""What the types of a match cannot say, and of the names in it. Pure; check.py asks for it."""
+"""Checks what the types of a match cannot express, and the names in the match. Pure; check.py calls this
+module."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def _of_test(test: Test, at: str) -> Iterator[Problem]:
             template = parse(test.log)
         except BadTemplateError as error:
             yield Problem(f"{at}.log", repr(test.log), str(error))
-            return  # its comparisons would only seem to name unknown placeholders
+            return  # otherwise its comparisons would seem to name unknown placeholders
     elif test.where:
         yield Problem(f"{at}.where", f"{len(test.where)} comparisons", "expected only together with log")
     for index, comparison in enumerate(test.where):
@@ -134,7 +135,7 @@ def _of_comparison(comparison: Comparison, at: str, template: Template | None) -
 
 
 def _measure(text: str, template: Template | None) -> Measure | str:
-    """What a side of a comparison is; a string says what was expected."""
+    """Returns what one side of a comparison is; a string says what was expected."""
     if text.startswith("{"):
         kinds = template.kinds if template is not None else {}
         kind = kinds.get(text.strip("{}"))
@@ -169,7 +170,8 @@ def of_label(rule: LabelRule, at: str, certain: dict[str, Kind]) -> Iterator[Pro
 
 
 def certain_captures(match: Match) -> dict[str, Kind]:
-    """What is captured whichever way a recipe matches: in each alternative of some clause."""
+    """Returns the values that are captured in every case in which the recipe matches: in each alternative of
+    some clause."""
     certain: dict[str, Kind] = {}
     for clause in match.all_of:
         captured = [_captured(test) for test in (clause.any_of or (clause,))]
@@ -182,7 +184,7 @@ def _captured(test: Test) -> dict[str, Kind]:
     try:
         return parse(test.log).kinds if test.log else {}
     except BadTemplateError:
-        return {}  # told where the template stands
+        return {}  # the check of the template reports this error
 
 
 # --- names ------------------------------------------------------------------------------------------
@@ -194,13 +196,13 @@ def is_name(text: str) -> bool:
 
 
 def is_variable(text: str) -> bool:
-    """It is a key of a ConfigMap, too."""
+    """Whether the text can be the name of a variable, which is also a key of a ConfigMap."""
     return text.isascii() and text.isidentifier() and len(text) <= _VARIABLE_CHARS_MAX
 
 
 def _is_qualified(text: str) -> bool:
-    """`prefix/name` or `name`, as Kubernetes takes them: what breaks its rules would end up in a job's
-    affinity, and no pod of it could be made."""
+    """Whether the text is `prefix/name` or `name` by the rules of Kubernetes. A name that breaks these rules
+    would be written into a job's affinity, and then no pod of the job could be created."""
     prefix, slash, name = text.rpartition("/")
     is_domain = prefix == prefix.lower() and all(map(_is_plain, prefix.split("."))) and "_" not in prefix
     return _is_plain(name) and len(name) <= KEY_NAME_CHARS_MAX and (is_domain or not slash)
@@ -211,7 +213,7 @@ def _is_label_value(text: str) -> bool:
 
 
 def _is_plain(part: str) -> bool:
-    """Letters, digits, `-`, `_` and `.`, with a letter or digit at both ends."""
+    """Whether the text has only letters, digits, `-`, `_` and `.`, with a letter or digit at both ends."""
     ends = part[:1].isalnum() and part[-1:].isalnum()
     return part.isascii() and ends and all(char.isalnum() or char in "-_." for char in part)
 

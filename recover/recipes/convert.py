@@ -1,6 +1,8 @@
-"""Plain data -> the types of a recipe, or what is wrong with it and what may stand there instead. Pure.
+"""Converts plain data into the types of a recipe, or reports what is wrong and which values are allowed.
+Pure.
 
-load.py brings it data from files, objects.py from the API server; check.py says what types cannot.
+load.py passes data from files, objects.py passes data from the API server; check.py checks what types cannot
+express.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ T = TypeVar("T")
 
 _INDEX = re.compile(r"\[\d+\]")
 
-# The last parts of a field's path -> what may stand there. msgspec's own messages name neither.
+# Allowed values, by the last parts of a field's path. msgspec's own messages name neither values nor fields.
 _CHOICES: dict[str, type[StrEnum]] = {
     "fault": Fault,
     "framework": Framework,
@@ -72,7 +74,8 @@ _PARTS: dict[str, type[msgspec.Struct]] = {
 
 
 class RecipeError(Exception):
-    """A file or object that cannot be used, and everything that is wrong with it. Others are used."""
+    """A file or object that cannot be used, and everything that is wrong with it. Other recipes are still
+    used."""
 
     def __init__(self, origin: str, what: Iterable[str]) -> None:
         self.origin = origin
@@ -82,7 +85,7 @@ class RecipeError(Exception):
 
 
 def converted(data: Any, type_: type[T], origin: str) -> T:
-    """Raises `RecipeError`; `origin` is the file or object, for messages."""
+    """Returns the data as the type. `origin` is the file or object, for messages. Raises `RecipeError`."""
     try:
         return convert(data, type_, file=origin)
     except BadValueError as error:
@@ -90,7 +93,8 @@ def converted(data: Any, type_: type[T], origin: str) -> T:
 
 
 def checked(recipe: Recipe, origin: str, *, of_object: bool = False) -> Recipe:
-    """Raises `RecipeError`. In an object a recipe's fields stand under `spec`, its name in `metadata`."""
+    """Returns the recipe if it is valid. In an object the fields of a recipe are under `spec`, and its name
+    is in `metadata`. Raises `RecipeError`."""
     found = problems(recipe)
     if of_object:
         found = tuple(
@@ -103,7 +107,7 @@ def checked(recipe: Recipe, origin: str, *, of_object: bool = False) -> Recipe:
 
 
 def _explained(error: BadValueError) -> Problem:
-    """With the words or fields that may stand there, which msgspec leaves out."""
+    """Returns the problem with the allowed values or fields, which msgspec leaves out."""
     path = _INDEX.sub("", error.field)
     expected = error.expected
     if "enum value" in expected:

@@ -1,8 +1,8 @@
-"""Which known issues a failed gang shows, and what is changed for its next start. Pure.
+"""Decides which known issues a failed gang shows, and what is changed for its next start. Pure.
 
-Between gang_evidence.py and recovery/choose.py, which records the answer in the Recovery. What an earlier
-recovery of the gang has changed stands until its recipe gives up: the conflict would be back at the next
-restart.
+The input comes from gang_evidence.py; recovery/choose.py records the answer in the Recovery. A change by an
+earlier recovery of the gang stays until its recipe gives up: otherwise the issue would occur again at the
+next restart.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def decide(
     nodes: Iterable[Node],
     attempt: int,
 ) -> list[RecipeUse]:
-    """One use for each recipe that fits, by name. `earlier` are those of the gang's history, oldest first."""
+    """Returns one use for each recipe that matches, sorted by name. `earlier` are the uses in the gang's
+    history, oldest first."""
     places = list(nodes)
     found = []
     for name in sorted(recipes):
@@ -49,8 +50,8 @@ def decide(
 
 
 def environment(uses: Iterable[RecipeUse]) -> dict[str, str | None]:
-    """The variables that stand after these uses, oldest first: the latest change of each recipe. None for
-    those to be taken back, which no other recipe has set too."""
+    """Returns the variables that are set after these uses, oldest first: the latest change of each recipe.
+    The value is None for a variable that must be removed, and that no other recipe sets."""
     standing: dict[str, RecipeUse] = {}
     variables: dict[str, str | None] = {}
     for use in uses:
@@ -65,7 +66,8 @@ def environment(uses: Iterable[RecipeUse]) -> dict[str, str | None]:
 
 
 def requirements(uses: Iterable[RecipeUse]) -> tuple[Requirement, ...]:
-    """What the gang's nodes must have after these uses, oldest first: the latest word of each recipe."""
+    """Returns the requirements on the gang's nodes after these uses, oldest first: the latest use of each
+    recipe counts."""
     latest = {use.name: use for use in uses}
     standing = [use.placed for use in latest.values() if use.outcome is RecipeOutcome.APPLIED]
     found: list[Requirement] = []
@@ -73,13 +75,13 @@ def requirements(uses: Iterable[RecipeUse]) -> tuple[Requirement, ...]:
     return tuple(found)
 
 
-# --- one recipe that fits -----------------------------------------------------------------------------------
+# --- one recipe that matches ------------------------------------------------------------------------------
 
 
 def _use(
     fitting: Matched, tried: int, there: Mapping[str, str | None], nodes: Sequence[Node], attempt: int
 ) -> RecipeUse:
-    """`there` are the variables that other recipes have set."""
+    """Returns the use of a recipe that matches. `there` are the variables that other recipes have set."""
     recipe, captured = fitting.recipe, fitting.captured
     placed = placed_by(recipe.change.placement, captured)
     outcome, message = _outcome(fitting, tried, there, placed, nodes)
@@ -103,7 +105,7 @@ def _outcome(
     placed: list[Requirement],
     nodes: Sequence[Node],
 ) -> tuple[RecipeOutcome, str]:
-    """What comes of it, and why, in words that follow the recipe's title."""
+    """Returns the outcome and its reason, in words that follow the recipe's title."""
     change = fitting.recipe.change
     if change.hold is Hold.ALWAYS:
         return (
@@ -141,7 +143,7 @@ def _outcome(
 
 
 def _done(fitting: Matched) -> list[str]:
-    """What wording.py tells of a change, but for the advice, which has its own field."""
+    """Returns the change in the words of wording.py, without the advice, which has its own field."""
     without_advice = msgspec.structs.replace(fitting.recipe.change, advise="", hold=Hold.NEVER)
     return list(changed(without_advice, fitting.captured))
 
@@ -154,14 +156,15 @@ def _seen(hit: Hit) -> str:
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """How a change is seen to have helped; `by` is `log`, `steps`, or nothing where neither shows it."""
+    """The proof that a change helped. `by` is `log` or `steps`, or empty if there is no proof."""
 
     by: str
     words: str
 
 
 def proof(recipe: Recipe, running: Sequence[PodProgress], *, stepped: bool) -> Proof:
-    """What the new containers show: the recipe's line, or steps without the lines that matched before."""
+    """Returns what the new containers show: the recipe's line, or steps without the lines that matched
+    before."""
     verify = recipe.verify
     lines = list(lines_of(running))
     wanted = [parse(written) for written in verify.log] if verify is not None else []

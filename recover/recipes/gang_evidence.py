@@ -1,7 +1,8 @@
-"""What the API objects tell of a failed gang, as Evidence for the recipes. Pure; for recovery/ and match.py.
+"""Gathers what the API objects show about a failed gang, as Evidence for the recipes. Pure; for recovery/ and
+match.py.
 
-All of it is of origin tenant: logs, exit codes, what the job's own template asks for. It may move and change
-that tenant's gang, and nothing else.
+All of it has the origin `tenant`: logs, exit codes, requests of the job's own template. Such evidence may
+move and change that tenant's gang, and nothing else.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from recover.workloads import WORKLOADS
 __all__ = ["CUDA_RUNTIME", "VGPU_BASELINE", "evidences", "lines_of", "of_container"]
 
 VGPU_BASELINE = key("vgpu-baseline")
-"""Label on a node: the CUDA version that its GPU-sharing layer was built for."""
+"""Label on a node: the CUDA version for which the node's GPU-sharing layer was built."""
 CUDA_RUNTIME = key("cuda-runtime")
-"""Annotation on a job: the CUDA version of its image, where the template does not tell it."""
+"""Annotation on a job: the CUDA version of its image, if the template does not show it."""
 
 _OOM_KILLED = "oom-killed"
 _KINDS = {
@@ -33,7 +34,7 @@ _KINDS = {
     "TFJob": Framework.TENSORFLOW,
     "JAXJob": Framework.JAX,
 }
-"""Also kinds that are only given advice."""
+"""Framework of each kind of job. The table includes kinds for which Rekindle only gives advice."""
 _WORDS = (
     ("vllm", Framework.VLLM),
     ("paddle", Framework.PADDLE),
@@ -42,18 +43,20 @@ _WORDS = (
     ("torch", Framework.PYTORCH),
     ("jax", Framework.JAX),
 )
-"""In a container's image, command or arguments; a framework's own name before that of one it builds on."""
+"""Words in a container's image, command or arguments, each with its framework. A framework comes before the
+framework on which it builds."""
 
 
 def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:
-    """What is known of this attempt's failure, once for each different training container of the gang's
-    templates: a recipe fits if it fits one of them."""
+    """Returns what is known of this attempt's failure, once for each different training container of the
+    gang's templates: a recipe matches if it matches one of them."""
     progress = told(world, recovery.witnesses)
     witness = next(iter(recovery.witnesses), None)
     node = world.nodes.get(witness.node) if witness is not None else None
     attempt = recovery.status.attempt
     causes = [cause for cause in recovery.status.causes if cause.attempt == attempt]
-    # An attempt without an incident of its own, as after a silent start, goes on under an earlier one.
+    # An attempt may have no Incident of its own, for example after a start without any step. It continues
+    # under an earlier Incident.
     before = {cause.incident for cause in recovery.status.causes if cause.attempt < attempt}
     incidents = [world.incidents.get(cause.incident) for cause in causes if cause.incident not in before]
     codes = [seen.code for incident in incidents if incident for seen in incident.status.evidence]
@@ -76,7 +79,7 @@ def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:
 
 
 def lines_of(progress: Iterable[PodProgress]) -> Iterator[LogLine]:
-    """What agents have published of these containers' logs."""
+    """Yields the log lines of these containers that agents have published."""
     for container in progress:
         for line in container.known_lines:
             yield LogLine(text=line.text, file=container.name)
@@ -91,7 +94,7 @@ def of_container(
     annotations: Mapping[str, str] = {},
     free_bytes: int | None = None,
 ) -> Evidence:
-    """`seen` with what one container of a pod template and its node tell."""
+    """Returns `seen` with the facts from one container of a pod template and from its node."""
     found = read_container(container)
     env = {variable.name: variable.value for variable in found.env}
     labels = dict(node.labels) if node is not None else {}

@@ -1,4 +1,4 @@
-"""What a person says about a failure on the command line, as Evidence. For `rekindle recipes`."""
+"""Turns a person's options about a failure into Evidence, for `rekindle recipes`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class InputError(Exception):
-    """An option that cannot be used: which, its value, and what was expected."""
+    """An option that cannot be used. The message names the option, its value, and what was expected."""
 
 
 def evidence(
@@ -41,7 +41,8 @@ def evidence(
     signals: Iterable[str],
     framework: str,
 ) -> Evidence:
-    """Of the logs (`-` is standard input) only lines with one of the templates. Raises `InputError`."""
+    """Returns the evidence from the options. Of the logs (`-` is standard input) it keeps only lines that
+    match one of the templates. Raises `InputError`."""
     kept = tuple(templates)
     return Evidence(
         lines=tuple(line for log in logs for line in _lines_of(log, kept)),
@@ -102,9 +103,10 @@ def _lines_of(log: str, templates: tuple[Template, ...]) -> Iterator[LogLine]:
 
 
 def _kept(file: BinaryIO, name: str, templates: tuple[Template, ...]) -> Iterator[LogLine]:
-    """Lines that matter, numbered as an editor does; a log of any size and line length is read in pieces.
+    """Yields the lines that match, with line numbers as an editor counts. A log of any size and line length
+    is read in pieces.
 
-    A progress bar's carriage returns part a line, as they do on a terminal.
+    The carriage returns of a progress bar separate lines, as they do on a terminal.
     """
     number, kept = 1, 0
     while piece := file.readline(_PIECE_BYTES_MAX):

@@ -1,4 +1,4 @@
-"""Recipes from files: the built-in ones, and people's own. One bad file never stops the others.
+"""Loads recipes from files: the built-in recipes, and people's own. One bad file never stops the others.
 
 A file is TOML, or a Recipe object in YAML or JSON, as kubectl applies and prints it.
 """
@@ -24,26 +24,27 @@ _FILE_BYTES_MAX = 64 * 1024
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The good ones, by name, and why the others are not used."""
+    """The valid recipes by name, and the errors of the recipes that are not used."""
 
     recipes: dict[str, Recipe]
     errors: tuple[RecipeError, ...]
 
 
 def built_in() -> dict[str, Recipe]:
-    """The recipes of this package, by name. Raises `RecipeError`: we ship none that is bad."""
+    """Returns the recipes of this package, by name. Raises `RecipeError`; the package contains no recipe that
+    raises it."""
     return {name: parse(built_in_text(name), f"{name}.toml") for name in _built_in_names()}
 
 
 def built_in_text(name: str) -> str:
-    """The file of a built-in recipe. Raises KeyError."""
+    """Returns the text of a built-in recipe's file. Raises KeyError."""
     if name not in _built_in_names():
         raise KeyError(name)
     return resources.files("recover.recipes").joinpath(f"{name}.toml").read_text(encoding="utf-8")
 
 
 def read(path: Path) -> Recipe:
-    """One recipe of a person's own. Raises `RecipeError`."""
+    """Returns one of people's own recipes from its file. Raises `RecipeError`."""
     try:
         with path.open("rb") as file:
             data = file.read(_FILE_BYTES_MAX + 1)
@@ -61,8 +62,9 @@ def read(path: Path) -> Recipe:
 
 
 def load(paths: Iterable[Path]) -> Loaded:
-    """The built-in recipes and those of the files and folders (their *.toml). As with objects, one with the
-    name of a built-in recipe takes its place; of people's own the first of a name is used."""
+    """Returns the built-in recipes and those of the files and folders (their *.toml). As with objects, a
+    recipe with the name of a built-in recipe replaces the built-in one. If several of people's own recipes
+    have the same name, the first one is used."""
     recipes, errors = built_in(), []
     origin: dict[str, str] = {}
     for path in (file for given in paths for file in _files(given)):
@@ -88,15 +90,16 @@ def _built_in_names() -> list[str]:
 
 
 def _files(path: Path) -> list[Path]:
-    """A folder without recipes stands for itself, and is told when it is read."""
+    """Returns the recipe files of a path. A folder without recipes is returned itself, and reading it reports
+    the error."""
     return (sorted(path.glob("*.toml")) if path.is_dir() else []) or [path]
 
 
 def parse(text: str, file: str) -> Recipe:
-    """One recipe from its TOML; `file` is for messages. Raises `RecipeError`."""
+    """Returns one recipe from its TOML; `file` is for messages. Raises `RecipeError`."""
     try:
         data = tomllib.loads(text)
-    except ValueError as error:  # also a number with more digits than Python converts
+    except ValueError as error:  # also for a number with more digits than Python converts
         raise RecipeError(file, [f"not valid TOML: {error}"]) from error
     except RecursionError as error:
         raise RecipeError(file, ["not valid TOML: nested too deeply"]) from error
@@ -104,14 +107,14 @@ def parse(text: str, file: str) -> Recipe:
 
 
 def parse_yaml(text: str, file: str) -> Recipe:
-    """One recipe from the YAML of its object; `file` is for messages. Raises `RecipeError`."""
+    """Returns one recipe from the YAML of its object; `file` is for messages. Raises `RecipeError`."""
     try:
         data = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         found = " ".join(filter(None, (error.context, error.problem)))
         raise RecipeError(file, [f"not valid YAML: line {line}: {found}"]) from error
-    except (yaml.YAMLError, ValueError) as error:  # also a date that does not exist
+    except (yaml.YAMLError, ValueError) as error:  # also for a date that does not exist
         raise RecipeError(file, [f"not valid YAML: {' '.join(str(error).split())}"]) from error
     except RecursionError as error:
         raise RecipeError(file, ["not valid YAML: nested too deeply"]) from error
@@ -119,5 +122,5 @@ def parse_yaml(text: str, file: str) -> Recipe:
 
 
 def is_yaml(path: Path) -> bool:
-    """JSON is YAML, too."""
+    """Whether the file is read as YAML. JSON is YAML, too."""
     return path.suffix in (".yaml", ".yml", ".json")

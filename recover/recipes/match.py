@@ -1,6 +1,7 @@
-"""Whether a recipe fits what is known of a failure, and why or why not. Pure.
+"""Decides whether a recipe matches what is known of a failure, and why or why not. Pure.
 
-Between load.py and decide.py: a Recipe and an Evidence in, Matched or NotMatched out.
+Recipes come from load.py and objects.py; decide.py uses the answer. The input is a Recipe and an Evidence,
+the output Matched or NotMatched.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ __all__ = ["Evidence", "Hit", "LogLine", "Matched", "NotMatched", "match", "temp
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     number: int = 0
-    """From 1; 0 if it is not known."""
+    """Line number, from 1; 0 if it is not known."""
     file: str = ""
     rank: int | None = None
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one failed gang. Requests and env are taken to be complete; nothing else is."""
+    """The known facts of one failed gang. Requests and env count as complete; the other fields
+    may be incomplete."""
 
     lines: tuple[LogLine, ...] = ()
     exit_codes: frozenset[int] = frozenset()
@@ -48,17 +50,17 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     signals: frozenset[str] = frozenset()
     framework: Framework | None = None
     requests: dict[str, int] = {}
-    """Of one container, by resource."""
+    """Requests of one container, by resource."""
     env: dict[str, str] = {}
-    """What the template sets itself; what comes by envFrom is not here."""
+    """Variables that the template itself sets; variables from envFrom are not included."""
     labels: dict[str, str] = {}
-    """Of the node where it failed."""
+    """Labels of the node on which the gang failed."""
     facts: dict[str, str] = {}
-    """By the names of values.FACTS; they win over what the labels tell."""
+    """Facts by the names of values.FACTS. These facts take precedence over facts from labels."""
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """One test that holds."""
+    """One test that is true."""
 
     said: str
     line: LogLine | None = None
@@ -68,22 +70,23 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 class Matched(msgspec.Struct, frozen=True, kw_only=True):
     recipe: Recipe
     hits: tuple[Hit, ...]
-    """One for each clause."""
+    """Tests that are true, one for each clause."""
     captured: dict[str, str]
     explicit_env: dict[str, str]
-    """What the template itself sets of the variables to change. It wins over the change."""
+    """Variables of the change that the template itself sets. The template's value takes precedence over the
+    change."""
 
 
 class NotMatched(msgspec.Struct, frozen=True, kw_only=True):
     recipe: Recipe
     why: tuple[tuple[str, ...], ...]
-    """For each clause that does not hold, why each of its alternatives does not."""
+    """Reasons, for each clause that is not true, why each of its alternatives is not true."""
     hits: tuple[Hit, ...]
-    """Clauses that hold."""
+    """Tests that are true, one for each clause that is true."""
 
 
 def match(recipe: Recipe, evidence: Evidence) -> Matched | NotMatched:
-    """Tries all clauses, so that the answer tells everything that is missing."""
+    """Tries all clauses, so that the answer names everything that is missing."""
     known = msgspec.structs.replace(evidence, facts=facts_of_labels(evidence.labels) | evidence.facts)
     hits: list[Hit] = []
     why: list[tuple[str, ...]] = []
@@ -107,14 +110,15 @@ def match(recipe: Recipe, evidence: Evidence) -> Matched | NotMatched:
 
 
 def templates_of(recipe: Recipe) -> Iterator[Template]:
-    """All that the recipe looks for in logs. A line that contains none of them decides nothing."""
+    """Yields all templates that the recipe looks for in logs. A line that matches none of them decides
+    nothing."""
     for clause in recipe.match.all_of:
         for test in (clause, *clause.any_of):
             if test.log:
                 yield parse(test.log)
 
 
-# --- one test: a Hit, or why it does not hold ---------------------------------------------------------------
+# --- one test: a Hit, or why the test is not true ---------------------------------------------------------
 
 
 def _try(test: Test, evidence: Evidence) -> Hit | str:
@@ -221,7 +225,7 @@ def _label(rule: LabelRule, labels: dict[str, str]) -> Hit | str:
 
 
 def _compare(comparison: Comparison, facts: dict[str, str], captured: dict[str, str]) -> tuple[bool, str]:
-    """Whether it holds, and what was compared."""
+    """Returns whether the comparison is true, and what was compared."""
     sides = {}
     for side in (comparison.left, comparison.right):
         name = side.strip("{}")

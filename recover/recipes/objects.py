@@ -1,8 +1,9 @@
-"""Recipe objects: what people write into the cluster, whether it can be used, what is in force then. Pure.
+"""Reads the Recipe objects that people write into the cluster, and decides which of them are valid and in
+force. Pure.
 
 runtime/observe.py decodes each object once (`seen`) and settles all of them at each change (`settle`); the
-World holds the outcome. status.py tells it on the objects, triage/nodehealths.py tells agents what to look
-for.
+World has the outcome. status.py writes it to the objects, and triage/nodehealths.py sends agents the lines to
+look for.
 """
 
 from __future__ import annotations
@@ -25,30 +26,32 @@ from recover.recipes.convert import RecipeError, checked, converted
 __all__ = ["SIGNATURES_CHARS_MAX", "SIGNATURES_MAX", "InForce", "from_object", "seen", "settle", "to_object"]
 
 SIGNATURES_MAX = limit(NodeHealthSpec, "signatures")
-"""So many recipes' lines fit into a NodeHealth."""
+"""Number of recipes whose lines fit into a NodeHealth."""
 SIGNATURES_CHARS_MAX = 16 * 1024
-"""Of all templates together: they stand in the NodeHealth of each node."""
+"""Limit for the characters of all templates together, because the NodeHealth of each node contains them."""
 
 
 class InForce(msgspec.Struct, frozen=True, kw_only=True):
-    """What the built-in recipes and all objects come to."""
+    """The recipes that are in force, as the result of the built-in recipes and all objects."""
 
     recipes: Mapping[str, Recipe]
-    """By name."""
+    """Recipes by name."""
     signatures: tuple[Signature, ...]
-    """The lines that agents look for beside those that they know, by name."""
+    """The log lines that agents look for in addition to those that they know, sorted by the recipe's name."""
     judged: tuple[JudgedRecipe, ...]
 
 
 class _Known(msgspec.Struct):
-    """Read apart from the spec, so that no mistake there hides it."""
+    """Metadata and status, which are decoded apart from the spec, so that no mistake in the spec hides
+    them."""
 
     metadata: ObjectMeta
     status: RecipeStatus = RecipeStatus()
 
 
 def seen(raw: bytes) -> SeenRecipe:
-    """Raises msgspec.MsgspecError for what is no API object at all."""
+    """Returns the Recipe object with its recipe or its problems. Raises msgspec.MsgspecError for data that is
+    no API object at all."""
     data = msgspec.json.decode(raw)
     known = msgspec.convert(data, _Known)
     recipe: Recipe | None = None
@@ -70,7 +73,8 @@ def seen(raw: bytes) -> SeenRecipe:
 
 
 def from_object(data: Any, origin: str) -> Recipe:
-    """The recipe of an object as JSON or YAML gives it; `origin` is for messages. Raises `RecipeError`."""
+    """Returns the recipe of an object as JSON or YAML gives it; `origin` is for messages. Raises
+    `RecipeError`."""
     for field, wanted in (("kind", KIND), ("apiVersion", API_VERSION)):
         said = data.get(field) if isinstance(data, dict) else None
         if said != wanted:
@@ -83,7 +87,7 @@ def from_object(data: Any, origin: str) -> Recipe:
 
 
 def to_object(recipe: Recipe) -> dict[str, Any]:
-    """Ready for kubectl apply."""
+    """Returns the object, ready for kubectl apply."""
     spec = msgspec.to_builtins(recipe)
     metadata = {"name": spec.pop("name")}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
@@ -93,10 +97,11 @@ def to_object(recipe: Recipe) -> dict[str, Any]:
 
 
 def settle(built_in: Mapping[str, Recipe], objects: Iterable[SeenRecipe]) -> InForce:
-    """An object with the name of a built-in recipe takes its place, unless it cannot be used.
+    """Returns the recipes in force. An object with the name of a built-in recipe replaces the built-in
+    recipe, unless the object cannot be used.
 
-    Where there are more than agents can look for, those that came first are used: a new one shall not end
-    what has worked.
+    If there are more recipes than agents can look for, the oldest objects are used: a new recipe must not end
+    one that has worked.
     """
     recipes = dict(built_in)
     signatures: dict[str, Signature] = {}
@@ -134,7 +139,9 @@ def _age(one: SeenRecipe) -> tuple[float, str]:
 
 
 def _signature(recipe: Recipe) -> Signature:
-    """Of one that is switched off: no line. In the place of a built-in one that says so, too."""
+    """Returns the lines of the recipe that agents look for. A recipe that is switched off has no lines. In
+    place of a built-in recipe it still has a signature, so that agents stop looking for the built-in
+    lines."""
     if recipe.disabled:
         return Signature(name=recipe.name)
     verify = recipe.verify.log if recipe.verify is not None else []

@@ -1,4 +1,4 @@
-"""Where a gang may run after a recipe: rules about labels as node affinity. Pure; for decide.py."""
+"""Turns the rules of a recipe about labels into a node affinity for the gang. Pure; for decide.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["carries", "fulfils", "placed_by", "words"]
 
 
 def placed_by(placement: Placement | None, captured: dict[str, str]) -> list[Requirement]:
-    """What the nodes must have; `captured` is what the log gave for the placeholders of a rule."""
+    """Returns the requirements on the nodes; `captured` has the values from the log for the placeholders of a
+    rule."""
     if placement is None:
         return []
     required = (_requirement(rule, captured, wanted=True) for rule in placement.require)
@@ -23,7 +24,7 @@ def placed_by(placement: Placement | None, captured: dict[str, str]) -> list[Req
 
 
 def _requirement(rule: LabelRule, captured: dict[str, str], *, wanted: bool) -> Requirement | None:
-    """None for a size that the log gave and that is no whole number."""
+    """Returns the requirement of one rule; None if the captured value is no whole number."""
     if rule.values:
         return Requirement(key=rule.name, operator="In" if wanted else "NotIn", values=list(rule.values))
     if not rule.at_least:
@@ -32,15 +33,15 @@ def _requirement(rule: LabelRule, captured: dict[str, str], *, wanted: bool) -> 
     if least is None:
         return None
     if wanted and least == 0:
-        return Requirement(key=rule.name, operator="Exists")  # -1 is no value that a label may have
-    # Gt and Lt are strict, and both want the label to be there.
+        return Requirement(key=rule.name, operator="Exists")  # -1 is not allowed as the value of a label
+    # Gt and Lt are strict, and both require that the label exists.
     operator, limit = ("Gt", least - 1) if wanted else ("Lt", least)
     return Requirement(key=rule.name, operator=operator, values=[str(limit)])
 
 
 def fulfils(node: Node, placed: Sequence[Requirement]) -> bool:
-    """A node that offers accelerators and has what is required. Whether it takes pods now does not matter: a
-    cordon or a silent kubelet ends, and until then the gang waits for a place."""
+    """Whether the node offers accelerators and meets the requirements. It does not matter whether the node
+    takes pods now: a cordon or a silent kubelet ends, and until then the gang waits for a place."""
     return node.is_accelerated and carries(node.labels, placed)
 
 
@@ -65,11 +66,12 @@ def _has(value: str | None, required: Requirement) -> bool:
 
 
 def _limit(values: Sequence[str]) -> int | None:
-    """None for what no scheduler takes for a number either: people write affinity, too."""
+    """Returns the number; None for a value that the scheduler does not accept as a number either, because
+    people write affinity, too."""
     text = values[0] if len(values) == 1 else ""
     return int(text) if text.removeprefix("-").isdecimal() else None
 
 
 def words(required: Requirement) -> str:
-    """As `kubectl describe` shows an affinity."""
+    """Returns the requirement as `kubectl describe` shows it."""
     return " ".join([required.key, required.operator, ", ".join(required.values)]).strip()

@@ -1,6 +1,7 @@
-"""Tells on each Recipe object whether it is used, and why not. Pure; a loop of runtime/controller.py runs it.
+"""Writes on each Recipe object whether Rekindle uses it, and why not. Pure; a loop of runtime/controller.py
+runs it.
 
-Nothing is written as long as an object says what is so.
+Nothing is written while the object's status is correct.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ __all__ = ["tell"]
 
 
 def tell(world: World, now: datetime) -> Plan:
-    """The condition Accepted of every object that does not say so yet."""
+    """Returns the writes of the condition Accepted, for every object whose status is not up to date."""
     told = ((one, _status(one, now)) for one in world.judged_recipes)
     return Plan(chains=tuple((_patch(one, status),) for one, status in told if status != one.seen.status))
 
 
 def _status(one: JudgedRecipe, now: datetime) -> RecipeStatus:
-    """The time is that of the last change between True and False, as in all conditions of Kubernetes."""
+    """Returns the status of an object. The time is that of the last change between True and False, as in all
+    conditions of Kubernetes."""
     status = "True" if one.accepted else "False"
     before = next((c for c in one.seen.status.conditions if c.type == ACCEPTED), None)
     same = before is not None and before.status == status

@@ -1,4 +1,4 @@
-"""Versions, counts, and the facts that a recipe can compare. Amounts of memory: detectors/text/sizes.py."""
+"""Versions, counts, and the facts that a recipe can compare. detectors/text/sizes.py has memory amounts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FACTS = {
     "gpu.compute": Fact(Measure.VERSION, "compute capability of the node's GPUs"),
     "gpu.memory.free": Fact(Measure.SIZE, "device memory that was free when the process ended"),
 }
-"""What a comparison can name besides captured values."""
+"""Facts that a comparison can name, in addition to captured values."""
 
 # NVIDIA's feature discovery calls the CUDA version of the driver "cuda.runtime"; its "cuda.driver" is the
 # driver's own version, such as 550.54.
@@ -43,7 +43,7 @@ _LABELS = {
 
 
 def facts_of_labels(labels: dict[str, str]) -> dict[str, str]:
-    """The facts that a node's labels tell."""
+    """Returns the facts that a node's labels show."""
     facts: dict[str, str] = {}
     for fact, pairs in _LABELS.items():
         for major, minor in pairs:
@@ -53,7 +53,8 @@ def facts_of_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
-    """`12.4` and `v12.4.1`; without trailing zeros, so that 12 and 12.0 are equal."""
+    """Returns the numbers of a version such as `12.4` or `v12.4.1`, without trailing zeros, so that 12 and
+    12.0 are equal; None if the text is no version."""
     parts = text.strip().removeprefix("v").split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= DIGITS_MAX for part in parts):
         return None

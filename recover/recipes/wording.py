@@ -1,4 +1,5 @@
-"""What a recipe changes, in plain words: for Recoveries, advice, and the recipe's own story. Pure."""
+"""Describes in plain words what a recipe changes: for Recoveries, advice, and the recipe's own story.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ __all__ = ["changed", "one_of", "rule_words"]
 
 
 def changed(change: Change, captured: dict[str, str]) -> tuple[str, ...]:
-    """What is done and what is advised, in this order."""
+    """Returns what Rekindle does and what it advises, in this order."""
     texts = [f"Rekindle sets {name}={value} in the new containers" for name, value in change.env.items()]
     if change.placement is not None:
         if change.placement.avoid_node:
@@ -35,7 +36,7 @@ def changed(change: Change, captured: dict[str, str]) -> tuple[str, ...]:
 
 
 def one_of(templates: list[str]) -> str:
-    """`'this' or 'that'`."""
+    """Returns `'this' or 'that'`."""
     return " or ".join(map(repr, templates))
 
 

@@ -1,4 +1,4 @@
-"""The cluster, or a manifest, at one moment, as commands read it; and the job or node that a person named.
+"""Reads the cluster, or a manifest, at one moment for commands; finds the job or node that a person named.
 
 In: a Cluster, or files.
 Out: Snapshot, cases of jobs; what could not be read, and why.

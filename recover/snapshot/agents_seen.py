@@ -1,7 +1,7 @@
-"""Which agents live, for commands that only read: the pods of the chart's DaemonSet; and which rows about
-signals of nodes the controller has besides the packaged ones. I/O only.
+"""Reads for commands which nodes have a live agent, from the pods of the chart's DaemonSet, and which rows
+about signals of nodes the controller has in addition to the packaged rows. I/O only.
 
-Where agents are no pods, what they write shows whether they live, and nothing is read here.
+If agents are no pods, their reports show whether they live, and this module reads nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["agents_seen", "release_namespace", "signals_seen"]
 _SETTINGS = "rekindle-settings"
 _CONTROLLER = "controller.toml"
 _SETTINGS_LABELS = "app.kubernetes.io/name=rekindle,app.kubernetes.io/component=settings"
-"""As the chart makes its ConfigMap."""
+"""Labels of the chart's ConfigMap with the settings."""
 
 
 class _ConfigMap(msgspec.Struct):
@@ -33,8 +33,8 @@ class _ConfigMap(msgspec.Struct):
 
 
 async def agents_seen(cluster: Cluster) -> Mapping[str, AgentPod] | None:
-    """Returns the agent's pod of each node; a node without an agent is not in it. Returns None where agents
-    are no pods, or where the reader lacks the right to see them."""
+    """Returns the agent's pod of each node; a node without an agent is not in the mapping. Returns None if
+    agents are no pods, or if the reader has no permission to see them."""
     try:
         release = await _release(cluster)
         if release is None or not _are_pods(release):
@@ -50,8 +50,8 @@ async def agents_seen(cluster: Cluster) -> Mapping[str, AgentPod] | None:
 
 
 async def signals_seen(cluster: Cluster) -> Signals:
-    """People's own rows. None where the reader lacks the right to see them, or where they cannot be read: the
-    controller does not start with such."""
+    """Returns people's own rows about signals. Returns no rows if the reader has no permission to see them,
+    or if they cannot be read: the controller does not start with rows that cannot be read."""
     try:
         release = await _release(cluster)
         if release is None:
@@ -63,8 +63,8 @@ async def signals_seen(cluster: Cluster) -> Signals:
 
 
 async def release_namespace(cluster: Cluster) -> str:
-    """Where the release is; empty where there is none, or where the reader lacks the right to see it. Raises
-    ReplyLost."""
+    """Returns the namespace of the release; empty if there is none, or if the reader has no permission to see
+    it. Raises ReplyLost."""
     try:
         release = await _release(cluster)
     except (ApiError, msgspec.MsgspecError):
@@ -73,7 +73,8 @@ async def release_namespace(cluster: Cluster) -> str:
 
 
 async def _release(cluster: Cluster) -> _ConfigMap | None:
-    """The settings of the one release, in the usual namespace or wherever the release is."""
+    """Returns the settings of the one release, in the usual namespace or any other; None if there is none, or
+    more than one."""
     decoder = msgspec.json.Decoder(_ConfigMap)
     try:
         return decoder.decode(await cluster.get(CONFIGMAPS, _SETTINGS, namespace=Settings().namespace))

@@ -1,6 +1,7 @@
-"""What device plugins of other vendors say of the nodes, for commands that read once. I/O only.
+"""Reads what device plugins of other vendors report about the nodes, for commands that read once. I/O only.
 
-Read where the controller reads it, too. A reader who may not list these ConfigMaps gets a note and all else.
+The ConfigMaps are the same that the controller reads. A reader who may not list these ConfigMaps gets a note
+and the rest of the answer.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["with_reports"]
 async def with_reports(
     cluster: Cluster, nodes: Iterable[Node], settings: DeviceReports, notes: list[str]
 ) -> list[Node]:
-    """The nodes with these signals besides. `notes` gets what could not be read."""
+    """Returns the nodes with the signals of these reports added. `notes` gets what could not be read."""
     said: list[Reports] = []
     for namespace, labels in places(settings):
         try:

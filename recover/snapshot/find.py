@@ -1,7 +1,7 @@
-"""Finds the job or node that a person named among what read.py has read.
+"""Finds the job or node that a person named among the objects that read.py has read.
 
-Jobs are found by name and not by uid: a person asks about `team/llm` also after it was deleted and submitted
-again. Decisions, in contrast, go by uid.
+Jobs are found by name and not by uid: a person asks about `team/llm` even after the job was deleted and
+submitted again. Decisions, in contrast, go by uid.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ _NODE_WORDS = frozenset({"node", "nodes", "no"})
 
 
 class NotFound(Exception):
-    """No such job or node, or several. One line: the nearest names, or how to say which."""
+    """There is no such job or node, or there are several. The message is one line: the nearest names, or how
+    to choose one."""
 
 
 def namespace_of(asked: str) -> str:
-    """The namespace in NAMESPACE/NAME; empty in other forms."""
+    """Returns the namespace in NAMESPACE/NAME; empty for other forms."""
     first, slash, _ = asked.partition("/")
     return first if slash and not _is_kind(first) else ""
 
@@ -38,10 +39,11 @@ def namespace_of(asked: str) -> str:
 def find(
     asked: str, snapshot: Snapshot, namespace: str = "", command: str = "why", usual: str = ""
 ) -> Job | str:
-    """The job, or the name of the node, that `asked` means.
+    """Returns the job, or the name of the node, that `asked` means.
 
-    `asked` is NAME, NAMESPACE/NAME, KIND/NAME or node/NAME; `command` is the one that asks. Of several with
-    that name, the job of the namespace `usual` is meant, which the kubeconfig names. Raises NotFound.
+    `asked` is NAME, NAMESPACE/NAME, KIND/NAME or node/NAME; `command` is the command that runs. If several
+    jobs have the name, the job in the namespace `usual` is meant, which the kubeconfig names. Raises
+    NotFound.
     """
     first, slash, second = asked.partition("/")
     name = second if slash else first
@@ -79,7 +81,7 @@ def _is_kind(word: str) -> bool:
 
 
 def _jobs(snapshot: Snapshot) -> list[Job]:
-    """All jobs: those that could be read, and those that are known only from their recoveries."""
+    """Returns all jobs: jobs that could be read, and jobs that are known only from their recoveries."""
     jobs: dict[tuple[str, str, str], Job] = {}
     for recovery in snapshot.recoveries:
         ref = recovery.spec.gang
@@ -96,7 +98,8 @@ def _jobs(snapshot: Snapshot) -> list[Job]:
 
 
 def _consent(gang: Gang, snapshot: Snapshot) -> OptIn | None:
-    """Returns None if the job leaves its consent to a namespace that may not be read."""
+    """Returns the consent of the job; None if the job leaves its consent to a namespace that may not be
+    read."""
     namespace = snapshot.namespaces.get(gang.ref.namespace)
     says_itself = AUTO_RECOVERY in gang.labels or AUTO_RECOVERY in gang.annotations
     if namespace is None and not says_itself and NAMESPACES.plural in snapshot.hidden:
@@ -132,7 +135,7 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
 
 
 def _unread(asked: str, name: str, snapshot: Snapshot) -> str:
-    """If it is there, and nobody can tell what it says."""
+    """Returns a sentence if the object exists and cannot be decoded; otherwise empty."""
     *_, space = ("", *asked.split("/")[:-1])
     for (plural, full), reason in snapshot.undecodable.items():
         namespace, _, found = full.rpartition("/")
@@ -142,8 +145,8 @@ def _unread(asked: str, name: str, snapshot: Snapshot) -> str:
 
 
 def _record_of(name: str, snapshot: Snapshot) -> str:
-    """If the name is that of an Incident or a Recovery: what it is, and the command that explains its node or
-    job."""
+    """Returns, if the name is that of an Incident or a Recovery, what it is and the command that explains its
+    node or job; otherwise empty."""
     for incident in snapshot.incidents:
         if incident.metadata.name == name and incident.spec.node:
             return f"an Incident; see `{why_node(incident.spec.node)}`"
@@ -156,7 +159,7 @@ def _record_of(name: str, snapshot: Snapshot) -> str:
 
 
 def _not_served(asked: str, lacks: Mapping[str, Lack]) -> str:
-    """Says that the cluster does not serve the kind that was asked for; empty if it does."""
+    """Returns a sentence if the cluster does not serve the kind that the person named; empty if it does."""
     word = asked.partition("/")[0].lower()
     for resource in (w.resource for w in WORKLOADS):
         named = "/" in asked and word in (resource.kind.lower(), resource.plural)

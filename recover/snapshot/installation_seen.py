@@ -1,6 +1,6 @@
-"""Mode and leader, for `rekindle status`; and the jobs of Recoveries. I/O only.
+"""Reads mode, leader and pause for `rekindle status`, and the jobs of Recoveries. I/O only.
 
-What may not be read is named in `Installed.hidden`: `status` tells the rest.
+`Installed.hidden` names the parts that may not be read; `status` shows the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from recover.workloads import WORKLOADS
 __all__ = ["installation_seen", "jobs_seen", "pause_seen", "release_seen"]
 
 _JOBS_MAX = 50
-"""More Recoveries that ended within a day are shown without a look at their jobs."""
+"""Number of jobs that are read. If more Recoveries are shown, `status` shows the rest without reading their
+jobs."""
 
 
 class _Managed(msgspec.Struct):
@@ -57,7 +58,7 @@ class _ConfigMap(msgspec.Struct):
 
 
 async def installation_seen(cluster: Cluster) -> Installed:
-    """Raises CannotTell."""
+    """Returns what could be read of the installation. Raises CannotTell."""
     try:
         namespace = await release_namespace(cluster) or Settings().namespace
         hidden: list[str] = []
@@ -82,7 +83,7 @@ async def installation_seen(cluster: Cluster) -> Installed:
     times = [one.time for one in lease.metadata.managed_fields if one.time is not None]
     kept = _kept(state.data)
     if "pause" in hidden and kept is not None:
-        pause = kept.paused  # as the controller has noted it
+        pause = kept.paused  # the pause as the controller has recorded it
     return Installed(
         namespace=namespace,
         mode=kept.cluster.mode if kept is not None else None,
@@ -105,7 +106,7 @@ async def _pause(cluster: Cluster, namespace: str) -> Pause | None:
 
 
 async def release_seen(cluster: Cluster) -> str:
-    """The namespace of the Helm release; empty where it is not known. Raises CannotTell."""
+    """Returns the namespace of the Helm release; empty if it is not known. Raises CannotTell."""
     try:
         return await release_namespace(cluster)
     except ReplyLost as error:
@@ -113,8 +114,8 @@ async def release_seen(cluster: Cluster) -> str:
 
 
 async def pause_seen(cluster: Cluster, release: str, now: datetime) -> Pause | None:
-    """The pause that is in force; None also where it may not be read. `release` is the namespace of the Helm
-    release, if it is known. Raises CannotTell."""
+    """Returns the pause that is in force; None if there is none, or if it may not be read. `release` is the
+    namespace of the Helm release, if it is known. Raises CannotTell."""
     try:
         found = await _pause(cluster, release or Settings().namespace)
     except ApiError:
@@ -125,7 +126,8 @@ async def pause_seen(cluster: Cluster, release: str, now: datetime) -> Pause | N
 
 
 def _kept(data: dict[str, str]) -> Modes | None:
-    """None where no controller has led yet, or where the ConfigMap cannot be read."""
+    """Returns the recorded modes; None if no controller has led yet, or if the ConfigMap cannot be
+    decoded."""
     try:
         return kept_modes(data)
     except (KeyError, ValueError):
@@ -133,8 +135,8 @@ def _kept(data: dict[str, str]) -> Modes | None:
 
 
 async def jobs_seen(cluster: Cluster, recoveries: Iterable[Recovery]) -> Jobs:
-    """The jobs of these Recoveries, of which the first ones count. A job that may not be read may well be
-    there. Raises CannotTell."""
+    """Returns the jobs of the first of these Recoveries. A job that may not be read is in neither list, since
+    it may exist. Raises CannotTell."""
     jobs = {(r.spec.gang.kind, r.spec.gang.namespace, r.spec.gang.name): r.spec.gang for r in recoveries}
     gone: list[GangRef] = []
     gangs: list[Gang] = []
@@ -143,7 +145,7 @@ async def jobs_seen(cluster: Cluster, recoveries: Iterable[Recovery]) -> Jobs:
         if workload is None or workload.resource.api_version != job.api_version:
             continue
         try:
-            with suppress(ValueError):  # an object that cannot be decoded is there
+            with suppress(ValueError):  # an object that cannot be decoded exists
                 gangs.append(workload.parse(await cluster.get(workload.resource, job.name, job.namespace)))
         except ApiError as error:
             if error.not_found:

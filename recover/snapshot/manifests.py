@@ -1,7 +1,8 @@
-"""Jobs as people's manifests have them, before any API server has seen them. For enable/ and doctor/.
+"""Reads the jobs of people's manifests, before any API server has seen them, for `rekindle enable` and
+`rekindle doctor -f`.
 
-What cannot be used is told with file, document, field and value: ManifestError for a file that is no text or
-no YAML, BadValueError for a job that is not what its kind should be.
+Errors name file, document, field and value: ManifestError for a file that is no text or no YAML,
+BadValueError for a job that is not valid for its kind.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ _WHY_NOT = {
         "Rekindle does not restart this kind",
     ),
 }
-"""Kinds that people may take for restarted ones. docs/for-job-owners.md has the list, too."""
+"""Kinds that people may expect Rekindle to restart, each with the reason why not. docs/for-job-owners.md has
+the list, too."""
 _RENDERED = "expected YAML or JSON without placeholders, as `helm template` prints it"
 
 
@@ -70,12 +72,12 @@ class ManifestError(Exception):
 
 
 def name_of(file: str) -> str:
-    """The file in words; `-` is standard input."""
+    """Returns the file in words; `-` is standard input."""
     return STANDARD_INPUT if file == "-" else file
 
 
 def read_text(file: str) -> str:
-    """Raises ManifestError."""
+    """Returns the text of the file. Raises ManifestError."""
     name = name_of(file)
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -89,7 +91,7 @@ def read_text(file: str) -> str:
 
 
 def documents(text: str, name: str) -> list[Any]:
-    """All documents, empty ones too. Raises ManifestError."""
+    """Returns all documents, including empty ones. Raises ManifestError."""
     try:
         return list(yaml.load_all(text, NoDuplicates))
     except yaml.MarkedYAMLError as error:
@@ -104,7 +106,8 @@ def documents(text: str, name: str) -> list[Any]:
 
 
 def objects(found: Sequence[Any]) -> Iterator[tuple[Any, str]]:
-    """Each object and where it stands; those of a List one by one, and no empty document."""
+    """Yields each object with its place. The items of a List come one by one; empty documents are left
+    out."""
     for number, document in enumerate(found, start=1):
         where = f"document {number}"
         items = (
@@ -118,7 +121,7 @@ def objects(found: Sequence[Any]) -> Iterator[tuple[Any, str]]:
 
 
 def workload_in(document: Any) -> Workload | None:
-    """None for what is no job that Rekindle restarts."""
+    """Returns the kind of job; None if the document is no job that Rekindle restarts."""
     if not isinstance(document, dict):
         return None
     said = (document.get("apiVersion"), document.get("kind"))
@@ -126,7 +129,8 @@ def workload_in(document: Any) -> Workload | None:
 
 
 def why_no_job(document: Any) -> str:
-    """Why workload_in knows none. A kind of ours in another version of its group is meant to be a job."""
+    """Returns why workload_in returned None. A known kind in another version of its group is probably meant
+    as a job."""
     none = "it is no job that Rekindle restarts"
     if not isinstance(document, dict):
         return none
@@ -149,7 +153,7 @@ def why_no_job(document: Any) -> str:
 
 
 def told(document: Any) -> str:
-    """Kind and name, as far as it has them."""
+    """Returns kind and name, as far as the document has them."""
     if isinstance(document, list):
         return "a list, which is no Kubernetes object,"
     if not isinstance(document, dict):
@@ -162,7 +166,7 @@ def told(document: Any) -> str:
 
 
 def gang_in(job: Any, workload: Workload, file: str, where: str) -> Gang:
-    """The job as decisions see it. Raises BadValueError."""
+    """Returns the job as decisions see it. Raises BadValueError."""
     metadata = job.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
         is_empty = isinstance(metadata, dict) and metadata.get("name") == ""
@@ -184,7 +188,7 @@ def gang_in(job: Any, workload: Workload, file: str, where: str) -> Gang:
         gang = workload.parse(msgspec.json.encode(without_nulls(job)))
     except msgspec.ValidationError as error:
         raise _misspelt(bad_value(error, job, file=file, where=where), job) from error
-    except TypeError as error:  # a key that is no text, as `on:` and `null:` are in YAML
+    except TypeError as error:  # a key that is no text, such as `on:` and `null:` in YAML
         raise BadValueError(
             file=file, where=where, field="", value="(an object)", expected=f"expected text as keys: {error}"
         ) from error
@@ -193,7 +197,7 @@ def gang_in(job: Any, workload: Workload, file: str, where: str) -> Gang:
 
 
 def _misspelt(error: BadValueError, job: Any) -> BadValueError:
-    """A required field that is missing may stand there under another spelling."""
+    """Returns a clearer error if a required field that is missing is present under another spelling."""
     if error.expected != "this field is required":
         return error
     *path, name = error.field.split(".")
@@ -216,7 +220,7 @@ def _misspelt(error: BadValueError, job: Any) -> BadValueError:
 
 
 def at_path(value: Any, path: tuple[str, ...], field: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value at that path of a raw object, with the name of its field; `*` is each entry."""
+    """Yields each value at that path of a raw object, with the name of its field; `*` means each entry."""
     if not path:
         yield field, value
         return
@@ -233,7 +237,7 @@ def at_path(value: Any, path: tuple[str, ...], field: str = "") -> Iterator[tupl
 
 
 def without_nulls(value: Any) -> Any:
-    """A field that is null is a field that is not there, for an API server."""
+    """Returns the value without null fields: the API server treats a null field as absent."""
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value

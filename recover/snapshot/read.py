@@ -1,7 +1,8 @@
 """Reads the objects that `status`, `why` and `doctor JOB` need. I/O only; find.py finds the job among them.
 
-A job that is in no list need not be deleted: the reader may lack a right, the cluster may not serve its kind,
-the API server may have failed to list it, or the object cannot be decoded. The snapshot keeps which it was.
+A job that is in no list need not be deleted: the reader may lack a permission, the cluster may not serve its
+kind, the API server may have failed to list the kind, or the object cannot be decoded. The snapshot records
+which of these is true.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _JOBS = tuple(workload.resource for workload in WORKLOADS)
 
 
 class CannotTell(Exception):
-    """The cluster cannot be read. One line: what failed, and what to do."""
+    """The cluster cannot be read. The message is one line: what failed, and what to do."""
 
 
 def unanswered(error: ReplyLost) -> CannotTell:
@@ -63,24 +64,24 @@ def unanswered(error: ReplyLost) -> CannotTell:
 
 
 class Lack(StrEnum):
-    """Why no object of a kind was read."""
+    """Reason why no object of a kind was read."""
 
     FORBIDDEN = "forbidden"
     NOT_SERVED = "not-served"
-    """The cluster does not know the kind: there is no such object, and none can be made."""
+    """The cluster does not know the kind: no such object exists, and none can be created."""
     UNANSWERED = "unanswered"
-    """The API server failed to list it. Only jobs of a framework may be left out for that."""
+    """The API server failed to list the kind. Only jobs of a framework may be left out for this reason."""
 
 
 class WhichJobs(StrEnum):
-    """Which jobs `read` lists."""
+    """The jobs that `read` lists."""
 
     NONE = "none"
     LABELLED = "labelled"
-    """All jobs of the frameworks' own kinds; of plain batch Jobs only those with the label
-    `rekindle.dev/auto-recovery`. A cluster may hold 100,000 plain Jobs of 16 KB each, few of which train, and
+    """All jobs of the frameworks' own kinds, and only those plain batch Jobs that have the label
+    `rekindle.dev/auto-recovery`. A cluster may have 100,000 plain Jobs of 16 KB each, few of which train, and
     `status -w` lists the jobs every 5 seconds. The API server selects by labels alone: a plain Job whose
-    consent is an annotation, or that of its namespace, is left out."""
+    consent is an annotation, or comes from its namespace, is left out."""
     ALL = "all"
 
 
@@ -94,11 +95,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     gangs: list[Gang]
     namespaces: dict[str, NamespaceView]
     notes: list[str]
-    """What could not be read, one line each."""
+    """Notes on what could not be read, one line each."""
     lacks: Mapping[str, Lack] = {}
-    """Kinds of which nothing was read, by their plural."""
+    """Kinds of which nothing was read, by their plural, each with the reason."""
     undecodable: Mapping[tuple[str, str], str] = {}
-    """Plural and `namespace/name` of the objects that exist and could not be decoded; and why not."""
+    """Objects that exist and could not be decoded, by plural and `namespace/name`, each with the reason."""
 
     @property
     def hidden(self) -> frozenset[str]:
@@ -135,12 +136,13 @@ class _Reader:
         self._namespace = namespace
         self.notes: list[str] = []
         self.refused: list[tuple[str, str]] = []
-        """Plurals that may not be listed, and what the API server says of it."""
+        """Plurals that may not be listed, each with the API server's answer."""
         self.lacks: dict[str, Lack] = {}
         self.undecodable: dict[tuple[str, str], str] = {}
 
     async def every(self, resource: Resource, parse: Callable[[bytes], T], labels: str = "") -> list[T]:
-        """Raises CannotTell. One object that cannot be decoded does not hide the others."""
+        """Returns all objects of a kind. One object that cannot be decoded does not hide the others. Raises
+        CannotTell."""
         found = []
         left_out = []
         for raw in await self._list(resource, labels):
@@ -148,7 +150,7 @@ class _Reader:
                 if why := too_large(bytes(raw)):
                     raise ValueError(why)
                 found.append(parse(bytes(raw)))
-            except ValueError as error:  # msgspec's are such, too
+            except ValueError as error:  # msgspec's errors are ValueErrors, too
                 left_out.append((str(error), _name(raw)))
                 self.undecodable[resource.plural, _name(raw)] = str(error)
         for group in largest(left_out):
@@ -158,7 +160,8 @@ class _Reader:
         return found
 
     async def namespaces(self, asked: str) -> list[NamespaceView]:
-        """A reader who may not list namespaces may often read the one in which they work."""
+        """Returns the namespaces. A reader who may not list namespaces may often read the namespace in which
+        they work. Raises CannotTell."""
         found = await self.every(NAMESPACES, decode.namespace)
         if not asked or self.lacks.get(NAMESPACES.plural) is not Lack.FORBIDDEN:
             return found
@@ -179,7 +182,7 @@ class _Reader:
             try:
                 answer = await self._cluster.list(resource, namespace=within, labels=labels, page=page)
             except ApiError as error:
-                if error.expired and page:  # the list took longer than the server keeps its snapshot
+                if error.expired and page:  # the list took longer than the API server keeps its snapshot
                     items, page = [], ""
                     continue
                 self.lacks[resource.plural] = self._lack(resource, error)
@@ -192,7 +195,8 @@ class _Reader:
                 return items
 
     def _lack(self, resource: Resource, error: ApiError) -> Lack:
-        """Returns if the rest of the answer can be given; otherwise raises CannotTell."""
+        """Returns why the kind could not be listed, if the rest of the answer can be given; otherwise raises
+        CannotTell."""
         if error.status == 401:
             raise CannotTell(f"the API server does not accept these credentials: {error.message}") from error
         if error.status == 403:
@@ -225,9 +229,9 @@ async def read(
     instead: str = "",
     own: Signals | None = None,
 ) -> Snapshot:
-    """Reads everything at once; jobs and recoveries of one namespace only, if one is given. For a reader who
-    may list nothing of the whole cluster, the namespace `instead` is read. `own` are the controller's rows
-    about signals of nodes, besides the packaged ones. Raises CannotTell."""
+    """Reads everything at once; only the jobs and recoveries of one namespace, if one is given. If the reader
+    may list nothing of the whole cluster, reads the namespace `instead`. `own` are the controller's rows
+    about signals of nodes, in addition to the packaged rows. Raises CannotTell."""
     reader = _Reader(cluster, namespace)
     accelerators = Settings().accelerators
 
@@ -275,7 +279,8 @@ async def read(
 
 
 def _selector(resource: Resource, jobs: WhichJobs) -> str:
-    """A label's name alone selects the objects that have it, with any value."""
+    """Returns the label selector. The name of a label alone selects the objects that have the label, with any
+    value."""
     return AUTO_RECOVERY if jobs is WhichJobs.LABELLED and resource == JOBS else ""
 
 
@@ -287,8 +292,8 @@ def _catalogue(own: Signals) -> SignalCatalogue:
 
 
 async def ranks_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
-    """The gang's pods. Returns None if they may not be read, or if the API server fails: a story can do
-    without pods. Raises CannotTell."""
+    """Returns the gang's pods. Returns no pods if they may not be read, or if the API server fails: a story
+    can do without pods. Raises CannotTell."""
     try:
         return await pods_of(cluster, gang)
     except ApiError:
@@ -298,7 +303,7 @@ async def ranks_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
 
 
 async def pods_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
-    """The gang's pods, without those that cannot be decoded. Raises ApiError, ReplyLost."""
+    """Returns the gang's pods, without those that cannot be decoded. Raises ApiError, ReplyLost."""
     accelerators = Settings().accelerators
     found: list[Pod] = []
     page = ""
@@ -313,8 +318,8 @@ async def pods_of(cluster: Cluster, gang: Gang) -> tuple[Pod, ...]:
 
 
 async def pods_on(cluster: Cluster, node: str, health: NodeHealth | None) -> tuple[Pod, ...]:
-    """The pods on that node which its agent names; without those that may not be read. Only these: a cluster
-    may hold 100,000 others. Raises CannotTell."""
+    """Returns the pods on the node that the node's agent names, without those that may not be read. Other
+    pods are not read, because a cluster may have 100,000 of them. Raises CannotTell."""
     if health is None:
         return ()
     named = {(pod.namespace, pod.name) for pod in health.status.pods}
@@ -333,7 +338,7 @@ async def pods_on(cluster: Cluster, node: str, health: NodeHealth | None) -> tup
 
 
 def _refused(refused: list[tuple[str, str]]) -> str:
-    """All missing rights in one line."""
+    """Returns one line that names all missing permissions."""
     (_, first), *others = refused
     more = f", and {len(others)} more of this kind" if others else ""
     names = ", ".join(name for name, _ in refused)
@@ -346,7 +351,7 @@ def _refused(refused: list[tuple[str, str]]) -> str:
 def _no_rights(refused: list[tuple[str, str]], namespace: str) -> str:
     name, why = next(one for one in refused if one[0] == _OURS[0].plural)
     first = f"{name} ({why})"
-    # Whoever may view a namespace has the right there, and only there.
+    # A person with the view role of a namespace has the permission in that namespace, and only there.
     or_there = "" if namespace else ", or use -n with a namespace where you have it"
     return (
         f"you have no permission to list any object of Rekindle, such as {first}; the ClusterRole "
@@ -355,7 +360,7 @@ def _no_rights(refused: list[tuple[str, str]], namespace: str) -> str:
 
 
 def near(name: str, names: Iterable[str]) -> str:
-    """`: did you mean NAME?`, or nothing."""
+    """Returns `: did you mean NAME?`, or an empty text."""
     found = get_close_matches(name, names, n=1)
     return f": did you mean {found[0]}?" if found else ""
 

@@ -1,4 +1,4 @@
-"""YAML of people's manifests, and its values in YAML's own words. Pure."""
+"""Reads YAML of people's manifests, and describes its values in YAML's own words. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _WORDS = {
 }
 _EXPECTED = re.compile(r"^expected `(\w+)`, got `(\w+)`$")
 _QUOTED = frozenset({"int", "float", "bool"})
-"""Plain words of YAML that become text in quotes."""
+"""Types of plain YAML values that become text if they are written in quotes."""
 
 
 class NoDuplicates(yaml.SafeLoader):
-    """YAML keeps the last of two equal keys, so two manifests that no `---` separates become one job."""
+    """A YAML loader that refuses equal keys. PyYAML keeps the last of two equal keys, so two manifests
+    without a line `---` between them would become one job."""
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
@@ -48,7 +49,7 @@ class NoDuplicates(yaml.SafeLoader):
 
 
 def in_yaml_words(error: BadValueError) -> BadValueError:
-    """The same error for a person who writes YAML."""
+    """Returns the same error in words for a person who writes YAML."""
     found = _EXPECTED.match(error.expected)
     if found is None:
         return error

@@ -1,4 +1,4 @@
-"""The API objects in plain words, for a person who asks why; and what people may write where.
+"""Tells the API objects in plain words to a person who asks why; and lists what people may write where.
 
 In: objects and views.
 Out: Story: lines, tones, commands.

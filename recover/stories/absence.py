@@ -1,4 +1,4 @@
-"""Why a job that a Recovery names is not shown: it was deleted, or it could not be read. Pure."""
+"""Says why a job that a Recovery names is not shown: the job was deleted, or it could not be read. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["Absence"]
 class Absence(StrEnum):
     DELETED = "deleted"
     FORBIDDEN = "forbidden"
-    """The reader may not list jobs of that kind."""
+    """The reader has no permission to list jobs of that kind."""
     NOT_SERVED = "not-served"
-    """The cluster does not know the kind: its CRD is gone, and each job of it."""
+    """The cluster does not know the kind: its CRD was removed, and with it each job of the kind."""
     UNANSWERED = "unanswered"
     """The API server failed to list that kind."""
     UNDECODABLE = "undecodable"
     """The job exists, and this version cannot read it."""
     UNKNOWN_KIND = "unknown-kind"
-    """This version reads no jobs of that kind."""
+    """This version of Rekindle does not read jobs of that kind."""
 
     def of(self, ref: GangRef) -> str:
-        """One sentence about that job."""
+        """Returns one sentence about the job."""
         kind = f"{ref.kind} ({ref.api_version})"
         match self:
             case Absence.DELETED:

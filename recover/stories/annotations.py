@@ -1,7 +1,9 @@
-"""Annotations and labels that people wrote for us and that do not do what they were meant to. Pure.
+"""Finds labels and annotations that people wrote for Rekindle and that do not have the effect that people
+wanted. Pure.
 
-Where they are acted upon, one that cannot be read falls back to its default and stops nothing. Here, for
-`rekindle why`, the person who wrote it is told so. recover/stories/keys.py lists what may be written where.
+The code that acts on a label or annotation uses a default for a value that cannot be read, and stops nothing.
+This module tells the person who wrote the value, in `rekindle why`. recover/stories/keys.py lists what people
+may write where.
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ _AN = {Form.LABEL: "a label", Form.ANNOTATION: "an annotation"}
 
 class Misread(msgspec.Struct, frozen=True):
     text: str
-    """One sentence."""
+    """One sentence that says why the key has no effect."""
     fix: str
     meant: str = ""
-    """The name that is probably meant, where what was written has no effect because of its name or place."""
+    """The name that the person probably meant, if the name or place of the key is the reason why it has no
+    effect."""
 
 
 def misread_on_job(gang: Gang, namespace: NamespaceView | None) -> tuple[str, ...]:
-    """One sentence for each annotation or label that does not do what it was meant to."""
+    """Returns one sentence for each annotation or label that does not have the wanted effect."""
     return tuple(one.text for one in misreadings_on_job(gang, namespace))
 
 
@@ -50,14 +53,15 @@ def misread_on_node(node: Node) -> tuple[str, ...]:
 def misread(
     on: On, labels: Mapping[str, str], annotations: Mapping[str, str], where: str = ""
 ) -> tuple[str, ...]:
-    """One sentence for each; `where` is put behind the name, if it is not clear whose it is."""
+    """Returns one sentence for each key without effect. `where` is put behind the name if it is not clear to
+    which object the key belongs."""
     return tuple(one.text for one in misreadings(on, labels, annotations, where))
 
 
 def misreadings(
     on: On, labels: Mapping[str, str], annotations: Mapping[str, str], where: str = ""
 ) -> tuple[Misread, ...]:
-    """Those of one object, with what to write instead."""
+    """Returns the keys of one object that have no effect, with what to write instead."""
     return (
         *_misread(on, Form.ANNOTATION, annotations, where),
         *_misread(on, Form.LABEL, labels, where),
@@ -106,15 +110,16 @@ def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterat
 
 
 def _of_other_prefix(name: str) -> str | None:
-    """Our name of a key whose prefix people mistake for ours. Any other prefix is somebody else's."""
+    """Returns Rekindle's name of a key whose prefix people mistake for Rekindle's; None for any other prefix,
+    which belongs to somebody else."""
     prefix, _, rest = name.partition("/")
     ours = f"{PREFIX}{rest}"
     return ours if prefix in _MISTAKEN_PREFIXES and any(one.name == ours for one in KEYS) else None
 
 
 def _meant(name: str, on: On) -> Key | None:
-    """That name in the other form or on another kind of object; else the nearest, on the same kind of object
-    if there is one."""
+    """Returns the key of that name in the other form or on another kind of object; otherwise the key with the
+    nearest name, on the same kind of object if there is one."""
     same = sorted((one for one in KEYS if one.name == name), key=lambda one: on not in one.on)
     if same:
         return same[0]
@@ -125,5 +130,5 @@ def _meant(name: str, on: On) -> Key | None:
 
 
 def _an(one: Key, form: Form | None = None) -> str:
-    """In that form, if the key has it."""
+    """Returns "a label" or "an annotation": the given form, if the key has it."""
     return _AN[form if form in one.forms else one.forms[-1]]

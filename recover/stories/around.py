@@ -1,4 +1,4 @@
-"""The objects around a job or a node that its story needs. Pure."""
+"""The objects around a job or a node that a story about it needs. Pure."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["Around"]
 
 
 class Around(msgspec.Struct, frozen=True):
-    """By name. What may not be read is empty here, and its plural is among `hidden`."""
+    """Objects by name. A kind that may not be read is empty here, and its plural is in `hidden`."""
 
     nodes: Mapping[str, Node] = {}
     health: Mapping[str, NodeHealth] = {}
     namespaces: Mapping[str, NamespaceView] = {}
     pods: tuple[Pod, ...] = ()
-    """Those of the job, if the story is a job's and they may be read."""
+    """Pods of the job, if the story is about a job and its pods may be read."""
     hidden: Collection[str] = ()
     pause: Pause | None = None
-    """The one that is in force."""
+    """The pause that is in force."""
     release: str = ""
-    """The namespace of Rekindle's Helm release; empty where it is not known."""
+    """The namespace of Rekindle's Helm release; empty if it is not known."""
 
     def lacks_node(self, name: str) -> bool:
-        """It is known that there is no such Node."""
+        """Whether it is certain that there is no Node of this name."""
         return name not in self.nodes and NODES.plural not in self.hidden and bool(self.nodes)

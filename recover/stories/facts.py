@@ -1,4 +1,4 @@
-"""API objects as the typed records of records.py: one function for each. Pure."""
+"""Turns API objects into the typed records of records.py: one function for each. Pure."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def incident_record(incident: Incident) -> IncidentRecord:
 
 
 def decisions_of(name: str, actions: Iterable[ActionRecord]) -> list[DecisionRecord]:
-    """The records of the Incident of that name."""
+    """Returns one record for each action of the Incident of that name."""
     return [
         DecisionRecord(
             incident=name,
@@ -83,7 +83,7 @@ def decisions_of(name: str, actions: Iterable[ActionRecord]) -> list[DecisionRec
 
 
 def recovery_record(recovery: Recovery, gang: Gang | None = None) -> RecoveryRecord:
-    """`gang` is its job, where the job could be read."""
+    """Returns the record of a Recovery. `gang` is its job, if the job could be read."""
     spec, status = recovery.spec, recovery.status
     return RecoveryRecord(
         name=recovery.metadata.name,
@@ -120,19 +120,20 @@ def recovery_detail(recovery: Recovery, gang: Gang | None = None) -> RecoveryDet
 
 
 def error_of(recovery: Recovery) -> str:
-    """How the job itself failed at the fault that this Recovery began with; empty for a fault of a node."""
+    """Returns the code with which the job itself failed at the fault that began this Recovery; empty for a
+    fault of a node."""
     causes = recovery.status.causes or recovery.spec.causes
     return next((one.error for one in causes if one.fault is recovery.spec.fault), "")
 
 
 def since_of(recovery: Recovery) -> datetime:
-    """When its present phase began."""
+    """Returns the time at which the present phase began."""
     phases = recovery.status.phases
     return phases[-1].at if phases else recovery.spec.detected_at
 
 
 def repair_record(incident: Incident) -> RepairRecord | None:
-    """None where nobody mends its node."""
+    """Returns the record of the Incident's repair; None if there is no repair."""
     repair = incident.status.repair
     if repair is None:
         return None
@@ -154,7 +155,8 @@ def node_record(
     now: datetime,
     hidden: Collection[str],
 ) -> NodeRecord:
-    """`incidents` are the names of those that exist; None where they may not be read."""
+    """Returns the record of a node. `incidents` are the names of the Incidents that exist; None if they may
+    not be read."""
     quarantine = node.quarantine if node is not None else None
     incident = quarantine.incident if quarantine is not None else ""
     told = doubts(node, now) if node is not None else []
@@ -187,14 +189,14 @@ def _states(node: Node | None, hidden: Collection[str]) -> list[NodeState]:
 
 
 def open_codes(report: NodeHealth | None) -> list[str]:
-    """Of the findings that are open, each once."""
+    """Returns the codes of the open findings, each once."""
     if report is None:
         return []
     return list(dict.fromkeys(f.code for f in report.status.findings if is_current(f, report)))
 
 
 def is_current(finding: Finding, health: NodeHealth) -> bool:
-    """Open, of this boot, and more than a note."""
+    """Whether the finding is open, of this boot, and more than a note."""
     return (
         finding.cleared_at is None
         and finding.severity is not Severity.INFO
@@ -203,7 +205,8 @@ def is_current(finding: Finding, health: NodeHealth) -> bool:
 
 
 def spare_record(spare: Spare, trouble: str) -> SpareRecord:
-    """With its pool, by the label of the shipped settings. `trouble` is why it would not be let in."""
+    """Returns the record of a spare. The pool comes from the label in the default settings. `trouble` says
+    why the spare cannot replace a node now."""
     if spare.lent:
         state = SpareState.LENT
     elif spare.taken:

@@ -1,4 +1,5 @@
-"""Puts together what many nodes say in nearly the same words: a thousand of them make a few lines. Pure."""
+"""Groups messages that many nodes send in nearly the same words, so that a thousand messages become a few
+lines. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ __all__ = ["Group", "grouped", "largest"]
 GROUPS_MAX = 5
 
 _OWN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|0x[0-9a-f]+|\d+")
-"""What differs from node to node though the reason is the same: ids, addresses, numbers."""
+"""Parts of a reason that differ from node to node although the reason is the same: ids, addresses,
+numbers."""
 
 
 class Group(msgspec.Struct, frozen=True):
     why: str
-    """As the first of them says it."""
+    """The reason in the words of the first member."""
     names: tuple[str, ...]
 
     @property
@@ -28,7 +30,8 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def grouped(said: Iterable[tuple[str, str]]) -> list[Group]:
-    """Of pairs of a reason and who says it; the largest group first. A name in a reason is its own."""
+    """Groups pairs of a reason and a name by reason, the largest group first. The name itself may occur in
+    the reason."""
     found: dict[str, tuple[str, list[str]]] = {}
     for why, name in said:
         shape = _OWN.sub("#", why.replace(name, "@"))
@@ -38,7 +41,7 @@ def grouped(said: Iterable[tuple[str, str]]) -> list[Group]:
 
 
 def largest(said: Iterable[tuple[str, str]]) -> list[Group]:
-    """The same, where many say many things: the small groups at the end are put into one."""
+    """Groups the pairs, and puts the small groups beyond GROUPS_MAX into one group."""
     groups = grouped(said)
     rest = groups[GROUPS_MAX:]
     if not rest:

@@ -1,4 +1,4 @@
-"""The holds of people on a job, its namespace or a node, as `why` and `status` show them. Pure.
+"""Shows the holds of people on a job, its namespace or a node, for `why` and `status`. Pure.
 
 policy/consent.py reads the annotations.
 """
@@ -32,7 +32,7 @@ class HoldRecord(Record, frozen=True, kw_only=True):
 def holds_on_job(
     gang: Gang | None, namespaces: Mapping[str, NamespaceView], now: datetime
 ) -> list[HoldRecord]:
-    """The hold on the job itself, and the hold on its namespace."""
+    """Returns the hold on the job itself, and the hold on its namespace."""
     if gang is None:
         return []
     found = list(_hold(str(gang.ref), gang.annotations, release(gang.ref), now))
@@ -62,7 +62,7 @@ def holds_on_nodes(nodes: Iterable[Node], now: datetime) -> list[HoldRecord]:
 
 
 def hold_lines(holds: Iterable[HoldRecord]) -> tuple[Line, ...]:
-    """For `why`: what the hold means, its reason, and how it ends."""
+    """Returns the lines for `why`: the meaning of the hold, its reason, and how it ends."""
     return tuple(
         Line(
             f"A person put a hold on {one.object}{_until(one)}{f': {one.reason}' if one.reason else ''}. "

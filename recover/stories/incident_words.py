@@ -1,4 +1,5 @@
-"""What an incident tells: what was seen, who is to blame, what was decided and what was not. Pure."""
+"""Tells what an Incident records: the evidence, the culprit, and which actions were decided or refused.
+Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from recover.triage.held_back import holds_back
 __all__ = ["TOLD_MAX", "blame", "decided", "newest_first", "seen"]
 
 TOLD_MAX = 3
-"""Incidents and recoveries told in full; the rest are counted."""
+"""Number of Incidents and Recoveries that are told in full; the others are only counted."""
 _OWNED_BY_NODES = (Origin.KERNEL, Origin.DRIVER)
 
 
@@ -86,13 +87,14 @@ def _blamed(incident: Incident) -> Iterable[Line]:
 
 
 def _proof(incident: Incident, node: str, code: str) -> str:
-    """With the source that reported it, if the evidence names the source."""
+    """Returns the code of the proof, with the source that reported it if the evidence names the source."""
     origin = next((e.origin for e in incident.status.evidence if (e.node, e.code) == (node, code)), None)
     return f"{code}, reported by {ORIGINS[origin]}" if origin is not None else code or "its evidence"
 
 
 def decided(decisions: Sequence[ActionRecord], now: datetime, verdict: str = "") -> tuple[Line, ...]:
-    """The meaning of a reason stands once, and not at all if the verdict has it."""
+    """Returns the lines of the decisions. The meaning of a reason is given only once, and not at all if the
+    verdict contains it."""
     lines: list[Line] = []
     for action in decisions:
         head, *details = record(action, now)

@@ -1,6 +1,7 @@
-"""Whether Rekindle itself works, as `rekindle status` begins: mode, leader, agents, and what is wrong. Pure.
+"""Tells whether Rekindle itself works, for the head of `rekindle status`: mode, leader, agents, and problems.
+Pure.
 
-snapshot/installation_seen.py reads it; `rekindle doctor` examines the whole installation.
+snapshot/installation_seen.py reads the installation; `rekindle doctor` examines all of it.
 """
 
 from __future__ import annotations
@@ -40,24 +41,24 @@ _MODES = {
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read of the release. What may not be read is in `hidden`."""
+    """Parts of the Helm release that were read. `hidden` names the parts that may not be read."""
 
     namespace: str
     mode: Mode | None = None
     mode_since: datetime | None = None
     leader: str = ""
-    """Who holds the lease; empty where nobody does."""
+    """Holder of the lease; empty if nobody holds it."""
     renewed_at: datetime | None = None
     lease_s: int = 15
     pause: Pause | None = None
-    """As it is written; it may have ended by itself."""
+    """The pause as the ConfigMap has it; it may have ended by itself."""
     hidden: Collection[str] = ()
-    """`mode`, `lease`, `pause`."""
+    """Parts that may not be read: `mode`, `lease`, `pause`."""
 
 
 class ProblemCode(StrEnum):
     PAUSED = "paused"
-    """People have paused Rekindle: it begins nothing."""
+    """People have paused Rekindle: Rekindle begins nothing."""
     PAUSE_UNUSABLE = "pause-unusable"
     """Part of the object that pauses Rekindle cannot be used."""
     NO_LEADER = "no-leader"
@@ -65,11 +66,11 @@ class ProblemCode(StrEnum):
     NEVER_LED = "never-led"
     """No controller has led since the installation."""
     SILENT_AGENTS = "silent-agents"
-    """Faults of some nodes are not seen."""
+    """Rekindle does not see the faults of some nodes."""
     NO_ACCELERATORS = "no-accelerators"
     "No node has accelerators, so Rekindle has nothing to watch."
     NOT_READABLE = "not-readable"
-    """Whoever asks may not read what would tell."""
+    """The reader has no permission to read an object that this command needs."""
 
 
 class Problem(Record, frozen=True, kw_only=True):
@@ -88,7 +89,7 @@ class PauseRecord(Record, frozen=True, kw_only=True):
 
 
 class InstallationRecord(Record, frozen=True, kw_only=True):
-    """How Rekindle itself stands."""
+    """State of Rekindle itself."""
 
     namespace: str
     mode: Annotated[
@@ -119,7 +120,8 @@ def installation_record(
     *,
     sees_health: bool,
 ) -> InstallationRecord:
-    """`accelerator_nodes` is None where nodes may not be read; `silent` are those of them without reports."""
+    """Returns the state of Rekindle. `accelerator_nodes` is the number of nodes with accelerators, None if
+    nodes may not be read; `silent` are those of these nodes without reports."""
     leads = _leads(installed, now)
     knows = accelerator_nodes is not None and sees_health
     return InstallationRecord(
@@ -142,7 +144,7 @@ def pause_record(pause: Pause | None, now: datetime) -> PauseRecord | None:
 
 
 def paused(pause: Pause | None) -> tuple[Line, ...]:
-    """For `why`, of a pause that is in force."""
+    """Returns the line for `why` about a pause that is in force."""
     return (Line(f"{_loud(pause)} `rekindle resume` ends the pause.", Tone.BAD),) if pause is not None else ()
 
 
@@ -222,7 +224,7 @@ def _problems(
 def installation_lines(
     record: InstallationRecord, accelerator_nodes: int | None, now: datetime
 ) -> tuple[Line, ...]:
-    """The first lines of `status`: what is wrong comes first, and loud."""
+    """Returns the first lines of `status`. Problems come first, and in red."""
     lines = [
         Line(one.message + (f" See `{one.fix}`." if one.fix else ""), Tone.BAD) for one in record.problems
     ]

@@ -14,20 +14,21 @@ __all__ = ["Job", "consent"]
 
 
 class Job(msgspec.Struct, frozen=True):
-    """The job a story is about. `gang` is None where the job itself is not shown; its history remains."""
+    """The job of a story. `gang` is None if the job itself is not shown; its history remains."""
 
     ref: GangRef
     gang: Gang | None = None
     absence: Absence = Absence.DELETED
-    """Why `gang` is None."""
+    """The reason why `gang` is None."""
     consent: OptIn | None = OptIn.DISABLED
-    """None if the job leaves it to its namespace, and the namespace may not be read."""
+    """Consent of the job; None if the job leaves the consent to its namespace, and the namespace may not be
+    read."""
     misread: tuple[str, ...] = ()
-    """Labels and annotations of its people that have no effect, one sentence each."""
+    """Labels and annotations by people that have no effect, one sentence each."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was deleted, or its kind is no longer served: nothing can be done for it."""
+        """Whether the job was deleted, or its kind is no longer served: nothing can be done for it."""
         return self.gang is None and self.absence in (Absence.DELETED, Absence.NOT_SERVED)
 
 

@@ -1,7 +1,8 @@
-"""What a person can do next about a job: for each reason, as the job is now. Pure.
+"""Lists what a person can do next about a job: steps for each reason, as the job is now. Pure.
 
-A reason stands in an Incident's record (the job was not restarted) or in a Recovery (how it waits or ended).
-Commands stand in backticks and are complete. None is proposed that the state of the job makes pointless.
+A reason comes from a record of an Incident (the job was not restarted) or from a Recovery (why it waits, or
+how it ended). Commands are in backticks and complete. No step is proposed that the state of the job makes
+pointless.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _NODES_MAX = 3
 class _Case(msgspec.Struct, frozen=True):
     job: Job
     said: str
-    """The message beside the reason."""
+    """The message that was recorded with the reason."""
     around: Around
     now: datetime
     incident: Incident | None = None
@@ -43,7 +44,7 @@ class _Case(msgspec.Struct, frozen=True):
 def steps_for_job(
     record: ActionRecord, incident: Incident, job: Job, around: Around, now: datetime
 ) -> tuple[str, ...]:
-    """Steps for a restart that was refused, or that would be done in another mode."""
+    """Returns steps for a restart that was refused, or that would be made in another mode."""
     case = _Case(job, one_line(record.message), around, now, incident=incident)
     if record.action == Act.APPLY_RECIPE:
         return (f"Make that change in the template of {job.ref}: {case.said}.",)
@@ -51,7 +52,7 @@ def steps_for_job(
 
 
 def steps_for_recovery(recovery: Recovery, job: Job, around: Around, now: datetime) -> tuple[str, ...]:
-    """Steps for how a recovery waits or has ended, and for its conditions."""
+    """Returns steps for a recovery that waits or has ended, and for its conditions."""
     status = recovery.status
     told = {status.reason: status.message}
     for condition in status.conditions:
@@ -70,7 +71,7 @@ def _steps(reason: str, case: _Case) -> tuple[str, ...]:
     return tuple(known(case)) if known is not None else generic_step(reason)
 
 
-# --- why it was not restarted ------------------------------------------------------------------------------
+# --- reasons why the job was not restarted ----------------------------------------------------------------
 
 
 def _enable(case: _Case) -> Iterator[str]:
@@ -100,7 +101,7 @@ def _observed(case: _Case) -> Iterator[str]:
 
 
 def _by_hand(case: _Case) -> str:
-    """How a person starts the job without Rekindle."""
+    """Returns how a person starts the job without Rekindle."""
     if case.job.gang is not None and case.job.gang.suspended:
         return f"To start the job now: `{started_by(case.job.ref)}`."
     return "If the job does not train now, restart it by hand."
@@ -198,7 +199,7 @@ def _ranks_ended(case: _Case) -> Iterator[str]:
         yield f"Or let Rekindle create the job again: `{annotate(case.job.ref, ON_TERMINAL, 'recreate')}`."
 
 
-# --- how its recovery waits or has ended -------------------------------------------------------------------
+# --- reasons why its recovery waits, or how it ended ------------------------------------------------------
 
 
 def _no_room(case: _Case) -> Iterator[str]:

@@ -53,7 +53,7 @@ class Form(StrEnum):
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """With the prefix."""
+    """Name of the key, with the prefix."""
     on: tuple[On, ...]
     forms: tuple[Form, ...] = (Form.ANNOTATION,)
     usable: Callable[[str], object] = lambda _: True
@@ -250,5 +250,5 @@ WRITTEN_BY_US = frozenset(
         "spare-kept",
     )
 )
-"""docs/reference/labels.md says on which objects Rekindle writes each of them. Such a key on an object is no
-misspelt key of a person."""
+"""Keys that Rekindle writes. docs/reference/labels.md says on which objects Rekindle writes each of them. A
+key of this list on an object is not a misspelt key of a person."""

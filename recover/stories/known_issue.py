@@ -1,4 +1,4 @@
-"""A recipe and its answers in plain words. Pure; for `rekindle recipes` and the reference page."""
+"""Tells a recipe and its answers in plain words, for `rekindle recipes` and the reference page. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINE_CHARS_MAX = 300
 
 
 def story(recipe: Recipe) -> Story:
-    """Everything that a recipe says."""
+    """Returns everything that the recipe contains."""
     sections = [
         Section("When all of these are true", when(recipe)),
         *([Section("Facts in these conditions", facts)] if (facts := _facts(recipe)) else []),
@@ -36,7 +36,7 @@ def story(recipe: Recipe) -> Story:
 
 
 def story_of_answer(answer: Matched | NotMatched) -> Story:
-    """What matched or did not, and what would follow."""
+    """Returns what matched or did not match, and what Rekindle would do next."""
     recipe = answer.recipe
     held = tuple(line for hit in answer.hits for line in _hit(hit))
     if isinstance(answer, NotMatched):
@@ -65,7 +65,7 @@ def _title(recipe: Recipe) -> str:
 
 
 def when(recipe: Recipe) -> tuple[Line, ...]:
-    """One line for each clause; the alternatives of a choice are details of theirs."""
+    """Returns one line for each clause. The alternatives of a clause are detail lines below it."""
     lines: list[Line] = []
     for clause in recipe.match.all_of:
         if clause.any_of:
@@ -77,7 +77,7 @@ def when(recipe: Recipe) -> tuple[Line, ...]:
 
 
 def verified(recipe: Recipe) -> tuple[str, ...]:
-    """How a change is seen to help, when it is given up, and what it costs."""
+    """Returns how a change is verified, when it is given up, and what it costs."""
     verify = recipe.verify
     if verify is None:
         texts = ["not at all: only the owner of the job can make the change"]
@@ -99,7 +99,8 @@ def _verify(verify: Verify) -> list[str]:
 
 
 def _explicit(answer: Matched) -> list[str]:
-    """A variable of the template itself is not changed by ours."""
+    """Returns one sentence for each variable that the template itself sets. The recipe's change does not
+    override it."""
     texts = []
     for name, value in answer.explicit_env.items():
         wanted = answer.recipe.change.env[name]
@@ -124,7 +125,7 @@ def _hit(hit: Hit) -> tuple[Line, ...]:
 
 
 def _missing(alternatives: tuple[str, ...]) -> tuple[str, ...]:
-    """The only reason, or a head and all of them, each once."""
+    """Returns the only reason, or a head line and all reasons, each once."""
     texts = tuple(dict.fromkeys(alternatives))
     return texts if len(texts) == 1 else ("none of these is true:", *texts)
 
@@ -194,7 +195,8 @@ def _comparison(comparison: Comparison) -> str:
 
 
 def _facts(recipe: Recipe) -> tuple[Line, ...]:
-    """What the facts mean that the recipe compares: their names are ours, and say little to an owner."""
+    """Returns the meanings of the facts that the recipe compares: their names are Rekindle's own, and say
+    little to the owner of a job."""
     tests = [test for clause in recipe.match.all_of for test in (clause.any_of or (clause,))]
     found = [one for test in tests for one in (*test.where, *([test.compare] if test.compare else []))]
     named = {side for one in found for side in (one.left, one.right)}

@@ -1,6 +1,7 @@
-"""What a person can do next about a node: for each reason why it was not acted on, as the node is now. Pure.
+"""Lists what a person can do next about a node: steps for each reason why Rekindle did not act, as the node
+is now. Pure.
 
-Commands stand in backticks and are complete. None is proposed that the state of the node makes pointless.
+Commands are in backticks and complete. No step is proposed that the state of the node makes pointless.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Case(msgspec.Struct, frozen=True):
 def steps_for_node(
     record: ActionRecord, incident: Incident, around: Around, now: datetime
 ) -> tuple[str, ...]:
-    """Steps for an act on a node that was refused, or that would be done in another mode."""
+    """Returns steps for an action on a node that was refused, or that would be taken in another mode."""
     case = _Case(
         record.target, around.nodes.get(record.target), one_line(record.message), incident, around, now
     )
@@ -49,7 +50,7 @@ def steps_for_node(
 
 
 def repair_steps(incident: Incident, around: Around, now: datetime) -> tuple[str, ...]:
-    """Steps for a repair that waits, or that was handed to a person."""
+    """Returns steps for a repair that waits, or that was handed over to a person."""
     repair, name = incident.status.repair, incident.spec.node
     if repair is None or not repair.reason or repair.phase is RepairPhase.RETURNED:
         return ()
@@ -65,7 +66,7 @@ def _steps(reason: str, case: _Case) -> tuple[str, ...]:
 
 
 def take_out(name: str, around: Around) -> Iterator[str]:
-    """How a person takes the node out of service, unless it is out, or gone."""
+    """Yields how a person takes the node out of service, unless the node is cordoned, or gone."""
     node = around.nodes.get(name)
     if node is not None and node.unschedulable:
         yield f"{name} is already cordoned: the scheduler places no new pods there."
@@ -74,7 +75,8 @@ def take_out(name: str, around: Around) -> Iterator[str]:
 
 
 def to_act(said: str, around: Around) -> str:
-    """How a person lets Rekindle act. `said` is the message of the record: it names who lowers the mode."""
+    """Returns how a person lets Rekindle act. `said` is the message of the record, which names the pool or
+    namespace that lowers the mode."""
     lowered = re.search(r"\((pool|namespace) (\S+) is in mode", said)
     if lowered is None and around.release:
         return f"To let Rekindle act on new faults, set the mode to recover: `{promote(around.release)}`."
@@ -90,7 +92,7 @@ def to_act(said: str, around: Around) -> str:
 
 
 def acted_on_again(incident: Incident, node: str) -> str:
-    """Says on which finding Rekindle does not act, and what makes it act."""
+    """Says on which evidence Rekindle does not act, and what makes it act."""
     codes = some(dict.fromkeys(e.code for e in incident.status.evidence if e.node == node), 3)
     what = f"{codes} on {node}" if codes else f"the fault of {node} ({FAULTS[incident.fault]})"
     is_a_line = bool(codes) and all(

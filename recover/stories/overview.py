@@ -1,6 +1,7 @@
-"""The whole cluster at a glance: what is wrong, what is done, what was refused, where we are blind. Pure.
+"""Gives an overview of the whole cluster: what is wrong, what is done, what was refused, and where Rekindle
+is blind. Pure.
 
-`overview` gathers the facts as a StatusAnswer, and tells that in tables.
+`overview` gathers the facts as a StatusAnswer, and shows them in tables.
 """
 
 from __future__ import annotations
@@ -53,20 +54,22 @@ _Key = tuple[str, str, str]
 
 
 class Jobs(msgspec.Struct, frozen=True):
-    """`gangs` and `gone` are the jobs of Recoveries. Such a job that is in neither could not be read."""
+    """Jobs that the overview needs. `gangs` and `gone` are the jobs of Recoveries. The job of a Recovery that
+    is in neither could not be read."""
 
     gangs: tuple[Gang, ...] = ()
     gone: tuple[GangRef, ...] = ()
-    """Deleted, or their kind is not served."""
+    """Jobs that were deleted, or whose kind the cluster does not serve."""
     listed: tuple[Gang, ...] = ()
-    """Read for their holds: without plain batch Jobs that lack the label `auto-recovery`."""
+    """Jobs that were read for their holds. Plain batch Jobs without the label `auto-recovery` are not among
+    them."""
 
 
 class Overview(msgspec.Struct, frozen=True):
     answer: StatusAnswer
-    """The same for programs."""
+    """The overview for programs."""
     head: tuple[Line, ...]
-    """How Rekindle itself stands; what is wrong with it first."""
+    """Lines about the state of Rekindle itself; its problems come first."""
     verdict: Line
     tables: tuple[Table, ...]
     commands: tuple[Command, ...]
@@ -87,9 +90,9 @@ def overview(
     namespaces: Iterable[NamespaceView] = (),
     wide: bool = False,
 ) -> Overview:
-    """What `rekindle status` shows. Nodes, health and agents are by node name; of hidden kinds (by their
-    plural) nothing is known. `agents` is None where they are no pods, or cannot be read. Recoveries are those
-    of `namespace`, if one is given. `installed` is None where nothing was read of the installation. The
+    """Returns what `rekindle status` shows. Nodes, health and agents are by node name. Kinds in `hidden` (by
+    their plural) may not be read. `agents` is None if agents are no pods, or cannot be read. Recoveries are
+    those of `namespace`, if one is given. `installed` is None if nothing of the installation was read. The
     Recoveries of a deleted job are left out once they have ended. `namespaces` are read for their holds."""
     shown = [r for r in recoveries if r.active or _key(r.spec.gang) not in set(map(_key, jobs.gone))]
     answer = _answer(
@@ -155,19 +158,20 @@ def _answer(
 
 
 def _holds_on_jobs(gangs: Mapping[_Key, Gang], listed: Iterable[Gang], now: datetime) -> Iterator[HoldRecord]:
-    """The jobs of Recoveries come first. The hold of a job that has completed holds nothing back."""
+    """Yields the holds on jobs, the jobs of Recoveries first. A job that has completed is left out: its hold
+    has no effect."""
     for gang in {**gangs, **{_key(one.ref): one for one in listed}}.values():
         if gang.terminal is None or not gang.terminal.succeeded:
             yield from holds_on_job(gang, {}, now)
 
 
 def _key(ref: GangRef) -> _Key:
-    """By name, not by uid: a job that was submitted again keeps its history."""
+    """Identifies a job by name, not by uid: a job that was submitted again keeps its history."""
     return ref.kind, ref.namespace, ref.name
 
 
 def recent(recoveries: Iterable[Recovery], now: datetime) -> list[Recovery]:
-    """Active ones first, then those that ended within a day, newest first."""
+    """Returns active Recoveries first, then those that ended within a day, newest first."""
     shown = [r for r in recoveries if r.active or now - since_of(r) < _RECENT]
     return sorted(shown, key=lambda r: (not r.active, now - since_of(r)))
 
@@ -179,7 +183,8 @@ def _nodes(
     now: datetime,
     hidden: Collection[str],
 ) -> Iterator[NodeRecord]:
-    """Those that are quarantined, cordoned, not ready, or have an open finding."""
+    """Yields the nodes that are quarantined, cordoned, not ready, or have an open finding or a signal of
+    another controller."""
     for name in sorted(nodes.keys() | health.keys()):
         found = node_record(name, nodes.get(name), health.get(name), incidents, now, hidden)
         if found.findings or found.signals or (found.states and name in nodes):
@@ -187,8 +192,8 @@ def _nodes(
 
 
 def _not_done(incident: Incident) -> list[DecisionRecord]:
-    """An Incident about many nodes stands for one refusal of each. The Incident's summary, which is listed
-    once, has the words for all of them."""
+    """Returns the actions of an Incident that were not taken. An Incident about many nodes counts as one
+    refusal for each of them. The Incident's summary, which is listed once, has the words for all of them."""
     members = [refitted(one, message="") for one in refusals(incident)]
     others = [act for act in incident.status.actions if act.outcome is not Outcome.DONE]
     return decisions_of(incident.metadata.name, [*members, *others])
@@ -211,8 +216,8 @@ def _blind(
     now: datetime,
     hidden: Collection[str],
 ) -> Iterator[BlindRecord]:
-    """One for all nodes that are blind in the same way: usually it is the whole pool. Who may not read
-    NodeHealths does not know which are."""
+    """Yields one record for all nodes that are blind for the same reason: usually that is the whole pool.
+    Without permission to read NodeHealths it is not known which nodes are blind."""
     if NODEHEALTHS.plural in hidden:
         return
     said: dict[Source | None, list[tuple[str, str]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""The words of `rekindle status`: a StatusAnswer as tables. Pure."""
+"""Shows the StatusAnswer of `rekindle status` as tables. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def tables(answer: StatusAnswer, now: datetime, *, wide: bool) -> tuple[Table, ...]:
-    """`wide` adds the names of objects."""
+    """Returns the tables that have rows. `wide` adds the names of objects."""
     found = (
         ("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), _nodes(answer, now)),
         (
@@ -88,7 +88,8 @@ def verdict(answer: StatusAnswer) -> Line:
 
 
 def _nodes(answer: StatusAnswer, now: datetime) -> Iterator[Row]:
-    """A node that is not in quarantine shows the open Incident that names the node, if there is one."""
+    """Yields the rows of nodes. A node that is not in quarantine shows the open Incident that names the node,
+    if there is one."""
     about = {one.target: one.incident for one in answer.not_done if one.action == Act.QUARANTINE_NODE}
     about |= {name: one.name for one in answer.incidents for name in (one.node, one.blamed_node) if name}
     none = "" if INCIDENTS.plural in answer.hidden else ", no open Incident"
@@ -103,7 +104,7 @@ def _nodes(answer: StatusAnswer, now: datetime) -> Iterator[Row]:
 
 
 def state_words(node: NodeRecord, now: datetime) -> str:
-    """Empty for a Node of which nothing is unusual."""
+    """Returns the states of a node in words; empty if nothing about the Node is unusual."""
     at = node.quarantined_at
     words = {
         NodeState.QUARANTINED: f"quarantined {ago(at, now)}" if at is not None else "quarantined",
@@ -145,7 +146,8 @@ def _incidents(incidents: Iterable[IncidentRecord], now: datetime) -> Iterator[R
 
 
 def _not_done(decisions: Iterable[DecisionRecord], now: datetime, wide: bool) -> Iterator[Row]:
-    """The members of an Incident about many nodes, which have no words of their own, are one row."""
+    """Yields one row for each decision. The members of an Incident about many nodes, which have no message,
+    share one row."""
     kept: dict[str, list[DecisionRecord]] = {}
     for one in decisions:
         is_member = one.action == Act.QUARANTINE_NODE and not one.message

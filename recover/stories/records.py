@@ -1,6 +1,7 @@
-"""What `status` and `why` answer to programs: the facts of their tables and stories, as typed records. Pure.
+"""Typed records of the answers that `status` and `why` give to programs: the facts of their tables and
+stories. Pure.
 
-facts.py makes them from API objects; overview.py tells those of `status` in words.
+facts.py makes the records from API objects; overview.py tells those of `status` in words.
 """
 
 from __future__ import annotations
@@ -50,29 +51,29 @@ __all__ = [
 
 
 class NodeState(StrEnum):
-    """What is unusual about a Node; several may apply."""
+    """Unusual states of a Node; several may apply."""
 
     QUARANTINED = "quarantined"
     """Rekindle has taken the node out of service."""
     CORDONED = "cordoned"
-    """Somebody else has cordoned it."""
+    """Somebody other than Rekindle has cordoned the node."""
     NOT_READY = "not-ready"
     GONE = "gone"
-    """There is no such Node object."""
+    """The cluster has no such Node object."""
     NOT_SHOWN = "not-shown"
-    """Whoever asks may not read nodes."""
+    """The reader has no permission to read nodes."""
 
 
 class SpareState(StrEnum):
     FREE = "free"
     LENT = "lent"
-    """It stands in for a node that is out."""
+    """The spare replaces a node that is out of service."""
     TAKEN = "taken"
-    """A person has taken the taint off: pods may use it."""
+    """A person has removed the taint: pods may use the spare."""
     NOT_KEPT = "not-kept"
-    """It is not kept free yet."""
+    """Rekindle does not keep the spare free yet."""
     UNUSABLE = "unusable"
-    """It is kept free, and would not be let in now."""
+    """Rekindle keeps the spare free, and the spare could not replace a node now."""
 
 
 class JobRecord(Record, frozen=True, kw_only=True):
@@ -121,7 +122,7 @@ class IncidentRecord(Record, frozen=True, kw_only=True):
 
 
 class DecisionRecord(Record, frozen=True, kw_only=True):
-    """One thing that was done, would be done, or was refused."""
+    """One action that was taken, would be taken, or was refused."""
 
     incident: str
     action: Annotated[str, Meta(description="quarantine-node, restart-gang, ...")]
@@ -157,7 +158,7 @@ class RecoveryRecord(Record, frozen=True, kw_only=True):
 
 
 class RecoveryDetail(RecoveryRecord, frozen=True, kw_only=True):
-    """With what `rekindle why` tells of it besides."""
+    """A Recovery with the further facts that `rekindle why` shows."""
 
     phases: list[PhaseTime]
     causes: list[Cause]
@@ -187,7 +188,7 @@ class SpareRecord(Record, frozen=True, kw_only=True):
 
 
 class BlindRecord(Record, frozen=True, kw_only=True):
-    """What Rekindle cannot see, of all nodes with the same reason."""
+    """A source that Rekindle cannot read, for all nodes with the same reason."""
 
     source: Annotated[Source | None, Meta(description="null: Rekindle reads no source of the nodes")]
     nodes: list[str]
@@ -195,7 +196,7 @@ class BlindRecord(Record, frozen=True, kw_only=True):
 
 
 class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
-    """Of `rekindle status`."""
+    """The answer of `rekindle status`."""
 
     at: Time
     namespace: Annotated[
@@ -233,7 +234,7 @@ class StatusAnswer(Answer, frozen=True, kw_only=True, tag="Status"):
 
 
 class WhyJobAnswer(Answer, frozen=True, kw_only=True, tag="WhyJob"):
-    """Of `rekindle why JOB`."""
+    """The answer of `rekindle why JOB`."""
 
     at: Time
     hidden: Annotated[
@@ -269,7 +270,7 @@ class WhyJobAnswer(Answer, frozen=True, kw_only=True, tag="WhyJob"):
 
 
 class WhyNodeAnswer(Answer, frozen=True, kw_only=True, tag="WhyNode"):
-    """Of `rekindle why node/NODE`."""
+    """The answer of `rekindle why node/NODE`."""
 
     at: Time
     hidden: Annotated[
@@ -297,6 +298,6 @@ class WhyNodeAnswer(Answer, frozen=True, kw_only=True, tag="WhyNode"):
 
 
 def name_of(job: JobRecord) -> str:
-    """As `kubectl -o name` has it."""
+    """Returns the name of a job as `kubectl -o name` prints it."""
     group = job.api_version.partition("/")[0] if "/" in job.api_version else ""
     return f"{job.kind.lower()}{'.' if group else ''}{group}/{job.name}"

@@ -1,4 +1,4 @@
-"""The words of one recovery of a job: its headline, and its causes, phases, checkpoint and steps. Pure."""
+"""Tells one recovery of a job: its headline, and its causes, phases, checkpoint and steps. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ _WAITING = (Phase.RESUMING, Phase.BLOCKED)
 
 
 def began_lower(status: RecoveryStatus) -> bool:
-    """Whether the job repeats steps that it had made, and not because its newest checkpoint is that old."""
+    """Whether the job repeats steps that it had made, for another reason than the age of its newest
+    checkpoint."""
     if status.reason in (Reason.RESUMED_OLDER, Reason.RESUMED_FROM_SCRATCH):
         return True
     chosen = status.checkpoint is not None and status.checkpoint.verified
@@ -58,7 +59,7 @@ def began_lower(status: RecoveryStatus) -> bool:
 
 
 def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
-    """How it stands, or ended, in one sentence."""
+    """Returns the state or end of the recovery in one sentence."""
     status = recovery.status
     words, tone = PHASE_WORDS[status.phase]
     since = status.phases[-1].at if status.phases else recovery.spec.detected_at
@@ -76,7 +77,7 @@ def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
 
 
 def _lower(status: RecoveryStatus) -> str:
-    """Where the job began again, and what it repeats."""
+    """Returns from which step the job began again, and which steps it repeats."""
     first, last = status.resumed_step, status.last_step
     if first is None:
         return "began again from an earlier step"
@@ -87,8 +88,8 @@ def _lower(status: RecoveryStatus) -> str:
 
 
 def _standing(status: RecoveryStatus, ranks: Ranks, after: str, for_now: str) -> Line:
-    """The headline of an active recovery. A gang that fits on no node is not being started, whatever its
-    phase says."""
+    """Returns the headline of an active recovery. If a rank fits on no node, the headline says so, whatever
+    the phase says."""
     words, tone = PHASE_WORDS[status.phase]
     said = one_line(status.message).rstrip(".")
     if status.phase in _WAITING and (status.reason == Reason.NO_CAPACITY or ranks.unplaced):
@@ -147,7 +148,8 @@ def _causes(status: RecoveryStatus) -> Iterable[Line]:
 
 
 def _phases(status: RecoveryStatus, now: datetime, *, active: bool) -> str:
-    """`Stopping 0.4 s, Choosing 1.2 s, ...`: how long each took in this attempt; the present one so far."""
+    """Returns `Stopping 0.4 s, Choosing 1.2 s, ...`: the time that each phase took in this attempt, and the
+    time of the present phase so far."""
     these = [p for p in status.phases if p.attempt == status.attempt] or status.phases
     took = [f"{p.phase} {duration((after.at - p.at).total_seconds())}" for p, after in pairwise(these)]
     last = these[-1]

@@ -1,4 +1,4 @@
-"""How a node is being mended, or was: phase, steps and checks of its repair. Pure."""
+"""Tells how a node is being repaired, or was repaired: phase, steps and checks. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CHECKS = {
 
 
 def repairs(incidents: Sequence[Incident], now: datetime) -> tuple[Line, ...]:
-    """Of the newest incidents that have one."""
+    """Returns the lines of the repairs among the newest Incidents."""
     lines: list[Line] = []
     for incident in incidents[:TOLD_MAX]:
         if incident.status.repair is not None:

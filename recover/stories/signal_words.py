@@ -1,4 +1,5 @@
-"""What other controllers say of a node, and what Rekindle makes of it, for `rekindle why`. Pure."""
+"""Tells what other controllers report about a node, and what Rekindle makes of it, for `rekindle why`.
+Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def signals(node: Node | None, now: datetime) -> tuple[Line, ...]:
 
 
 def device_signals(pods: Iterable[Pod], now: datetime) -> tuple[Line, ...]:
-    """What the node's kubelet says of devices, in the status of these pods of the node."""
+    """Returns what the node's kubelet reports about devices, in the status of these pods of the node."""
     meaning, tone = _MEANT[Severity.SUSPECT]
     return tuple(
         Line(

@@ -1,4 +1,4 @@
-"""What a spare node does at present, and what would change it. Pure."""
+"""Tells what a spare node does at present, and what would change that. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FREE = "free"
 
 
 def as_a_spare(node: Node | None, now: datetime) -> tuple[Line, ...]:
-    """Nothing of a node that nobody has called a spare."""
+    """Returns the line about a spare; nothing for a node that is no spare."""
     spare = spare_of(node) if node is not None else None
     if spare is None:
         return ()
@@ -40,7 +40,7 @@ def as_a_spare(node: Node | None, now: datetime) -> tuple[Line, ...]:
 
 
 def in_short(spare: SpareRecord, now: datetime) -> str:
-    """For `rekindle status`."""
+    """Returns the state of a spare for `rekindle status`."""
     match spare.state:
         case SpareState.LENT:
             since = f" {ago(spare.since, now)}" if spare.since is not None else ""

@@ -1,4 +1,5 @@
-"""Which ranks of a job wait, and for what: the words of the scheduler or of a kubelet on its pods. Pure."""
+"""Tells which ranks of a job wait, and for what: the messages of the scheduler or of a kubelet on the job's
+pods. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +16,16 @@ from recover.stories.words import Line, Tone, counted
 __all__ = ["Ranks", "ranks_of"]
 
 _PASSING = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""Reason of a container that is about to start."""
+"""Reasons of a container that is about to start."""
 
 
 class Ranks(msgspec.Struct, frozen=True):
-    """The ranks of one job. Without its pods nothing is known of them."""
+    """The ranks of one job. If the pods of the job were not read, nothing is known of its ranks."""
 
     size: int = 0
     running: int = 0
     unplaced: tuple[Group, ...] = ()
-    """Ranks that the scheduler finds no node for, by its message."""
+    """Ranks for which the scheduler finds no node, by its message."""
     others: tuple[Group, ...] = ()
     """Ranks that wait for something else."""
 
@@ -34,7 +35,7 @@ class Ranks(msgspec.Struct, frozen=True):
 
     @property
     def waits(self) -> str:
-        """For a headline; empty if the scheduler has a node for each rank."""
+        """The text for a headline; empty if the scheduler has a node for each rank."""
         if not self.unplaced:
             return ""
         first = self.unplaced[0]
@@ -69,8 +70,8 @@ def _is_unplaced(pod: Pod) -> bool:
 
 
 def _waits(pod: Pod) -> Iterator[tuple[str, str]]:
-    """What a pod waits for. A pod that was just created, or whose containers are being created, waits for
-    nothing."""
+    """Yields what a pod waits for. A pod that was just created, or whose containers are being created, waits
+    for nothing."""
     if pod.phase is not PodPhase.PENDING or _is_unplaced(pod):
         return
     if pod.gated:

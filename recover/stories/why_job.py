@@ -1,7 +1,7 @@
-"""Why a job is as it is: a story in plain words, from the API objects alone. Pure.
+"""Explains in plain words why a job is in its present state, from the API objects alone. Pure.
 
-It goes as the facts did: what was seen, who is to blame, what was decided and what was not, what was done to
-the job, and what a person can do next.
+The story follows the order of the facts: the evidence, the culprit, the decisions and refusals, what was done
+to the job, and what a person can do next.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def why_job(
     *,
     wide: bool = False,
 ) -> Story:
-    """The story of one job; recoveries and incidents of others are left out. `wide` tells all of them in
-    full."""
+    """Returns the story of one job. Recoveries and Incidents of other jobs are left out. `wide` tells all of
+    them in full."""
     at_most = None if wide else TOLD_MAX
     mine, about, decisions = _concerning(job, recoveries, incidents)
     ranks = ranks_of(job.gang, around)
@@ -79,7 +79,7 @@ def job_answer(
     now: datetime,
     around: Around = Around(),  # noqa: B008 - frozen
 ) -> WhyJobAnswer:
-    """The same for programs."""
+    """Returns the story for programs."""
     mine, about, decisions = _concerning(job, recoveries, incidents)
     ranks = ranks_of(job.gang, around)
     return WhyJobAnswer(
@@ -106,7 +106,7 @@ def job_answer(
 def _concerning(
     job: Job, recoveries: Iterable[Recovery], incidents: Iterable[Incident]
 ) -> tuple[list[Recovery], list[Incident], list[ActionRecord]]:
-    """The job's Recoveries and Incidents, newest first, and the decisions that are told in full."""
+    """Returns the job's Recoveries and Incidents, newest first, and the decisions that are told in full."""
     mine = [r for r in recoveries if _is_same(r.spec.gang, job.ref)]
     mine.sort(key=lambda r: (r.spec.detected_at, r.spec.number), reverse=True)
     causes = {name for r in mine for name in r.cause_names}
@@ -117,7 +117,8 @@ def _concerning(
 
 
 def _is_same(one: GangRef, other: GangRef) -> bool:
-    """By name, not by uid: a job that was deleted and submitted again keeps its story."""
+    """Whether both refer to the same job, by name and not by uid: a job that was deleted and submitted again
+    keeps its story."""
     return (one.kind, one.namespace, one.name) == (other.kind, other.namespace, other.name)
 
 
@@ -131,7 +132,8 @@ def _concerns(incident: Incident, ref: GangRef, causes: set[str]) -> bool:
 
 
 def _is_about(action: ActionRecord, ref: GangRef) -> bool:
-    """Acts on nodes concern everybody who ran there; acts on another job do not."""
+    """Whether the action concerns the job: actions on nodes concern every job that ran there, actions on
+    another job do not."""
     return action.action in _ON_NODES or action.target == str(ref)
 
 
@@ -180,7 +182,8 @@ def _verdict(
 
 
 def _left_stopped(job: Job, mine: Sequence[Recovery], hidden: Collection[str]) -> Line | None:
-    """The line for a job that is stopped by a recovery which was deleted, or which may not be read."""
+    """Returns the line for a job that is stopped by a recovery which was deleted, or which may not be read;
+    None for any other job."""
     gang = job.gang
     mark = gang.mark if gang is not None and is_left_stopped(gang) else None
     if gang is None or mark is None or mark.recovery in {r.metadata.name for r in mine}:
@@ -220,7 +223,7 @@ def _next_steps(
 
 
 def _is_over(mine: Sequence[Recovery], incident: Incident) -> bool:
-    """Whether a refused restart is of no use any more: a recovery is under way, or a later one succeeded."""
+    """Whether a refused restart no longer matters: a recovery is under way, or a later one succeeded."""
     if not mine:
         return False
     last = mine[0]
@@ -229,7 +232,7 @@ def _is_over(mine: Sequence[Recovery], incident: Incident) -> bool:
 
 
 def _nothing_to_do(recovery: Recovery, around: Around) -> Iterable[str]:
-    """After a success. The node may still be out."""
+    """Yields the steps after a success. The node may still be out of service."""
     yield "You need not do anything for this job."
     for name in recovery.status.avoid_nodes:
         node = around.nodes.get(name)

@@ -1,4 +1,5 @@
-"""Why a node is as it is: what its agent found and sees, and what was decided about it. Pure."""
+"""Explains why a node is in its present state: its findings, the sources of its agent, and what was decided
+about it. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ from recover.triage.quarantine import undone_by
 __all__ = ["node_answer", "why_node", "work_words"]
 
 _IN_OUR_WORDS = frozenset((*BOOTS, *LASTING, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT, VOLUME_BROKEN))
-"""Notes whose evidence says more than their code."""
+"""Codes of notes whose evidence says more than their code."""
 
 
 def why_node(
@@ -71,9 +72,9 @@ def why_node(
     release: str = "",
     wide: bool = False,
 ) -> Story:
-    """The story of one node. `node` or `health` is None where there is no such object; of hidden kinds (by
-    their plural) nothing is known. `agents` is None where they are no pods, or cannot be read. `pods` are
-    some that run there. `release` is the namespace of Rekindle's Helm release, if it is known. `wide` tells
+    """Returns the story of one node. `node` or `health` is None if there is no such object; kinds in `hidden`
+    (by their plural) may not be read. `agents` is None if agents are no pods, or cannot be read. `pods` are
+    some pods of the node. `release` is the namespace of Rekindle's Helm release, if it is known. `wide` tells
     all Incidents in full."""
     about, decisions = _about(name, incidents)
     around = _around(name, node, hidden, release)
@@ -117,7 +118,7 @@ def node_answer(
     pause: Pause | None = None,
     release: str = "",
 ) -> WhyNodeAnswer:
-    """The same for programs."""
+    """Returns the story for programs."""
     every = list(incidents)
     known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in every}
     about, _ = _about(name, every)
@@ -153,7 +154,7 @@ def _holds(node: Node | None, now: datetime) -> list[HoldRecord]:
 
 
 def _about(name: str, incidents: Iterable[Incident]) -> tuple[list[Incident], list[ActionRecord]]:
-    """Incidents of that node, newest first, and the decisions of those that are told in full."""
+    """Returns the Incidents of the node, newest first, and the decisions of those that are told in full."""
     about = newest_first(
         i
         for i in incidents
@@ -169,7 +170,7 @@ def _kept(name: str, incident: Incident) -> tuple[ActionRecord, ...]:
 
 
 def _next_steps(name: str, about: Sequence[Incident], now: datetime, around: Around) -> tuple[Line, ...]:
-    """Lists each step once. A closed Incident leaves nothing to do, except for what a repair waits for."""
+    """Returns each step once. A closed Incident leaves nothing to do, except for what a repair waits for."""
     if name not in around.nodes and NODES.plural not in around.hidden:
         return ()
     steps: list[str] = []
@@ -200,7 +201,8 @@ def work_words(work: DriverWork) -> str:
 
 
 def _missing(node: Node | None, about: Iterable[Incident], hidden: Collection[str]) -> str:
-    """Where somebody has deleted the Incident that a node is out for, and no controller has looked yet."""
+    """Returns a sentence if somebody has deleted the Incident for which the node is in quarantine, and no
+    controller has created it again yet; otherwise an empty text."""
     if node is None or node.quarantine is None or INCIDENTS.plural in hidden:
         return ""
     if any(incident.metadata.name == node.quarantine.incident for incident in about):
@@ -328,7 +330,7 @@ def _finding(finding: Finding, health: NodeHealth, work: DriverWork | None, now:
 
 
 def _holders(finding: Finding, health: NodeHealth) -> str:
-    """Who holds the broken device; nothing where the fault is the node's."""
+    """Returns which pods hold the broken device; empty if the fault is not of a device."""
     if finding.subject.kind is not SubjectKind.DEVICE:
         return ""
     devices = health.status.devices
@@ -379,7 +381,8 @@ def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
 
 
 def _progress(pod: PodProgress, now: datetime) -> Line:
-    """The agent reports steps only with a change, so the last known step may be old."""
+    """Returns the line about a training. The agent reports steps only together with a change, so the last
+    known step may be old."""
     is_single = pod.edge is Edge.STARTED and pod.last_step is not None
     state = (_SINGLE_STEP if is_single else _STATES[pod.edge]).format(ago(pod.at, now))
     printed = f", printed {ago(pod.last_step_at, now)}" if pod.last_step_at is not None else ""
@@ -396,7 +399,7 @@ _STATES: dict[Edge, str] = {
     Edge.RESUMED: "began to make steps again {}",
     Edge.ENDED: "ended {}",
 }
-"""What the agent's last report says, and when that state began."""
+"""State in the agent's last report, and the time at which that state began."""
 _SINGLE_STEP = "first seen {}; a single step does not prove yet that the pod trains"
 
 
@@ -419,7 +422,7 @@ def _node_commands(
 
 
 def _for_its_state(node: Node, health: NodeHealth | None, now: datetime) -> Command:
-    """The one command that a person may want for a node as it is now."""
+    """Returns the one command that a person may want for a node in its present state."""
     name = node.name
     is_broken = any(map(is_proof, open_findings(node, health, answers(node), now)))
     if node.quarantine is not None:

@@ -1,7 +1,8 @@
-"""The words that every story shares: ages, faults, sources, reasons, and what a story is made of. Pure.
+"""Words that all stories share: ages, faults, sources, reasons; and the parts of which a story consists.
+Pure.
 
 incident_words.py, why_job.py, why_node.py and overview.py tell stories from API objects in these words;
-recover.cli prints them.
+recover.cli prints the stories.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ __all__ = [
 
 
 class Tone(StrEnum):
-    """How a line is meant; cli/output.py gives it a colour."""
+    """Meaning of a line; cli/telling.py gives it a colour."""
 
     PLAIN = "plain"
     GOOD = "good"
     BAD = "bad"
     WAITING = "waiting"
     DETAIL = "detail"
-    """Belongs to the line above it."""
+    """The line belongs to the line above it."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line, also where what it tells has more: a line break would forge a line, or a section."""
+    """One line, even if its text contains line breaks: a line break could forge a line or a section."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -69,14 +70,14 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A command that is useful next, and what for."""
+    """A command that is useful next, and its purpose."""
 
     run: str
     why: str
 
 
 class Story(msgspec.Struct, frozen=True):
-    """One answer: the verdict first, then how it came about, then what can be done."""
+    """One answer: the verdict first, then its reasons, then what a person can do."""
 
     subject: str
     verdict: Line
@@ -112,7 +113,7 @@ _TAKEN = {
     "node-gone": "a node disappeared",
     "not-admitted": "a pod was not admitted{on}",
 }
-"""A pod that others have ended: of class host, and no node need have failed."""
+"""Words for a pod that was ended from outside. The fault class is host, although no node need have failed."""
 
 
 _HAPPENED: dict[Fault, str] = {
@@ -125,11 +126,13 @@ _HAPPENED: dict[Fault, str] = {
     Fault.STRAGGLER: "a rank was slow",
     Fault.UNKNOWN: "a failure of unknown cause",
 }
-"""Of faults whose words in FAULTS are about now, or about one node that a reader has before them."""
+"""Words for a past fault. The table has only faults whose words in FAULTS are about the present, or about one
+node that the reader has in view."""
 
 
 def cause_words(fault: Fault, error: str, nodes: Iterable[str] = ()) -> str:
-    """What happened to a job, and on which nodes. `error` is the code of its own failure, if it has one."""
+    """Returns what happened to a job, and on which nodes. `error` is the code of the job's own failure, if it
+    has one."""
     names = list(dict.fromkeys(nodes))
     on = f" on {some(names, 2)}" if names else ""
     one = "node" if len(names) == 1 else "nodes"
@@ -174,7 +177,8 @@ _ACTIONS: dict[str, tuple[str, str]] = {
 
 
 _EXACT = frozenset((Reason.STALE_EVIDENCE,))
-"""Reasons with several possible causes, of which the record names the one that is true, with its time."""
+"""Reasons that have several possible causes. The record's message names the cause that is true, with its
+time."""
 
 
 _LOWERED = (
@@ -190,7 +194,7 @@ _LOWERED = (
 
 
 def named(subject: str, line: Line) -> Line:
-    """A headline that stands for itself when somebody passes it on."""
+    """Returns a headline that names its subject, so that it can be passed on without its context."""
     text = line.text
     if subject in text:
         return line
@@ -198,18 +202,19 @@ def named(subject: str, line: Line) -> Line:
 
 
 def lowered(text: str) -> str:
-    """A sentence as it stands after a colon."""
+    """Returns a sentence as it is written after a colon."""
     return text[0].lower() + text[1:] if text.startswith(_LOWERED) else text
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """`3 min ago`; a moment that lies ahead of our clock is `just now`."""
+    """Returns an age such as `3 min ago`. A moment ahead of this machine's clock is `just now`."""
     age_s = (now - moment).total_seconds()
     return "just now" if age_s < 1 else f"{duration(age_s)} ago"
 
 
 def duration(seconds: float) -> str:
-    """Two digits of meaning: 0.4 s, 12 s, 3 min, 5 h, 2 days. `0.0 s` would read as no time at all."""
+    """Returns a duration with about two significant digits: 0.4 s, 12 s, 3 min, 5 h, 2 days. `0.0 s` would
+    read as no time at all."""
     if seconds < 0.05:
         return "less than 0.1 s"
     if seconds < 9.95:
@@ -225,19 +230,19 @@ def clock(moment: datetime) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """`1 node`, `2 nodes`; irregular plurals are given."""
+    """Returns `1 node`, `2 nodes`; `plural` is for irregular plurals."""
     return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
 def some(names: Iterable[str], at_most: int = 8) -> str:
-    """`a, b, c and 5 more`."""
+    """Returns `a, b, c and 5 more`."""
     every = list(names)
     shown = ", ".join(every[:at_most])
     return shown if len(every) <= at_most else f"{shown} and {len(every) - at_most} more"
 
 
 def explained(reason: str) -> str:
-    """The plain meaning of a reason; a word of a newer version stands for itself."""
+    """Returns the plain meaning of a reason; empty for a reason of a newer version."""
     try:
         return EXPLANATIONS[Reason(reason)].meaning
     except ValueError:
@@ -245,15 +250,15 @@ def explained(reason: str) -> str:
 
 
 def generic_step(reason: str) -> tuple[str, ...]:
-    """The next step of a reason where nothing depends on the job or node that it was given for. None for a
-    reason of a newer version, or where there is nothing to do."""
+    """Returns the next step that a reason itself defines, whatever the job or node. Empty for a reason of a
+    newer version, or if there is nothing to do."""
     known = next((one for one in Reason if one == reason), None)
     step = EXPLANATIONS[known].next_step if known is not None else ""
     return (step,) if step not in ("", "Nothing to do.") else ()
 
 
 def record(action: ActionRecord, now: datetime) -> tuple[Line, ...]:
-    """One entry of an incident's actions, with the reason explained where it was refused."""
+    """Returns one entry of an Incident's actions. The reason of a refusal is explained."""
     past, verb = _ACTIONS.get(action.action, (f"did {action.action} for", action.action))
     when, said = ago(action.at, now), one_line(action.message)
     match action.outcome:
@@ -269,8 +274,8 @@ def record(action: ActionRecord, now: datetime) -> tuple[Line, ...]:
 
 
 def causes(reason: str, said: str) -> tuple[str, ...]:
-    """Why something was not done, each sentence once. `said` is the message of the record; the meaning of the
-    reason lists every possible cause, so it is left out where the message has the exact one."""
+    """Returns why an action was not taken, each sentence once. `said` is the message of the record. The
+    meaning of the reason lists every possible cause, so it is left out if the message has the exact cause."""
     if said and reason in _EXACT:
         return (said,)
     return tuple(text for text in (said, explained(reason)) if text)

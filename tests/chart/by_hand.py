@@ -1,7 +1,7 @@
-"""Where a kind of job has to be named by hand, and whether it is: in the chart's rights and policies, which
-stay files that people read (docs/decisions/0025), and in what users read of the kinds.
+"""Finds the places in which a kind of job has to be named by hand and is missing: the chart's RBAC rules and
+policies, which stay files that people read (docs/decisions/0025), and the texts for users about the kinds.
 
-Each place is said with its file and line, and with the words to add there.
+Each place is reported with its file and line, and with the words to add there.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _ANEW = f"{_CHART}/policies/fence_anew.yaml"
 _JOBS = f"{_CHART}/policies/fence_jobs.yaml"
 
 FILES = (_RIGHTS, _HANDED_OVER, _ENVIRONMENT, _FENCE, _ANEW, _JOBS)
-"""Of the chart. `make docs` writes policies/warnings.yaml."""
+"""Files of the chart that name kinds. `make docs` writes policies/warnings.yaml, which is not among them."""
 
 _FENCE_JOBS = "rekindle-fence-jobs"
 _OF_THE_SPEC = "the controller of Rekindle changes only suspend in the spec of a job"
 
 Texts = Mapping[str, str]
-"""Path from the root of the repository -> text."""
+"""Texts of files, by path from the root of the repository."""
 
 
 class Place(msgspec.Struct, frozen=True):
     file: str
     first: int
-    """Lines, counted from 1."""
+    """First and last line, counted from 1."""
     last: int
     add: str
 
@@ -53,8 +53,8 @@ def texts() -> dict[str, str]:
 
 
 def lacking_in_chart(workload: Workload, files: Texts) -> list[Place]:
-    """The places in which the chart must name the kind and does not. Otherwise what the controller writes for
-    its jobs is refused, or is not judged."""
+    """Returns the places in which the chart must name the kind and does not. Without them what the controller
+    writes for its jobs is refused, or is not judged."""
     kind = workload.resource
     return [
         *_rights(workload, files[_RIGHTS]),
@@ -70,7 +70,7 @@ def lacking_in_chart(workload: Workload, files: Texts) -> list[Place]:
 
 
 def lacking_in_words(workload: Workload) -> list[str]:
-    """The pages and files that must name the kind and do not, each with what it lacks."""
+    """Returns the pages and files that must name the kind and do not, each with what it lacks."""
     kind = workload.resource.kind
     wanted = {
         "docs/environment.md": (f"`{kind.lower()}`", rf"(?m)^\| (?:\w+, )*{kind}\b"),
@@ -88,8 +88,8 @@ def lacking_in_words(workload: Workload) -> list[str]:
 
 
 class _Item(msgspec.Struct, frozen=True):
-    """One item of a list in a policy, `- name: <item>` or the validation with that message, and a pattern of
-    the words that it must have."""
+    """One item of a list in a policy, which is `- name: <item>` or the validation with that message, and a
+    pattern of the words that the item must have."""
 
     file: str
     policy: str
@@ -99,7 +99,7 @@ class _Item(msgspec.Struct, frozen=True):
 
 
 def _names(workload: Workload) -> Iterator[_Item]:
-    """Of the ConfigMap that resumed ranks read, <job>-rekindle-<kind>."""
+    """Yields the items that name the ConfigMap that resumed ranks read, <job>-rekindle-<kind>."""
     name = workload.resource.kind.lower()
     for file, policy, item in (
         (_HANDED_OVER, "rekindle-handed-over", "is-read-by-resumed-ranks"),
@@ -120,7 +120,8 @@ def _stops(workload: Workload) -> Iterator[_Item]:
 
 
 def _templates(workload: Workload) -> Iterator[_Item]:
-    """Of the pods, in what is made again and in what a start changes."""
+    """Yields the items that name the pod templates, in policies about a job that is created again and about
+    the changes of a start."""
     kind, path = workload.resource, workload.pod_templates
     field = path[1]
     if "*" in path and not workload.makes_jobs:
@@ -130,14 +131,14 @@ def _templates(workload: Workload) -> Iterator[_Item]:
         add = f"'{kind.plural}' with its `{'.'.join(path)}`"
     yield _Item(_ANEW, "rekindle-fence-anew", item, words, f"{add} to the variable {item}")
     if workload.makes_jobs:
-        return  # whose templates a start changes
+        return  # a start changes the templates of its Jobs
     yield _Item(_JOBS, _FENCE_JOBS, item, words, f"{add} to the variable {item}, as it was and as it is")
     add = f"'{field}' to the fields that a start changes"
     yield _Item(_JOBS, _FENCE_JOBS, _OF_THE_SPEC, f"'{field}'", add)
 
 
 def _owners(workload: Workload) -> Iterator[_Item]:
-    """Of pods."""
+    """Yields the items that name owners of pods."""
     kind, label = workload.resource, workload.pod_label
     if workload.makes_jobs:
         name, add = f"-rekindle-{kind.kind.lower()}'", f"the label {label} of the pods of its Jobs"
@@ -163,7 +164,8 @@ def _of_item(need: _Item, files: Texts) -> Place | None:
 
 
 def _items(lines: list[str], start: int) -> Iterator[tuple[int, int]]:
-    """First line, and the one after the last, of each item of a list, from `start` to the policy's end."""
+    """Yields the first line, and the line after the last one, of each item of a list, from `start` to the
+    policy's end."""
     end = next((n for n in range(start, len(lines)) if lines[n] == "---"), len(lines))
     heads = [n for n in range(start, end) if lines[n].startswith("  - ")]
     for first in heads:
@@ -172,7 +174,7 @@ def _items(lines: list[str], start: int) -> Iterator[tuple[int, int]]:
 
 
 def _rules(workload: Workload, text: str, file: str, wanted: tuple[str, ...]) -> Iterator[Place]:
-    """The resourceRules, of the first policy of the file."""
+    """Yields what the resourceRules of the first policy of the file lack."""
     kind, policy = workload.resource, next(yaml.safe_load_all(text))
     rules = policy["spec"]["matchConstraints"]["resourceRules"]
     if not any(kind.group in rule["apiGroups"] and {*wanted} <= {*rule["resources"]} for rule in rules):
@@ -183,7 +185,8 @@ def _rules(workload: Workload, text: str, file: str, wanted: tuple[str, ...]) ->
 
 
 def _rights(workload: Workload, text: str) -> Iterator[Place]:
-    """The rules of the ClusterRole. A right that is missing is told by its verb and resource."""
+    """Yields what the rules of the ClusterRole lack. A missing permission is reported by its verb and
+    resource."""
     bodies: list[dict[str, Any]] = list(yaml.safe_load_all(text))
     (role,) = (one for one in bodies if one["kind"] == "ClusterRole")
     granted = {

@@ -1,4 +1,4 @@
-"""The version that people upgrade from, as it was committed: its chart, and its controller as a process."""
+"""The version from which people upgrade, as it was committed: its chart, and its controller as a process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ import pytest
 __all__ = ["COMMIT", "Earlier", "laid"]
 
 COMMIT = "18e3ed7a9a696a26e5e3135f3ffea88ec61875fc"
-"""The newest one before the last change of CRDs, annotations or the chart. Such a change sets it anew."""
+"""The newest commit before the last change of CRDs, annotations or the chart. After such a change this value
+must be updated."""
 _REPOSITORY = Path(__file__).parents[2]
 _PARTS = ("detectors", "recover", "charts", "pyproject.toml")
 
 
 class Earlier(msgspec.Struct, frozen=True):
-    """Its files lie in `folder`; the libraries are those of this working tree's environment."""
+    """The earlier version. Its files are in `folder`; the libraries are those of this working tree's
+    environment."""
 
     folder: Path
 
@@ -32,12 +34,13 @@ class Earlier(msgspec.Struct, frozen=True):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Its packages are found before those of this working tree."""
+        """Environment in which its packages are found before those of this working tree."""
         return {"PYTHONPATH": str(self.folder)}
 
     @property
     def controller(self) -> list[str]:
-        """The command, without arguments. Console scripts and entry points are this working tree's."""
+        """Command that starts the controller, without arguments. Console scripts and entry points belong to
+        this working tree."""
         project = tomllib.loads((self.folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         module, _, function = project["entry-points"]["rekindle.commands"]["controller"].partition(":")
         return self.python(f"import sys; from {module} import {function}; sys.exit({function}(sys.argv[1:]))")
@@ -46,7 +49,7 @@ class Earlier(msgspec.Struct, frozen=True):
         return [sys.executable, "-P", "-c", program]
 
     def imports(self, package: str) -> Path:
-        """Which file a process of the earlier version takes for that package."""
+        """Returns the file that a process of the earlier version loads for that package."""
         command = self.python(f"import {package}; print({package}.__file__)")
         environment = {**os.environ, **self.environment}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -54,7 +57,8 @@ class Earlier(msgspec.Struct, frozen=True):
 
 
 def laid(folder: Path) -> Earlier:
-    """Skips the test where the clone does not hold the commit; with CI=true that is a failure."""
+    """Unpacks the earlier version. Skips the test if the clone does not have the commit; with CI=true that is
+    a failure."""
     command = ["git", "-C", str(_REPOSITORY), "archive", "--format=tar", COMMIT, *_PARTS]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:

@@ -1,4 +1,5 @@
-"""Calls the real Helm, 3 and 4, on our chart. It keeps nothing of the person's own Helm."""
+"""Calls the real Helm, 3 and 4, on Rekindle's chart. It uses nothing of the person's own Helm
+configuration."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ HELMS = ("helm3", "helm4")
 NAMESPACE = "rekindle-system"
 KUBERNETES = "1.36.0"
 REGISTRY = "registry.test"
-"""Where our image would lie: a release is refused until something says so."""
+"""Registry of the image. Helm refuses a release until the values name the image's registry."""
 
 
 class HelmError(Exception):
-    """Helm said no; the message is what it printed."""
+    """Helm failed. The message is Helm's output."""
 
 
 class Helm:
@@ -45,7 +46,7 @@ class Helm:
         self._kubeconfig = kubeconfig or folder / "none"
 
     def run(self, *args: str) -> str:
-        """Standard output. Raises HelmError."""
+        """Runs Helm and returns its standard output. Raises HelmError."""
         done = subprocess.run(
             [self._program, *args],
             env={
@@ -64,14 +65,14 @@ class Helm:
     def render(
         self, values: dict[str, Any], *, kubernetes: str = KUBERNETES, apis: Sequence[str] = ()
     ) -> list[dict[str, Any]]:
-        """The release's objects. Raises HelmError."""
+        """Returns the release's objects. Raises HelmError."""
         flags = [f"--api-versions={api}" for api in apis]
         flags += [f"--kube-version={kubernetes}", f"--namespace={NAMESPACE}", *self.values(values)]
         text = self.run("template", "rekindle", str(CHART), *flags)
         return [body for body in yaml.safe_load_all(text) if body]
 
     def values(self, values: dict[str, Any]) -> list[str]:
-        """Flags for these values, and for an image where they name none."""
+        """Returns flags for these values, and for an image if the values name none."""
         values = (
             values if "image" in values or "global" in values else {**values, "image": {"registry": REGISTRY}}
         )
@@ -81,7 +82,8 @@ class Helm:
 
 
 def notes(helm: Helm, tmp_path: Path, version: str, values: dict[str, Any]) -> str:
-    """`helm template` leaves them out, so they are rendered here as a template like the others."""
+    """Returns the notes of a release. `helm template` leaves them out, so they are rendered here as a
+    template like the others."""
     chart = tmp_path / "chart"
     shutil.copytree(CHART, chart, dirs_exist_ok=True)
     text = (chart / "templates" / "NOTES.txt").read_text(encoding="utf-8")
@@ -96,13 +98,13 @@ def notes(helm: Helm, tmp_path: Path, version: str, values: dict[str, Any]) -> s
 
 
 def of_kind(objects: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:
-    """The only one of that kind, or of that kind and name."""
+    """Returns the only object of that kind, or of that kind and name."""
     (found,) = (o for o in objects if o["kind"] == kind and (not name or o["metadata"]["name"] == name))
     return found
 
 
 def path_of(body: dict[str, Any]) -> str:
-    """Where the object lies in the API."""
+    """Returns the path of the object in the API."""
     version, kind, meta = body["apiVersion"], body["kind"].lower(), body["metadata"]
     plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     within = f"/namespaces/{meta['namespace']}" if "namespace" in meta else ""

@@ -1,6 +1,7 @@
-"""What an earlier version leaves to an upgrade: a Recovery in each phase, quarantined nodes, old affinity.
+"""Objects that an earlier version leaves to an upgrade: a Recovery in each phase, quarantined nodes, old
+affinity.
 
-For test_upgrade.py. Whatever holds a Recovery in its phase is what holds one there in a cluster: pods that do
+test_upgrade.py uses them. Each Recovery is kept in its phase by the same cause as in a cluster: pods that do
 not end, a node that nobody hears from, a scan that is still reading, a node that is missing, a person's hold.
 """
 
@@ -54,16 +55,16 @@ HOSTS = {
         "held": 2,
     }.items()
 }
-"""The nodes that each gang of two may use. Each gang is called for what its Recovery is in."""
+"""Nodes that each gang of two may use. The name of a gang is the state of its Recovery."""
 PHASES = {name: name.capitalize() for name in HOSTS} | {"held": "Blocked"}
 OF_JOBS = ("fencing", "blocked", "held")
-"""The others are PyTorchJobs."""
+"""Gangs that are Jobs. The others are PyTorchJobs."""
 IDLE = "idle"
 """A node that no gang uses."""
 BROKEN = (IDLE, "blocked-1", "held-1")
-"""Nodes whose GPU dies, each under a gang but the first."""
+"""Nodes whose GPU dies, each under a gang except the first."""
 BLIND = "resuming-2"
-"""A node of which nobody reports. A rank that crashes there made the earlier version avoid its node."""
+"""A node that nobody reports about. After a rank crashed there, the earlier version avoided its node."""
 
 
 def job_of(name: str) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def job_of(name: str) -> dict[str, Any]:
 
 
 async def all_train(stage: RealStage) -> dict[str, list[Any]]:
-    """The pods of each gang, at step 100 where somebody reads their steps."""
+    """Creates all gangs. Returns the pods of each gang, at step 100 if somebody reads their steps."""
     reported = [IDLE, *(host for hosts in HOSTS.values() for host in hosts if host != BLIND)]
     await stage.until("NodeHealths", partial(are_known, stage, {*reported, BLIND}))
     await asyncio.gather(*(stage.covered(node) for node in reported))
@@ -93,7 +94,8 @@ async def are_known(stage: RealStage, nodes: set[str]) -> bool:
 
 
 async def in_every_phase(stage: RealStage, old: dict[str, list[Any]]) -> None:
-    """The last one that is begun is the one that would not stay in its phase for long."""
+    """Brings each gang into its phase. The gang that is begun last is the one that would not stay in its
+    phase for long."""
     for node in BROKEN:
         await stage.xid_79(node)
     for name in ("planned", "stopping", "choosing", "verifying"):
@@ -115,7 +117,7 @@ def dead_node(old: dict[str, list[Any]]) -> str:
 
 
 async def begins_from(stage: RealStage, name: str, step: int) -> None:
-    """The scan of that gang's Recovery finds a checkpoint."""
+    """Lets the scan of that gang's Recovery find a checkpoint."""
     (recovery,) = await stage.until(f"Recovery of {name}", partial(recoveries, stage, name))
     await answered(stage, step, recovery["metadata"]["name"])
 

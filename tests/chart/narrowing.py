@@ -1,6 +1,6 @@
-"""What a new CustomResourceDefinition takes away that an earlier one gave: whoever has written an object by
-the earlier one may find it refused, or a field of it dropped. What is added, loosened or described otherwise
-is none of it."""
+"""Finds what a new CustomResourceDefinition removes that an earlier one allowed: an object that was written
+for the earlier definition may be refused, or lose a field. Anything that is added, loosened or described
+differently does not count."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SAYS_NOTHING = {"description", "title", "example"}
 
 
 def narrowed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each loss; `old` and `new` are definitions of one name."""
+    """Yields one line for each loss. `old` and `new` are definitions with one name."""
     name = old["metadata"]["name"]
     before, after = old["spec"], new["spec"]
     for key in ("group", "scope"):
@@ -60,7 +60,7 @@ def narrowed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
 
 
 def narrowed_schema(old: Mapping[str, Any], new: Mapping[str, Any], place: str) -> Iterator[str]:
-    """The same of one schema, and of those in it; `place` is where it stands."""
+    """Yields the same for one schema and the schemas in it; `place` is the path of the schema."""
     for key in sorted(new.keys() - _COMPARED - _SAYS_NOTHING):
         yield f"{place}: {key} is a word that this comparison does not know"
     yield from _types(old, new, place)
@@ -106,7 +106,8 @@ def _limits(old: Mapping[str, Any], new: Mapping[str, Any], place: str) -> Itera
 
 
 def _demand(rule: Mapping[str, str]) -> str:
-    """Its message says what it asks for. The expression may grow with each new field that it counts."""
+    """Returns the rule's message, which says what the rule demands. The expression may grow with each new
+    field that it counts."""
     return rule.get("message", rule["rule"])
 
 

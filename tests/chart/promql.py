@@ -1,6 +1,6 @@
-"""What an expression of an alert or a panel asks for, read well enough to compare it with our metrics.
+"""Reads the expressions of alerts and panels well enough to compare them with Rekindle's metrics.
 
-No parser of PromQL: `python -m tests.chart.promtool` has the real one.
+This is no parser of PromQL: `python -m tests.chart.promtool` has the real one.
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ _PAIRS = {")": "(", "}": "{"}
 
 
 def panel_queries() -> list[tuple[str, str]]:
-    """Title of a panel and expression."""
+    """Returns title and expression of each query of a panel."""
     panels = (panel for panel in PANELS if isinstance(panel, Panel))
     return [(panel.title, expression) for panel in panels for expression, _ in panel.queries]
 
 
 def runbook_queries() -> list[tuple[str, str]]:
-    """Name of an alert and expression."""
+    """Returns the alert's name and the expression of each query in a runbook."""
     pages = {page.stem: page.read_text(encoding="utf-8") for page in sorted(RUNBOOKS.iterdir())}
     found = {name: re.findall(r"```promql\n(.*?)```", page, re.DOTALL) for name, page in pages.items()}
     return [(name, expression) for name, expressions in found.items() for expression in expressions]
 
 
 def wrong(expression: str) -> Iterator[str]:
-    """What no metric, label or function of ours answers to, or what cannot be read at all."""
+    """Yields what does not match any metric, label or function of Rekindle, and what cannot be read at
+    all."""
     if left := _TOKEN.sub("", expression).strip():
         yield f"cannot be read: {left}"
     yield from _unbalanced(expression)
@@ -80,7 +81,7 @@ def wrong(expression: str) -> Iterator[str]:
 
 
 def matched(expression: str, label: str) -> set[str]:
-    """The values that the expression asks a label for."""
+    """Returns the values of a label that the expression selects."""
     asked = re.findall(rf'\b{label}\s*(?:=~|!~|!=|=)\s*"([^"]*)"', expression)
     return {value for values in asked for value in values.split("|")}
 
@@ -97,7 +98,7 @@ def _unbalanced(expression: str) -> Iterator[str]:
 
 
 def _labels() -> Mapping[str, frozenset[str]]:
-    """Of each series that a scrape may find."""
+    """Returns the labels of each series that a scrape may find."""
     found: dict[str, frozenset[str]] = {}
     for metric in (*controller_metrics(), *TABLE, *GPU_TABLE):
         if metric.kind == "histogram":

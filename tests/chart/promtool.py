@@ -1,8 +1,8 @@
 """`python -m tests.chart.promtool`: Prometheus' own promtool checks the chart's alerts and plays their cases.
 
-It parses what the dashboard and the runbooks ask, too. It is built once, from Go's modules, in some five
-minutes, and so is no part of the tests that always run: those compare the expressions with the metrics that
-exist (test_alerts.py).
+It also parses the queries of the dashboard and the runbooks. promtool is built once, from Go's modules, in
+some five minutes, so it is not part of the tests that always run: those compare the expressions with the
+metrics that exist (test_alerts.py).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ PARTS = (
 
 
 def main() -> int:
-    """Exit 1 if a rule is wrong, a case ends otherwise, or promtool cannot be built."""
+    """Runs promtool. Returns 1 if a rule is wrong, a case ends in another way, or promtool cannot be
+    built."""
     try:
         build(PARTS)
         promtool = cached(PARTS, COMMAND).path("promtool")
@@ -56,7 +57,7 @@ def main() -> int:
 
 
 def _as_rules(queries: list[tuple[str, str]]) -> str:
-    """For promtool, which checks expressions in rules."""
+    """Returns the queries as rules, because promtool checks expressions in rules."""
     rules = [{"record": f"query:{number}", "expr": query} for number, (_, query) in enumerate(queries)]
     return yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]})
 

@@ -1,4 +1,4 @@
-"""Values for the chart, and how tests read what Helm makes of them."""
+"""Values for the chart, and functions by which tests read Helm's result."""
 
 from __future__ import annotations
 

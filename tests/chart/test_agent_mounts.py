@@ -1,4 +1,4 @@
-"""What the agent can read of its node through the folders that the chart mounts."""
+"""The parts of the node that the agent can read through the folders that the chart mounts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def helm(request: pytest.FixtureRequest, tmp_path: Path) -> Helm:
 
 
 def host_root_of_pod(helm: Helm, node: Path, pod: Path) -> Path:
-    """Lays the node's mounted folders, and nothing else of it, where the agent's container has them. Returns
-    the folder that the agent calls --host-root."""
+    """Copies the node's mounted folders, and nothing else of the node, to their places in the agent's
+    container. Returns the folder that is the agent's --host-root."""
     spec = of_kind(helm.render({}), "DaemonSet")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     paths = {v["name"]: v["hostPath"]["path"] for v in spec["volumes"] if "hostPath" in v}

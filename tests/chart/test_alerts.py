@@ -1,4 +1,5 @@
-"""Alerts and dashboard ask only for what agent and controller tell; each alert says what is to be done."""
+"""Alerts and dashboard query only metrics that agent and controller have; each alert says what is to be
+done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whoever adds a kind of job is told each place of the chart, and each page, that must name it by hand."""
+"""A person who adds a kind of job learns each place of the chart, and each page, that must name the kind by
+hand."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ WORDS = {
     "PaddleJob": r"(?i)paddle\w*",
     "JobSet": r"(?i)jobset\w*|replicatedJobs",
 }
-"""By kind: its words in the chart. Those of a Job are parts of others."""
+"""Patterns of a kind's words in the chart, by kind. The kind Job is missing, because its words are parts of
+others."""
 
 
 @KINDS
@@ -30,7 +32,7 @@ def test_pages_messages_and_cases_of_the_doctor_name_every_kind(workload: Worklo
 
 
 def standing(words: str) -> Iterator[tuple[str, int, int, int]]:
-    """File, line, first and last column of the words in the chart, beside comments and messages."""
+    """Yields file, line, first and last column of the words in the chart, outside comments and messages."""
     for name, text in texts().items():
         for number, line in enumerate(text.splitlines(), start=1):
             if not line.lstrip().startswith(("#", "message:")):
@@ -49,7 +51,7 @@ def standing(words: str) -> Iterator[tuple[str, int, int, int]]:
 def test_no_word_of_a_kind_may_be_missing_unnoticed(
     kind: str, name: str, number: int, first: int, last: int
 ) -> None:
-    """So the places that a new kind is told are all those where this one stands."""
+    """Therefore the places that are reported for a new kind are all places that name this kind."""
     (workload,) = (one for one in WORKLOADS if one.resource.kind == kind)
     files = texts()
     lines = files[name].splitlines(keepends=True)

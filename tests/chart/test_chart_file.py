@@ -1,4 +1,4 @@
-"""What Chart.yaml tells a registry of charts is what the chart holds."""
+"""The annotations in Chart.yaml, which a registry of charts reads, match the chart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANGES = {"added", "changed", "deprecated", "removed", "fixed", "security"}
 
 
 def annotations() -> dict[str, str]:
-    """As strings, all of them: Helm refuses others."""
+    """Returns the annotations, all of which are strings: Helm refuses others."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert all(isinstance(value, str) for value in chart["annotations"].values())
     assert all(name.startswith(PREFIX) for name in chart["annotations"])

@@ -1,4 +1,4 @@
-"""A clone without the history lacks the version that an upgrade begins from."""
+"""A clone without the history lacks the version from which an upgrade begins."""
 
 from __future__ import annotations
 

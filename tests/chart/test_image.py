@@ -1,4 +1,4 @@
-"""What the Dockerfile names is there. The image itself is looked at in tests/cluster/test_image.py."""
+"""Everything that the Dockerfile names exists. tests/cluster/test_image.py tests the image itself."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_first_word_of_every_container_is_the_script_of_the_wheel() -> None:
 
 
 def test_a_program_of_the_node_is_found_wherever_an_administrator_may_have_put_it() -> None:
-    """The pod that reboots a node enters it, and looks for systemctl there by the image's PATH."""
+    """The pod that reboots a node enters the node, and looks there for systemctl by the image's PATH."""
     (path,) = re.findall(r"^ENV PATH=(\S+)", DOCKERFILE, re.MULTILINE)
     ours, *nodes = path.split(":")
 

@@ -1,4 +1,4 @@
-"""What Helm 3 and Helm 4 make of the values for Prometheus and Grafana."""
+"""The objects that Helm 3 and Helm 4 render from the values for Prometheus and Grafana."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Objects that people have written stay what they are: the chart's definitions take nothing away that those
-of the last release gave, unless the change is declared here and told as breaking in the changelog."""
+"""Objects that people have written stay valid: the chart's definitions remove nothing that those of the last
+release allowed, unless the change is declared here and the changelog announces it as breaking."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tests.chart.helm import CHART
 from tests.chart.narrowing import narrowed, narrowed_schema
 
 RELEASED = Path(__file__).parent / "released_crds"
-"""A release copies charts/rekindle/files/crds here and empties DECLARED."""
+"""Definitions of the last release. A release copies charts/rekindle/files/crds here and empties DECLARED."""
 DECLARED: dict[str, str] = {}
-"""What is lost, as `narrowed` tells it: words of the entry in CHANGELOG.md that begins with **Breaking**."""
+"""Losses as `narrowed` reports them, each with words of the entry in CHANGELOG.md that begins with
+**Breaking**."""
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["name"],
@@ -59,7 +60,7 @@ LOSSES: dict[str, tuple[str, Any]] = {
     ".list[].at: nullable removed": ("list.items.properties.at.nullable", None),
     ".text: multipleOf is a word that this comparison does not know": ("text.multipleOf", 2),
 }
-"""What is told, and the change of SCHEMA's properties that it tells of; None removes."""
+"""Changes of SCHEMA's properties, each by the line that reports it. The value None removes the property."""
 GAINS: dict[str, Any] = {
     "other": {"type": "string", "maxLength": 3},
     "name.maxLength": 64,

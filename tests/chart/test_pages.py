@@ -1,4 +1,5 @@
-"""What the pages tell people to write, run and read is there: values, settings, commands, options, links."""
+"""Everything that the pages tell people to write, run and read exists: values, settings, commands, options,
+links."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def test_every_value_and_setting_that_is_named_is_there(page: Path) -> None:
 
 
 def is_value(path: str) -> bool:
-    """Also where any key is taken, as of a label, or a field of a pod template."""
+    """Whether the chart has this value. A place that takes any key, such as a label or a field of a pod
+    template, counts too."""
     place = SCHEMA
     for key in path.split("."):
         place = resolved(place)
@@ -103,7 +105,8 @@ def test_every_option_that_is_shown_is_one_of_its_command(
 
 
 def helped(command: str, second: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """Of a command that has others in it, that of the second one."""
+    """Returns the help of the command. If the command has subcommands, returns the help of the second
+    word."""
     for args in ([second, "--help"], ["--help"]):
         try:
             status = COMMANDS[command].load()([one for one in args if one])

@@ -1,4 +1,4 @@
-"""What docs/install.md tells of a rollback of the definitions is what a real API server does."""
+"""A real API server does what docs/install.md says about a rollback of the definitions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def defined(api: KubeApi, *versions: Mapping[str, Any]) -> None:
 
 
 async def created(api: KubeApi, body: dict[str, Any]) -> None:
-    """Once the definition is served with all its fields."""
+    """Creates the object once the definition is served with all its fields."""
     name = body["metadata"]["name"]
     body = {"apiVersion": THINGS.api_version, "kind": THINGS.kind, **body}
     async with asyncio.timeout(LIMIT_S):
@@ -88,7 +88,7 @@ async def created(api: KubeApi, body: dict[str, Any]) -> None:
                 params = {"fieldValidation": "Strict"}
                 await api.request("POST", THINGS.path(), params=params, body=body)
             except ApiError as error:
-                if error.exists:  # sent once more, after it was taken
+                if error.exists:  # sent again after it was accepted
                     break
             await asyncio.sleep(0.05)
     await until(api, name, body["spec"])

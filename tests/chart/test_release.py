@@ -1,4 +1,4 @@
-"""A release from installation to end on a real API server, by Helm 3 and 4; KWOK plays nodes and pods."""
+"""A release from installation to end on a real API server, by Helm 3 and 4. KWOK plays nodes and pods."""
 
 from __future__ import annotations
 
@@ -43,14 +43,15 @@ OUR_TAINT = {"key": "rekindle.dev/unhealthy", "value": "device-lost", "effect": 
 
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
-    """Of its own: the shared one has seen hundreds of nodes come, die and go, and once made no pod Ready."""
+    """Yields a separate control plane: the shared one has seen hundreds of nodes come, die and go, and once
+    made no pod Ready."""
     with started(cached(), controllers=True) as plane:
         yield plane
 
 
 @pytest.fixture(params=HELMS)
 def helm(request: pytest.FixtureRequest, tmp_path: Path, control_plane: ControlPlane) -> Iterator[Helm]:
-    """The release is gone afterwards, however the test ends."""
+    """Yields Helm. The release is gone afterwards, however the test ends."""
     helm = Helm(request.param, tmp_path, control_plane.kubeconfig())
     yield helm
     with suppress(HelmError):
@@ -74,7 +75,7 @@ async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     said = helm.run("install", "rekindle", str(CHART), *place(), "--create-namespace", *WAIT)
     assert "mode observe" in said
     assert "pod-security.kubernetes.io/enforce" not in said
-    await install_crds(api)  # whose storage begins anew as Helm takes them over
+    await install_crds(api)  # waits: their storage begins again when Helm takes over the CRDs
 
     agents, controllers = await pods(api, "agent"), await pods(api, "controller")
     assert sorted(pod["spec"]["nodeName"] for pod in agents) == ["g1", "g2"], "a tainted node, too"
@@ -107,7 +108,8 @@ async def the_network_lets_them_reach_the_api_server_where_it_listens(api: KubeA
 async def an_agents_token_writes_its_own_node(
     api: KubeApi, plane: ControlPlane, agents: list[dict[str, Any]]
 ) -> None:
-    """With the token that a kubelet asks for: bound to the pod, of which the API server adds the node."""
+    """The token is like the one that a kubelet requests: it is bound to the pod, and the API server adds the
+    pod's node."""
     credentials = Credentials(plane.url, token=await token(api, CONTROLLER_NAME), ca_file=str(plane.ca_file))
     async with KubeApi(credentials) as controller:
         for name in ("g1", "g2"):
@@ -129,7 +131,7 @@ async def an_agents_token_writes_its_own_node(
 
 
 async def teams_may_read_and_delete_recoveries(api: KubeApi) -> None:
-    """By Kubernetes' own roles, to which its controller-manager adds ours."""
+    """Kubernetes' own roles grant this, because its controller-manager adds Rekindle's roles to them."""
     verbs: dict[str, set[str]] = {}
     expected = {"view": {"get", "list", "watch"}, "edit": {"get", "list", "watch", "delete"}}
     async with asyncio.timeout(LIMIT_S):
@@ -161,8 +163,8 @@ async def running(api: KubeApi, component: str) -> dict[str, Any]:
 
 
 async def carried_out(api: KubeApi, plane: ControlPlane, pod: dict[str, Any]) -> int:
-    """KWOK starts no container: its command runs here, with a token of its account and the settings that it
-    mounts, and its end is told. Returns the exit status."""
+    """Runs the pod's command here, because KWOK starts no container. The command gets a token of the pod's
+    account and the settings that the pod mounts, and its end is reported. Returns the exit status."""
     (plane.folder / "controller.toml").write_text(await stored_settings(api), encoding="utf-8")
     file = plane.folder / "pod.token"
     file.write_text(await token(api, pod["spec"]["serviceAccountName"], pod=pod), encoding="utf-8")
@@ -210,7 +212,7 @@ async def is_let_in(api: KubeApi, pod: dict[str, Any]) -> bool:
 
 
 async def tried(api: KubeApi, pod: dict[str, Any]) -> None:
-    """Whether the same pod would be let in once more. Raises ApiError."""
+    """Checks whether the same pod would be admitted again. Raises ApiError."""
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "again"}, "spec": spec}
     await api.request("POST", PODS.path(namespace=NAMESPACE), params={"dryRun": "All"}, body=body)
@@ -226,7 +228,7 @@ async def upgraded_and_rolled_back(helm: Helm, api: KubeApi) -> None:
 
     assert "mode recover" in said
     assert uids(await pods(api, "agent")) == before[0], "their settings are the same"
-    async with asyncio.timeout(LIMIT_S):  # Helm 3 waits for the new ones alone
+    async with asyncio.timeout(LIMIT_S):  # Helm 3 waits only for the new pods
         while uids(await pods(api, "controller")) & before[1]:
             await asyncio.sleep(0.05)
     policy = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy"}
@@ -249,8 +251,8 @@ async def stored_settings(api: KubeApi) -> str:
 
 
 async def removed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
-    """Not while what is on the nodes could not be taken back; then nothing is left there, nor in the
-    release's namespace."""
+    """Asserts that the release is not removed while Rekindle's changes on the nodes could not be undone.
+    After the removal nothing is left on the nodes, nor in the release's namespace."""
     objects = helm.render({"mode": "recover"})
     role = of_kind(objects, "ClusterRole", "rekindle-cleanup")
     with pytest.raises(HelmError, match=r"rekindle-cleanup|pre-delete"):
@@ -266,7 +268,7 @@ async def removed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     assert node["spec"]["unschedulable"] is True, "no agent shows that its fault is over"
     assert OUR_TAINT["key"] not in {taint["key"] for taint in node["spec"].get("taints", [])}
     assert not await get(api, role), "granted for the removal only"
-    async with asyncio.timeout(LIMIT_S):  # Kubernetes takes pods away after their owner
+    async with asyncio.timeout(LIMIT_S):  # Kubernetes removes pods after their owner
         while await pods(api, "controller") or await listed(api, JOBS.path(namespace=NAMESPACE)):
             await asyncio.sleep(0.05)
     left = {body["metadata"]["name"] for body in objects if await get(api, body)}
@@ -276,7 +278,8 @@ async def removed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
 
 
 async def uninstalled(helm: Helm, api: KubeApi, plane: ControlPlane | None = None) -> None:
-    """Without a plane the Job's command is not run, and its pod fails. Raises HelmError."""
+    """Uninstalls the release. Without a plane the Job's command is not run, and its pod fails. Raises
+    HelmError."""
     removing = asyncio.create_task(
         asyncio.to_thread(helm.run, "uninstall", "rekindle", f"--namespace={NAMESPACE}", *WAIT)
     )
@@ -290,7 +293,8 @@ async def uninstalled(helm: Helm, api: KubeApi, plane: ControlPlane | None = Non
 
 
 def place() -> list[str]:
-    """Tests leave definitions and rights that no release owns, and this one must not depend on which."""
+    """Returns Helm's flags. Tests leave definitions and RBAC objects that no release owns; the flags make
+    this test independent of them."""
     return [f"--namespace={NAMESPACE}", "--take-ownership", f"--set=image.registry={REGISTRY}"]
 
 
@@ -315,7 +319,8 @@ async def lay_nodes(api: KubeApi) -> None:
 
 
 async def lay_endpoints(api: KubeApi) -> None:
-    """As an API server tells of itself; that of the tests is told not to."""
+    """Creates the endpoints that an API server publishes about itself. The API server of the tests has that
+    switched off."""
     body = {
         "apiVersion": SLICES.api_version,
         "kind": SLICES.kind,
@@ -324,19 +329,19 @@ async def lay_endpoints(api: KubeApi) -> None:
         "endpoints": [{"addresses": ["10.0.0.1"]}],
         "ports": [{"name": "https", "port": 8443, "protocol": "TCP"}],
     }
-    with suppress(ApiError):  # from the test before
+    with suppress(ApiError):  # from the previous test
         await api.request("POST", SLICES.path(namespace="default"), body=body)
 
 
 def _starts(node: dict[str, Any]) -> bool:
-    """Not ready, or still tainted so: a scheduler would pass it over."""
+    """Whether the node is not ready, or still has the taint for that: a scheduler would ignore it."""
     ready = [c for c in node["status"].get("conditions", []) if (c["type"], c["status"]) == ("Ready", "True")]
     taints = {taint["key"] for taint in node["spec"].get("taints", [])}
     return not ready or "node.kubernetes.io/not-ready" in taints
 
 
 async def pods(api: KubeApi, component: str) -> list[dict[str, Any]]:
-    """Those that are there to stay."""
+    """Returns the pods that are not being deleted."""
     params = {"labelSelector": f"app.kubernetes.io/component={component}"}
     found = await listed(api, PODS.path(namespace=NAMESPACE), params)
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
@@ -347,7 +352,7 @@ async def listed(api: KubeApi, path: str, params: dict[str, str] | None = None) 
 
 
 async def get(api: KubeApi, body: dict[str, Any]) -> dict[str, Any]:
-    """The object as it stands; empty where there is none."""
+    """Returns the object as it is stored, or an empty mapping if there is none."""
     try:
         return dict(msgspec.json.decode(await api.request("GET", path_of(body))))
     except ApiError as error:

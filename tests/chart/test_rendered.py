@@ -1,4 +1,5 @@
-"""What Helm 3 and Helm 4 make of the chart: the API server takes every object, the daemons their settings."""
+"""The objects that Helm 3 and Helm 4 render from the chart: the API server accepts every object, and the
+daemons accept their settings."""
 
 from __future__ import annotations
 
@@ -168,7 +169,7 @@ def test_whoever_does_not_want_warnings_has_none(helm: Helm) -> None:
 def test_jobs_that_use_the_node_are_made_anew_where_the_values_say_so(
     helm: Helm, allowed: bool | None
 ) -> None:
-    """Values of an earlier chart say nothing of it."""
+    """The values of an earlier chart do not have this value."""
     policies = {"recreatePrivileged": allowed}
 
     names = {body["metadata"]["name"] for body in helm.render({"policies": policies})}
@@ -204,7 +205,7 @@ def test_the_fence_knows_the_releases_image_and_mode_and_the_doctor_what_the_cha
 def test_only_a_release_that_writes_the_condition_may_and_one_that_removes_it_has_the_right_for_that(
     helm: Helm, asked: object, is_granted: bool, may_write: bool
 ) -> None:
-    """Values of an earlier chart say nothing of it."""
+    """The values of an earlier chart do not have this value."""
     objects = helm.render({"controller": {"nodeCondition": asked}})
 
     roles = [body for body in objects if body["metadata"]["name"] == "rekindle-node-condition"]
@@ -239,7 +240,8 @@ async def there(api: KubeApi, namespace: dict[str, Any]) -> None:
 
 
 async def refusal(api: KubeApi, body: dict[str, Any]) -> str:
-    """What the API server has against the object, applied and not kept; nothing where it takes it."""
+    """Returns the API server's objection to the object, applied as a dry run, or an empty string if the API
+    server accepts it."""
     params = {"dryRun": "All", "fieldManager": "test", "force": "true", "fieldValidation": "Strict"}
     try:
         await api.request(

@@ -1,4 +1,5 @@
-"""Images of what the chart starts: by registry and digest, in the order in which the values name them."""
+"""Images of the pods that the chart starts: registry and digest, in the order in which the values name
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pods of the chart reach, and who reaches them."""
+"""Tests which addresses the chart's pods reach, and who reaches the pods."""
 
 from __future__ import annotations
 

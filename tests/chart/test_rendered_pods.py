@@ -1,4 +1,4 @@
-"""The chart's pods: where they run, as whom, with which token and which labels."""
+"""The chart's pods: on which nodes they run, with which user, token and labels."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_whoever_asks_for_it_has_the_controllers_pods_in_user_namespaces(helm: H
 
 
 def pod_specs(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of all pods that the chart itself starts."""
+    """Returns the specs of all pods that the chart itself starts."""
     specs = (
         body.get("spec", {}) for body in objects if body["kind"] in ("Pod", "Job", "Deployment", "DaemonSet")
     )

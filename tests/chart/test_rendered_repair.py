@@ -1,4 +1,5 @@
-"""What the chart gives to the controller for repairs: templates of pods, and rights over others' reboots."""
+"""Tests what the chart gives to the controller for repairs: templates of pods, and permissions on another
+operator's reboots."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def test_where_the_chart_starts_no_agents_none_is_missed_for_lack_of_a_pod(
 
 
 def templates_of(objects: list[dict[str, Any]], folder: Path) -> dict[StepKind, Any]:
-    """As the controller reads them."""
+    """Returns the templates as the controller reads them."""
     for name, text in of_kind(objects, "ConfigMap", "rekindle-repair")["data"].items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "controller.toml").write_text(settings_of(objects), encoding="utf-8")
@@ -112,7 +113,7 @@ def test_the_controller_may_ask_another_one_for_reboots_by_its_objects_in_mode_r
 def test_a_mode_that_is_lowered_in_the_midst_of_a_reboot_leaves_the_right_to_take_its_object_back(
     helm: Helm,
 ) -> None:
-    """Without it the repair could never end, and a removal would be refused for it."""
+    """Without this permission the repair could never end, and would block a removal of the release."""
     for mode in ("recover", "observe"):
         objects = helm.render({**BY_ANOTHER, "mode": mode})
 

@@ -1,5 +1,5 @@
-"""The right to read what other vendors' device plugins report is given where a setting asks for it, and
-nowhere else."""
+"""The chart grants the permission to read reports of other vendors' device plugins only if a setting requires
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`helm upgrade --reuse-values` gives this chart the values of the release before, defaults included."""
+"""`helm upgrade --reuse-values` gives this chart the values of the previous release, including its
+defaults."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def test_a_value_that_an_earlier_release_lacks_means_its_default(tmp_path: Path,
 
 
 def rendered(helm: Helm, chart: Path) -> list[dict[str, Any]]:
-    changed = {"networkPolicy": {"egressPorts": [443]}}  # defaults that have changed stay as they were
+    changed = {"networkPolicy": {"egressPorts": [443]}}  # changed defaults stay as they were
     values = helm.values({"mode": "repair", **changed})
     flags = [f"--kube-version={KUBERNETES}", f"--namespace={NAMESPACE}", *values]
     return [body for body in yaml.safe_load_all(helm.run("template", "rekindle", str(chart), *flags)) if body]

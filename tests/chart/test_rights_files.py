@@ -1,4 +1,5 @@
-"""What the chart grants is short and named. That it suffices, and holds, is shown on a control plane."""
+"""The chart's grants are short and named. Tests on a control plane show that they suffice and are
+enforced."""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def test_no_right_is_a_wildcard_and_none_reads_secrets_or_runs_in_pods() -> None
 
 
 def test_the_controller_patches_and_never_replaces_and_of_namespaces_it_only_keeps_a_list() -> None:
-    """recover.kube knows no PUT; no loop reads a single namespace."""
+    """recover.kube does not use PUT, and no loop reads a single namespace."""
     granted = [rule for account, rule in rules() if account == "rekindle-controller"]
     namespaces = [rule["verbs"] for rule in granted if "namespaces" in rule["resources"]]
 
@@ -78,7 +79,7 @@ def test_the_agent_has_one_right() -> None:
 
 
 def test_teams_read_our_objects_and_delete_recoveries() -> None:
-    """What they may write, of a Recipe above all, would reach other teams' jobs."""
+    """Objects that a team could write, above all a Recipe, would affect other teams' jobs."""
     granted = {
         account: rule for account, rule in rules() if account not in (*ACCOUNTS, OPERATOR, NODE_OPERATOR)
     }
@@ -92,7 +93,7 @@ def test_teams_read_our_objects_and_delete_recoveries() -> None:
 
 
 def test_operators_write_the_pause_alone_and_have_no_right_outside_the_releases_namespace() -> None:
-    """RBAC knows no name of what is created."""
+    """RBAC cannot restrict the name of an object that is created."""
     (role,) = [body for body in manifests("rbac") if body["metadata"]["name"] == OPERATOR]
     writing = [rule for rule in role["rules"] if set(rule["verbs"]) - {"get"}]
 
@@ -163,7 +164,7 @@ def test_the_fence_knows_the_labels_and_annotations_that_the_controller_writes()
 
 
 def fence(what: str) -> dict[str, Any]:
-    """The spec of that policy."""
+    """Returns the spec of that policy."""
     (spec,) = (
         body["spec"]
         for body in manifests("policies")
@@ -216,8 +217,8 @@ def names_kinds(policy: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 def test_what_changes_objects_is_bound_and_lets_in_whatever_it_cannot_change() -> None:
-    """And only kinds that are built in: after its start an API server refuses, for seconds, to create objects
-    of another kind that such a policy matches, whatever its failurePolicy says."""
+    """The policies match only built-in kinds: after its start an API server refuses for seconds to create
+    objects of another kind that such a policy matches, whatever the policy's failurePolicy is."""
     policies = [b for b in manifests("policies") if b["kind"] == "MutatingAdmissionPolicy"]
     bindings = [b for b in manifests("policies") if b["kind"] == "MutatingAdmissionPolicyBinding"]
 

@@ -1,5 +1,5 @@
 """An upgrade in place: the controller of an earlier version is ended with a Recovery in each phase and with
-quarantined nodes, the chart is upgraded, and this version finishes all of it.
+quarantined nodes, the chart is upgraded, and this version completes everything.
 
 The earlier controller really runs, so its objects are real. KWOK plays the nodes and the release's own pods.
 """
@@ -70,9 +70,9 @@ VALUES = {
     "agent": {"maxUnavailable": "100%"},
     "settings": {
         "controller": {
-            # A leader that was killed is followed soon.
+            # Another leader soon replaces one that was killed.
             "lease": {"duration_s": 6, "renew_deadline_s": 4, "retry_s": 0.5},
-            # A start without room is Blocked soon; no scan ends by time.
+            # A start without room is soon Blocked, and no scan ends by its time limit.
             "timing": {"resume_deadline_s": 10, "scan_deadline_s": 600},
             "budgets": {"quarantined_percent_max": 100, "pool_percent_max": 100, "brake_nodes_min": 100},
         }
@@ -83,7 +83,8 @@ OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshut
 
 @pytest.fixture
 def plane() -> Iterator[ControlPlane]:
-    """Of its own: what it holds of the chart is what the earlier version has installed."""
+    """Yields a separate control plane, on which the earlier version has installed all objects of the
+    chart."""
     with started(cached(), controllers=True) as plane, training_operator(cached(), plane):
         yield plane
 
@@ -118,8 +119,8 @@ async def test_an_upgrade_in_place_finishes_what_the_version_before_it_has_begun
 
 
 async def lay_nodes(api: KubeApi) -> None:
-    """All but one have the label by which an agent's pod comes; one of them has room for the controllers'
-    pods alone."""
+    """Creates the nodes. All nodes except one have the label that attracts an agent's pod. One node has room
+    only for the controllers' pods."""
     for name in (IDLE, *(host for hosts in HOSTS.values() for host in hosts)):
         body = gpu_node(name)
         body["metadata"]["labels"] |= LINUX | ({} if name == BLIND else WITH_AGENT)
@@ -139,7 +140,8 @@ async def released(helm: Helm, verb: str, chart: Path, *flags: str) -> None:
 async def controlled(
     api: KubeApi, plane: ControlPlane, earlier: Earlier | None, identity: str
 ) -> AsyncIterator[RealStage]:
-    """With the settings of the release, once it leads. KWOK starts no container, so it runs here."""
+    """Yields a stage with a controller that has the release's settings, once it leads. KWOK starts no
+    container, so the controller runs as a process here."""
     stored = msgspec.json.decode(await api.request("GET", CONFIGMAPS.path("rekindle-settings", SYSTEM)))
     settings = plane.folder / f"{identity}.toml"
     settings.write_text(stored["data"]["controller.toml"], encoding="utf-8")
@@ -163,7 +165,8 @@ async def leads(stage: RealStage, identity: str) -> bool:
 
 
 async def is_in_step(stage: RealStage) -> bool:
-    """From here on it sees each change. A pod that fails and is replaced before was never there for it."""
+    """Whether the controller's caches are up to date. From then on it sees each change. It never learns of a
+    pod that fails and is replaced before that."""
     assert stage.controller.alive, stage.controller.last_lines()
     return IN_STEP in stage.controller.log.read_text(encoding="utf-8")
 
@@ -172,7 +175,8 @@ async def is_in_step(stage: RealStage) -> bool:
 
 
 async def finished(stage: RealStage, old: dict[str, list[Any]]) -> None:
-    """Each Recovery waits for what its phase waits for, and nothing is given back before its time."""
+    """Asserts that each Recovery waits for the event that its phase needs, and that no node is returned to
+    service too early."""
     started_before = uids(await stage.running("verifying", 2))
     await stage.until("end of Planned", partial(has_left_planned, stage))
     assert await cordons(stage) == set(BROKEN)
@@ -200,7 +204,7 @@ async def finished(stage: RealStage, old: dict[str, list[Any]]) -> None:
         assert sorted(uids(await stage.running(name, 2))) == sorted(uids(pods)), f"{name} was stopped twice"
         (recovery,) = await recoveries(stage, name)
         status = recovery["status"]
-        again = [1] if name == "resuming" else []  # off a node that no proof keeps it off any more
+        again = [1] if name == "resuming" else []  # no proof keeps it off its node any more
         assert (status["attempt"] - len(again), status.get("uncounted", [])) == (1, again)
     await stage.until("nodes without a trace of ours", partial(are_given_back, stage))
     told = [one.get("data", {}) for one in await stage.all(CONFIGMAPS, NAMESPACE)]
@@ -216,7 +220,8 @@ async def the_definitions_are_new(api: KubeApi) -> None:
 
 
 async def recovers_once_more(stage: RealStage, name: str) -> None:
-    """After a way back: what this version has written hinders the earlier one in nothing."""
+    """Asserts that the gang recovers again after a downgrade: nothing that this version has written hinders
+    the earlier version."""
     old = await stage.running(name, 2)
     await seconds_later(old)
     await stage.end(old[1], exit_code=1)

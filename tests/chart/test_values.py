@@ -1,4 +1,5 @@
-"""The chart knows its values: the defaults fit its schema, wrong ones are refused by name, all explained."""
+"""The chart checks its values: the defaults fit its schema, wrong values are refused by name, and all are
+explained."""
 
 from __future__ import annotations
 

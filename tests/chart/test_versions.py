@@ -1,4 +1,5 @@
-"""What the release is on each Kubernetes that it may be installed on: with less, said so, or refused."""
+"""Tests the release on each Kubernetes version on which it may be installed: a release with fewer features
+says so, or is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ LACKS = {
     "v1.35.9-eks-1": {"(1.36)"},
     "1.36.0": set(),
 }
-"""Words of the notes, by version."""
+"""Words in the notes, by version."""
 WITHOUT_POLICIES = [version for version, lacks in LACKS.items() if "(1.30)" in lacks]
 
 
@@ -32,7 +33,7 @@ def helm(request: pytest.FixtureRequest, tmp_path: Path) -> Helm:
 
 
 def taken(version: str, **values: Any) -> dict[str, Any]:
-    """The values with which a release is not refused there."""
+    """Returns values with which a release is not refused on that version."""
     return {**values, **({"policies": {"enabled": False}} if version in WITHOUT_POLICIES else {})}
 
 

@@ -108,4 +108,4 @@ WRONG_TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
         "webhook.url",
     ),
 }
-"""Each value is of its form, so the schema takes them; the templates refuse them."""
+"""Values with correct types, so the schema accepts them and the templates refuse them."""

@@ -1,8 +1,9 @@
-"""`python -m tests.cluster.build`: what a real cluster needs beside its control plane, made once and cached.
+"""`python -m tests.cluster.build` makes and caches what a real cluster needs in addition to its control
+plane.
 
-The programs of a node are built from their Go modules; the files of the pods' image come from Debian by
-debootstrap, and so must runc, the CNI plugins and iptables be installed: `--lacking` prints the packages that
-are not, and makes nothing.
+The programs of a node are built from their Go modules. debootstrap makes the files of the pods' image from
+Debian's packages. debootstrap, runc, the CNI plugins and iptables must be installed: `--lacking` prints the
+packages that are missing, and makes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PACKAGES = {
     "buildah": "buildah",
     "cc": "build-essential",
 }
-"""Program -> Debian's package of it."""
+"""Debian package of each program."""
 SUITE = "bookworm"
 INCLUDED = ("python3", "python3-pip", "python3-venv", "python-is-python3", "ca-certificates")
 _NOT_NEEDED = (
@@ -49,7 +50,7 @@ _NOT_NEEDED = (
     "usr/share/man/*",
 )
 _KEPT = "copyright"
-"""Of usr/share/doc, as in the slim images of Debian."""
+"""The file that is kept in usr/share/doc, as in the slim images of Debian."""
 
 PARTS = (
     Part(
@@ -84,7 +85,8 @@ PARTS = (
 
 
 def cached() -> Programs:
-    """All programs, the control plane's too. Raises BuildError if one is missing, with what makes it."""
+    """Returns all programs, including the control plane's. Raises BuildError if one is missing; the message
+    names the command that makes it."""
     lacking = _lacking()
     if lacking:
         raise BuildError(f"programs are missing; install them with `apt-get install {' '.join(lacking)}`")
@@ -94,17 +96,17 @@ def cached() -> Programs:
 
 
 def _lacking() -> list[str]:
-    """Debian's packages of the programs that are not here."""
+    """Returns the Debian packages of the programs that are missing here."""
     return sorted({package for program, package in PACKAGES.items() if shutil.which(program) is None})
 
 
 def base_image_files() -> Path:
-    """The tar of all files of the image that the tests' pods run."""
+    """Returns the path of the tar with all files of the image that the tests' pods run."""
     return parts_cache() / f"image-{SUITE}-slim-{'-'.join(INCLUDED)}" / "base.tar"
 
 
 def main(args: list[str]) -> int:
-    """Makes what is missing. Exit 1, with one line that says why, if it cannot."""
+    """Makes what is missing. Returns 1, and prints one line that says why, if that fails."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--lacking", action="store_true", help="print the Debian packages that are missing")
     if parser.parse_args(args).lacking:
@@ -133,7 +135,7 @@ def _make_base_image() -> None:
     print(f"making {made.parent.name} ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=parts_cache()) as work:
         root = Path(work) / "root"
-        # In a mount namespace of its own, so that a debootstrap that is killed leaves no /proc mounted.
+        # debootstrap runs in its own mount namespace, so that a killed debootstrap leaves no /proc mounted.
         alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         included = f"--include={','.join(INCLUDED)}"
         _run([*alone, "debootstrap", "--variant=minbase", included, SUITE, str(root)])

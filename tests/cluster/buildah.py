@@ -1,6 +1,7 @@
-"""The image by a real builder: Debian's buildah, as root, on the base that the cluster's tests have.
+"""Builds the image by a real builder: Debian's buildah, as root, on the base image of the cluster's tests.
 
-It asks no registry."""
+The build uses no registry.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +17,14 @@ from tests.cluster.record import run
 __all__ = ["built_by_buildah"]
 
 _PIP = {"PIP_CERT": "cert", "PIP_INDEX_URL": "index-url", "PIP_DEFAULT_TIMEOUT": "timeout"}
-"""How this machine reaches the package index. The steps read a file: a variable would stay in the image."""
+"""Settings by which this machine reaches the package index. The steps read them from a file, because a
+variable would stay in the image."""
 _SHOWN = "/etc/ssl/certs"
 
 
 def built_by_buildah(work: Path) -> Path:
-    """The archive, as `docker save` writes it. Raises ClusterError with what buildah said. Takes a minute."""
+    """Builds the image and returns its archive, as `docker save` writes it. Takes a minute. Raises
+    ClusterError with buildah's output."""
     files = base_image_files()
     base, archive = work / "base.tar", work / "built.tar"
     name = files.parent.name

@@ -1,4 +1,4 @@
-"""What the tests on real nodes share: small pods, and waiting for what is true in the end."""
+"""Shared parts of the tests on real nodes: small pods, and waiting for conditions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cluster.images import BASE
 __all__ = ["SUBDOMAIN", "apply", "pod_of", "until"]
 
 LIMIT_S = 120.0
-"""Of what takes seconds: the machine may be busy."""
+"""Time limit in seconds for things that take seconds: the machine may be busy."""
 SUBDOMAIN = "pods"
 _SERVER = """
 import os, http.server
@@ -24,8 +24,8 @@ http.server.ThreadingHTTPServer(("", 8080), http.server.SimpleHTTPRequestHandler
 
 
 def pod_of(node: str) -> Mapping[str, Any]:
-    """A pod that holds one GPU of that node, tells its id, and serves HTTP on port 8080. Its name, and its
-    name below SUBDOMAIN, is `on-NODE`."""
+    """Returns a pod that uses one GPU of that node, prints the GPU's id, and serves HTTP on port 8080. Its
+    name, and its DNS name below SUBDOMAIN, is `on-NODE`."""
     container = {
         "name": "main",
         "image": BASE,
@@ -53,7 +53,7 @@ def apply(cluster: Cluster, *objects: Mapping[str, Any]) -> None:
 
 
 def until(what: str, is_so: Callable[[], bool], limit_s: float = LIMIT_S) -> float:
-    """How long it took, in seconds. Fails after the limit."""
+    """Waits until the condition is true. Returns how long that took, in seconds. Fails after the limit."""
     began = time.monotonic()
     while not is_so():
         assert time.monotonic() - began < limit_s, f"{what}: not within {limit_s:g} s"

@@ -1,4 +1,4 @@
-"""A whole cluster, from nothing to nodes that are Ready, and back to nothing. Each step tells its time."""
+"""Starts a whole cluster, from nothing to nodes that are Ready, and removes it. Each step prints its time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Cluster:
         self.programs = programs
 
     def kubectl(self, *arguments: str, given: str = "") -> str:
-        """What kubectl prints; `given` is its input. Raises ClusterError with what it complains of."""
+        """Returns what kubectl prints; `given` is its input. Raises ClusterError with kubectl's error
+        output."""
         command = [self.programs.path("kubectl"), f"--kubeconfig={self.plane.kubeconfig()}", *arguments]
         done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -50,7 +51,7 @@ class Cluster:
         return msgspec.json.decode(self.kubectl("get", "node", name, "--output=json"))["status"]
 
     def wait_until_ready(self, *names: str) -> None:
-        """Until these nodes are Ready, in this boot, with all their GPUs."""
+        """Waits until these nodes are Ready, in this boot, with all their GPUs."""
         deadline = time.monotonic() + READY_S
         for name in names:
             while not self.is_ready(name):
@@ -59,7 +60,7 @@ class Cluster:
                 time.sleep(0.2)
 
     def wait_until_usable(self) -> None:
-        """Until pods can be made: the ServiceAccount that they are given is a controller's work."""
+        """Waits until pods can be created: a controller creates the ServiceAccount that pods get."""
         deadline = time.monotonic() + READY_S
         while "default" not in self.kubectl("get", "serviceaccounts", "--output=name"):
             ended = [program.name for program in self.plane.programs.values() if not program.alive]
@@ -70,7 +71,7 @@ class Cluster:
             time.sleep(0.2)
 
     def last_words(self) -> str:
-        """Of every program, the last lines that it wrote."""
+        """Returns the last lines that each program wrote."""
         logs = [*self.plane.folder.glob("kube*.log"), *FOLDER.glob("*/logs/*.log")]
         return "\n".join(f"== {log}\n{tail(log)}" for log in sorted(logs))
 
@@ -93,10 +94,11 @@ def tail(log: Path) -> str:
 
 @contextmanager
 def started(programs: Programs, images: Sequence[Path] = ()) -> Iterator[Cluster]:
-    """`images` are archives that every node shall have beside the base.
+    """Yields a running cluster. `images` are archives that every node loads in addition to the base image.
 
-    Raises ClusterError. However the block ends, nothing stays behind; if this process is killed, what
-    stays is recorded, and down.py removes it."""
+    Raises ClusterError. However the block ends, nothing stays behind. If this process is killed, what stays
+    is recorded, and down.py removes it.
+    """
     if os.geteuid() != 0:
         raise ClusterError("only root can make nodes: they need namespaces, mounts and links")
     record = Record.begin()
@@ -142,8 +144,8 @@ def _bring_up(stack: ExitStack, record: Record, programs: Programs, images: Sequ
 
 
 def running(programs: Programs) -> Cluster:
-    """The cluster that another process keeps. Its nodes can be looked at, but only their keeper can crash
-    them. Raises ClusterError if there is none."""
+    """Returns the cluster that another process keeps. Its nodes can be observed, but only their keeper can
+    crash them. Raises ClusterError if there is none."""
     record = Record.read()
     if record is None or not record.driver.alive:
         raise ClusterError("no cluster runs here; bring one up with `python -m tests.cluster.up --detach`")

@@ -1,4 +1,4 @@
-"""The cluster that the tests of a file share. Only one can be on a machine at a time."""
+"""The cluster that the tests of a file share. A machine can run only one cluster at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`python -m tests.cluster.contents [ARCHIVE]`: what an image holds, in figures; by default it is ours.
+"""`python -m tests.cluster.contents [ARCHIVE]` prints what an image contains, in figures. The default is the
+project's image.
 
 `--files` prints each file with its mode, owner and size.
 """
@@ -30,17 +31,17 @@ UNWANTED = {
     "chaos": ("*/site-packages/chaos",),
     "tests": ("*/python3*/test", "*/python3*/unittest/test"),
 }
-"""What nobody needs at run time, as patterns of paths."""
+"""Files that nobody needs at run time, as patterns of paths."""
 
 
 class File(msgspec.Struct, frozen=True):
     kind: bytes
-    """As a tar has it."""
+    """Type of the file, as in a tar."""
     mode: int
     owner: tuple[int, int]
     size: int
     target: str
-    """Of a link."""
+    """Target of a link."""
     digest: str = ""
 
 
@@ -48,7 +49,7 @@ class Contents(msgspec.Struct, frozen=True):
     config: dict[str, Any]
     layers_bytes: list[int]
     files: dict[str, File]
-    """By path; upper layers over lower ones."""
+    """Files by path. Files of upper layers replace files of lower layers."""
 
     @property
     def regular(self) -> dict[str, File]:
@@ -59,7 +60,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 def contents_of(archive: Path) -> Contents:
-    """Of an archive as `docker save` writes it."""
+    """Returns the contents of an archive that has the format of `docker save`."""
     sizes: list[int] = []
     files: dict[str, File] = {}
     with tarfile.open(archive) as image:

@@ -1,6 +1,6 @@
-"""The control plane of a cluster with real nodes: as tests.control_plane.plane starts it, but on the bridge's
-address, with an authority whose certificates the nodes show; and CoreDNS beside it.
-"""
+"""The control plane of a cluster with real nodes. tests.control_plane.plane starts it in the same way, but
+here it listens on the bridge's address, and its authority also issues the certificates of the nodes. CoreDNS
+runs beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ClusterPlane", "lay_authority", "start_control_plane", "start_dns"]
 PORT = 6443
 DNS_PORT = 10053
 _FIRST_SERVICE = "10.96.0.1"
-"""Of the Service `kubernetes`, by which pods know the API server."""
+"""Address of the Service `kubernetes`, by which pods reach the API server."""
 _COREFILE = """
 .:{port} {{
     bind {address}
@@ -37,7 +37,8 @@ _COREFILE = """
 
 
 class ClusterPlane(ControlPlane):
-    """Pods reach it, and perhaps the machine's neighbours: nobody can guess its tokens."""
+    """A control plane that pods, and perhaps the machine's neighbours, can reach, so its tokens cannot be
+    guessed."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, PORT, GATEWAY)
@@ -47,7 +48,7 @@ class ClusterPlane(ControlPlane):
 
 
 def lay_authority(plane: ControlPlane) -> None:
-    """All certificates but the kubelets' own, and the users' tokens."""
+    """Writes all certificates except the kubelets' own, and the users' tokens."""
     secret = plane.folder / "secret"
     secret.touch(mode=0o600)
     secret.write_text(secrets.token_hex(16), encoding="utf-8")
@@ -59,7 +60,8 @@ def lay_authority(plane: ControlPlane) -> None:
 
 
 def start_control_plane(stack: ExitStack, programs: Programs, plane: ControlPlane) -> None:
-    """Raises PlaneError if the API server does not become ready."""
+    """Starts etcd, the API server and the controllers. Raises PlaneError if the API server does not become
+    ready."""
     plane.etcd_url = run_etcd(stack, programs, plane)
     plane.run(stack, _api_server(programs, plane))
     plane.wait_until_ready()
@@ -68,7 +70,7 @@ def start_control_plane(stack: ExitStack, programs: Programs, plane: ControlPlan
 
 
 def start_dns(stack: ExitStack, programs: Programs, plane: ControlPlane) -> None:
-    """CoreDNS as a process, behind the Service that every kubelet tells its pods of."""
+    """Starts CoreDNS as a process, behind the Service whose address every kubelet gives to its pods."""
     kubeconfig = plane.kubeconfig()
     text = _COREFILE.format(port=DNS_PORT, address=GATEWAY, server=plane.url, kubeconfig=kubeconfig)
     (plane.folder / "Corefile").write_text(text, encoding="utf-8")
@@ -134,7 +136,7 @@ def _controllers(programs: Programs, plane: ControlPlane) -> list[list[str]]:
             f"--service-account-private-key-file={plane.folder / 'tls.key'}",
             f"--root-ca-file={plane.ca_file}",
             "--secure-port=0",
-            # It makes this folder, which is else one of the machine's.
+            # The controller-manager creates this folder, which is by default a folder of the machine.
             f"--flex-volume-plugin-dir={plane.folder / 'volume-plugins'}",
             "--node-monitor-period=1s",
             f"--node-monitor-grace-period={SILENCE_S}s",

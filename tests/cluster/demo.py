@@ -1,6 +1,7 @@
-"""`python -m tests.cluster.demo`: the story of test_from_nothing.py for people, with what `rekindle` says.
+"""`python -m tests.cluster.demo` shows the story of test_from_nothing.py to people, with the output of
+`rekindle`.
 
-As root, some four minutes. Nothing is left behind.
+It needs root, takes some four minutes, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ __all__ = ["main"]
 
 
 def main() -> int:
-    """Exit 1, with why, if the story breaks off."""
-    # Ended by a signal, the cluster is taken down as after Ctrl-C.
+    """Runs the story. Returns 1, and prints why, if the story breaks off."""
+    # If a signal ends the process, the cluster is taken down as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
 
@@ -79,7 +80,7 @@ def _play(story: Story) -> None:
 
 
 def _rekindle(story: Story, *arguments: str) -> None:
-    """What a person would see. Its last lines must be out before our next ones."""
+    """Prints what a person would see. The output must be complete before the next line of this process."""
     print(f"\n$ rekindle {' '.join(arguments)}", flush=True)
     environment = {**os.environ, "KUBECONFIG": str(story.cluster.plane.kubeconfig())}
     command = [sys.executable, "-m", "detectors.commands.main", *arguments]

@@ -1,9 +1,10 @@
-"""Carries out a Dockerfile without Docker, on files of Debian's in place of its base: what people build and
-what the cluster runs is written down once.
+"""Executes a Dockerfile without Docker, on files from Debian in place of its base. So one Dockerfile
+describes both the image that people build and the image that the cluster runs.
 
-It knows the instructions that ours uses, and refuses others. Every stage is an overlay over the base: its
-RUN steps see both, what they write lies apart and is the image's own layer. Where a RUN step and all before
-it are as they were, what it has written is taken from the cache: the locked packages are fetched once.
+It knows the instructions that the project's Dockerfile uses, and refuses others. Every stage is an overlay
+over the base. Its RUN steps see both, and what they write is kept separately as the image's own layer. If a
+RUN step and all steps before it are unchanged, the files that the step wrote come from the cache, so the
+locked packages are fetched only once.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import msgspec
 __all__ = ["Built", "DockerfileError", "Instruction", "carried_out", "inputs_digest", "parsed"]
 
 _PASSED_ON = ("http_proxy", "https_proxy", "no_proxy", "PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
-"""How this machine reaches the package index; the paths that they name are shown to the steps too."""
+"""Environment variables by which this machine reaches the package index. The steps also see the paths that
+these variables name."""
 _SHOWN = ("/etc/resolv.conf", "/etc/ssl/certs")
 _TAR = ("tar", "--numeric-owner", "--xattrs", "--xattrs-include=trusted.*")
-"""With the marks of an overlay: what a step has removed of the base."""
+"""Command that also stores the marks of an overlay, which record the base files that a step has removed."""
 _RUN = """
 set -e
 mount -t overlay overlay -o "lowerdir=$BASE,upperdir=$UPPER,workdir=$WORK" "$MERGED"
@@ -36,7 +38,7 @@ exec env --ignore-environment "$@" chroot "$MERGED" /bin/sh -c "cd '$FOLDER' && 
 
 
 class DockerfileError(Exception):
-    """An instruction cannot be carried out; the message names it."""
+    """An instruction cannot be executed. The message names the instruction."""
 
 
 class Instruction(msgspec.Struct, frozen=True):
@@ -48,19 +50,19 @@ class Instruction(msgspec.Struct, frozen=True):
 
 
 class Built(msgspec.Struct, frozen=True):
-    """The last stage."""
+    """The result of the last stage."""
 
     layer: Path
-    """A folder with what it has beside the base's files."""
+    """Folder with the files that the stage has in addition to the base's files."""
     on_base: bool
-    """False where it is from scratch: the layer is the whole image."""
+    """False if the stage is built from scratch: the layer is then the whole image."""
     env: dict[str, str]
     user: str
     entrypoint: list[str]
 
 
 class _Stage:
-    """One FROM and what follows it."""
+    """One FROM and the instructions that follow it."""
 
     def __init__(self, folder: Path, *, on_base: bool) -> None:
         self.on_base = on_base
@@ -68,12 +70,12 @@ class _Stage:
         self.upper.mkdir(parents=True)
         self.env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         self.arguments: dict[str, str] = {}
-        """What the steps after an ARG see, and the image does not."""
+        """Variables that the steps after an ARG see, and that the image does not have."""
         self.folder = "/"
         self.user = ""
         self.entrypoint: list[str] = []
         self.history = hashlib.sha256()
-        """Of all that its files come from."""
+        """Hash of everything from which the stage's files are made."""
 
     def inside(self, path: str) -> Path:
         return self.upper / os.path.join(self.folder, path).lstrip("/")
@@ -86,7 +88,8 @@ def parsed(text: str) -> list[Instruction]:
 
 
 def inputs_digest(dockerfile: Path, base_name: str) -> str:
-    """Of all that the image is made of: the same, if nothing has changed."""
+    """Returns a digest of everything from which the image is made. The digest is the same if nothing has
+    changed."""
     text = dockerfile.read_text(encoding="utf-8")
     digest = hashlib.sha256(f"{base_name}\n{text}".encode())
     for step in parsed(text):
@@ -96,13 +99,13 @@ def inputs_digest(dockerfile: Path, base_name: str) -> str:
 
 
 def carried_out(dockerfile: Path, base: Path, *, work: Path, cache: Path, base_name: str) -> Built:
-    """`base` is a folder, `base_name` says which. Raises DockerfileError."""
+    """Executes the Dockerfile on the folder `base`, which `base_name` identifies. Raises DockerfileError."""
     stages: dict[str, _Stage] = {}
     stage = None
     used: set[Path] = set()
     for step in parsed(dockerfile.read_text(encoding="utf-8")):
         if step.word == "ARG" and stage is None:
-            continue  # the base's name: ours is given
+            continue  # the base's name: it is an argument here
         if step.word == "FROM":
             names = step.rest.split()
             if names[0] not in ("${BASE}", "scratch"):
@@ -160,7 +163,7 @@ def _copy(stage: _Stage, step: Instruction, context: Path, stages: dict[str, _St
     target = stage.inside(words[-1])
     for path in found:
         ignored = shutil.ignore_patterns("__pycache__") if path.is_relative_to(context) else None
-        if path.is_dir():  # its contents are copied, as Docker does
+        if path.is_dir():  # the folder's contents are copied, as Docker does
             shutil.copytree(path, target, symlinks=True, ignore=ignored, dirs_exist_ok=True)
         else:
             to = target / path.name if words[-1].endswith("/") else target
@@ -169,7 +172,7 @@ def _copy(stage: _Stage, step: Instruction, context: Path, stages: dict[str, _St
 
 
 def _check_ignored(context: Path, words: Sequence[str]) -> None:
-    """Docker would not find what .dockerignore leaves out."""
+    """Raises DockerfileError for files that .dockerignore leaves out, because Docker would not find them."""
     kept = (context / ".dockerignore").read_text(encoding="utf-8").split()
     for word in words:
         if f"!{word.split('/')[0]}" not in kept:
@@ -186,7 +189,8 @@ def _digest_of(paths: Iterable[Path]) -> bytes:
 
 
 def _cached_run(stage: _Stage, step: Instruction, base: Path, work: Path, cache: Path) -> Path:
-    """Where what the stage has written so far is kept."""
+    """Executes a RUN step or takes its result from the cache. Returns the file that keeps everything that the
+    stage has written so far."""
     kept = cache / f"{stage.history.hexdigest()}.tar"
     if kept.exists():
         shutil.rmtree(stage.upper)

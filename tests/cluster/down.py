@@ -1,4 +1,5 @@
-"""`python -m tests.cluster.down`: ends this machine's cluster, however it was left. Twice does no harm."""
+"""`python -m tests.cluster.down` ends this machine's cluster, in whatever state the cluster is. A second call
+does no harm."""
 
 from __future__ import annotations
 
@@ -15,17 +16,17 @@ KEEPER_S = 60.0
 
 
 def main() -> int:
-    """Exit 1, with one line that says why, if something stays behind."""
+    """Ends the cluster. Returns 1, and prints one line that says why, if something stays behind."""
     began = time.monotonic()
     record = Record.read()
     if record is None and FOLDER.exists():
         shutil.rmtree(
             FOLDER
-        )  # killed before its record was made, or while it was removed: nothing else is there
+        )  # the process was killed before it wrote its record, or while it removed it: nothing else is left
     if record is None:
         print("no cluster is here", file=sys.stderr)
         return 0
-    # Its keeper takes everything away; what it could not is ours.
+    # The cluster's keeper removes everything. This process removes what the keeper could not.
     if not record.driver.end(signal.SIGTERM, KEEPER_S):
         record.driver.end(signal.SIGKILL)
     try:

@@ -1,8 +1,8 @@
 """Real torch gangs on the real nodes: PyTorchJobs of two pods, each with all GPUs of its node, that meet by
 DNS and save their checkpoints on a volume that all nodes share.
 
-The training is that of chaos.rigs.torch_training, in the same environment: its folders of this machine are
-shown to the pods, read-only. How fast a gang steps is read from a file, so that a test may hold it back.
+The training is that of chaos.rigs.torch_training, in the same environment: the pods see this environment's
+folders on this machine, read-only. A gang reads its pace from a file, so that a test may slow the gang down.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ CLAIM = "checkpoints"
 MOUNT = "/checkpoints"
 PORT = 23456
 VOLUME = FOLDER / "shared"
-"""A hostPath is the same folder of this machine on every node, as a file server's export is elsewhere."""
+"""The shared volume. A hostPath is the same folder of this machine on every node, like the export of a file
+server elsewhere."""
 _WAITS_FOR_MASTER = """
 - name: wait-for-master
   image: {{.InitContainerImage}}
@@ -51,7 +52,7 @@ _WAITS_FOR_MASTER = """
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """A training of two ranks. `name` is the job's and that of its folder on the volume."""
+    """A training of two ranks. `name` is the name of the job and of its folder on the volume."""
 
     name: str
     steps: int
@@ -60,27 +61,27 @@ class Gang(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> Path:
-        """As this machine sees it."""
+        """The gang's folder, as this machine sees it."""
         return VOLUME / self.name
 
     @property
     def weights(self) -> Path:
-        """The final ones: there once the training has ended well."""
+        """The file of the final weights, which exists once the training has ended well."""
         return self.folder / "final-weights"
 
     def set_pace(self, *, step_s: float, save_s: float) -> None:
-        """How much longer each step and each save takes, from the next step on."""
+        """Sets how many seconds longer each step and each save takes, from the next step on."""
         self.folder.mkdir(parents=True, exist_ok=True)
         new = self.folder / "pace.new"
         new.write_text(f"{step_s} {save_s}", encoding="utf-8")
         new.replace(self.folder / "pace")
 
     def saves(self) -> list[int]:
-        """The steps of all checkpoints that were begun, oldest first."""
+        """Returns the steps of all checkpoints that were begun, oldest first."""
         return sorted(int(path.name.removeprefix("step-")) for path in self.folder.glob("step-*"))
 
     def complete(self) -> list[int]:
-        """Of those, the whole ones: DCP writes .metadata last."""
+        """Returns the steps of the complete checkpoints. DCP writes .metadata last."""
         return [step for step in self.saves() if (self.folder / f"step-{step}" / ".metadata").exists()]
 
     def is_saving(self) -> bool:
@@ -91,8 +92,8 @@ class Gang(msgspec.Struct, frozen=True):
 
 @contextmanager
 def training(cluster: Cluster) -> Iterator[None]:
-    """The training-operator beside the control plane, while the block runs; its pods wait for their master
-    with our own image. Raises PlaneError, and MissingError where there is no torch."""
+    """Runs the training-operator beside the control plane while the block runs. The operator's pods wait for
+    their master with the project's base image. Raises PlaneError, and MissingError if there is no torch."""
     TORCH.interpreter()
     template = cluster.plane.folder / "wait-for-master.yaml"
     template.write_text(_WAITS_FOR_MASTER, encoding="utf-8")
@@ -102,8 +103,8 @@ def training(cluster: Cluster) -> Iterator[None]:
 
 
 def lay_storage(cluster: Cluster) -> None:
-    """The namespace of the gangs, with a claim that is bound to the shared volume. Returns once it has what
-    Kubernetes puts into every namespace."""
+    """Creates the namespace of the gangs, with a claim that is bound to the shared volume. Returns once the
+    namespace has the objects that Kubernetes puts into every namespace."""
     VOLUME.mkdir(exist_ok=True)
     size = {"storage": "1Gi"}
     common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
@@ -129,7 +130,6 @@ def _is_there(cluster: Cluster, kind: str, name: str) -> bool:
 
 
 def train(cluster: Cluster, gang: Gang) -> None:
-    """Creates the job."""
     apply(cluster, _job(gang))
 
 
@@ -193,7 +193,7 @@ def _pod(gang: Gang) -> dict[str, Any]:
 
 
 def _installation(python: Path) -> Path:
-    """What the environment was made from: it has the standard library."""
+    """Returns the Python installation from which the environment was made: it has the standard library."""
     lines = (python.parents[1] / "pyvenv.cfg").read_text(encoding="utf-8").splitlines()
     (home,) = (line.partition("=")[2].strip() for line in lines if line.startswith("home ="))
     return Path(home).parent

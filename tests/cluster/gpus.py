@@ -1,6 +1,5 @@
-"""A node's GPUs, which exist only in files: one that the device plugin reads, and those that the NVIDIA
-driver would show of them below /proc/driver.
-"""
+"""A node's GPUs, which exist only in files: one file that the device plugin reads, and the files that the
+NVIDIA driver would show below /proc/driver."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from tests.detectors.sources.nvml_standin import Answers, library
 __all__ = ["DRIVER", "NVML", "all_well", "gpu_id", "lay_driver", "lay_nvml"]
 
 DRIVER = "proc-driver"
-"""The folder that the node sees as /proc/driver."""
+"""Folder that the node sees as /proc/driver."""
 NVML = "/proc/driver/nvidia/libnvidia-ml.so.1"
-"""Where the node has a stand-in for NVML, once it was laid; no real driver has it there."""
+"""Path of the stand-in for NVML on the node, once it is installed. No real driver has NVML there."""
 _ANSWERS = "nvidia/nvml-answers"
 _INFORMATION = """\
 Model: \t\t NVIDIA H100 80GB HBM3
@@ -28,12 +27,13 @@ Device Minor: \t {index}
 
 
 def gpu_id(node: str, index: int) -> str:
-    """Of the node's n-th GPU: the same in every run."""
+    """Returns the id of the node's n-th GPU, which is the same in every run."""
     return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}-{index}')}"
 
 
 def lay_driver(folder: Path, node: str, gpus: int) -> None:
-    """In the node's folder. The addresses are those that its kernel names in an Xid."""
+    """Writes the driver's files into the node's folder, with the addresses that the node's kernel names in an
+    Xid."""
     driver = folder / DRIVER / "nvidia"
     for index in range(gpus):
         pci = gpu_address(index).removeprefix("PCI:") + ".0"
@@ -46,12 +46,12 @@ def lay_driver(folder: Path, node: str, gpus: int) -> None:
 
 
 def lay_nvml(folder: Path) -> None:
-    """The library, in the node's folder. What it answers is told by `all_well` first."""
+    """Copies the library into the node's folder. `all_well` must first set what it answers."""
     shutil.copy(library(f"/host/proc/driver/{_ANSWERS}"), folder / DRIVER / "nvidia" / Path(NVML).name)
 
 
 def all_well(folder: Path, node: str, gpus: int) -> Answers:
-    """From now on NVML says that all GPUs of the node are well."""
+    """Makes NVML report, from now on, that all GPUs of the node are healthy."""
     answers = Answers(folder / DRIVER / _ANSWERS, gpus)
     for index in range(gpus):
         bus = gpu_address(index).split(":")[2]

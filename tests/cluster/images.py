@@ -1,6 +1,7 @@
-"""Container images without a registry and without a builder: files, and a few lines of JSON around them.
+"""Writes container images without a registry and without a builder: files, and a few lines of JSON around
+them.
 
-What is written is what `docker save` writes; `ctr images import` reads it on each node.
+The format is that of `docker save`; `ctr images import` reads it on each node.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import msgspec
 __all__ = ["BASE", "PAUSE", "REGISTRY", "write_base", "write_image", "write_pause"]
 
 REGISTRY = "cluster.test"
-"""There is none of that name: nothing can be pulled."""
+"""Registry name that does not exist, so nothing can be pulled."""
 BASE = f"{REGISTRY}/base:1"
-"""Debian with Python: what the tests' pods run."""
+"""Image that the tests' pods run: Debian with Python."""
 PAUSE = f"{REGISTRY}/pause:1"
-"""Holds the namespaces of each pod."""
+"""Image of the container that keeps the namespaces of each pod."""
 _ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
@@ -45,7 +46,7 @@ def write_image(
     env: Mapping[str, str] = _ENV,
     user: str = "",
 ) -> None:
-    """`layers` are tars, lowest first."""
+    """Writes an image archive. `layers` are tars, lowest first."""
     digests = [_digest(layer) for layer in layers]
     config = msgspec.json.encode(
         {

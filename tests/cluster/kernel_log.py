@@ -1,4 +1,5 @@
-"""What a node's kernel writes: records that tests append, as readers get them, to the node's /dev/kmsg."""
+"""Writes records of a node's kernel: tests append them, in the form in which readers get them, to the node's
+/dev/kmsg."""
 
 from __future__ import annotations
 
@@ -12,16 +13,17 @@ __all__ = ["kernel_says", "program_says", "xid"]
 
 KERN_ERR = 3
 USER_WARNING = 1 << 3 | 4
-"""What the kernel gives to a line that a program has written to /dev/kmsg without a level."""
+"""Priority that the kernel gives to a line that a program has written to /dev/kmsg without a level."""
 
 
 def kernel_says(node: Node, *lines: str) -> int:
-    """All lines in one write. Returns the sequence number of the last; the first of a boot has 0."""
+    """Appends all lines in one write. Returns the sequence number of the last line; the first line of a boot
+    has 0."""
     return _append(node, KERN_ERR, lines)
 
 
 def program_says(node: Node, line: str) -> int:
-    """As a program with rights over the node writes it to /dev/kmsg."""
+    """Appends a line as a program with permissions on the node writes it to /dev/kmsg."""
     return _append(node, USER_WARNING, [line])
 
 
@@ -35,5 +37,5 @@ def _append(node: Node, priority: int, lines: Sequence[str]) -> int:
 
 
 def xid(node: Node, what: KernelText = FALLEN_OFF_THE_BUS, gpu: int = 0) -> int:
-    """The NVIDIA driver's line about the node's n-th GPU."""
+    """Appends the NVIDIA driver's line about the node's n-th GPU."""
     return kernel_says(node, what.text.format(pci=gpu_address(gpu)))

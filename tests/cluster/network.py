@@ -1,7 +1,7 @@
 """The cluster's network on this machine: a bridge, where the control plane listens, and a cable to each node.
 
-Nothing is forwarded by the machine and no rule is made on it: nodes reach each other over the bridge, each
-knows the others' pods, and none has a default route, so that no packet leaves the machine.
+The machine forwards nothing and gets no rule. Nodes reach each other over the bridge, each node has routes to
+the others' pods, and no node has a default route, so that no packet leaves the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = [
 BRIDGE = "rekindle0"
 GATEWAY = "10.88.0.1"
 NETWORK = "10.88.0.0/16"
-"""10.88.0.0/24 holds the machine and its nodes, 10.88.N.0/24 the pods of node N."""
+"""Address range of the cluster: 10.88.0.0/24 is for the machine and its nodes, 10.88.N.0/24 for the pods of
+node N."""
 SERVICES = "10.96.0.0/16"
 DNS = "10.96.0.10"
 
@@ -42,7 +43,7 @@ def pods_of(number: int) -> str:
 
 
 def lay_bridge(record: Record) -> None:
-    """Raises ClusterError if the machine uses these addresses for something else."""
+    """Creates the bridge. Raises ClusterError if the machine uses these addresses for something else."""
     ours = [ipaddress.ip_network(NETWORK), ipaddress.ip_network(SERVICES)]
     for route in msgspec.json.decode(run("ip", "-json", "-4", "route", "show", "table", "all")):
         taken = route["dst"]
@@ -55,7 +56,7 @@ def lay_bridge(record: Record) -> None:
 
 
 def connect(record: Record, number: int, pid: int) -> None:
-    """Gives the network of that process an `eth0`, the other end of which hangs on the bridge."""
+    """Gives the network of that process an `eth0`, the other end of which is attached to the bridge."""
     cable = _cable(number)
     record.note_link(cable)
     run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
@@ -64,7 +65,8 @@ def connect(record: Record, number: int, pid: int) -> None:
 
 
 def cut(number: int) -> None:
-    """From now on nobody hears of that node, not even that its connections end."""
+    """Cuts the node off. From now on nobody hears from the node, and its peers do not even see that its
+    connections end."""
     run("ip", "link", "delete", _cable(number))
 
 

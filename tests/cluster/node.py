@@ -1,7 +1,7 @@
-"""One node: a process tree in namespaces of its own, with its own containerd, kubelet and kube-proxy.
+"""One node: a process tree in its own namespaces, with its own containerd, kubelet and kube-proxy.
 
 SIGKILL of its pid 1 is the crash of a machine: every container, mount and link of the node goes with it.
-Starting it again is a boot: what lay on its disk is there, the boot id is new and the kernel log empty.
+Starting it again is a boot: its disk is unchanged, the boot id is new and the kernel log is empty.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ __all__ = ["Node"]
 INIT = Path(__file__).parent / "node-init.sh"
 CRASHED_S = 30.0
 SILENCE_S = 20
-"""A node that does not renew its lease for this long is taken for dead. Kubernetes' 50 s are long for a test;
-after fewer seconds than an API server needs to start anew on a busy machine, all nodes would be."""
+"""Time in seconds without a renewed lease after which Kubernetes considers a node dead. Kubernetes' 50 s are
+long for a test. With fewer seconds than an API server needs for a restart on a busy machine, all nodes would
+count as dead."""
 _SYSTEMCTL = """#!/bin/sh
 # Simulated: nothing is rebooted before the node's keeper does it.
 echo "$@" >{asked}
@@ -84,17 +85,20 @@ class Node:
 
     @property
     def kmsg(self) -> Path:
-        """What the node sees as /dev/kmsg; lines that are appended are its kernel's."""
+        """File that the node sees as /dev/kmsg. Lines that are appended count as lines of the node's
+        kernel."""
         return self.folder / "kmsg"
 
     @property
     def gpus(self) -> Path:
-        """The ids of its healthy GPUs, one per line: the device plugin reads it every second."""
+        """File with the ids of the node's healthy GPUs, one per line. The device plugin reads it every
+        second."""
         return self.folder / "gpus"
 
     @property
     def reboot_asked(self) -> Path:
-        """There, with its arguments, once something on the node has called systemctl: for `reboot`."""
+        """File that exists, with the arguments, once something on the node has called systemctl, for example
+        for `reboot`."""
         return self.folder / "reboot-asked"
 
     @property
@@ -102,7 +106,7 @@ class Node:
         return (self.folder / "boot_id").read_text(encoding="utf-8").strip()
 
     def lay(self, plane: ControlPlane, programs: Programs, gpus: int, neighbours: list[int]) -> None:
-        """Writes all that its programs read. Before the first start."""
+        """Writes all files that the node's programs read. Must be called before the first start."""
         for name in ("cni", "logs", "sbin", "stopped", "var-log", "var-lib/kubelet", "var-lib/containerd"):
             (self.folder / name).mkdir(parents=True)
         for name in ("kmsg", "boot_id"):
@@ -177,7 +181,7 @@ class Node:
         }
 
     def start(self) -> None:
-        """Boots the node. It is Ready some seconds later."""
+        """Boots the node, which is Ready some seconds later."""
         assert self._process is None, f"{self.name} runs already"
         self.restart_programs()
         self._make_cgroups()
@@ -191,26 +195,27 @@ class Node:
                 stderr=log,
                 env=self._environment,
                 start_new_session=True,
-                preexec_fn=lambda: _prepare(parent),  # noqa: PLW1509  (no thread of ours runs yet)
+                preexec_fn=lambda: _prepare(parent),  # noqa: PLW1509  (this process has no threads yet)
             )
         self._record.note_process(self.name, self._process.pid)
         connect(self._record, self._number, self._init_pid())
 
     def crash(self) -> None:
-        """As when its power fails: SIGKILL of its pid 1, with the cable cut first, for a kernel that lives on
-        would end the connections of the dead. Returns when nothing of the node runs: left are its disk and
-        its cgroups."""
+        """Ends the node like a power failure: SIGKILL of its pid 1. The cable is cut first, because the
+        kernel, which lives on, would close the connections of the dead node. Returns when nothing of the node
+        runs: its disk and its cgroups are left."""
         cut(self._number)
         self.end()
 
     def simulated_reboot(self) -> None:
-        """What a reboot looks like from outside: all that ran has ended, and the next boot has another id."""
+        """Imitates a reboot as it looks from outside: everything that ran has ended, and the next boot has
+        another id."""
         self.reboot_asked.unlink(missing_ok=True)
         self.crash()
         self.start()
 
     def end(self) -> None:
-        """Returns when nothing of the node runs any more, at once if nothing did."""
+        """Ends the node. Returns when nothing of the node runs any more, at once if nothing did."""
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError, ClusterError):  # it has just ended by itself
@@ -219,24 +224,25 @@ class Node:
         self._process = None
 
     def kill_programs(self, *names: str) -> None:
-        """SIGKILL of the kubelet, containerd, kube-proxy: nothing starts them again before restart_programs.
-        Containers live on: only a crash of the node ends them."""
+        """Sends SIGKILL to the kubelet, containerd or kube-proxy. Nothing starts them again before
+        restart_programs. Containers keep running: only a crash of the node ends them."""
         for name in names:
             (self.folder / "stopped" / name).touch()
-            with contextlib.suppress(ClusterError):  # it is between an end and a start
+            with contextlib.suppress(ClusterError):  # the program is between an end and a start
                 self.command("kill", "-KILL", *self.command("pgrep", "--exact", name).split())
 
     def restart_programs(self) -> None:
-        """All that were killed, within a second."""
+        """Starts all killed programs again, within a second."""
         for stopped in (self.folder / "stopped").iterdir():
             stopped.unlink()
 
     def command(self, *command: str) -> str:
-        """What that command prints on the node. Raises ClusterError."""
+        """Returns what that command prints on the node. Raises ClusterError."""
         return run("nsenter", "-t", str(self._init_pid()), "-m", "-p", "-u", "-i", "-n", *command)
 
     def _init_pid(self) -> int:
-        """As the machine sees it, whoever keeps the node. Raises ClusterError if the node does not run."""
+        """Returns the pid of the node's init as the machine sees it, even if another process keeps the node.
+        Raises ClusterError if the node does not run."""
         parent = self._record.process(self.name)
         while parent is not None and parent.alive:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -247,19 +253,20 @@ class Node:
         raise ClusterError(f"{self.name} does not run; its last words are in {self.folder / 'logs'}")
 
     def _make_cgroups(self) -> None:
-        """Empty ones: the kubelet needs seconds to clear away what an earlier boot has left."""
+        """Creates empty cgroups: the kubelet needs seconds to remove what an earlier boot has left."""
         remove_cgroup(self._cgroup)
         self._record.note_cgroup(self._cgroup)
         for hierarchy in cgroup_hierarchies():
             ours = hierarchy / self._cgroup
             ours.mkdir()
-            for name in ("cpuset.cpus", "cpuset.mems"):  # of version 1: empty until they are filled
+            for name in ("cpuset.cpus", "cpuset.mems"):  # cgroup version 1: empty until they are filled
                 if (ours / name).exists() and (hierarchy / name).exists():
                     (ours / name).write_text((hierarchy / name).read_text())
 
 
 def _prepare(parent: int) -> None:
-    """In the child. What we hold back, its pods would inherit: they would not hear SIGTERM."""
+    """Prepares the child. The node's pods would inherit the signals that this process blocks, and would not
+    get SIGTERM."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     die_with(parent)
 
@@ -286,6 +293,6 @@ def _kube_proxy(plane: ControlPlane, node: str) -> dict[str, object]:
         "clientConnection": {"kubeconfig": str(plane.folder / "kube-proxy.kubeconfig")},
         "hostnameOverride": node,
         "mode": "iptables",
-        # It is the whole machine's, and cannot be set from a node.
+        # The setting belongs to the whole machine, and cannot be set from a node.
         "conntrack": {"maxPerCore": 0},
     }

@@ -1,6 +1,5 @@
-"""What an independent observer sees of a cluster: with kubectl, and in the API server's audit log. None of it
-is read with our own code.
-"""
+"""Reads what an independent observer sees of a cluster, with kubectl and in the API server's audit log.
+Rekindle's own code reads none of it."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ _OUR_KINDS = {"incidents", "nodehealths", "recoveries", "recipes", "events"}
 
 
 def gang_objects(cluster: Cluster) -> dict[str, object]:
-    """Every job, pod and ConfigMap outside our own namespace, without the status that its controller or its
-    kubelet writes; and of each pod the containers, which a restart would replace."""
+    """Returns every job, pod and ConfigMap outside Rekindle's namespace, without the status that its
+    controller or its kubelet writes, and the containers of each pod, which a restart would replace."""
     found = [*listed(cluster, "pytorchjobs"), *listed(cluster, "pods"), *listed(cluster, "configmaps")]
     return {
         f"{body['kind']} {body['metadata']['name']}": _without_status(body)
@@ -36,8 +35,8 @@ def _without_status(body: Mapping[str, Any]) -> object:
 
 
 def node_marks(cluster: Cluster) -> dict[str, dict[str, Any]]:
-    """Of every node what people and we may put there: labels, annotations, taints, the cordon. Kubernetes
-    puts taints of its own there, by the status and the cordon."""
+    """Returns what people and Rekindle may write on every node: labels, annotations, taints, the cordon.
+    Kubernetes' own taints, which follow from the status and the cordon, are left out."""
     return {
         body["metadata"]["name"]: {
             "labels": body["metadata"]["labels"],
@@ -50,8 +49,8 @@ def node_marks(cluster: Cluster) -> dict[str, dict[str, Any]]:
 
 
 def our_writes_to_others(cluster: Cluster, since: int) -> list[AuditedWrite]:
-    """Since that position of the audit log, what our accounts have written, or tried to, beside our own kinds
-    and our own namespace."""
+    """Returns what Rekindle's accounts have written, or tried to write, since that position of the audit log,
+    except Rekindle's own kinds and its own namespace."""
     return [
         write
         for write in cluster.plane.audited(since)
@@ -62,7 +61,8 @@ def our_writes_to_others(cluster: Cluster, since: int) -> list[AuditedWrite]:
 
 
 def everything(cluster: Cluster) -> set[str]:
-    """`KIND NAMESPACE/NAME` of all objects in the cluster, but those that tell or expire by themselves."""
+    """Returns `KIND NAMESPACE/NAME` of all objects in the cluster, except objects that only report and
+    objects that expire by themselves."""
     kinds = cluster.kubectl("api-resources", "--verbs=list", "--output=name").split()
     passing = {"events", "events.events.k8s.io", "leases.coordination.k8s.io", "componentstatuses"}
     found = listed(cluster, ",".join(sorted(set(kinds) - passing)))

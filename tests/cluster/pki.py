@@ -1,6 +1,7 @@
-"""The authority of a cluster and its certificates: who the nodes, kube-proxy and the API server are.
+"""The certificate authority of a cluster and its certificates, which identify the nodes, kube-proxy and the
+API server.
 
-The authority is `tls.crt` with `tls.key` in the control plane's folder, where plane.py's helpers look for it.
+The authority is `tls.crt` with `tls.key` in the control plane's folder, where plane.py's helpers expect it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def make_authority(folder: Path) -> None:
 def issue(
     folder: Path, name: str, user: str, *, group: str = "", addresses: tuple[str, ...] = ()
 ) -> tuple[Path, Path]:
-    """A certificate and its key, `NAME.crt` and `NAME.key`, for both sides of a connection; a server's
-    names its addresses."""
+    """Issues a certificate and its key, `NAME.crt` and `NAME.key`, for both sides of a connection. A server's
+    certificate names its addresses."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     subject = f"/O={group}/CN={user}" if group else f"/CN={user}"
     more = ["-addext", "basicConstraints=critical,CA:FALSE"]
@@ -40,7 +41,7 @@ def issue(
 
 
 def client_kubeconfig(folder: Path, server: str, name: str, user: str, group: str = "") -> Path:
-    """A kubeconfig of that user, who shows a certificate."""
+    """Writes a kubeconfig of that user, who authenticates with a certificate."""
     certificate, key = issue(folder, name, user, group=group)
     authority = str(folder / "tls.crt")
     document = {

@@ -1,7 +1,8 @@
-"""`python -m tests.cluster.product`: our own image, by the steps of the Dockerfile, as an archive for nodes.
+"""`python -m tests.cluster.product` makes the project's image by the steps of the Dockerfile, as an archive
+for nodes.
 
-The first time it fetches the locked packages, then it takes some seconds after a change of the source, and
-none without.
+The first call fetches the locked packages. Later calls take some seconds after a change of the source, and no
+time without a change.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ PRODUCT = f"{REGISTRY}/rekindle:{__version__}"
 
 
 def product_image() -> Path:
-    """The archive, made anew where it is not of this source. Raises BuildError."""
+    """Returns the archive, and makes it first if there is none for the present source. Raises BuildError."""
     base, cache = base_image_files(), parts_cache() / "product"
     if not base.exists():
         raise BuildError(f"{base} is missing; make it with `python -m tests.cluster.build`")
@@ -53,7 +54,7 @@ def product_image() -> Path:
 
 
 def main() -> int:
-    """Exit 1, with what failed, if it cannot be made."""
+    """Makes the image. Returns 1, and prints what failed, if the image cannot be made."""
     began = time.monotonic()
     try:
         made = product_image()

@@ -1,7 +1,8 @@
-"""What a cluster has put on this machine, written down before it is made, and its removal.
+"""Records what a cluster puts on this machine, before it is made, and removes it.
 
-The record lies in the cluster's folder. Whoever finds it can take everything away, also when the process
-that made it was killed: up.py at its end, down.py at any time. Processes are known by id and start time.
+The record is in the cluster's folder. A process that finds the record can remove everything, even if the
+process that made it was killed: up.py at its end, down.py at any time. Processes are identified by id and
+start time.
 """
 
 from __future__ import annotations
@@ -21,27 +22,27 @@ import msgspec
 __all__ = ["FOLDER", "ClusterError", "Process", "Record", "cgroup_hierarchies", "remove_cgroup", "run"]
 
 FOLDER = Path("/tmp/rekindle-cluster")
-"""One cluster at a time: its addresses are fixed. Neither below /run nor below /var/lib, where a node sees
-its own files."""
+"""Folder of the only cluster: there is one at a time, because its addresses are fixed. The folder is neither
+below /run nor below /var/lib, where a node sees its own files."""
 GONE_S = 30.0
 _LOOK_S = 0.05
 
 
 class ClusterError(Exception):
-    """The cluster cannot be brought up or taken down; the message says at what and why."""
+    """The cluster cannot be brought up or taken down. The message says which step failed and why."""
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process that cannot be taken for a later one of the same id."""
+    """A process that cannot be confused with a later process of the same id."""
 
     name: str
     pid: int
     started: int
-    """In clock ticks after the machine's boot."""
+    """Start time of the process, in clock ticks after the machine's boot."""
 
     @classmethod
     def of(cls, name: str, pid: int) -> Process:
-        """Raises ClusterError if it has ended."""
+        """Returns the running process with that id. Raises ClusterError if it has ended."""
         started = _started(pid)
         if started is None:
             raise ClusterError(f"{name} ended at once; see its log")
@@ -52,7 +53,7 @@ class Process(msgspec.Struct, frozen=True):
         return _started(self.pid) == self.started
 
     def end(self, how: signal.Signals, limit_s: float = GONE_S) -> bool:
-        """Sends the signal and waits. Whether it is gone."""
+        """Sends the signal and waits. Returns whether the process is gone."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, how)
@@ -60,17 +61,18 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct):
-    """All that stays behind when its maker is killed. `links` and `cgroups` are removed newest first."""
+    """Everything that stays behind when the cluster's keeper is killed. `links` and `cgroups` are removed
+    newest first."""
 
     driver: Process
     processes: list[Process] = []
     links: list[str] = []
     cgroups: list[str] = []
-    """Names of folders, the same in every hierarchy."""
+    """Names of cgroup folders, the same in every hierarchy."""
 
     @classmethod
     def begin(cls) -> Record:
-        """Claims the machine. Raises ClusterError if a cluster is there, or what is left of one."""
+        """Claims the machine. Raises ClusterError if there is a cluster, or a remainder of one."""
         try:
             FOLDER.mkdir(mode=0o700)
         except FileExistsError:
@@ -83,20 +85,21 @@ class Record(msgspec.Struct):
 
     @classmethod
     def read(cls) -> Record | None:
-        """None where no cluster is."""
+        """Returns the record, or None if there is no cluster."""
         try:
             return msgspec.json.decode((FOLDER / "record.json").read_bytes(), type=cls)
         except FileNotFoundError:
             return None
 
     def note_process(self, name: str, pid: int) -> None:
-        """Called after its start: it dies with us, so that none is lost in between."""
+        """Records a process after its start. The process dies with this one, so that none is lost in
+        between."""
         self.processes = [p for p in self.processes if p.alive]
         self.processes.append(Process.of(name, pid))
         self._save()
 
     def process(self, name: str) -> Process | None:
-        """The last one of that name."""
+        """Returns the last process with that name, or None."""
         return next((process for process in reversed(self.processes) if process.name == name), None)
 
     def note_link(self, name: str) -> None:
@@ -115,21 +118,21 @@ class Record(msgspec.Struct):
         new.replace(FOLDER / "record.json")
 
     def remove(self) -> None:
-        """Takes away all that is recorded, and the folder last. Raises ClusterError; then it can be tried
-        again."""
+        """Removes everything that is recorded, and the folder last. Raises ClusterError; then the call can be
+        repeated."""
         for process in reversed(self.processes):
             if not process.end(signal.SIGKILL):
                 raise ClusterError(f"{process.name} (process {process.pid}) does not end")
         for link in reversed(self.links):
             there = Path("/sys/class/net", link)
             if there.exists():
-                # A node's link goes with its network, perhaps just now.
+                # A node's link is removed with the node's network, perhaps at this moment.
                 subprocess.run(["ip", "link", "delete", link], capture_output=True, check=False)
             if not _within(GONE_S, partial(_is_absent, there)):
                 raise ClusterError(f"the link {link} cannot be deleted")
         for name in reversed(self.cgroups):
             remove_cgroup(name)
-        # The record goes last: whoever is killed before that leaves what can still be taken away.
+        # The record goes last: if the process is killed before that, the record still names the rest.
         for path in FOLDER.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -137,7 +140,7 @@ class Record(msgspec.Struct):
 
 
 def run(*command: str) -> str:
-    """Raises ClusterError with what the command said."""
+    """Runs the command and returns its output. Raises ClusterError with the command's error output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ClusterError(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()}")
@@ -145,13 +148,14 @@ def run(*command: str) -> str:
 
 
 def cgroup_hierarchies() -> list[Path]:
-    """Where this machine has mounted them: one for each controller, or one for all."""
+    """Returns the mount points of the cgroup hierarchies: one for each controller, or one for all."""
     rows = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
     return [Path(row[1]) for row in rows if row[2] in {"cgroup", "cgroup2"}]
 
 
 def remove_cgroup(name: str) -> None:
-    """In every hierarchy, with all below it. Raises ClusterError if its processes do not end."""
+    """Removes the cgroup in every hierarchy, with everything below it. Raises ClusterError if its processes
+    do not end."""
     for hierarchy in cgroup_hierarchies():
         top = hierarchy / name
         if not _within(GONE_S, partial(_is_removed, top)):
@@ -160,7 +164,7 @@ def remove_cgroup(name: str) -> None:
 
 def _is_removed(top: Path) -> bool:
     for folder, _, _ in os.walk(top, topdown=False):
-        with contextlib.suppress(OSError):  # busy: the kernel is not done with its last process
+        with contextlib.suppress(OSError):  # busy: the kernel has not removed the last process yet
             Path(folder).rmdir()
     return _is_absent(top)
 
@@ -170,7 +174,8 @@ def _is_absent(path: Path) -> bool:
 
 
 def _started(pid: int) -> int | None:
-    """None if there is no such process, or only its exit status is left."""
+    """Returns the start time of the process, or None if there is no such process, or only its exit status is
+    left."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

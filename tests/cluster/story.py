@@ -1,6 +1,7 @@
-"""The acts of the story that test_from_nothing.py checks and demo.py tells, each with its time.
+"""The acts of the story that test_from_nothing.py checks and demo.py shows, each with its time.
 
-A reboot is simulated here: what the repair's own Job asks for on the node is done by whoever keeps the node.
+A reboot is simulated here: the repair's own Job requests it on the node, and the process that keeps the node
+performs it.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ __all__ = ["FIRST_GPU", "SECOND_GPU", "SPARE", "SPARE_KEY", "Story", "Times", "b
 FIRST_GPU, SECOND_GPU = 0, 1
 SPARE = "spare-1"
 SPARE_KEY = "rekindle.dev/spare"
-"""Of its label and its taint, both laid by people."""
+"""Key of the spare's label and of its taint, both set by people."""
 STEPS = 400
 LIMIT_S = 240.0
-"""Of anything that takes seconds: the machine may be busy."""
+"""Time limit in seconds for anything that takes seconds: the machine may be busy."""
 _SLOW = {"step_s": 0.4, "save_s": 2.0}
-"""A save every 4 s that takes 2 s: whatever strikes, strikes soon and in a save."""
+"""A pace with a save every 4 s that takes 2 s, so that a fault can soon occur during a save."""
 _REPAIR_WORDS = {
     "Waiting": "until its pods are gone",
     "Rebooting": "a simulated reboot, to Ready in another boot",
@@ -43,7 +44,7 @@ _FAST = {"step_s": 0.0, "save_s": 0.0}
 
 
 class Times:
-    """Of every phase, how long it took."""
+    """Durations of all phases."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -58,7 +59,7 @@ class Times:
         self._tell(f"{name}: {self._rows[-1][1]:.1f} s")
 
     def beside(self, name: str, took_s: float) -> None:
-        """What went on meanwhile, in a time of its own."""
+        """Records something that went on at the same time, with its own duration."""
         self._beside.append((name, took_s))
 
     def table(self) -> str:
@@ -75,38 +76,39 @@ class Story:
         self.gang = Gang("gang", steps=STEPS, labels={"rekindle.dev/auto-recovery": "enabled"})
 
     def train_undisturbed(self) -> Gang:
-        """The same training under another name, for nobody to touch. Returns at once."""
+        """Starts the same training under another name, which nobody disturbs. Returns at once."""
         undisturbed = Gang("undisturbed", steps=STEPS)
         undisturbed.set_pace(**_FAST)
         train(self.cluster, undisturbed)
         return undisturbed
 
     def train(self) -> None:
-        """Until the opted-in gang has a checkpoint."""
+        """Starts the opted-in gang and waits until it has a checkpoint."""
         self.gang.set_pace(**_SLOW)
         train(self.cluster, self.gang)
         self.until("a checkpoint", lambda: bool(self.gang.complete()))
 
     def hurry(self) -> None:
-        """The opted-in gang is held back no more."""
+        """Lets the opted-in gang train at full speed."""
         self.gang.set_pace(**_FAST)
 
     def finished(self, gang: Gang) -> bytes:
-        """Its final weights. Its job and its pods are gone then."""
+        """Waits for the gang's end and returns its final weights. Its job and its pods are gone then."""
         self.until(f"the end of {gang.name}", gang.weights.exists)
         self.cluster.kubectl("delete", "pytorchjob", gang.name, f"--namespace={NAMESPACE}")
         self.until("its pods' end", lambda: not self.pods(gang))
         return gang.weights.read_bytes()
 
     def strike(self, node: str, gpu: int) -> int:
-        """Xid 79 in the kernel log of that node, while the gang saves. The newest whole checkpoint then."""
+        """Writes Xid 79 into the kernel log of that node while the gang saves. Returns the step of the newest
+        complete checkpoint at that moment."""
         self.until("a moment between two saves", lambda: not self.gang.is_saving())
         self.until("the next save", self.gang.is_saving)
         xid(self.cluster.nodes[node], gpu=gpu)
         return self.gang.complete()[-1]
 
     def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Meanwhile whatever asks for a reboot of its node gets it."""
+        """Waits for the condition. Meanwhile, reboots each node on which something requests a reboot."""
         until(what, lambda: self._boots() or is_so(), LIMIT_S)
 
     def _boots(self) -> bool:
@@ -119,16 +121,16 @@ class Story:
         return listed(self.cluster, "pods", f"--selector=training.kubeflow.org/job-name={gang.name}")
 
     def nodes(self) -> dict[str, str]:
-        """Where the gang's pods are: pod's name -> node."""
+        """Returns the node of each of the gang's pods, by the pod's name."""
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in self.pods(self.gang)}
 
     def incidents(self) -> list[dict[str, Any]]:
-        """Oldest first."""
+        """Returns the Incidents, oldest first."""
         found = listed(self.cluster, "incidents.rekindle.dev")
         return sorted(found, key=lambda body: str(body["spec"]["detectedAt"]))
 
     def is_stale(self) -> bool:
-        """Whether the oldest Incident says that it was seen before the present mode began."""
+        """Whether the oldest Incident says that its fault was seen before the present mode began."""
         records = self.incidents()[0]["status"]["actions"]
         reasons = {r["action"]: r.get("reason") for r in records}
         return {reasons["quarantine-node"], reasons["restart-gang"]} == {"StaleEvidence"}
@@ -137,17 +139,17 @@ class Story:
         return listed(self.cluster, "recoveries.rekindle.dev")
 
     def recovery(self) -> dict[str, Any]:
-        """Of the only one, the status; empty until it is there."""
+        """Returns the status of the only Recovery, or an empty mapping before there is one."""
         found = self.recoveries()
         assert len(found) <= 1, f"{len(found)} recoveries"
         return dict(found[0].get("status", {})) if found else {}
 
     def repair(self) -> dict[str, Any]:
-        """What the newest Incident tells of the repair of its node."""
+        """Returns what the newest Incident reports about the repair of its node."""
         return dict(self.incidents()[-1]["status"].get("repair", {}))
 
     def note_repair(self) -> None:
-        """The times of the newest Incident's repair, which goes on while the gang starts anew."""
+        """Records the times of the newest Incident's repair, which continues while the gang starts again."""
         phases = self.repair()["phases"]
         for began, ended in itertools.pairwise(phases):
             took = datetime.fromisoformat(ended["at"]) - datetime.fromisoformat(began["at"])
@@ -155,7 +157,7 @@ class Story:
             self.times.beside(f"the node: {name}", took.total_seconds())
 
     def last_words(self) -> str:
-        """How all stands, where the story breaks off."""
+        """Returns the state of everything, for the case that the story breaks off."""
         kinds = ("incidents.rekindle.dev", "recoveries.rekindle.dev")
         whole = [self.cluster.kubectl("get", kind, "--all-namespaces", "--output=yaml") for kind in kinds]
         wide = self.cluster.kubectl("get", "pods,nodes,jobs", "--all-namespaces", "--output=wide")
@@ -164,8 +166,8 @@ class Story:
 
 @contextmanager
 def begun(folder: Path, tell: Callable[[str], None]) -> Iterator[Story]:
-    """A cluster with our image, a spare node, the training-operator and storage, and no release of ours.
-    `folder` is Helm's."""
+    """Yields the story of a cluster with the project's image, a spare node, the training-operator and
+    storage, but without a release of the chart. `folder` is for Helm."""
     times = Times(tell)
     image = product_image()
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Devices of a node that the machine does not have: they exist in files that the node sees in its /sys."""
+"""Devices of a node that the machine does not have. They exist in files that the node sees in its /sys."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 __all__ = ["NIC", "SWITCH", "lay_sysfs", "port"]
 
 BUS, CLASSES = "sys-bus", "sys-class"
-"""The folders that the node sees beside its own /sys/bus and /sys/class."""
+"""Folders that the node sees in addition to its own /sys/bus and /sys/class."""
 SWITCH = "0000:c3:00.0"
-"""An NVSwitch's place on the bus."""
+"""Address of an NVSwitch on the PCI bus."""
 NIC = "0000:c1:00.0"
 _RDMA = "mlx5_0"
 
 
 def lay_sysfs(folder: Path) -> None:
-    """In the node's folder. A switch, and an adapter of InfiniBand whose one port is active."""
+    """Writes into the node's folder a switch, and an InfiniBand adapter whose one port is active."""
     for pci in (SWITCH, NIC):
         (folder / BUS / "pci/devices" / pci).mkdir(parents=True)
     adapter = folder / CLASSES / "infiniband" / _RDMA
@@ -26,7 +26,7 @@ def lay_sysfs(folder: Path) -> None:
 
 
 def port(folder: Path, *, is_active: bool) -> None:
-    """From now on the port of the node's adapter has a link, or has none."""
+    """Sets whether the port of the node's adapter has a link from now on."""
     at = folder / CLASSES / "infiniband" / _RDMA / "ports/1"
     for file, text in {
         "state": "4: ACTIVE" if is_active else "1: DOWN",

@@ -1,5 +1,5 @@
-"""A Dockerfile is carried out as Docker would do it, as far as ours goes. Needs no root: steps that run are
-tried in test_nodes.py."""
+"""A Dockerfile is executed as Docker would do it, for the instructions that the project's Dockerfile uses.
+These tests need no root; test_nodes.py tests steps that run."""
 
 from __future__ import annotations
 

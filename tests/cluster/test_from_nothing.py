@@ -1,9 +1,9 @@
-"""From nothing to a gang that survives the loss of a GPU, on real nodes, as a user meets it: a cluster, `helm
-install`, a label, a GPU that falls off the bus, `helm upgrade`, and `helm uninstall`. It prints the time of
-every phase.
+"""A gang survives the loss of a GPU, on real nodes, as a user experiences it from nothing: a cluster, `helm
+install`, a label, a GPU that falls off the bus, `helm upgrade`, and `helm uninstall`. The test prints the
+time of every phase.
 
-Whether nothing was touched, and which weights came out, is judged by kubectl, by the API server's audit log
-and by the bytes on disk.
+kubectl, the API server's audit log and the bytes on disk show that nothing else was touched, and which
+weights came out.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.cluster.story import FIRST_GPU, SECOND_GPU, SPARE, SPARE_KEY, Story, 
 pytestmark = pytest.mark.real_nodes
 
 NOT_TO_BE_CHECKED = {"nvml-health", "memory-and-matmul", "nccl-pair", "nccl-loopback"}
-"""On a machine without a GPU."""
+"""Checks that a machine without a GPU does not run."""
 KEPT = ("incidents", "nodehealths", "recipes", "recoveries")
 
 
 def test_a_torch_gang_outlives_its_gpu_from_helm_install_to_helm_uninstall(tmp_path: Path) -> None:
-    TORCH.interpreter()  # says what makes it, before anything is brought up
+    TORCH.interpreter()  # fails with the command that makes it, before anything is brought up
     with begun(tmp_path, _tell) as story:
         bare, marks = everything(story.cluster), node_marks(story.cluster)
         undisturbed = installed_while_another_trains(story)
@@ -42,7 +42,8 @@ def test_a_torch_gang_outlives_its_gpu_from_helm_install_to_helm_uninstall(tmp_p
 
 
 def installed_while_another_trains(story: Story) -> bytes:
-    """With defaults. The final weights of the same training, which nobody disturbs."""
+    """Installs the chart with defaults. Returns the final weights of the same training, which nobody
+    disturbs."""
     undisturbed = story.train_undisturbed()
     with story.times.phase("helm install, with defaults"):
         assert "mode observe" in story.release.install()
@@ -88,14 +89,14 @@ def in_repair_mode_the_old_incident_is_left_alone(story: Story) -> None:
         ("restart-gang", "PyTorchJob ml/gang", "refused", "StaleEvidence"),
     }
     assert seen(story) == before
-    # The spare is kept as one from now on, and notes whose its taint is.
+    # From now on Rekindle keeps the spare free, and notes whose taint it has.
     written = {write.object_ref.name for write in our_writes_to_others(story.cluster, since)}
     assert written <= {SPARE}
     assert story.recoveries() == []
 
 
 def the_gang_goes_on_elsewhere_from_its_last_whole_checkpoint(story: Story) -> str:
-    """The node that it is taken from."""
+    """Returns the node that the gang leaves."""
     before = story.nodes()
     node = before["gang-worker-0"]
 
@@ -103,7 +104,7 @@ def the_gang_goes_on_elsewhere_from_its_last_whole_checkpoint(story: Story) -> s
         whole = story.strike(node, SECOND_GPU)
         story.until("a checkpoint chosen", lambda: "checkpoint" in story.recovery())
     chosen = story.recovery()["checkpoint"]
-    # Nobody has saved since: new ranks need seconds to begin, and more to their first save.
+    # No checkpoint was saved since: new ranks need seconds to begin, and longer until their first save.
     assert (chosen["verified"], chosen["step"]) == (True, story.gang.complete()[-1])
     assert chosen["step"] >= whole
     with story.times.phase("until its first new step"):
@@ -153,8 +154,8 @@ def its_weights_are_those_of_an_undisturbed_run(story: Story, undisturbed: bytes
 
 
 def nothing_stays_behind(story: Story, bare: set[str], marks: dict[str, Any]) -> None:
-    """But what `crds.keep` keeps: the definitions and their objects; and the namespace, which Helm never
-    removes."""
+    """Uninstalls the chart and asserts which objects stay: the definitions and their objects, which
+    `crds.keep` keeps, and the namespace, which Helm never removes."""
     with story.times.phase("helm uninstall"):
         story.release.uninstall()
         story.until("the end of its last pod", lambda: not ends_later(story))
@@ -165,37 +166,38 @@ def nothing_stays_behind(story: Story, bare: set[str], marks: dict[str, Any]) ->
         f"ConfigMap {SYSTEM}/kube-root-ca.crt",
         f"ServiceAccount {SYSTEM}/default",
         *(f"CustomResourceDefinition /{plural}.rekindle.dev" for plural in KEPT),
-        "APIService /v1alpha1.rekindle.dev",  # Kubernetes makes one for the group of definitions
+        "APIService /v1alpha1.rekindle.dev",  # Kubernetes makes one for the group of the CRDs
     }
     assert node_marks(story.cluster) == marks
 
 
 def seen(story: Story) -> object:
-    """All that must not change while the gang trains: it, and the nodes but the spare."""
+    """Returns all that must not change while the gang trains: the gang, and the nodes except the spare."""
     nodes = {name: marks for name, marks in node_marks(story.cluster).items() if name != SPARE}
     return gang_objects(story.cluster), nodes
 
 
 def trains_on(story: Story) -> None:
-    """Until it has finished two more checkpoints: whatever was to be done to it would be done by then."""
+    """Waits until the gang has finished two more checkpoints: Rekindle would have acted on the gang by
+    then."""
     saves = len(story.gang.complete())
     story.until("two more checkpoints", lambda: len(story.gang.complete()) >= saves + 2)
 
 
 def ends_later(story: Story) -> list[dict[str, Any]]:
-    """What Kubernetes itself takes away after its owner, or with its last pod."""
+    """Returns the objects that Kubernetes itself removes after their owner, or with its last pod."""
     kinds = ("pods", "jobs.batch", "replicasets.apps", "controllerrevisions.apps", "endpointslices")
     found = listed(story.cluster, ",".join(kinds))
     return [body for body in found if body["metadata"]["namespace"] == SYSTEM]
 
 
 def is_kept_free(story: Story) -> bool:
-    """No pod that does not ask for it comes to the spare."""
+    """Whether the spare has the taint that keeps away pods without a toleration."""
     return SPARE_KEY in {taint["key"] for taint in node_marks(story.cluster)[SPARE]["taints"]}
 
 
 def outcomes(incident: dict[str, Any]) -> set[tuple[str, str, str, str]]:
-    """What was done or not: action, its target, outcome, reason."""
+    """Returns action, target, outcome and reason of each recorded action."""
     records = incident["status"]["actions"]
     return {(r["action"], r["target"], r["outcome"], r.get("reason", "")) for r in records}
 

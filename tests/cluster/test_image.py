@@ -1,4 +1,5 @@
-"""Our own image: what it holds, what runs in it, and that a real builder makes the same of the Dockerfile."""
+"""The project's image: what it contains, what runs in it, and that a real builder makes the same from the
+Dockerfile."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def contents() -> Contents:
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All its files, as a container would have them."""
+    """Returns a folder with all files of the image, as a container would have them."""
     folder = tmp_path_factory.mktemp("image")
     with tarfile.open(product_image()) as image:
         (manifest,) = msgspec.json.decode(image.extractfile("manifest.json").read())  # type: ignore[union-attr]
@@ -58,7 +59,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran(root: Path, contents: Contents, *command: str) -> tuple[int, str]:
-    """As the image's user, with its environment and nothing else."""
+    """Runs the command as the image's user, with the image's environment and nothing else. Returns exit
+    status and output."""
     alone = ["chroot", f"--userspec={contents.config['User']}", str(root)]
     env = dict(variable.split("=", 1) for variable in contents.config["Env"])
     chroot = next(path for path in ("/usr/sbin/chroot", "/usr/bin/chroot") if os.path.exists(path))

@@ -1,4 +1,4 @@
-"""What real nodes must do before anything of ours is tried on them: GPUs, names, logs, exec, crash, boot."""
+"""Tests the features of real nodes that Rekindle's tests need: GPUs, names, logs, exec, crash, boot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real_nodes
 
 @pytest.fixture
 def pods(cluster: Cluster) -> Iterator[dict[str, str]]:
-    """A pod on each node, that runs: node -> pod."""
+    """Starts a pod on each node. Yields the names of the pods, by node."""
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -45,8 +45,9 @@ def in_pod(cluster: Cluster, pod: str, code: str) -> str:
 
 
 def answers(cluster: Cluster, pod: str, url: str) -> bool:
-    """Whether the pod got an answer. Not at once so: the address of a Service is in force on a node only when
-    its kube-proxy has heard of the pods behind it, and the name of one made anew is cached for seconds."""
+    """Whether the pod got an answer. The answer may take a while: the address of a Service is in force on a
+    node only when its kube-proxy knows the pods behind it, and the name of a Service that was created again
+    is cached for seconds."""
     code = f"import urllib.request; print(urllib.request.urlopen({url!r}, timeout=5).status)"
     try:
         return in_pod(cluster, pod, code) == "200"
@@ -99,7 +100,8 @@ def test_a_pod_reaches_the_api_server_and_nothing_outside_of_the_machine(
 
 
 def reaches_api_server(cluster: Cluster, pod: str) -> bool:
-    """By its name and its Service, which are in force on a node as in `answers`."""
+    """Whether the pod reaches the API server by its name and its Service, which come into force on a node as
+    in `answers`."""
     try:
         in_pod(cluster, pod, "import socket; socket.create_connection(('kubernetes.default', 443), 5)")
     except ClusterError:
@@ -198,5 +200,5 @@ def test_a_node_that_crashes_is_not_ready_and_boots_with_a_new_id_and_its_disk(
     print(f"\na crash: NotReady after {dead_s:.1f} s; a boot: Ready after {booted_s:.1f} s")
 
     assert cluster.node_status(node.name)["nodeInfo"]["bootID"] == node.boot_id != before
-    # The pod's container is started again some seconds after the boot.
+    # The kubelet starts the pod's container again some seconds after the boot.
     until("its pod again", lambda: answers(cluster, pods[node.name], "http://127.0.0.1:8080/"))

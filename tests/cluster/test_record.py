@@ -1,4 +1,4 @@
-"""The record of what a cluster has put on the machine, without a cluster."""
+"""The record of what a cluster has put on the machine, tested without a cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.cluster import record
 def test_of_a_clusters_folder_the_record_is_removed_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A removal of gigabytes takes seconds: one that is killed must be found again."""
+    """A removal of gigabytes takes seconds: if it is killed, the next call must find the record."""
     folder, remove = tmp_path / "cluster", shutil.rmtree
 
     def watched(path: Path) -> None:

@@ -37,11 +37,12 @@ FOLDERS = ("/", "/dev", "/etc", "/opt", "/run", "/usr/libexec", "/var/lib", "/va
 
 
 Snapshot = dict[str, set[str]]
-"""Of each kind, what there is of it."""
+"""The things that exist on the machine, by kind."""
 
 
 def snapshot() -> Snapshot:
-    """What a cluster could leave behind. Of other people's doings on the machine, as little as can be."""
+    """Returns what a cluster could leave behind, with as little as possible of what other people do on the
+    machine."""
     top = {str(path) for hierarchy in cgroup_hierarchies() for path in hierarchy.iterdir() if path.is_dir()}
     return {
         "processes": set(foreign_processes()),
@@ -56,16 +57,16 @@ def snapshot() -> Snapshot:
 
 
 def foreign_processes() -> Iterator[str]:
-    """Those in namespaces of their own, and those of a cluster's control plane."""
+    """Yields processes in their own namespaces, and processes of a cluster's control plane."""
     ours = namespaces("self")
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if namespaces(folder.name) != ours or str(FOLDER) in command:
                 yield f"{folder.name} {command}"
-        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+        except (FileNotFoundError, ProcessLookupError):  # the process has just ended
             continue
-        except PermissionError:  # it may do more than we: it is none of a cluster's
+        except PermissionError:  # it has more permissions than this process, so it is none of a cluster's
             continue
 
 
@@ -74,7 +75,7 @@ def namespaces(process: str) -> list[str]:
 
 
 def rules(program: str) -> set[str]:
-    """Without comments and counters."""
+    """Returns the rules without comments and counters."""
     return {line for line in output(program).splitlines() if line.startswith("-")}
 
 
@@ -83,7 +84,7 @@ def output(*command: str) -> str:
 
 
 def module(*arguments: str) -> int:
-    """Its exit status. Its steps and complaints are shown with the test's."""
+    """Runs the module and returns its exit status. Its steps and errors are shown with the test's output."""
     return subprocess.run([sys.executable, "-m", *arguments], check=False).returncode
 
 
@@ -93,11 +94,11 @@ def added(before: Snapshot, after: Snapshot) -> Snapshot:
 
 @pytest.fixture
 def untouched() -> Iterator[Snapshot]:
-    """However the test ends, the cluster is taken down after it, and nothing is left or lost."""
+    """However the test ends, the cluster is taken down after it, and nothing is left behind or lost."""
     before = snapshot()
     yield before
     assert module("tests.cluster.down") == 0
-    with suppress(AssertionError):  # what was killed with its namespace may need a moment to die
+    with suppress(AssertionError):  # a process that was killed with its namespace may need a moment to die
         until("the end of its processes", lambda: "processes" not in added(before, snapshot()))
     after = snapshot()
     assert added(before, after) == {}
@@ -106,7 +107,7 @@ def untouched() -> Iterator[Snapshot]:
 
 @pytest.fixture
 def detached(untouched: Snapshot) -> Record:
-    """A cluster that nobody waits for, with a pod on every node."""
+    """Starts a detached cluster, with a pod on every node."""
     assert module("tests.cluster.up", "--detach") == 0
     record = Record.read()
     assert record is not None
@@ -117,7 +118,7 @@ def detached(untouched: Snapshot) -> Record:
 
 
 def test_a_cluster_with_running_pods_is_taken_down(untouched: Snapshot, detached: Record) -> None:
-    # Mounts, rules and settings are the nodes' own, even while they run.
+    # Mounts, rules and settings are inside the nodes, even while the nodes run.
     assert set(added(untouched, snapshot())) == {"processes", "links", "routes", "cgroups"}
 
     assert module("tests.cluster.down") == 0
@@ -129,7 +130,7 @@ def test_a_cluster_with_running_pods_is_taken_down(untouched: Snapshot, detached
 def test_what_a_killed_keeper_leaves_is_found_and_removed(detached: Record) -> None:
     os.kill(detached.driver.pid, signal.SIGKILL)
 
-    assert module("tests.cluster.up", "--detach") == 1  # it says that one was left
+    assert module("tests.cluster.up", "--detach") == 1  # it reports that a cluster was left
     assert module("tests.cluster.down") == 0
     assert not any(process.alive for process in detached.processes)
     assert not FOLDER.exists()

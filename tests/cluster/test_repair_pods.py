@@ -1,4 +1,5 @@
-"""The steps of a repair as pods on a real node, from their default templates: what they do and what they say.
+"""The steps of a repair as pods on a real node, from their default templates: what they do and what they
+report.
 
 The node has no GPU and no systemd: its driver's files, nvidia-smi and systemctl are stand-ins.
 """
@@ -52,7 +53,8 @@ def given() -> dict[str, str]:
 
 
 def ended(cluster: Cluster, kind: str, name: str, *more: str) -> tuple[int, str]:
-    """Runs the template's pod on the node, as the controller would: exit code and termination message."""
+    """Runs the template's pod on the node, as the controller would. Returns exit code and termination
+    message."""
     text = (files("recover.repair") / "templates" / f"{kind}.yaml").read_text(encoding="utf-8")
     spec = yaml.safe_load(text)["spec"] | {"nodeName": NODE}
     (container,) = spec["containers"]

@@ -1,6 +1,6 @@
-"""`python -m tests.cluster.up [--detach] [--product]`: a cluster with real nodes for people, until Ctrl-C; or
-detached until `python -m tests.cluster.down`. Standard output is the one line that a shell needs to find it.
-"""
+"""`python -m tests.cluster.up [--detach] [--product]` starts a cluster with real nodes for people, until
+Ctrl-C, or detached until `python -m tests.cluster.down`. Standard output is the one line that a shell needs
+to find the cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def main(args: list[str]) -> int:
     parser.add_argument("--detach", action="store_true", help="return when the cluster is up, and leave it")
     parser.add_argument("--product", action="store_true", help="every node has our own image, of this source")
     options = parser.parse_args(args)
-    # A signal that comes during the bring-up is answered when all is recorded: nothing is left half made.
+    # A signal that arrives while the cluster is being brought up is handled when everything is recorded:
+    # nothing is left half made.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     if options.detach:
         return _detached(options.product)
@@ -53,7 +54,7 @@ def _tell(cluster: Cluster) -> None:
 
 
 def _detached(product: bool) -> int:
-    """The cluster's keeper is a child in a session of its own, which says when the cluster is up."""
+    """Starts the cluster's keeper as a child in its own session. The child reports when the cluster is up."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -68,7 +69,7 @@ def _detached(product: bool) -> int:
 
 
 def _let_go(writer: int) -> None:
-    """From now on nobody sees our output but the log."""
+    """Redirects the output: from now on it goes only to the log."""
     log = os.open(FOLDER / "keeper.log", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):

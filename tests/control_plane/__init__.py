@@ -1,1 +1,2 @@
-"""A real Kubernetes control plane for the tests: built from Go modules, started and ended by us."""
+"""A real Kubernetes control plane for the tests. The tests build its programs from Go modules, start them and
+end them."""

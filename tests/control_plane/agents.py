@@ -1,6 +1,8 @@
-"""The real agent of a node as a process: its files in a folder, its token bound to a pod that KWOK plays.
+"""The real agent of a node as a process. Its files are in a folder, and its token is bound to a pod that KWOK
+plays.
 
-stage.py starts one for each of the first nodes; a test writes what kernel and ranks would into the folder.
+stage.py starts one agent for each of the first nodes. A test writes into the folder what the kernel and the
+ranks would write.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ _AGAIN_S = 0.5
 _APART = timedelta(milliseconds=10)
 
 _SETTINGS = (
-    # A real GPU of this machine must not take the place of the node's.
+    # The agent must not read a real GPU of this machine instead of the node's GPUs.
     "nvml.enabled=false",
-    # The controller makes the NodeHealth while the agent starts.
+    # The controller creates the NodeHealth while the agent starts.
     "publishing.missing_retry_s=0.2",
 )
 
@@ -57,13 +59,14 @@ class Agent:
         self.child = child
 
     def xid(self, code: int, text: str) -> None:
-        """The line of the NVIDIA driver about the node's first GPU, as the kernel gives it to its readers."""
+        """Writes the line of the NVIDIA driver about the node's first GPU, as the kernel gives the line to
+        its readers."""
         pci = self.host.gpus[0].pci.removesuffix(".0")
         self.host.append_kmsg(f"NVRM: Xid (PCI:{pci}): {code}, {text}")
 
     def prints(self, pod: Any, lines: Sequence[str]) -> None:
-        """As the pod's first container, into its CRI log, in one write, 10 ms apart. From then on its cgroup
-        is there."""
+        """Writes the lines into the CRI log of the pod's first container, in one write, with times that are
+        10 ms apart. From then on the pod's cgroup exists."""
         container = pod["spec"]["containers"][0]["name"]
         self.host.cgroup(pod["metadata"]["uid"], container).mkdir(parents=True, exist_ok=True)
         folder = self.host.log_folder(pod) / container
@@ -78,7 +81,8 @@ class Agent:
 
 
 async def started(api: KubeApi, plane: ControlPlane, host: Host, node: str) -> Agent:
-    """The Node must be there. The agent publishes by itself, once the controller has made its NodeHealth."""
+    """Starts the agent of a Node that exists already. The agent publishes as soon as the controller has
+    created its NodeHealth."""
     pod = await agent_pod(api, node)
     file = host.root / "agent.token"
     file.write_text(await token(api, AGENT, pod=pod), encoding="utf-8")
@@ -91,7 +95,8 @@ async def started(api: KubeApi, plane: ControlPlane, host: Host, node: str) -> A
 
 
 async def agent_pod(api: KubeApi, node: str) -> Any:
-    """Bound as the DaemonSet controller and the scheduler would have bound it."""
+    """Creates the agent's pod, bound to the node as the DaemonSet controller and the scheduler would have
+    bound it."""
     body = {
         "metadata": {"name": f"{AGENT}-{node}"},
         "spec": {
@@ -106,7 +111,8 @@ async def agent_pod(api: KubeApi, node: str) -> Any:
 
 @asynccontextmanager
 async def kubelets(api: KubeApi, agents: Mapping[str, Agent]) -> AsyncIterator[None]:
-    """While the block runs, a pod's cgroup goes when the pod has ended, its logs when it is removed."""
+    """While the block runs, removes the cgroup of a pod that has ended, and the logs of a pod that is
+    removed."""
     playing = asyncio.create_task(_play_kubelets(api, agents))
     try:
         yield
@@ -117,7 +123,7 @@ async def kubelets(api: KubeApi, agents: Mapping[str, Agent]) -> AsyncIterator[N
 
 
 async def _play_kubelets(api: KubeApi, agents: Mapping[str, Agent]) -> None:
-    """Goes on when the API server has been away; what was removed meanwhile keeps its files."""
+    """Continues after an outage of the API server; pods that were removed meanwhile keep their files."""
     while True:
         with contextlib.suppress(ApiError, ReplyLost):
             async for event in api.watch(PODS.path(), params={}, timeout_s=_WATCH_S, silence_s=_WATCH_S):

@@ -1,8 +1,9 @@
-"""`python -m tests.control_plane.build`: a real control plane's programs, and Helm, built from Go modules.
+"""`python -m tests.control_plane.build` builds the programs of a real control plane, and Helm, from Go
+modules.
 
-The versions stand in modules/*/go.mod. What is built is kept in a cache, one folder for each part and
-version: a new part or version builds only itself, and a second call finds all at once. Minutes are needed
-once: tests never build, they say that this command is missing.
+The versions are in modules/*/go.mod. A cache keeps the built files, in one folder for each part and version:
+a new part or version builds only itself, and a second call finds everything built. The first build takes
+minutes, so tests never build: they fail and name this command.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["MODULES", "PARTS", "BuildError", "Part", "Programs", "build", "cache
 
 MODULES = Path(__file__).parent / "modules"
 GO_FALLBACK = "/usr/local/go/bin/go"
-"""Where Go's own installation guide puts it, which not every PATH names."""
+"""Path at which Go's own installation guide puts Go. Not every PATH contains it."""
 COMMAND = "python -m tests.control_plane.build"
 KWOK_STAGES = (
     "kustomize/stage/node/fast/node-initialize.yaml",
@@ -34,7 +35,8 @@ KWOK_STAGES = (
     "kustomize/stage/pod/fast/pod-ready.yaml",
     "kustomize/stage/pod/fast/pod-delete.yaml",
 )
-"""Without pod-complete, which ends every pod that belongs to a Job."""
+"""Stages of KWOK that the control plane uses. pod-complete is left out, because it ends every pod that
+belongs to a Job."""
 
 
 class BuildError(Exception):
@@ -47,13 +49,13 @@ class Part(msgspec.Struct, frozen=True):
     name: str
     module: str
     programs: dict[str, str]
-    """Name of the program -> its package."""
+    """Package of each program, by the program's name."""
     manifests: dict[str, tuple[str, ...]] = {}
-    """Name of a file to keep beside the programs -> the module's files that it is made of."""
+    """Files of the module that make up each file beside the programs, by that file's name."""
     wrapper: Path | None = None
-    """Where the wrapper module lies, if not in the folder of the part's name."""
+    """Folder of the wrapper module, if it is not the folder with the part's name."""
     tags: str = ""
-    """Go build tags, with commas between."""
+    """Go build tags, separated by commas."""
 
     @property
     def source(self) -> Path:
@@ -107,7 +109,7 @@ PARTS = (
 
 
 class Programs(msgspec.Struct, frozen=True):
-    """Where the built programs, and the manifests beside them, lie."""
+    """Paths of the built programs, and of the manifests beside them."""
 
     files: Mapping[str, Path]
 
@@ -132,7 +134,8 @@ class Programs(msgspec.Struct, frozen=True):
 
 
 def cached(parts: Sequence[Part] = PARTS, command: str = COMMAND) -> Programs:
-    """The programs of these versions. Raises BuildError, naming the command, if they were not built yet."""
+    """Returns the programs of these versions. Raises BuildError, which names the command, if they are not
+    built yet."""
     files = {name: _folder(part) / name for part in parts for name in part.files}
     missing = [f"{file.parent.name}/{file.name}" for file in files.values() if not file.exists()]
     if missing:
@@ -142,7 +145,7 @@ def cached(parts: Sequence[Part] = PARTS, command: str = COMMAND) -> Programs:
 
 
 def main() -> int:
-    """Builds what is missing. Exit 1, with one line that says why, if it cannot."""
+    """Builds what is missing. Returns 1, and prints one line that says why, if the build fails."""
     try:
         build(PARTS)
     except BuildError as error:
@@ -153,7 +156,7 @@ def main() -> int:
 
 
 def parts_cache() -> Path:
-    """Where everything that is built once is kept, outside the repository."""
+    """Returns the folder outside the repository that keeps everything that is built once."""
     root = os.environ.get("XDG_CACHE_HOME", "") or str(Path.home() / ".cache")
     return Path(root) / "rekindle" / "control-plane"
 
@@ -171,7 +174,7 @@ def _version(part: Part) -> str:
 
 
 def build(parts: Sequence[Part]) -> None:
-    """Builds what is missing of these. Raises BuildError."""
+    """Builds the parts that are missing in the cache. Raises BuildError."""
     cache = parts_cache()
     cache.mkdir(parents=True, exist_ok=True)
     with _only_one(cache / ".lock"):
@@ -179,7 +182,8 @@ def build(parts: Sequence[Part]) -> None:
         if not unbuilt:
             return
         go = _go(parts)
-        # Built beside its place and moved there when whole: an interrupted build leaves nothing to be found.
+        # The build runs in a folder beside the final one and moves a finished part: an interrupted build
+        # leaves no part that a later call would find.
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as work:
             for part in unbuilt:
                 made = Path(work) / "made" / part.name
@@ -202,7 +206,7 @@ def _only_one(lock: Path) -> Iterator[None]:
 
 
 def _go(parts: Sequence[Part]) -> str:
-    """The Go command. Raises BuildError if there is none, or it is older than the modules ask for."""
+    """Returns the Go command. Raises BuildError if Go is missing, or older than the modules require."""
     go = shutil.which("go") or shutil.which(GO_FALLBACK)
     wanted = _wanted_go(parts)
     if go is None:
@@ -221,7 +225,7 @@ def _wanted_go(parts: Sequence[Part]) -> str:
 
 
 def _build_part(go: str, part: Part, work: Path, made: Path) -> None:
-    """Works in a copy of the wrapper module, so that a build never changes the repository."""
+    """Builds in a copy of the wrapper module, so that a build never changes the repository."""
     module = work / part.name
     shutil.copytree(part.source, module)
     began = time.monotonic()
@@ -237,7 +241,8 @@ def _build_part(go: str, part: Part, work: Path, made: Path) -> None:
 
 
 def _link_flags(part: Part) -> str:
-    """No symbol tables; and Kubernetes says which version it is, as its releases do."""
+    """Returns linker flags that leave out the symbol tables. The flags also give Kubernetes its version, as
+    in its releases."""
     if part.module != "k8s.io/kubernetes":
         return "-s -w"
     version = _version(part)

@@ -1,4 +1,4 @@
-"""Who calls the API server in test_rights.py, with real tokens: agent, controller, administrator, a team."""
+"""Callers of the API server in test_rights.py, with real tokens: agent, controller, administrator, a team."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ANY_STATUS", "NAMESPACE", "Caller", "Callers", "body", "calling", "i
 NAMESPACE = "ml"
 ANY_STATUS = patch_body(NodeHealthStatus(boot_id="b00t"))
 TEAM = "nobody"
-"""A static user of the control plane."""
+"""Name of a static user of the control plane."""
 IN_FORCE_S = 60.0
 ANSWERED_S = 30.0
 _RBAC = "rbac.authorization.k8s.io"
@@ -34,13 +34,14 @@ POLICY = "ValidatingAdmissionPolicy"
 
 
 class Caller:
-    """One user. What is asked for is answered in a word: `ok`, or who refused it."""
+    """One user. `asks` answers in a word: `ok`, or what refused the request."""
 
     def __init__(self, api: KubeApi) -> None:
         self.api = api
 
     async def asks(self, method: str, path: str, body: Any = None, **params: str) -> str:
-        """`ok`, `refused by RBAC`, `refused by policy`, or the error's status and reason."""
+        """Sends a request. Returns `ok`, `refused by RBAC`, `refused by policy`, or the error's status and
+        reason."""
         try:
             await self.does(method, path, body, **params)
         except ApiError as error:
@@ -50,7 +51,8 @@ class Caller:
         return "ok"
 
     async def does(self, method: str, path: str, body: Any = None, **params: str) -> Any:
-        """The answer. STRATEGIC is a patch that merges Kubernetes' own lists. Raises ApiError."""
+        """Sends a request and returns the answer. The method STRATEGIC is a patch that merges Kubernetes' own
+        lists. Raises ApiError."""
         content_type = {"PATCH": MergePatch, "STRATEGIC": StrategicPatch}.get(method, "application/json")
         method = "PATCH" if method == "STRATEGIC" else method
         answer = await self.api.request(method, path, params=params, body=body, content_type=content_type)
@@ -58,17 +60,18 @@ class Caller:
 
 
 class Callers:
-    """On nodes n1 and n2, each with its NodeHealth, an Incident, and a Recovery in namespace ml."""
+    """The callers of a cluster with nodes n1 and n2, each with its NodeHealth, an Incident, and a Recovery in
+    namespace ml."""
 
     def __init__(self, plane: ControlPlane, stack: AsyncExitStack, *, admin: Caller, team: Caller) -> None:
         self.admin = admin
         self.team = team
-        """Nothing is granted to it."""
+        """User without any permission."""
         self._plane = plane
         self._stack = stack
 
     async def account(self, name: str, *, pod: Any = None) -> Caller:
-        """With a fresh token of one of our ServiceAccounts."""
+        """Returns a caller with a fresh token of one of Rekindle's ServiceAccounts."""
         text = await token(self.admin.api, name, pod=pod)
         credentials = Credentials(self._plane.url, token=text, ca_file=str(self._plane.ca_file))
         return Caller(await self._stack.enter_async_context(KubeApi(credentials)))
@@ -77,11 +80,11 @@ class Callers:
         return await self.account(CONTROLLER_NAME)
 
     async def agent(self) -> Caller:
-        """With a token bound to a pod on n1."""
+        """Returns a caller with a token that is bound to a pod on n1."""
         return await self.account(AGENT, pod=await agent_pod(self.admin.api, "n1"))
 
     async def grant(self, role: str, to: Caller, *, account: str = "", namespace: str = "") -> None:
-        """Binds a ClusterRole until the test ends: to that account of ours, or else to the team."""
+        """Binds a ClusterRole until the test ends: to the given account of Rekindle, or else to the team."""
         subject = {"kind": "User", "apiGroup": _RBAC, "name": TEAM}
         if account:
             subject = {"kind": "ServiceAccount", "namespace": SYSTEM, "name": account}
@@ -101,7 +104,7 @@ class Callers:
 
 @asynccontextmanager
 async def calling(plane: ControlPlane) -> AsyncIterator[Callers]:
-    """What the tests make is removed, however the block ends."""
+    """Yields the callers. Everything that the tests create is removed, however the block ends."""
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(KubeApi(plane.credentials(), timeout_s=ANSWERED_S))
         team = await stack.enter_async_context(KubeApi(plane.credentials(TEAM)))

@@ -1,6 +1,5 @@
-"""Jobs for the cases of a recovery, and what is asked of them: on real controllers, without agents. The test
-says the steps of a rank itself, as the agent of its node would.
-"""
+"""Jobs for the cases of a recovery, and questions about them, on real controllers without agents. The test
+reports the steps of a rank itself, as the agent of the rank's node would."""
 
 from __future__ import annotations
 
@@ -54,10 +53,10 @@ __all__ = [
 OPTED_IN = {"rekindle.dev/auto-recovery": "enabled"}
 RECREATE = {"rekindle.dev/on-terminal": "recreate"}
 SLOW = {"left_s", "slots"}
-"""Fields of the warnings that a busy machine alone may bring about, and by which nothing is lost: of a lease
-that was not renewed, and of an API server that is overloaded."""
+"""Fields of warnings that a busy machine alone can cause and that mean no loss: the warning about a lease
+that was not renewed, and the warning about an overloaded API server."""
 IN_STEP = '"gangs":'
-"""A field of the one line of the controller's log that says that its caches are in step with the API."""
+"""A field of the one line in the controller's log that says that its caches are up to date."""
 
 
 def indexed_job(
@@ -71,7 +70,8 @@ def indexed_job(
     pod: Mapping[str, Any] = {},
     **spec: Any,
 ) -> dict[str, Any]:
-    """`dying` as in dying.yaml; `pod` and `spec` go into the pod's and the job's spec."""
+    """Returns an Indexed Job. `dying` is explained in dying.yaml; `pod` and `spec` go into the pod's and the
+    job's spec."""
     return {
         "metadata": {"name": name, "labels": dict(labels), "annotations": dict(annotations)},
         "spec": {
@@ -98,7 +98,7 @@ def pytorchjob(
     finalizers: Sequence[str] = (),
     pod: Mapping[str, Any] = {},
 ) -> dict[str, Any]:
-    """A master and its workers; `pod` goes into the spec of each pod."""
+    """Returns a PyTorchJob with a master and its workers; `pod` goes into the spec of each pod."""
     meta = {"annotations": {"dying": dying} if dying else {}, "finalizers": list(finalizers)}
     template = {"metadata": meta, "spec": {"containers": [_container("pytorch", 8)], **pod}}
     master = {"replicas": 1, "restartPolicy": restart_policy, "template": template}
@@ -118,7 +118,7 @@ def paddlejob(
     dying: str = "143",
     labels: Mapping[str, str] = OPTED_IN,
 ) -> dict[str, Any]:
-    """A collective, as Paddle's own examples have it: workers alone."""
+    """Returns a PaddleJob in collective mode, as in Paddle's own examples: it has only workers."""
     template = {
         "metadata": {"annotations": {"dying": dying}},
         "spec": {"containers": [_container("paddle", 8)]},
@@ -133,7 +133,7 @@ def paddlejob(
 
 
 def on(*hosts: str) -> dict[str, Any]:
-    """A pod's spec that leaves it only these nodes."""
+    """Returns a pod spec that restricts the pod to these nodes."""
     expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(hosts)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
@@ -146,7 +146,7 @@ def _container(name: str, gpus: int) -> dict[str, Any]:
 async def trained(
     stage: RealStage, job: Mapping[str, Any], resource: Resource = JOBS, ranks: int = 2
 ) -> list[Any]:
-    """The new job's pods, each at step 100."""
+    """Creates the job, and returns its pods, each at step 100."""
     await stage.create(resource, job, NAMESPACE)
     pods = await stage.running(job["metadata"]["name"], ranks)
     for pod in pods:
@@ -155,14 +155,14 @@ async def trained(
 
 
 async def recovered(stage: RealStage, job: str, old: Sequence[Any]) -> Any:
-    """The Recovery once the job's new pods run and have made a step: Succeeded."""
+    """Returns the Recovery, phase Succeeded, once the job's new pods run and one of them has made a step."""
     new = await stage.running(job, len(old), but=uids(old))
     await stage.steps(new[0], first=91, last=91)
     return await ended(stage, job, "Succeeded")
 
 
 async def hangs(stage: RealStage, pods: list[Any]) -> None:
-    """The rank on the living node waits for its peer; nobody tells of the one on the dead node."""
+    """The rank on the living node waits for its peer. Nobody reports about the rank on the dead node."""
     for pod in pods:
         ready = next(
             c["status"]
@@ -176,7 +176,7 @@ async def hangs(stage: RealStage, pods: list[Any]) -> None:
 
 
 async def ended(stage: RealStage, job: str, phase: str, reason: str | None = None) -> Any:
-    """The job's only Recovery, once it has come to that phase."""
+    """Returns the job's only Recovery, once the Recovery has reached that phase."""
 
     async def found() -> Any:
         mine = await recoveries(stage, job)
@@ -189,8 +189,9 @@ async def ended(stage: RealStage, job: str, phase: str, reason: str | None = Non
 
 
 async def goes_on(stage: RealStage, resource: Resource, job: str) -> None:
-    """The job's operator says Running and nothing else. Of its first two writes of a status the later one may
-    lose the condition Created."""
+    """Waits until the job's framework controller reports Running and no other condition. The second of the
+    framework controller's first two status writes may lose the condition Created, so Created may be
+    absent."""
 
     async def runs() -> bool:
         status = (await stage.get(resource, job, NAMESPACE)).get("status", {})
@@ -201,15 +202,16 @@ async def goes_on(stage: RealStage, resource: Resource, job: str) -> None:
 
 
 def starting_s(recovery: Any) -> float:
-    """From the order to start until every rank ran: all that its framework had to do."""
+    """Returns the time in seconds from the order to start until all ranks ran: the time that the framework
+    needed."""
     phases = recovery["status"]["phases"]
     at = {entered["phase"]: datetime.fromisoformat(entered["at"]) for entered in phases}
     return (at["Verifying"] - at["Resuming"]).total_seconds()
 
 
 async def told_to(stage: RealStage, pod: Any) -> str:
-    """Of which Recovery the pod's container reads, as its kubelet would give it the variables: a later map
-    wins over an earlier one."""
+    """Returns the name of the Recovery that the pod's container reads. The kubelet would set the variables in
+    the same way: a later ConfigMap overrides an earlier one."""
     maps = {one["metadata"]["name"]: one.get("data", {}) for one in await stage.all(CONFIGMAPS, NAMESPACE)}
     variables: dict[str, str] = {}
     for source in pod["spec"]["containers"][0].get("envFrom", []):
@@ -222,8 +224,9 @@ async def recoveries(stage: RealStage, job: str) -> list[Any]:
 
 
 async def seconds_later(pods: Sequence[Any]) -> None:
-    """In a later second than the one in which these began. Kubernetes tells whole seconds: a rank that goes
-    in the very second in which its peers began may be one of a gang that was made again as a whole."""
+    """Waits until a later second than the one in which these pods began. Kubernetes records whole seconds: a
+    rank that ends in the very second in which its peers began may belong to a gang that was created again as
+    a whole."""
     began = max(datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in pods)
     await asyncio.sleep(max(0.0, (began - now()).total_seconds() + 1))
 
@@ -233,7 +236,7 @@ async def is_suspended(stage: RealStage, job: str) -> bool:
 
 
 async def refusals(stage: RealStage, job: str) -> dict[str, str]:
-    """Why the job was not restarted: the reason of each refusal, by incident."""
+    """Returns why the job was not restarted: the reason of each refusal, by incident."""
     return {
         incident["metadata"]["name"]: record["reason"]
         for incident in await stage.all(INCIDENTS)
@@ -245,7 +248,8 @@ async def refusals(stage: RealStage, job: str) -> dict[str, str]:
 
 
 async def has_no_mark(stage: RealStage, resource: Resource, name: str) -> bool:
-    """The last write of a Recovery to its job takes its mark back."""
+    """Whether the job lacks the mark of a Recovery. The last write of a Recovery to its job removes the
+    mark."""
     return MARK not in (await stage.get(resource, name, NAMESPACE))["metadata"].get("annotations", {})
 
 
@@ -266,14 +270,14 @@ async def pods_of(stage: RealStage, job: str) -> list[Any]:
 
 
 async def living(stage: RealStage, job: str) -> list[Any]:
-    """Those that have not ended: of the others the objects may stay a while."""
+    """Returns the job's pods that have not ended. The objects of ended pods may remain for a while."""
     return [pod for pod in await pods_of(stage, job) if pod["status"]["phase"] in ("Pending", "Running")]
 
 
 async def patched(
     stage: RealStage, resource: Resource, name: str, body: Any, *, manager: str = "", subresource: str = ""
 ) -> None:
-    """By a person or another controller, of that field manager."""
+    """Patches the object as a person or another controller does, with that field manager."""
     path = resource.path(name, NAMESPACE, subresource)
     await stage.api.request(
         "PATCH",
@@ -285,8 +289,8 @@ async def patched(
 
 
 async def end_at_last(stage: RealStage, pods: Sequence[Any]) -> None:
-    """Pods that were stuck are gone, as when their kubelets have ended them. Some may be gone already, and a
-    new one have the name."""
+    """Deletes pods that were stuck, as when their kubelets have ended them at last. Some may be gone already,
+    and a new pod may have the name of an old one."""
     for pod in pods:
         path = PODS.path(pod["metadata"]["name"], NAMESPACE)
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}}
@@ -295,7 +299,8 @@ async def end_at_last(stage: RealStage, pods: Sequence[Any]) -> None:
 
 
 def writes_to(plane: ControlPlane, since: int, resource: Resource, name: str) -> list[str]:
-    """What the controller has written to that object: verbs of the requests that were answered well."""
+    """Returns the verbs of the requests by which the controller has changed that object, of successful
+    requests only."""
     return [
         write.verb
         for write in plane.audited(since)
@@ -314,7 +319,8 @@ def nodes_of(pods: Sequence[Any]) -> set[str]:
 
 
 def no_trouble(stage: RealStage) -> None:
-    """Nothing was refused, forbidden or unreadable."""
+    """Asserts that the controller's log has no warning or error: nothing was refused, forbidden or
+    unreadable."""
     lines = [msgspec.json.decode(line) for line in stage.controller.log.read_bytes().splitlines()]
     trouble = [line for line in lines if line["level"] in ("warning", "error") and not SLOW & line.keys()]
     assert trouble == [], trouble

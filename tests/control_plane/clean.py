@@ -1,4 +1,5 @@
-"""What tests share on a running control plane: our CRDs installed, and everything of ours removed again."""
+"""Helpers that tests share on a running control plane: they install Rekindle's CRDs, and remove everything of
+Rekindle again."""
 
 from __future__ import annotations
 
@@ -36,16 +37,18 @@ SERVED_S = 60.0
 GONE_S = 20.0
 _FRAMEWORKS = (JOBSETS, PYTORCHJOBS, PADDLEJOBS)
 _SERVICES = Resource("", "v1", "services", "Service")
-"""The training-operator's. One that awaits garbage collection keeps its name from a job of another kind."""
+"""The training-operator's Services. A Service that awaits garbage collection blocks its name for a job of
+another kind."""
 _OURS = (NODEHEALTHS, INCIDENTS, RECOVERIES, RECIPES)
 _SYSTEM = ("extension-apiserver-authentication", "kubernetes")
 
 
 async def install_crds(api: KubeApi) -> None:
-    """Our CRDs, and returns when their objects can be written, and kubectl is told of all of them: the API
-    server makes that list later, by another loop."""
+    """Installs Rekindle's CRDs. Returns when their objects can be written and the discovery of the API
+    server, which kubectl reads, lists all of them: the API server updates that list later, in another
+    loop."""
     for crd in manifests():
-        with contextlib.suppress(ApiError):  # there from an earlier test
+        with contextlib.suppress(ApiError):  # exists from an earlier test
             await api.request("POST", CRDS.path(), body=crd)
     async with asyncio.timeout(SERVED_S):
         for resource in _OURS:
@@ -56,7 +59,7 @@ async def install_crds(api: KubeApi) -> None:
 
 
 async def _told_of(api: KubeApi) -> set[str]:
-    """The kinds of our group in the API server's discovery, by their plural."""
+    """Returns the kinds of Rekindle's group in the API server's discovery, by their plural."""
     try:
         raw = await api.request("GET", INCIDENTS.path().rpartition("/")[0])
     except ApiError as error:
@@ -77,14 +80,15 @@ async def _is_served(api: KubeApi, resource: Resource) -> bool:
 
 
 async def wiped(api: KubeApi) -> None:
-    """Deletes what tests make, in all namespaces, whatever finalizers say; and the lease, so that the next
-    controller does not wait for one that was killed."""
+    """Deletes what tests create, in all namespaces, even objects with finalizers. Also deletes the lease, so
+    that the next controller does not wait for a killed one."""
     ours = (CONFIGMAPS, EVENTS, RECOVERIES, INCIDENTS, RECIPES, NODEHEALTHS)
     for resource in (*_FRAMEWORKS, JOBS, PODS, _SERVICES, *ours, NODES):
         if resource not in _FRAMEWORKS or await _is_served(api, resource):
             await _remove_all(api, resource)
     await _remove(api, LEASES, {"name": "rekindle-controller", "namespace": "rekindle-system"})
-    # Of a job that was going its controller may have made one pod more, which the next test would find.
+    # The controller of a job that is being deleted may have created one more pod, which the next test would
+    # find.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GONE_S):
             while await _remove_all(api, JOBS) + await _remove_all(api, PODS):
@@ -92,7 +96,7 @@ async def wiped(api: KubeApi) -> None:
 
 
 async def _remove_all(api: KubeApi, resource: Resource) -> int:
-    """How many there were."""
+    """Removes all objects of the kind, and returns their number."""
     items = msgspec.json.decode(await api.request("GET", resource.path()))["items"]
     found = [item["metadata"] for item in items if item["metadata"]["name"] not in _SYSTEM]
     for meta in found:

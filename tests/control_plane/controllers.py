@@ -1,4 +1,5 @@
-"""The controller as a process beside a control plane: that of this working tree, or of another version."""
+"""The controller as a process beside a control plane: the controller of this working tree, or of another
+version."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.control_plane.rights import CONTROLLER_NAME, token
 __all__ = ["PROGRAM", "start_controller"]
 
 PROGRAM = (sys.executable, "-m", "detectors.commands.main", "controller")
-"""The controller of this working tree."""
+"""Command that starts the controller of this working tree."""
 
 
 async def start_controller(
@@ -27,8 +28,8 @@ async def start_controller(
     environment: Mapping[str, str] = {},
     settings_file: Path | None = None,
 ) -> Child:
-    """With a token of its ServiceAccount, as its pod would be given one. Under the same identity it is the
-    pod's container started again, and leads at once."""
+    """Starts the controller with a token of its ServiceAccount, as its pod would get one. A controller with
+    the identity of an ended one is like a restarted container of the same pod, and leads at once."""
     file = plane.folder / f"{identity}.token"
     file.write_text(await token(api, CONTROLLER_NAME), encoding="utf-8")
     command = [*program, "--listen", "127.0.0.1:0"]

@@ -1,5 +1,5 @@
-"""What test_fence.py and test_fence_jobs.py share: attempts with the controller's token, of which nothing
-stays, and what they are made on."""
+"""Shared parts of test_fence.py and test_fence_jobs.py: attempted writes with the controller's token, none of
+which is stored, and the objects to which they are made."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ POLICIES = Resource(
 )
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 Attempt = tuple[Any, ...]
-"""Method, path, and a body where there is one."""
+"""Method, path, and a body if the request has one."""
 LAST: Attempt = (
     "POST",
     JOBS.path(namespace=NAMESPACE),
@@ -41,32 +41,34 @@ LAST: Attempt = (
         pod={"hostNetwork": True},
     ),
 )
-"""What the policy refuses that is installed last."""
+"""A request that the policy installed last refuses."""
 
 
 @asynccontextmanager
 async def fenced(plane: ControlPlane) -> AsyncIterator[tuple[Callers, Caller]]:
-    """All callers, and the controller, to which RBAC grants everything: what is refused, a policy refuses."""
+    """Yields all callers, and the controller, to which RBAC grants everything: only a policy can refuse its
+    requests."""
     async with calling(plane) as callers:
         controller = await callers.controller()
         await callers.grant("cluster-admin", controller, account=CONTROLLER_NAME)
         for namespace in (NAMESPACE, SYSTEM, "kube-system"):
             await _has_account(callers.admin, namespace)
-        async with asyncio.timeout(IN_FORCE_S):  # the policies come into force in their order
+        async with asyncio.timeout(IN_FORCE_S):  # the policies come into force one after another
             while await answers(controller, {"": LAST}) != {"": "fence-anew"}:
                 await asyncio.sleep(0.05)
         yield callers, controller
 
 
 async def _has_account(admin: Caller, namespace: str) -> None:
-    """Each namespace gets its account `default` from a controller, and no pod before that."""
+    """Waits for the account `default`, which a controller creates in each namespace. Before that the
+    namespace takes no pod."""
     async with asyncio.timeout(ACCOUNT_S):
         while await admin.asks("GET", _ACCOUNTS.path("default", namespace)) != "ok":
             await asyncio.sleep(0.05)
 
 
 async def answers(caller: Caller, attempts: Mapping[str, Attempt]) -> dict[str, str]:
-    """`ok`, the policy that refuses it, or the error. Nothing is kept of it."""
+    """Returns for each attempt `ok`, the policy that refuses it, or the error. Nothing is stored."""
     return {what: await _answer(caller, *attempt) for what, attempt in attempts.items()}
 
 
@@ -80,7 +82,8 @@ async def _answer(caller: Caller, method: str, path: str, body: Any = None) -> s
 
 
 def changed(body: Any, path: str, value: Any) -> Any:
-    """A copy with another value at that path, `a/0/b`; None takes it away."""
+    """Returns a copy with another value at the path, for example `a/0/b`. The value None removes the
+    field."""
     result = copy.deepcopy(body)
     *parents, last = (int(part) if part.isdecimal() else part for part in path.split("/"))
     place = result
@@ -96,7 +99,8 @@ def changed(body: Any, path: str, value: Any) -> Any:
 
 
 def scan_pod(name: str = "r-scan-1") -> dict[str, Any]:
-    """As recover/recovery/scan_pod.py makes it; the tests of recoveries show that they are alike."""
+    """Returns a scan pod as recover/recovery/scan_pod.py makes it; the tests of recoveries show that both are
+    alike."""
     return {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,
@@ -145,6 +149,6 @@ def scan_pod(name: str = "r-scan-1") -> dict[str, Any]:
 
 
 def gang_pod(name: str, **metadata: Any) -> dict[str, Any]:
-    """Nobody schedules it."""
+    """Returns a pod that is never scheduled."""
     spec = {"schedulingGates": [{"name": "a.test/never"}], "containers": [{"name": "train", "image": "none"}]}
     return {"metadata": {"name": name, **metadata}, "spec": spec}

@@ -1,6 +1,5 @@
-"""What comes between the controller and the API server: a wire that is cut, and a kubelet that starts the
-controller again when it ends. For test_outages.py.
-"""
+"""Disturbances between the controller and the API server: a wire that can be cut, and a kubelet that starts
+the controller again when the controller ends. test_outages.py and test_mixed_faults.py use them."""
 
 from __future__ import annotations
 
@@ -16,16 +15,17 @@ from tests.control_plane.plane import ControlPlane
 __all__ = ["Container", "Wire", "beside", "kept_running", "pss_bytes", "wired"]
 
 RESTART_PAUSE_S = 10.0
-"""A kubelet's pause before the second restart; the first comes at once."""
+"""A kubelet's pause before the second restart, in seconds. The first restart has no pause."""
 _APPLICATION_DATA = 23
 _HEADER_BYTES = 5
 
 
 class Wire:
-    """A TCP connection to here goes on to the API server byte by byte, so TLS stays from end to end.
+    """A TCP proxy that passes each byte on to the API server, so TLS stays end to end.
 
-    `asked` counts at least the requests: TLS records with data from the client. A short request is one
-    record, one with a body two; a connection counts as its first, for it may be refused before it brings one.
+    `asked` counts the requests by their TLS records with data from the client, and never counts too few. A
+    short request is one record, and a request with a body is two. A connection counts as its first request,
+    because the API server may refuse the connection before it brings a request.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -35,12 +35,12 @@ class Wire:
         self._carrying: set[asyncio.Task[None]] = set()
 
     def cut(self) -> None:
-        """All connections break now, as when a cable is pulled; new ones are taken."""
+        """Breaks all connections now, as when a cable is pulled. New connections are accepted."""
         for writer in tuple(self._open):
             writer.transport.abort()
 
     async def end(self) -> None:
-        """Cut, for good: returns when no connection is left."""
+        """Cuts all connections, and returns when no connection is left."""
         while self._carrying:
             self.cut()
             await asyncio.wait(self._carrying, timeout=0.1)
@@ -54,7 +54,7 @@ class Wire:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
-        except OSError:  # the API server is down: so is the wire
+        except OSError:  # the API server is down, and so is the wire
             writer.transport.abort()
             return
         ends = {writer, far_writer}
@@ -82,8 +82,8 @@ class Wire:
 
 
 class _Records:
-    """Counts the TLS records with application data in a stream, but the first two: the end of the handshake,
-    and the first request."""
+    """Counts the TLS records with application data in a stream, except the first two: the end of the
+    handshake, and the first request."""
 
     def __init__(self) -> None:
         self._uncounted = 2
@@ -106,7 +106,7 @@ class _Records:
 
 @asynccontextmanager
 async def wired(plane: ControlPlane) -> AsyncIterator[tuple[Wire, ControlPlane]]:
-    """A wire to the API server, and the control plane as it is seen through it."""
+    """Yields a wire to the API server, and the control plane as a client of the wire reaches it."""
     wire = Wire(int(plane.url.rpartition(":")[2]))
     server = await asyncio.start_server(wire.accept, "127.0.0.1", 0)
     try:
@@ -119,7 +119,7 @@ async def wired(plane: ControlPlane) -> AsyncIterator[tuple[Wire, ControlPlane]]
 
 
 class Container:
-    """A process as a kubelet keeps it: started again when it ends."""
+    """A process that is restarted when it ends, as a kubelet restarts a container."""
 
     def __init__(self, child: Child) -> None:
         self.child = child
@@ -149,13 +149,15 @@ async def _keep(container: Container, command: Sequence[str], log: Path) -> None
 
 
 def beside(child: Child, plane: ControlPlane, seen: ControlPlane) -> list[str]:
-    """The command of that process, with the control plane as it is seen through a wire."""
+    """Returns the command of that process, with the address of the control plane replaced by the address of a
+    wire."""
     words = Path(f"/proc/{child.pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
     return [seen.url if word == plane.url else word for word in words]
 
 
 def pss_bytes(child: Child) -> int:
-    """Memory of the process, its share of what it has in common with others."""
+    """Returns the memory of the process in bytes, including its share of the memory that it shares with
+    others."""
     for line in Path(f"/proc/{child.pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024

@@ -1,6 +1,5 @@
 """The real JobSet controller beside a control plane, with the CRD and the webhooks of the release that was
-built: its webhooks supply the defaults, so that a JobSet means here what it means in a cluster.
-"""
+built. Its webhooks supply the defaults, so a JobSet means here what it means in a cluster."""
 
 from __future__ import annotations
 
@@ -25,10 +24,11 @@ _OF_A_JOBSET = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "
 
 @contextmanager
 def jobset_controller(programs: Programs, plane: ControlPlane) -> Iterator[None]:
-    """Runs until the block ends. Raises PlaneError if the controller is not ready in time."""
+    """Runs the JobSet controller until the block ends. Raises PlaneError if the controller is not ready in
+    time."""
     crd = yaml.safe_load(programs.jobset_crd.read_text(encoding="utf-8"))
     plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
-    wait_until_watched(plane, JOBSETS)  # the controller looks once and then again after 10 s
+    wait_until_watched(plane, JOBSETS)  # the controller tries once, and then again after 10 s
     webhook, probe = free_port(), free_port()
     configuration = plane.folder / "jobset-config.yaml"
     configuration.write_text(yaml.safe_dump(_configuration(plane, webhook, probe)), encoding="utf-8")
@@ -58,8 +58,8 @@ def _configuration(plane: ControlPlane, webhook: int, probe: int) -> dict[str, A
 
 
 def _here(hooks: dict[str, Any], plane: ControlPlane, port: int) -> dict[str, Any]:
-    """The webhook configuration for a controller outside the cluster; for pods, it asks of those of a JobSet
-    alone, as the release's own patches have it."""
+    """Returns the webhook configuration for a controller outside the cluster. The webhooks for pods get only
+    pods of JobSets, as in the release's own patches."""
     authority = base64.b64encode(plane.ca_file.read_bytes()).decode()
     for hook in hooks["webhooks"]:
         path = hook["clientConfig"]["service"]["path"]

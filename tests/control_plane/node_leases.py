@@ -1,14 +1,14 @@
-"""Renews the Leases of the nodes that KWOK plays, as their kubelets would, until it is killed:
+"""Renews the Leases of the nodes that KWOK plays, as their kubelets would, until the process is killed:
 
     python node_leases.py URL TOKEN CA_FILE SILENCE_S
 
-Each node with the label `type=kwok` has a Lease that is renewed several times within SILENCE_S. An API server
-that does not answer is asked again.
+Each node with the label `type=kwok` has a Lease that is renewed several times within SILENCE_S. If the API
+server does not answer, the process tries again.
 
-KWOK 0.7 and 0.8 can do it, too, but a node that is deleted, or loses its label, while its Lease is being
-renewed stays in KWOK's queue. With the next node of that name it is there twice, and may block the renewal of
-all other nodes (`pkg/utils/heap` loses the index of the first). In tests that make nodes of the same names
-again and again, nodes fell silent for no cause.
+KWOK 0.7 and 0.8 can renew Leases, too, but a node that is deleted, or loses its label, while its Lease is
+being renewed stays in KWOK's queue. The next node with that name is then in the queue twice, and may block
+the renewal of all other nodes (`pkg/utils/heap` loses the index of the first). In tests that repeatedly
+create nodes with the same names, nodes fell silent without a cause.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def keep(url: str, token: str, ca_file: str, silence_s: float) -> NoReturn:
                 ask("PATCH", _LEASES.format(name), _lease(name, silence_s))
         except _FAILURES as error:
             print(f"ERROR {datetime.now(UTC):%X} {error!r}", flush=True)
-            server.close()  # the next request opens it anew
+            server.close()  # the next request opens a new connection
         time.sleep(max(0.1, began_s + every_s - time.monotonic()))
 
 

@@ -24,19 +24,20 @@ __all__ = ["training_operator", "wait_until_ready", "wait_until_watched"]
 READY_S = 120.0
 SERVED_S = 60.0
 _CERTIFICATES = Path(tempfile.gettempdir()) / "k8s-webhook-server" / "serving-certs"
-"""Where the operator looks for its webhook's certificate, whatever it is told. It is asked for nothing here:
-no webhook is installed, so any will do."""
+"""Folder in which the operator looks for its webhook's certificate, whatever its flags say. Nothing requests
+the webhook here, because none is installed, so any certificate will do."""
 
 
 @contextmanager
 def training_operator(programs: Programs, plane: ControlPlane, flags: Sequence[str] = ()) -> Iterator[None]:
-    """Runs until the block ends; `flags` are further ones. Raises PlaneError if it is not ready in time."""
+    """Runs the operator until the block ends, with `flags` as further flags. Raises PlaneError if the
+    operator is not ready in time."""
     for file in programs.training_crds:
         crd = yaml.safe_load(file.read_text(encoding="utf-8"))
         plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
     for resource in (PYTORCHJOBS, PADDLEJOBS):
         wait_until_watched(plane, resource)
-    # It keeps its webhook's certificate in a Secret that its chart would have made.
+    # The operator keeps its webhook's certificate in a Secret that its chart would have created.
     plane.post("/api/v1/namespaces", b'{"metadata": {"name": "kubeflow"}}')
     secret = b'{"metadata": {"name": "training-operator-webhook-cert"}}'
     plane.post("/api/v1/namespaces/kubeflow/secrets", secret)
@@ -58,7 +59,8 @@ def training_operator(programs: Programs, plane: ControlPlane, flags: Sequence[s
 
 @contextmanager
 def _certificates(plane: ControlPlane) -> Iterator[None]:
-    """Lays what the operator waits for, unless it is there, and takes away what was laid."""
+    """Creates the certificate files for which the operator waits, unless they exist, and removes what it
+    created."""
     laid: list[Path] = []
     missing = [p for p in (_CERTIFICATES, *_CERTIFICATES.parents) if not p.exists()]
     _CERTIFICATES.mkdir(parents=True, exist_ok=True)
@@ -77,7 +79,8 @@ def _certificates(plane: ControlPlane) -> Iterator[None]:
 
 
 def wait_until_watched(plane: ControlPlane, resource: Resource) -> None:
-    """Until the API server lets the new kind be watched: whoever lists it before is put off, and tells so."""
+    """Waits until the API server serves a watch of the new kind. A client that lists the kind earlier has to
+    retry, and logs an error."""
     request = urllib.request.Request(
         f"{plane.url}{resource.path()}?watch=1&timeoutSeconds=1", headers=plane.credentials().headers()
     )
@@ -86,7 +89,7 @@ def wait_until_watched(plane: ControlPlane, resource: Resource) -> None:
         try:
             urllib.request.urlopen(request, context=plane.trust(), timeout=5).close()
         except urllib.error.HTTPError as error:
-            if error.code not in (404, 429):  # 429 while it makes room for the kind
+            if error.code not in (404, 429):  # 429 while the API server prepares the kind
                 raise
             time.sleep(0.05)
         else:
@@ -95,7 +98,8 @@ def wait_until_watched(plane: ControlPlane, resource: Resource) -> None:
 
 
 def wait_until_ready(plane: ControlPlane, program: str, url: str) -> None:
-    """Until the program's probe says so. Raises PlaneError, with its last lines, if that takes too long."""
+    """Waits until the program's probe reports that it is ready. Raises PlaneError, with the program's last
+    lines, if that takes too long."""
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         try:

@@ -1,8 +1,8 @@
-"""Starting and ending a real control plane: etcd and kube-apiserver, and beside them, where asked for, the
-controller-manager, the scheduler and KWOK, which plays the kubelets of Nodes labelled `type=kwok`.
+"""Starts and ends a real control plane: etcd and kube-apiserver, and on request the controller-manager, the
+scheduler and KWOK, which plays the kubelets of Nodes labelled `type=kwok`.
 
-Everything lives in one temporary folder and on free loopback ports; every process is a child that dies with
-this one and is ended by its id.
+Everything is in one temporary folder and on free loopback ports. Every process is a child that dies with this
+process and is ended by its id.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ __all__ = [
 READY_S = 180.0
 SILENCE_S = 16
 AUDIT_LAG_S = 1.0
-"""An answered write stands in the audit log after that at the latest; an object shows it before."""
+"""Longest time until an answered write is in the audit log, in seconds. An object shows the write earlier."""
 TROUBLE = re.compile(r"^[EF]\d{4} |ERROR|level=error|NotReady|became unready|is unresponsive", re.IGNORECASE)
-"""A line of klog that tells an error, one of KWOK, and what the controller-manager says of a silent node."""
+"""Matches a line of klog that reports an error, an error line of KWOK, and the controller-manager's report of
+a silent node."""
 TROUBLES_MAX = 12
 TROUBLE_CHARS = 300
 LEASES = Path(__file__).parent / "node_leases.py"
 DYING = Path(__file__).parent / "dying.yaml"
-"""How pods die, beside KWOK's own stages."""
+"""Stages of KWOK for the ways in which pods die, in addition to KWOK's own stages."""
 ADMIN = "admin"
 USERS = {ADMIN: "system:masters", "nobody": ""}
-"""User -> group. The token of a user is the user's name with `-token` behind it. Controller and agents have
-real tokens of their ServiceAccounts; rights.py asks for them."""
+"""Group of each user. The token of a user is the user's name followed by `-token`. Controller and agents have
+real tokens of their ServiceAccounts, which rights.py requests."""
 
 
 AUDIT_POLICY = """
@@ -73,7 +74,7 @@ rules:
 
 
 class PlaneError(Exception):
-    """A program ended by itself or did not become ready; the message shows its last lines."""
+    """A program ended by itself or did not become ready. The message shows its last lines."""
 
 
 class _Reference(msgspec.Struct, rename="camel", frozen=True):
@@ -92,7 +93,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class AuditedWrite(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One write that the API server has answered, as its audit log tells it."""
+    """One write that the API server has answered, as its audit log reports it."""
 
     verb: str
     user: _User = _User()
@@ -108,7 +109,7 @@ class AuditedWrite(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 
 
 class Program:
-    """One program of the control plane, which a test may kill, stop for a while, and start again."""
+    """One program of the control plane. A test may kill it, stop it for a while, and start it again."""
 
     def __init__(self, name: str, command: list[str], folder: Path) -> None:
         self.name = name
@@ -126,7 +127,7 @@ class Program:
         return self._process.pid
 
     def start(self) -> None:
-        """With the same arguments as ever; its log goes on."""
+        """Starts the program with the same arguments each time, and appends to its log."""
         assert not self.alive, f"{self.name} runs already"
         parent = os.getpid()
         with (self._folder / f"{self.name}.log").open("ab") as log:
@@ -136,20 +137,21 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A signal from the terminal is for us: we end our children ourselves, in order.
+                # A signal from the terminal is for this process, which ends its children itself, in order.
                 process_group=0,
-                preexec_fn=lambda: die_with(parent),  # noqa: PLW1509  (no thread of ours runs yet)
+                preexec_fn=lambda: die_with(parent),  # noqa: PLW1509  (this process has no threads yet)
             )
 
     def kill(self) -> None:
-        """At once: nothing here is worth a graceful end, its data goes with the folder."""
+        """Kills the program at once: a graceful end has no use, because the data are deleted with the
+        folder."""
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
 
 
 class ControlPlane:
-    """A running control plane, and how to speak to it."""
+    """A running control plane, and the ways to reach it."""
 
     def __init__(self, folder: Path, port: int, address: str = "127.0.0.1") -> None:
         self.folder = folder
@@ -157,10 +159,10 @@ class ControlPlane:
         self.ca_file = folder / "tls.crt"
         self.etcd_url = ""
         self.programs: dict[str, Program] = {}
-        """By name, as `kube-apiserver`."""
+        """Programs by name, for example `kube-apiserver`."""
 
     def run(self, stack: ExitStack, command: list[str], name: str = "") -> Program:
-        """Starts a program; it is killed when the stack ends."""
+        """Starts a program, which is killed when the stack ends."""
         program = Program(name or Path(command[0]).name, command, self.folder)
         self.programs[program.name] = program
         program.start()
@@ -168,13 +170,14 @@ class ControlPlane:
         return program
 
     def wait_until_ready(self) -> None:
-        """Raises PlaneError if the API server ends, or is not ready within READY_S."""
+        """Waits for the API server. Raises PlaneError if it ends, or is not ready within READY_S."""
         for path in ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"):
             _wait_until_answered(self, path)
 
     def lose_history(self) -> None:
-        """Old versions are gone, for lists and watches: etcd is compacted, as an API server does it every
-        five minutes, and the API server starts anew, for it remembers what etcd has forgotten."""
+        """Removes old versions of objects, so that lists and watches cannot read them. etcd is compacted, as
+        an API server does it every five minutes, and the API server is restarted, because it remembers what
+        etcd has forgotten."""
         revision = self._ask_etcd("range", {"key": "AA=="})["header"]["revision"]
         self._ask_etcd("compaction", {"revision": revision, "physical": True})
         self.programs["kube-apiserver"].kill()
@@ -187,17 +190,18 @@ class ControlPlane:
             return msgspec.json.decode(answer.read())
 
     def troubles(self) -> str:
-        """The last lines of each program that tell an error or a silent node: what the programs saw when a
-        test failed."""
+        """Returns the last lines of each program that report an error or a silent node: what the programs saw
+        when a test failed."""
         told = (f"{name}:\n{_troubles(self.folder / f'{name}.log')}" for name in self.programs)
         return "\n".join(told)
 
     def audit_position(self) -> int:
-        """Where the audit log ends now, for a later `audited`."""
+        """Returns the present end of the audit log, for a later call of `audited`."""
         return (self.folder / "audit.log").stat().st_size
 
     def audited(self, since: int = 0) -> list[AuditedWrite]:
-        """All writes answered since that position, oldest first. The log lags by up to AUDIT_LAG_S."""
+        """Returns all writes answered since that position, oldest first. The log lags by up to
+        AUDIT_LAG_S."""
         with (self.folder / "audit.log").open("rb") as log:
             log.seek(since)
             lines = [line for line in log.read().splitlines(keepends=True) if line.endswith(b"\n")]
@@ -219,7 +223,8 @@ class ControlPlane:
         return ssl.create_default_context(cafile=str(self.ca_file))
 
     def client_certificate(self, user: str, group: str = "") -> tuple[Path, Path]:
-        """A certificate of that user, and its key, signed by the authority that the API server believes."""
+        """Returns a certificate of that user and its key, signed by the authority that the API server
+        trusts."""
         subject = f"/O={group}/CN={user}" if group else f"/CN={user}"
         certificate, key = self.folder / f"{user}.crt", self.folder / f"{user}.key"
         command = ["openssl", "req", "-x509", *_NEW_KEY, "-days", "2", "-subj", subject]
@@ -238,7 +243,7 @@ class ControlPlane:
             "contexts": [{"name": "local", "context": {"cluster": "local", "user": user}}],
             "current-context": "local",
         }
-        # A program that has just been started may be reading the one that was written before.
+        # A program that has just been started may be reading the previous file.
         file, new = (self.folder / f"{user}.kubeconfig{end}" for end in ("", ".new"))
         new.write_text(yaml.safe_dump(document), encoding="utf-8")
         new.chmod(0o600)
@@ -249,12 +254,14 @@ class ControlPlane:
 def started(
     programs: Programs, *, controllers: bool, port: int = 0, silence_s: int = SILENCE_S, gates: str = ""
 ) -> Iterator[ControlPlane]:
-    """With `controllers`, all that makes Jobs run on KWOK nodes; without, the bare API server.
+    """Yields a control plane: with `controllers`, everything that makes Jobs run on KWOK nodes; without, only
+    etcd and the API server.
 
-    A node that is silent for `silence_s` is not ready. Kubernetes' own 50 s are too long for a test; on a
-    busy machine more nodes would miss a much shorter time than the test means to, and with hundreds of nodes
-    their heartbeats are what it is busy with. `gates` are features
-    of Kubernetes, as `Name=false`: without one it is in this as a version that did not have it yet.
+    A node that is silent for `silence_s` is not ready. Kubernetes' own 50 s are too long for a test. With a
+    much shorter time more nodes than the test intends would become not ready on a busy machine, and with
+    hundreds of nodes their heartbeats keep the machine busy. `gates` are features of Kubernetes, for example
+    `Name=false`: without a feature the control plane behaves like a version that did not have the feature
+    yet.
 
     Raises PlaneError. However the block ends, no process and no file is left behind.
     """
@@ -266,7 +273,7 @@ def started(
         plane.etcd_url = run_etcd(stack, programs, plane)
         features = [f"--feature-gates={gates}"] if gates else []
         command = [*_api_server(programs, plane), *features]
-        if not controllers:  # nobody makes the service account that pods are given
+        if not controllers:  # no controller creates the service account that pods get
             command.append("--disable-admission-plugins=ServiceAccount")
         plane.run(stack, command)
         plane.wait_until_ready()
@@ -282,7 +289,7 @@ def started(
 
 
 def _lay_files(plane: ControlPlane) -> None:
-    """A key with a certificate that vouches for itself, and tokens. It also signs the tokens of service
+    """Writes a key with a self-signed certificate, and tokens. The key also signs the tokens of service
     accounts and the certificates of users."""
     subject = ["-subj", "/CN=rekindle-control-plane", "-addext", "subjectAltName=IP:127.0.0.1"]
     usage = ["-addext", "keyUsage=critical,digitalSignature,keyCertSign"]
@@ -292,7 +299,7 @@ def _lay_files(plane: ControlPlane) -> None:
 
 
 def lay_users_and_audit(plane: ControlPlane) -> None:
-    """The users' tokens, and what the audit log tells."""
+    """Writes the users' tokens and the policy of the audit log."""
     rows = [f'{plane.token(user)},{user},uid-{user},"{group}"\n' for user, group in USERS.items()]
     (plane.folder / "tokens.csv").write_text("".join(rows), encoding="utf-8")
     (plane.folder / "audit-policy.yaml").write_text(AUDIT_POLICY, encoding="utf-8")
@@ -314,7 +321,7 @@ def run_etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
     command += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
     command += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
     command += [f"--initial-cluster=default={peer}", "--log-level=warn"]
-    # Without it a watch of a quiet kind is never given a bookmark (kubeadm sets 5 s).
+    # Without this flag a watch of a quiet kind never gets a bookmark (kubeadm sets 5 s).
     command += ["--watch-progress-notify-interval=1s"]
     plane.run(stack, command)
     return client
@@ -355,7 +362,7 @@ def _controllers(programs: Programs, plane: ControlPlane, silence_s: int) -> lis
             f"--service-account-private-key-file={plane.folder / 'tls.key'}",
             f"--root-ca-file={plane.ca_file}",
             "--secure-port=0",
-            # A dead node shall be NotReady in seconds, not after Kubernetes' own 50.
+            # A dead node should become NotReady within seconds, not after Kubernetes' own 50 s.
             "--node-monitor-period=1s",
             f"--node-monitor-grace-period={silence_s}s",
         ],
@@ -374,7 +381,7 @@ def _controllers(programs: Programs, plane: ControlPlane, silence_s: int) -> lis
 
 @contextmanager
 def child(plane: ControlPlane, command: list[str]) -> Iterator[None]:
-    """One more process beside the control plane, its output in the plane's folder."""
+    """Runs one more process beside the control plane, with its output in the plane's folder."""
     with ExitStack() as stack:
         plane.run(stack, command)
         yield

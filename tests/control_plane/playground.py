@@ -1,6 +1,6 @@
-"""`python -m tests.control_plane.up --rekindle`: the playground of docs/playground.md.
+"""The playground of docs/playground.md, which `python -m tests.control_plane.up --rekindle` starts.
 
-A real control plane with GPU nodes that KWOK plays, Rekindle installed by Helm, and a training job. The
+It is a real control plane with GPU nodes that KWOK plays, Rekindle installed by Helm, and a training job. The
 containers of Rekindle and of the job are processes of this machine (process_kubelet.py).
 """
 
@@ -39,20 +39,21 @@ GPU_NODES = 6
 RANKS = 4
 START_S = 180.0
 REGISTRY = "localhost"
-"""No image is pulled: KWOK starts no container."""
+"""Registry of the images. No image is pulled, because KWOK starts no container."""
 _FOLDERS = ("sys/class", "sys/fs/pstore", "var/lib/systemd/pstore", "var/lib/kubelet/pods")
-"""Folders of a machine that `Host` does not lay: without them the agent reports that it cannot read them."""
+"""Folders of a machine that `Host` does not create. Without them the agent reports that it cannot read
+them."""
 _VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 _CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 _ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 
 
 async def playground(programs: Programs, plane: ControlPlane, *, training: bool) -> None:
-    """Runs until SIGINT or SIGTERM. `training`: the job is a PyTorchJob. Raises PlaneError."""
+    """Runs until SIGINT or SIGTERM. With `training` the job is a PyTorchJob. Raises PlaneError."""
     ending = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # our children hear them, too
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the children get them, too
     raising = asyncio.create_task(_raised(programs, plane, training=training, ending=ending))
     stopped = asyncio.create_task(ending.wait())
     await asyncio.wait({raising, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -102,7 +103,7 @@ async def _raised(programs: Programs, plane: ControlPlane, *, training: bool, en
 
 
 def _lay_commands(programs: Programs, plane: ControlPlane, folder: Path) -> None:
-    """What the printed PATH names: kubectl, helm, rekindle, and `xid`, which breaks a GPU."""
+    """Creates the commands in the printed PATH: kubectl, helm, rekindle, and `xid`, which breaks a GPU."""
     (folder / "kubectl").symlink_to(programs.path("kubectl"))
     (folder / "helm").symlink_to(programs.path("helm4"))
     (folder / "rekindle").symlink_to(Path(sys.executable).parent / "rekindle")
@@ -131,7 +132,7 @@ def _node(name: str, boot_id: str, gpus: int, port: int) -> dict[str, Any]:
 
 
 async def _helm(binaries: Path, plane: ControlPlane, arguments: str) -> None:
-    """Helm's own settings and caches stay out of it. Raises PlaneError with Helm's output."""
+    """Runs Helm without the user's own settings and caches. Raises PlaneError with Helm's output."""
     process = await asyncio.create_subprocess_exec(
         str(binaries / "helm"),
         *arguments.split(),
@@ -146,7 +147,7 @@ async def _helm(binaries: Path, plane: ControlPlane, arguments: str) -> None:
 
 
 async def _reporting(api: KubeApi) -> bool:
-    """Every agent has written its NodeHealth."""
+    """Whether every agent has written its NodeHealth."""
     try:
         items = msgspec.json.decode(await api.request("GET", NODEHEALTHS.path()))["items"]
     except ApiError as error:
@@ -157,7 +158,7 @@ async def _reporting(api: KubeApi) -> bool:
 
 
 async def _namespace_with_volume(api: KubeApi) -> None:
-    """The job's namespace, and the claim of its checkpoints with the volume behind the claim."""
+    """Creates the job's namespace, and the claim of its checkpoints with the volume behind the claim."""
     await _created(api, NAMESPACES, {"metadata": {"name": NAMESPACE}})
     common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     volume = {
@@ -183,7 +184,8 @@ async def _has_account(api: KubeApi) -> bool:
 
 
 def _job(*, training: bool) -> dict[str, Any]:
-    """It trains for about a day, a step each second, and saves a checkpoint every 20 steps."""
+    """Returns a job that trains for about a day, one step each second, and saves a checkpoint every 20
+    steps."""
     kind = JobKind.PYTORCHJOB if training else JobKind.JOB
     shape = Job(kind=kind, ranks=RANKS, steps=86_400, step_time_s=1.0, checkpoint_every=20)
     body = training_job(shape, JOB, free_port())
@@ -192,7 +194,7 @@ def _job(*, training: bool) -> dict[str, Any]:
         template = replica["template"]
         template["metadata"] = {"annotations": {"dying": "143"}}  # as under a kubelet: see dying.yaml
         template["spec"] = {**template["spec"], "automountServiceAccountToken": False}
-        if training:  # the operator's own Service has no name server here
+        if training:  # no name server here resolves the operator's Service
             (container,) = template["spec"]["containers"]
             template["spec"]["containers"] = [
                 {**container, "args": [*container["args"], "--master-addr=127.0.0.1"]}
@@ -220,7 +222,7 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 def _say_what_to_do(plane: ControlPlane, binaries: Path, logs: Path) -> None:
-    """The exports on standard output, for `eval`; the rest on standard error."""
+    """Prints the exports to standard output, for `eval`, and the rest to standard error."""
     print(f"export KUBECONFIG={plane.kubeconfig()}")
     print(f"export PATH={binaries}:$PATH", flush=True)
     _say(f"The training job is {NAMESPACE}/{JOB}. Run the two exports in another terminal, in the folder of")

@@ -1,4 +1,4 @@
-"""The part of a kubelet that `kubectl logs` needs: the logs of the playground's pods."""
+"""The part of a kubelet that `kubectl logs` needs: it serves the logs of the playground's pods."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["kubelet_port"]
 LOOK_S = 0.3
 CHUNK_BYTES = 64 * 1024
 _CRI_FIELDS = 3
-"""Time, stream and tag, before the text of a line of a CRI log."""
+"""Number of fields before the text of a line in a CRI log: time, stream and tag."""
 
 
 @asynccontextmanager
 async def kubelet_port(
     plane: ControlPlane, hosts: Mapping[str, Host], logs: Path, is_there: Callable[[str, str], bool]
 ) -> AsyncIterator[int]:
-    """The port on which all nodes answer while the block runs. `is_there` says whether a pod still exists:
-    `--follow` ends with the pod."""
+    """Yields the port on which all nodes answer while the block runs. `is_there` returns whether a pod still
+    exists: `--follow` ends with the pod."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         namespace, pod = request.match_info["namespace"], request.match_info["pod"]
@@ -61,7 +61,7 @@ async def kubelet_port(
 
 
 def _file(namespace: str, pod: str, hosts: Mapping[str, Host], logs: Path) -> Path | None:
-    """The newest log of the pod."""
+    """Returns the newest log of the pod."""
     if namespace == SYSTEM:
         found = [logs / f"{pod}.log"]
     else:

@@ -1,4 +1,4 @@
-"""The kubelet of the playground's nodes: a process for each container that KWOK only plays.
+"""The kubelet of the playground's nodes: it runs a process for each container that KWOK only plays.
 
 Rekindle's own pods run the program of this working tree, with the settings and the account of their pod. All
 other pods, which are training ranks and scan pods, run their command by the demo's runtime
@@ -36,11 +36,12 @@ AGAIN_S = 0.5
 RESTART_S = 1.0
 GRACE_S = 10.0
 _HERE = {"/etc/rekindle/": "settings", "/etc/rekindle-repair/": "repair"}
-"""Where Rekindle's pods mount the ConfigMaps `rekindle-...` -> the rest of the ConfigMap's name."""
+"""Mount paths of the ConfigMaps `rekindle-...` in Rekindle's pods, with the rest of the ConfigMap's name."""
 
 
 class ProcessKubelet:
-    """`run` follows the pods of the nodes in `hosts` until it is cancelled; then every process has ended."""
+    """A kubelet whose `run` follows the pods of the nodes in `hosts` until it is cancelled. Then every
+    process has ended."""
 
     def __init__(
         self,
@@ -56,9 +57,9 @@ class ProcessKubelet:
         self._logs = logs
         self._runtime = ProcessRuntime(hosts, volumes, now)
         self._pods: dict[str, asyncio.Task[None]] = {}
-        """By uid, from the start of the pod's process to the removal of the pod."""
+        """Tasks by the pod's uid, from the start of the pod's process to the removal of the pod."""
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        """The last of each namespace and name."""
+        """The last task of each namespace and pod name."""
 
     async def run(self) -> None:
         try:
@@ -98,7 +99,7 @@ class ProcessKubelet:
             self._pods[uid] = self._tasks[meta["namespace"], meta["name"]] = task
 
     async def _run(self, pod: Any) -> None:
-        """The first container, once; the API server hears how it ended."""
+        """Runs the first container once, and reports to the API server how the container ended."""
         container = pod["spec"]["containers"][0]
         try:
             environment = await self._environment(pod, container)
@@ -114,7 +115,8 @@ class ProcessKubelet:
         await self._report(pod, ended.code, ended.message)
 
     async def _environment(self, pod: Any, container: Any) -> dict[str, str]:
-        """ConfigMaps are read here: what else `environment_of` needs is in the pod."""
+        """Returns the environment of the container. ConfigMaps are read here; everything else that
+        `environment_of` needs is in the pod."""
         given: list[dict[str, str]] = []
         for source in container.get("envFrom", []):
             data = await self._config_map(source["configMapRef"]["name"], pod["metadata"]["namespace"])
@@ -123,7 +125,7 @@ class ProcessKubelet:
         return environment_of(pod, plain, MemoryCluster(now))
 
     async def _config_map(self, name: str, namespace: str) -> dict[str, str]:
-        """Its data; nothing if the ConfigMap is missing."""
+        """Returns the data of the ConfigMap, or an empty mapping if the ConfigMap is missing."""
         try:
             raw = await self._api.request("GET", CONFIGMAPS.path(name, namespace))
         except ApiError as error:
@@ -133,7 +135,8 @@ class ProcessKubelet:
         return dict(msgspec.json.decode(raw).get("data", {}))
 
     async def _run_ours(self, pod: Any, host: Host) -> None:
-        """A pod of a Job or of `helm test` ends with its process; each other process starts again."""
+        """Runs a pod of Rekindle. A pod of a Job or of `helm test` ends with its process; every other process
+        is restarted."""
         name = pod["metadata"]["name"]
         while True:
             child = await spawn(name, await self._command(pod, host), self._logs / f"{name}.log")
@@ -147,11 +150,13 @@ class ProcessKubelet:
             await asyncio.sleep(RESTART_S)
 
     async def _command(self, pod: Any, host: Host) -> list[str]:
-        """As in the pod, but with the address, the token and the folders of this machine."""
-        # Not in the folders of the node, which are removed with the pod: a process that ends needs its token.
+        """Returns the pod's command, with the address, the token and the folders of this machine."""
+        # The folders of the node are removed with the pod, but a process that is ending still needs its
+        # token.
         own = self._plane.folder / "pods" / pod["metadata"]["uid"]
         account = pod["spec"]["serviceAccountName"]
-        # A controller that ends writes once more, when KWOK has removed the pod: its token outlives the pod.
+        # A controller that ends writes once more after KWOK has removed its pod, so its token is not bound to
+        # the pod.
         text = await token(self._api, account, pod=pod if account == AGENT else None)
         paths = {"/host": str(host.root)}
         for path, part in _HERE.items():
@@ -172,12 +177,12 @@ class ProcessKubelet:
         command += ["--ca-file", str(self._plane.ca_file), "--token-file", str(own / "token")]
         if args[0] in ("agent", "controller"):
             command += ["--listen", "127.0.0.1:0"]
-        if args[0] == "agent":  # a GPU of this machine must not take the place of the node's
+        if args[0] == "agent":  # the agent must not read a GPU of this machine
             command += ["--node", pod["spec"]["nodeName"], "--set", "nvml.enabled=false"]
         return command
 
     async def _report(self, pod: Any, code: int, message: str = "") -> None:
-        """Says how the pod ended. A pod that is gone, or whose end KWOK has reported, needs no report."""
+        """Reports how the pod ended, unless the pod is gone or KWOK has reported its end."""
         terminated = {
             "exitCode": code,
             "finishedAt": now().strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -194,7 +199,7 @@ class ProcessKubelet:
 
 
 async def _stopped(child: Child) -> None:
-    """Also when our task is cancelled: the process ends before the task does."""
+    """Stops the process before the task ends, even if the task is cancelled."""
     await asyncio.shield(child.stop(GRACE_S))
 
 

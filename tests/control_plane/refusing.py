@@ -1,4 +1,4 @@
-"""A policy of the cluster that refuses our controller's writes to some objects, as an administrator's may."""
+"""A cluster policy that refuses the controller's writes to some objects, as an administrator's policy may."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _PROBE = "is-the-policy-in-force"
 async def refusing(
     stage: RealStage, resource: Resource, words: str, *, prefix: str, subresource: str = ""
 ) -> AsyncIterator[None]:
-    """Objects whose names begin so take no change by our controller, which is told these words. The block
-    begins once the policy is in force, and ends once it no longer is."""
+    """Refuses the controller's changes of objects whose names begin with the prefix, with these words. The
+    block begins once the policy is in force, and ends once it no longer is."""
     plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
     rules = [
         {
@@ -62,7 +62,7 @@ async def refusing(
 
 
 async def _is_refused(stage: RealStage) -> bool:
-    """A ConfigMap of that name; it is only tried."""
+    """Whether the policy refuses a ConfigMap of that name. The request is a dry run."""
     body: dict[str, Any] = {"metadata": {"name": _PROBE}}
     try:
         path = CONFIGMAPS.path(namespace=NAMESPACE)

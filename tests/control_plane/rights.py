@@ -1,6 +1,6 @@
-"""The rights and admission policies that the chart carries, put in force on a control plane, and real tokens.
+"""The RBAC rules and admission policies of the chart, installed on a control plane, and real tokens.
 
-The tests run controller and agents with exactly these.
+The tests run controller and agents with exactly these rules and policies.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AGENT = "rekindle-agent"
 CONTROLLER_NAME = "rekindle-controller"
 AGENT_USER = f"system:serviceaccount:{SYSTEM}:{AGENT}"
 CONTROLLER_USER = f"system:serviceaccount:{SYSTEM}:{CONTROLLER_NAME}"
-"""As the policies and the audit log name them."""
+"""Users of agent and controller, as the policies and the audit log name them."""
 IN_FORCE_S = 60.0
 TOKEN_S = 24 * 3600
 
@@ -66,13 +66,14 @@ _OF_KIND = {(kind.api_version, kind.kind): kind for kind in _KINDS}
 
 
 def manifests() -> list[dict[str, Any]]:
-    """All of the chart's rights and policies, as they stand in its files."""
+    """Returns all RBAC rules and policies from the chart's files."""
     files = [*sorted((_FILES / "rbac").iterdir()), *sorted((_FILES / "policies").iterdir())]
     return [body for file in files for body in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
 
 
 async def install_rights(api: KubeApi) -> None:
-    """Namespace rekindle-system and the CRDs must be there. Returns when the policies refuse."""
+    """Installs RBAC rules and policies. The namespace rekindle-system and the CRDs must exist. Returns when
+    the policies refuse."""
     for body in manifests():
         kind = _OF_KIND[body["apiVersion"], body["kind"]]
         try:
@@ -102,7 +103,8 @@ async def _an_administrator_may_write(api: KubeApi) -> bool:
 
 
 async def token(api: KubeApi, account: str, *, pod: Any = None) -> str:
-    """Of that ServiceAccount in rekindle-system, as a kubelet asks for it: bound to a pod, if given."""
+    """Returns a token of that ServiceAccount in rekindle-system, as a kubelet requests one: bound to a pod,
+    if a pod is given."""
     spec: dict[str, Any] = {"expirationSeconds": TOKEN_S}
     if pod is not None:
         meta = pod["metadata"]

@@ -1,6 +1,7 @@
-"""Scan pods on KWOK nodes: no container runs there, so the test says what a scan's kubelet would.
+"""Scan pods on KWOK nodes. No container runs there, so the test reports what the kubelet of a scan pod would
+report.
 
-A job keeps its checkpoints on NFS, which a scan may mount; no byte of it is read here.
+A job keeps its checkpoints on NFS, which a scan may mount. Nothing reads the NFS here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _MOUNT = {"name": "checkpoints", "mountPath": "/checkpoints"}
 
 
 def with_checkpoints(job: dict[str, Any]) -> dict[str, Any]:
-    """The manifest of a Job or PyTorchJob, whose ranks now keep their checkpoints on NFS."""
+    """Returns the manifest of a Job or PyTorchJob, changed so that its ranks keep their checkpoints on
+    NFS."""
     job["metadata"]["annotations"]["rekindle.dev/checkpoint"] = "/checkpoints"
     spec = job["spec"]
     replicas = [spec] if "template" in spec else spec["pytorchReplicaSpecs"].values()
@@ -39,7 +41,8 @@ def checkpoint(step: int) -> Checkpoint:
 
 
 async def scan_of(stage: RealStage, recovery: str = "") -> Any:
-    """The scan that looks now, of that Recovery if one is given: its gate is lifted, and it has not ended."""
+    """Returns the active scan pod, of that Recovery if one is given: its scheduling gate is removed, and it
+    has not ended."""
     scans = await stage.all(PODS, NAMESPACE, f"{SCANS}={recovery}" if recovery else SCANS)
     return next((scan for scan in scans if _looks(scan)), None)
 
@@ -51,7 +54,7 @@ def _looks(scan: Any) -> bool:
 
 
 async def says_kubelet(stage: RealStage, phase: str, state: dict[str, Any], recovery: str = "") -> None:
-    """Of the scan's container, once KWOK has brought it up."""
+    """Reports the state of the scan's container as its kubelet would, once KWOK has started the container."""
 
     async def is_up() -> Any:
         scan = await scan_of(stage, recovery)

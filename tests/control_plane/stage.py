@@ -1,7 +1,8 @@
-"""A real control plane set for a recovery: GPU nodes that KWOK plays, our CRDs, the shipped controller and
-agents with the chart's rights, as processes. A test writes what kernel and ranks would into a node's files.
+"""A real control plane prepared for a recovery: GPU nodes that KWOK plays, Rekindle's CRDs, and the shipped
+controller and agents as processes with the permissions of the chart. A test writes into a node's files what
+the kernel and the ranks would write.
 
-Nodes beyond the first few have no agent; there the test writes the NodeHealth status itself.
+Nodes beyond the first few have no agent. For them the test writes the NodeHealth status itself.
 """
 
 from __future__ import annotations
@@ -49,22 +50,22 @@ __all__ = ["NAMESPACE", "RealStage", "gpu_node", "raised"]
 
 NAMESPACE = "ml"
 LIMIT_S = 90.0
-"""Of what takes seconds: the machine may be busy."""
+"""Time limit in seconds for things that take seconds: the machine may be busy."""
 ANSWERED_S = 30.0
 AGENTS_MAX = 8
-"""Agents that a stage starts unless told otherwise: each takes about half a second of a core to start."""
+"""Default number of agents that a stage starts. Each takes about half a second of a core to start."""
 _SOURCES = (Source.KMSG, Source.NVML, Source.PODS, Source.LOGS)
-"""Those that the definitions of earlier versions know, too."""
+"""The sources that the CRDs of earlier versions know, too."""
 
 
 class RealStage:
-    """What a test does and sees, as the cluster's administrator and as the nodes."""
+    """The actions and observations of a test, as the cluster's administrator and as the nodes."""
 
     def __init__(self, api: KubeApi, controller: Child) -> None:
         self.api = api
         self.controller = controller
         self.agents: dict[str, Agent] = {}
-        """By node. Nodes that are not here have no agent."""
+        """Agents by node. Nodes that are missing here have no agent."""
         self._stepping: set[str] = set()
         self._publishing = asyncio.Lock()
 
@@ -72,7 +73,8 @@ class RealStage:
         self.agents[node] = await agent_started(self.api, plane, host, node)
 
     async def end_controller(self) -> None:
-        """Also one that a test has put in its place: left alive, it would lead the next stage."""
+        """Ends the controller, even one with which a test has replaced it: it would lead in the next
+        stage."""
         await self.controller.stop()
 
     async def end_agents(self) -> None:
@@ -95,7 +97,7 @@ class RealStage:
         await self.api.request("PATCH", resource.path(name), body=body, content_type=MergePatch)
 
     async def dies(self, node: str) -> None:
-        """KWOK lets go of the node: its lease runs out and its pods never confirm their end."""
+        """KWOK stops playing the node: its lease expires, and its pods never confirm their end."""
         await self.patch(NODES, node, {"metadata": {"labels": {"type": None}}})
 
         async def is_silent() -> bool:
@@ -105,8 +107,8 @@ class RealStage:
         await self.until(f"{node} NotReady", is_silent)
 
     async def boots(self, node: str, boot_id: str) -> None:
-        """It is there again, in another boot; KWOK takes it up again if it had died. If the node has said
-        anything of its health before, it begins anew with that."""
+        """The node runs again, in another boot; KWOK plays it again if it had died. If the node has a health
+        report, it starts with a new one."""
         info = {"status": {"nodeInfo": {"bootID": boot_id}}}
         path = NODES.path(node, subresource="status")
         await self.api.request("PATCH", path, body=info, content_type=MergePatch)
@@ -115,7 +117,7 @@ class RealStage:
             await self.covered(node)
 
     async def uncordons(self, node: str) -> None:
-        """A person gives the node back, as `kubectl uncordon` does."""
+        """A person returns the node to service, as `kubectl uncordon` does."""
         await self.api.request(
             "PATCH",
             NODES.path(node),
@@ -128,8 +130,8 @@ class RealStage:
         return msgspec.convert(await self.get(NODEHEALTHS, node), NodeHealth).status
 
     async def publish(self, node: str, **changes: Any) -> None:
-        """The agent's own way to write: a merge patch of the whole status. For a node without an agent, or
-        for what no agent would say; an agent's next edge overwrites it."""
+        """Publishes as the agent does: by a merge patch of the whole status. Tests use it for a node without
+        an agent, or for a status that no agent would report; an agent's next edge overwrites it."""
         async with self._publishing:
             await self._write(node, msgspec.structs.replace(await self.health(node), **changes))
 
@@ -138,7 +140,7 @@ class RealStage:
         await self.api.request("PATCH", path, body=patch_body(status), content_type=MergePatch)
 
     async def covered(self, node: str) -> None:
-        """What an agent says first; for a node that has none."""
+        """Publishes the first report of an agent, for a node that has no agent."""
         boot = (await self.get(NODES, node))["status"]["nodeInfo"]["bootID"]
         rows = [
             Coverage(
@@ -152,7 +154,7 @@ class RealStage:
         await self.publish(node, boot_id=boot, coverage=rows, findings=[], pods=[])
 
     async def xid_79(self, node: str) -> None:
-        """Its first GPU falls off the bus, and the kernel writes so."""
+        """The node's first GPU falls off the bus, and the kernel logs it."""
         if node in self.agents:
             self.agents[node].xid(79, "pid=4242, name=python3, GPU has fallen off the bus.")
             return
@@ -174,12 +176,12 @@ class RealStage:
         await self.publish(node, findings=[found])
 
     async def steps(self, pod: Any, first: int, last: int) -> None:
-        """The pod prints these steps. Returns when its NodeHealth tells of the first; later ones are no edge,
-        and an agent publishes them with the next one."""
+        """The pod prints these steps. Returns when the NodeHealth reports the first. Later steps are no edge,
+        and an agent publishes them with the next edge."""
         meta, node = pod["metadata"], pod["spec"]["nodeName"]
         if node in self.agents:
             if meta["uid"] not in self._stepping and first == last:
-                last += 1  # one line alone proves no step
+                last += 1  # a single line proves no step
             self.agents[node].prints(pod, [f"step {step} loss 0.3" for step in range(first, last + 1)])
             if meta["uid"] not in self._stepping:
                 await self.until(f"first step of {meta['name']}", lambda: self._is_published(pod))
@@ -198,7 +200,7 @@ class RealStage:
             last_step_at=now(),
             median_step_s=1.0,
         )
-        async with self._publishing:  # beside what it tells of other pods, as long as they are there
+        async with self._publishing:  # keeps the reports about other pods that still exist
             there = {one["metadata"]["uid"] for one in await self.all(PODS)} - {progress.uid}
             status = await self.health(node)
             others = [told for told in status.pods if told.uid in there]
@@ -209,7 +211,7 @@ class RealStage:
         return pod["metadata"]["uid"] in {progress.uid for progress in health.pods}
 
     async def end(self, pod: Any, *, exit_code: int, message: bytes = b"") -> None:
-        """The pod's only container ends, and its kubelet says so."""
+        """The pod's only container ends, and its kubelet reports it."""
         name = pod["spec"]["containers"][0]["name"]
         ended = {"exitCode": exit_code, "finishedAt": now().strftime("%Y-%m-%dT%H:%M:%SZ")}
         if message:
@@ -223,7 +225,7 @@ class RealStage:
         await self.api.request("PATCH", path, body={"status": status}, content_type=MergePatch)
 
     async def running(self, job: str, count: int, *, but: Sequence[str] = ()) -> list[Any]:
-        """The pods of the job, all running, leaving out those uids."""
+        """Returns the pods of the job once all of them run, without the pods that have those uids."""
 
         async def found() -> list[Any] | None:
             pods = [
@@ -237,8 +239,8 @@ class RealStage:
         return list(await self.until(f"{count} running pods of {job}", found))
 
     async def until(self, what: str, found: Callable[[], Awaitable[Any]]) -> Any:
-        """What `found` answers once it is true. Fails with what is told of faults, and the end of the
-        controller's log."""
+        """Returns the answer of `found` once the answer is true. If time runs out, fails with the recorded
+        faults and the end of the controller's log."""
         try:
             async with asyncio.timeout(LIMIT_S):
                 while not (answer := await _asked(found)):
@@ -250,7 +252,7 @@ class RealStage:
 
     async def _told(self) -> AsyncIterator[str]:
         for kind in (JOBS, PYTORCHJOBS, PODS, INCIDENTS, RECOVERIES):
-            with suppress(ApiError):  # PyTorchJobs are there only where their operator is
+            with suppress(ApiError):  # PyTorchJobs exist only beside their operator
                 for body in await self.all(kind):
                     meta = body["metadata"]
                     at = (meta.get("deletionTimestamp", ""), meta.get("deletionGracePeriodSeconds", ""))
@@ -258,7 +260,7 @@ class RealStage:
 
 
 async def _asked(found: Callable[[], Awaitable[Any]]) -> Any:
-    """Nothing while the API server makes room for a new kind: then it answers 429."""
+    """Returns None while the API server prepares a new kind and answers 429."""
     try:
         return await found()
     except ApiError as error:
@@ -292,9 +294,9 @@ async def raised(
     agents: int = AGENTS_MAX,
     reporting: bool = True,
 ) -> AsyncIterator[RealStage]:
-    """Nodes n1, n2, ..., of which the first `agents` have a real one; without `reporting` nobody says
-    anything of the others' health. However the block ends, the processes are ended and what was made is
-    removed."""
+    """Yields a stage with nodes n1, n2, ..., of which the first `agents` have a real agent; without
+    `reporting` nobody reports the health of the others. However the block ends, the processes are ended and
+    the created objects are removed."""
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(KubeApi(plane.credentials(), timeout_s=ANSWERED_S))
         await install_crds(api)
@@ -302,7 +304,7 @@ async def raised(
             await _there(api, NAMESPACES, {"metadata": {"name": name}})
         await install_rights(api)
         stack.push_async_callback(wiped, api)
-        (plane.folder / f"{CONTROLLER_NAME}.log").unlink(missing_ok=True)  # of the stage before
+        (plane.folder / f"{CONTROLLER_NAME}.log").unlink(missing_ok=True)  # of the previous stage
         stage = RealStage(api, await start_controller(api, plane, settings))
         stack.push_async_callback(stage.end_controller)
         names = [f"n{number}" for number in range(1, nodes + 1)]
@@ -316,14 +318,15 @@ async def raised(
         for name in names[agents:] if reporting else ():
             await stage.covered(name)
         await stage.until("agent that reads its kernel log, each", lambda: _all_covered(stage))
-        if not agents:  # nothing took time: Kubernetes tells whole seconds, and the mode began in this one
+        if not agents:  # Kubernetes records whole seconds, and the mode began in this one
             await asyncio.sleep(1 - now().microsecond / 1e6)
         async with kubelets(api, stage.agents):
             yield stage
 
 
 async def _are_known(stage: RealStage, names: Sequence[str]) -> bool:
-    """Kubernetes' taint of a new node is taken off a moment after it is Ready."""
+    """Whether the nodes are Ready, and Kubernetes has removed its taint of new nodes, which happens a moment
+    later."""
     ready = {
         node["metadata"]["name"]
         for node in await stage.all(NODES)

@@ -1,4 +1,5 @@
-"""Who the controller is to a real API server: exec plugins, whose tokens end, certificates, a pod's token."""
+"""The controller's identity at a real API server: exec plugins with tokens that expire, certificates, a pod's
+token."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ print(json.dumps(answer))
 
 
 class Plugin:
-    """An exec plugin as cloud providers ship one. `gives` sets what it answers from then on."""
+    """An exec plugin like those of cloud providers. `gives` sets its answer from then on."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -72,12 +73,12 @@ def plugin(tmp_path: Path) -> Plugin:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From then on the pause between two renewals is over at once."""
+    """Returns a function that ends the pause between two renewals at once, from then on."""
     return lambda: monkeypatch.setattr(auth, "RENEW_PAUSE_S", 0.0)
 
 
 def kubeconfig(plane: ControlPlane, folder: Path, user: dict[str, Any]) -> str:
-    """The administrator's, with another way to say who it is."""
+    """Returns the administrator's kubeconfig with another way to authenticate."""
     document = yaml.safe_load(plane.kubeconfig(ADMIN).read_text(encoding="utf-8"))
     document["users"][0]["user"] = user
     file = folder / "config"

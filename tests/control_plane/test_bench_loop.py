@@ -18,7 +18,7 @@ pytestmark = pytest.mark.control_plane
 
 ROUNDS = 2
 GONE_S = 60.0
-"""Kubernetes itself takes away what belonged to a job."""
+"""Time in seconds within which Kubernetes removes the objects that belonged to a job."""
 
 
 def test_every_row_is_measured_by_the_real_programs(

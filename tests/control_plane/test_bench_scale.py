@@ -53,6 +53,6 @@ async def test_every_figure_is_measured_with_a_client_certificate_and_nothing_is
 
 
 async def names(api: KubeApi, path: str) -> list[str]:
-    """But for the API server's own."""
+    """Returns the names of the objects, without the API server's own objects."""
     items = msgspec.json.decode(await api.request("GET", path))["items"]
     return [item["metadata"]["name"] for item in items if item["metadata"].get("namespace") != "kube-system"]

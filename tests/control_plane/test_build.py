@@ -1,4 +1,4 @@
-"""The build says what is missing, and an unfinished one is never taken for a finished one. Needs no Go."""
+"""The build reports what is missing, and never takes an unfinished build for a finished one. Needs no Go."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lay_go(folder: Path, script: str) -> None:
 
 
 def lay_module(folder: Path) -> Path:
-    """One module, with empty files, in place of all that the parts require."""
+    """Creates one module with empty files, in place of all modules that the parts require."""
     module = folder / "module"
     for part in build.PARTS:
         for file in (file for files in part.manifests.values() for file in files):
@@ -35,7 +35,8 @@ def lay_module(folder: Path) -> Path:
 
 
 def stand_in(module: Path) -> str:
-    """A stand-in for Go: lays empty programs where it is told to, and names that module."""
+    """Returns a script that replaces Go: it creates empty programs at the requested paths, and names the
+    module."""
     return f"""case $1 in
     env) echo go1.26.8 ;;
     list) echo {module} ;;

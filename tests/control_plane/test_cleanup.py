@@ -1,6 +1,6 @@
-"""`rekindle cleanup` with the chart's rights on a real API server: it waits for the last controller's end,
-then takes back what the controllers have written on nodes, and nothing else. A broken node keeps a plain
-cordon."""
+"""`rekindle cleanup` with the chart's permissions on a real API server waits for the end of the last
+controller, then removes what the controllers have written on nodes, and nothing else. A broken node keeps a
+plain cordon."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from tests.control_plane.stage import RealStage, raised
 pytestmark = pytest.mark.control_plane
 
 BESIDE_S = 3.0
-"""So long it stands beside a controller that leads, which renews its lease each 2 s."""
+"""Time in seconds for which the clean-up waits beside a controller that leads and renews its lease every 2
+s."""
 PEOPLES = {"key": "dedicated", "value": "training", "effect": "NoSchedule"}
 
 
@@ -73,7 +74,7 @@ async def test_it_waits_for_the_last_controller_and_leaves_nodes_as_their_people
 
 @asynccontextmanager
 async def granted(stage: RealStage) -> AsyncIterator[None]:
-    """What the chart grants for the time of a removal."""
+    """Grants, while the block runs, the permissions that the chart grants for a removal."""
     files = sorted((CHART / "files" / "cleanup").iterdir())
     rights = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
     kinds = {kind.kind: kind for kind in (ROLES, BINDINGS)}
@@ -87,7 +88,7 @@ async def granted(stage: RealStage) -> AsyncIterator[None]:
 
 
 async def begun_cleanup(stage: RealStage, plane: ControlPlane) -> Child:
-    """As the chart's Job starts it, with a token of its account."""
+    """Starts the clean-up as the chart's Job does, with a token of its account."""
     file = plane.folder / "cleanup.token"
     file.write_text(await token(stage.api, CONTROLLER_NAME), encoding="utf-8")
     command = [sys.executable, "-m", "detectors.commands.main", "cleanup", "--server", plane.url]
@@ -104,7 +105,7 @@ async def lent(stage: RealStage, node: str) -> bool:
 
 
 async def taints(stage: RealStage, node: str) -> list[str]:
-    """Those of Kubernetes itself aside."""
+    """Returns the keys of the node's taints, without those of Kubernetes itself."""
     found = (await stage.get(NODES, node))["spec"].get("taints", [])
     return [taint["key"] for taint in found if not taint["key"].startswith("node.kubernetes.io/")]
 

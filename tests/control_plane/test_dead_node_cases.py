@@ -1,6 +1,6 @@
-"""Nodes that fall silent under a gang: what is left alone, what proves that a node is off, and that the gang
-goes on elsewhere. The 300 s without any proof are waited for in virtual time, in tests/chaos.
-"""
+"""Nodes that fall silent under a gang. The cases show which gangs Rekindle leaves alone, what proves that a
+node is off, and that the gang continues elsewhere. The wait of 300 s without any proof is tested in virtual
+time, in tests/chaos."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from tests.control_plane.stage import NAMESPACE, RealStage, raised
 pytestmark = pytest.mark.control_plane
 
 SETTINGS = ("mode=recover", "budgets.quarantined_percent_max=100", "budgets.brake_nodes_min=100")
-"""On a machine that is too busy, more nodes may miss a lease than the test means to."""
+"""Settings without an effective brake: on a very busy machine more nodes than the test intends may miss a
+lease."""
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
@@ -45,8 +46,8 @@ CLAIM = {"name": "scratch", "persistentVolumeClaim": {"claimName": "scratch"}}
 async def test_a_gang_leaves_its_dead_node_once_it_hangs_and_one_that_trains_on_is_never_stopped(
     control_plane: ControlPlane,
 ) -> None:
-    """Three gangs of two ranks, one rank of each on a node that dies. Two of them hang; the proofs that their
-    nodes are off are the out-of-service taint and the deleted Node."""
+    """Three gangs of two ranks each have one rank on a node that dies. Two of the gangs hang. The proofs that
+    their nodes are off are the out-of-service taint and the deleted Node."""
     async with raised(control_plane, nodes=8, settings=SETTINGS, agents=0) as stage:
         hosts = {"tainted": ("n1", "n2", "n7"), "deleted": ("n3", "n4", "n8"), "trains": ("n5", "n6")}
         old = {name: await trained(stage, indexed_job(name, pod=on(*nodes))) for name, nodes in hosts.items()}
@@ -81,7 +82,7 @@ async def all_are_left_alone(stage: RealStage, jobs: list[str]) -> bool:
 async def test_a_dead_node_that_nothing_proves_off_keeps_a_gang_with_a_claim_down_and_asks_a_person(
     control_plane: ControlPlane,
 ) -> None:
-    """Neither the wait nor its end frees a pod that may still write to a volume of its own."""
+    """Neither the wait nor its end frees a pod that may still write to its volume."""
     settings = (*SETTINGS, "timing.fence_wait_s=2")
     async with raised(control_plane, nodes=5, settings=settings, agents=0) as stage, a_claim(stage):
         safe = await trained(stage, indexed_job("safe", pod=on("n1", "n2", "n5")))
@@ -104,7 +105,8 @@ async def test_a_dead_node_that_nothing_proves_off_keeps_a_gang_with_a_claim_dow
 
 @asynccontextmanager
 async def a_claim(stage: RealStage) -> AsyncIterator[None]:
-    """Bound by hand to a volume, so that the scheduler lets its pods start; both are removed again."""
+    """Creates a claim and binds it to a volume by hand, so that the scheduler lets its pods start. Both are
+    removed again."""
     size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
     volume = {"capacity": size, "nfs": {"server": "nfs.example", "path": "/scratch"}}
     asked = {"resources": {"requests": size}, "volumeName": "scratch"}

@@ -1,4 +1,5 @@
-"""A broken node whose Node object somebody deletes, and that its kubelet registers again in the same boot."""
+"""A person deletes the Node object of a broken node, and the kubelet registers the node again in the same
+boot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `rekindle doctor` foretells of jobs on a real control plane, and that it comes so."""
+"""The predictions of `rekindle doctor` about jobs on a real control plane come true."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_job_without_retries_is_foretold_to_end_for_good_and_does(
         await stage.steps(pods[0], first=1, last=1)
         assert "no-steps" not in names(await told(stage, "llm"))
 
-        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
+        await asyncio.sleep(1)  # kubelets write whole seconds; Rekindle ignores faults from before the mode
         await stage.end(pods[0], exit_code=1)
         recovery = await ended(stage, "llm", "Escalated")
         assert recovery["status"]["reason"] == "TerminalJob"

@@ -1,5 +1,5 @@
-"""What `rekindle doctor` says of an installation on a real control plane: the chart by Helm, KWOK's nodes and
-pods, the shipped controller as a process."""
+"""Findings of `rekindle doctor` about an installation on a real control plane: the chart installed by Helm,
+KWOK's nodes and pods, the shipped controller as a process."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ _BINDINGS = Resource(_ADMISSION, "v1", "validatingadmissionpolicybindings", "", 
 
 @pytest.fixture
 def untouched() -> Iterator[ControlPlane]:
-    """Of its own: what other tests leave behind would be found, too."""
+    """Yields a control plane for this module alone: the doctor would also find what other tests leave
+    behind."""
     with started(cached(), controllers=True) as plane:
         yield plane
 
@@ -120,7 +121,8 @@ async def told(api: KubeApi) -> InstallationReport:
 
 
 async def until(api: KubeApi, names: set[str]) -> dict[str, Finding]:
-    """By name. Rights and policies are in force a moment after they were written."""
+    """Returns the findings by name, once they have these names. Permissions and policies are in force a
+    moment after they were written."""
     found: dict[str, Finding] = {}
     with suppress(TimeoutError):
         async with asyncio.timeout(LIMIT_S):
@@ -132,7 +134,7 @@ async def until(api: KubeApi, names: set[str]) -> dict[str, Finding]:
 
 @asynccontextmanager
 async def installed(api: KubeApi, plane: ControlPlane, helm: Helm) -> AsyncIterator[None]:
-    """In mode recover, with two agents that see everything."""
+    """Installs Rekindle in mode recover, with two agents that read all sources."""
     controller: Child | None = None
     try:
         for name in ("g1", "g2"):
@@ -158,14 +160,14 @@ async def listed(api: KubeApi, resource: Resource, labels: str) -> list[Any]:
 
 
 async def covered(api: KubeApi, node: str, *, at: datetime | None = None, blind: str = "") -> None:
-    """What its agent would say, as soon as the controller has made its NodeHealth."""
+    """Publishes what the node's agent would report, as soon as the controller has created the NodeHealth."""
     async with asyncio.timeout(LIMIT_S):
         while True:
             with suppress(ApiError):
                 raw = await api.request("GET", NODEHEALTHS.path(node))
                 break
             await asyncio.sleep(0.1)
-    now = datetime.now(UTC)  # after the wait: a time that is long past is a clock that is behind
+    now = datetime.now(UTC)  # after the wait: an old time would look like a slow clock
     status = msgspec.structs.replace(
         msgspec.json.decode(raw, type=NodeHealth).status,
         agent_version=__version__,
@@ -185,7 +187,7 @@ async def covered(api: KubeApi, node: str, *, at: datetime | None = None, blind:
 
 
 async def broken(api: KubeApi) -> None:
-    """One thing for nearly each check."""
+    """Breaks one thing for nearly each check."""
 
     async def patch(resource: Resource, name: str, body: Any, namespace: str = "") -> None:
         await api.request("PATCH", resource.path(name, namespace), body=body, content_type=MergePatch)

@@ -1,6 +1,5 @@
-"""The chart's policies on a real API server: each pod of a Job that has opted in reads its ConfigMap, others
-do not, and nothing is refused that was let in without them.
-"""
+"""The chart's policies on a real API server: each pod of a Job that has opted in reads its ConfigMap, other
+pods do not, and the policies refuse nothing that was admitted without them."""
 
 from __future__ import annotations
 
@@ -35,9 +34,9 @@ CONSENT = "rekindle.dev/auto-recovery"
 OURS = {"configMapRef": {"name": "llm-rekindle-job", "optional": True}}
 OF_A_SET = {"configMapRef": {"name": "llm-rekindle-jobset", "optional": True}}
 SILENT = "silent"
-"""A namespace that says nothing of consent."""
+"""Name of a namespace without a label or annotation about consent."""
 OPEN = "open"
-"""One that consents."""
+"""Name of a namespace that consents."""
 WORDS: dict[str, dict[str, Any]] = {
     SILENT: {},
     OPEN: {"labels": {CONSENT: "enabled"}},
@@ -47,11 +46,11 @@ WORDS: dict[str, dict[str, Any]] = {
     "misspelt": {"labels": {CONSENT: "enable"}},
     "observed": {"labels": {CONSENT: "enabled"}, "annotations": {"rekindle.dev/mode": "observe"}},
 }
-"""What namespaces say, by name."""
+"""Labels and annotations of the namespaces, by name."""
 
 
 class Admission:
-    """Asks the API server what it would make of an object."""
+    """Asks the API server by a dry run how it would admit an object."""
 
     def __init__(self, api: KubeApi) -> None:
         self.api = api
@@ -61,12 +60,12 @@ class Admission:
         return msgspec.json.decode(await self.api.request("POST", path, body=body, params={"dryRun": "All"}))
 
     async def sources(self, body: Any, namespace: str) -> list[Any]:
-        """What each container of that pod would read its environment from."""
+        """Returns the sources from which each container of that pod would read its environment."""
         admitted = await self.makes(PODS, body, namespace)
         return [container.get("envFrom") for container in admitted["spec"]["containers"]]
 
     async def word(self, body: Any, namespace: str = SILENT) -> str | None:
-        """What the pods of that Job would say of consent."""
+        """Returns the consent that the pods of that Job would carry, or None."""
         template = (await self.makes(JOBS, body, namespace))["spec"]["template"]
         found: str | None = template["metadata"].get("annotations", {}).get(CONSENT)
         return found
@@ -74,7 +73,7 @@ class Admission:
 
 @asynccontextmanager
 async def admitting(plane: ControlPlane) -> AsyncIterator[Admission]:
-    """Once the policies are in force. What the test makes is removed."""
+    """Yields the Admission once the policies are in force. Objects of the test are removed."""
     async with KubeApi(plane.credentials()) as api:
         await install_crds(api)
         for name, meta in {SYSTEM: {}, **WORDS}.items():
@@ -93,7 +92,8 @@ async def admitting(plane: ControlPlane) -> AsyncIterator[Admission]:
 
 
 async def in_force(admission: Admission, namespace: str) -> None:
-    """A new policy becomes active a moment after it was created."""
+    """Waits until the policies apply in the namespace: a new policy becomes active a moment after it was
+    created."""
     async with asyncio.timeout(IN_FORCE_S):
         while await admission.word(job(labels=OPTED_IN), namespace) is None:
             await asyncio.sleep(0.05)
@@ -102,7 +102,7 @@ async def in_force(admission: Admission, namespace: str) -> None:
 
 
 def job(*, template: Mapping[str, Any] | None = None, name: str = "llm", **meta: Any) -> dict[str, Any]:
-    """`meta` goes into its metadata, `template` is its pod template's."""
+    """Returns a Job. `meta` goes into its metadata, and `template` into the metadata of its pod template."""
     made: dict[str, Any] = {"spec": {"restartPolicy": "Never", "containers": [container("train")]}}
     if template is not None:
         made["metadata"] = dict(template)
@@ -113,7 +113,8 @@ def job(*, template: Mapping[str, Any] | None = None, name: str = "llm", **meta:
 def pod(
     owner: str = "Job", api_version: str = "batch/v1", *, name: str = "llm", spec: Any = None, **meta: Any
 ) -> dict[str, Any]:
-    """As a controller makes one of its object `llm`; of nobody, where owner is empty."""
+    """Returns a pod as a controller creates it for its object `llm`. If `owner` is empty, the pod has no
+    owner."""
     of = {"apiVersion": api_version, "kind": owner, "name": name, "uid": "u", "controller": True}
     return {
         "metadata": {"generateName": "llm-0-", "ownerReferences": [of] if owner else [], **meta},
@@ -129,7 +130,8 @@ def container(name: str, **more: Any) -> dict[str, Any]:
 
 
 def sayings() -> Iterator[dict[str, Any]]:
-    """What an object may say: each word as label, as annotation, and in contradiction."""
+    """Yields what an object may declare: each value as label, as annotation, and as both with different
+    values."""
     for label in (None, "enabled", "Enabled", "observe", "disabled", "yes", ""):
         for annotation in (None, "enabled", " ENABLED ", "observe", "Disabled", ""):
             yield {
@@ -141,7 +143,7 @@ def sayings() -> Iterator[dict[str, Any]]:
 async def test_a_pod_reads_the_environment_exactly_where_the_controller_may_restart_its_job(
     control_plane: ControlPlane,
 ) -> None:
-    """The policy says in CEL what recover/policy/consent.py says in Python."""
+    """The policy expresses in CEL the rules that recover/policy/consent.py expresses in Python."""
     async with admitting(control_plane) as admission:
         for namespace, meta in WORDS.items():
             view = NamespaceView(namespace, **meta)
@@ -252,7 +254,8 @@ async def test_odd_pods_are_answered_as_without_us(control_plane: ControlPlane) 
 
 
 async def test_the_pods_of_a_jobset_read_the_jobsets_environment(jobsets: ControlPlane) -> None:
-    """Its namespace consents, or its own pod template; or rekindle enable has written the source into it."""
+    """The namespace consents, or the JobSet's own pod template does, or rekindle enable has written the
+    source into the template."""
     from_command = enabled([jobset()], "jobset.yaml").documents[0]
     consents = {"annotations": OPTED_IN}
     async with admitting(jobsets) as admission:
@@ -285,7 +288,8 @@ async def made(api: KubeApi, namespace: str, count: int) -> Sequence[Any]:
 async def test_a_resumed_job_whose_template_says_nothing_of_it_is_told_where_to_resume(
     control_plane: ControlPlane,
 ) -> None:
-    """Its name is made by the API server, so nobody could have written the ConfigMap's into the template."""
+    """The API server generates the job's name, so nobody could have written the name of the ConfigMap into
+    the template."""
     chosen = Checkpoint(step=90, path="step-90", format="rekindle-sharded", complete=True, reason="", bytes=1)
     volumes = [{"name": "checkpoints", "nfs": {"server": "nfs.example", "path": "/llm"}}]
     body = indexed_job("", annotations={"rekindle.dev/checkpoint": "/checkpoints"}, pod={"volumes": volumes})

@@ -1,5 +1,5 @@
-"""What the controller's token may do to nodes, pods and ConfigMaps once RBAC grants it everything: what the
-controller does, and no more. And who else may write what resumed ranks read."""
+"""With a token to which RBAC grants everything, the controller may do to nodes, pods and ConfigMaps only what
+it does in practice. The module also tests who else may write what resumed ranks read."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ async def test_the_api_server_knows_every_field_that_the_policies_name(control_p
 
 
 async def types_checked(callers: Callers) -> AsyncIterator[Any]:
-    """The warnings of each of our policies that a controller has looked at."""
+    """Yields the warnings of each Rekindle policy that Kubernetes has type-checked."""
     for policy in (await callers.admin.does("GET", POLICIES.path()))["items"]:
         refuses = policy["spec"]["failurePolicy"] == "Fail"
         if refuses and "typeChecking" in policy.get("status", {}):
@@ -268,7 +268,7 @@ async def test_pods_are_its_scans_and_those_of_jobs_that_end(control_plane: Cont
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "llm", "uid": "u", "controller": True}
     async with fenced(control_plane) as (callers, controller):
         await controller.does("POST", HERE, scan_pod("r-scan-0"))
-        # Its owner is not there, so garbage collection takes it but for the finalizer.
+        # Its owner does not exist, so the garbage collector would delete the pod if it had no finalizer.
         rank = gang_pod("llm-0", ownerReferences=[owner], finalizers=["a.test/kept"])
         await callers.admin.does("POST", HERE, rank)
         await callers.admin.does("POST", HERE, gang_pod("web-0"))

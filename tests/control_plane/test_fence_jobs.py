@@ -1,5 +1,5 @@
-"""What the controller's token may do to jobs once RBAC grants it everything: what a stop, a start and a job
-that is made anew need, and the Jobs of a repair."""
+"""With a token to which RBAC grants everything, the controller may do to jobs only what a stop, a start and
+the creation of a job again need; the same applies to the Jobs of a repair."""
 
 from __future__ import annotations
 
@@ -165,7 +165,8 @@ def of_roles(**worker: Any) -> Attempt:
 
 
 def container(**fields: Any) -> Attempt:
-    """Of the workers; whoever patches one writes the whole list."""
+    """Returns a patch of the workers' container: a client that patches one container writes the whole
+    list."""
     (before,) = pytorchjob("torch", "Never")["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"][
         "containers"
     ]
@@ -258,7 +259,7 @@ async def test_a_job_that_uses_the_node_is_never_lost_and_its_recovery_says_why_
         waits = await trained(stage, indexed_job("waits", annotations=RECREATE, pod=host))
         final = indexed_job("final", backoffLimit=0, dying="143", annotations=RECREATE, pod=host)
         ended = await trained(stage, final)
-        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
+        await asyncio.sleep(1)  # kubelets write whole seconds; Rekindle ignores faults from before the mode
 
         await asyncio.gather(stage.end(waits[0], exit_code=1), stage.end(ended[0], exit_code=1))
 
@@ -274,7 +275,7 @@ async def test_a_job_that_uses_the_node_is_never_lost_and_its_recovery_says_why_
 
 
 async def strengthened(callers: Callers) -> None:
-    """The account `strong` may read the namespace's Secrets."""
+    """Lets the account `strong` read the namespace's Secrets."""
     group = "rbac.authorization.k8s.io"
     binding = {
         "metadata": {"name": "strong"},

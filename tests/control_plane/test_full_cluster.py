@@ -1,7 +1,7 @@
-"""A gang that needs all eight nodes of its cluster, where no agent reports: every node that it leaves without
-a proof is one that it then waits for.
+"""A gang needs all eight nodes of its cluster, and no agent reports: if Rekindle avoids a node without a
+proof, the gang then waits for that node.
 
-Nobody reads its steps here, so what tells of progress is the checkpoint that a scan finds.
+Nobody reads the steps here, so the checkpoint that a scan finds shows progress.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ EIGHT = {f"n{number}" for number in range(1, 9)}
 CRASHES = 10
 WORDS = "nodes are changed by their owners only"
 ATTEMPTS = 3
-"""The default limit for one cause without progress."""
+"""Default limit of attempts for one cause without progress."""
 
 
 @asynccontextmanager
 async def full(plane: ControlPlane, *, checkpoints: bool) -> AsyncIterator[tuple[RealStage, list[Any]]]:
-    """The gang's pods, one on each node."""
+    """Yields a stage and the gang's pods, one on each node."""
     settings = ["mode=recover"]
     async with raised(plane, nodes=len(EIGHT), settings=settings, agents=0, reporting=False) as stage:
         job = pytorchjob("llm", "OnFailure", workers=len(EIGHT) - 1)
@@ -53,20 +53,21 @@ async def full(plane: ControlPlane, *, checkpoints: bool) -> AsyncIterator[tuple
 
 
 async def newest(stage: RealStage) -> Any:
-    """The status of the gang's last Recovery; empty where there is none."""
+    """Returns the status of the gang's last Recovery, or an empty mapping if there is none."""
     found = await recoveries(stage, "llm")
     last = max(found, key=lambda one: int(one["spec"]["number"]), default=None)
     return last["status"] if last else {}
 
 
 async def is_at(stage: RealStage, phase: str, reason: str = "") -> Any:
-    """That status, once it is in that phase, for that reason if one is given."""
+    """Returns the status of the last Recovery if it is in that phase, and has that reason if a reason is
+    given; otherwise None."""
     status = await newest(stage)
     return status if status.get("phase") == phase and reason in ("", status.get("reason")) else None
 
 
 async def trains_again(stage: RealStage, old: list[Any]) -> list[Any]:
-    """The new pods: all ranks run, and the Recovery waits for their first step."""
+    """Returns the new pods: all ranks run, and the Recovery waits for their first step."""
     new = await stage.running("llm", len(EIGHT), but=uids(old))
     await stage.until("Verifying", partial(is_at, stage, "Verifying"))
     await seconds_later(new)
@@ -114,7 +115,7 @@ async def is_stopped(stage: RealStage) -> bool:
 
 
 async def test_four_gpus_that_die_on_four_nodes_are_no_crash_loop(training: ControlPlane) -> None:
-    """Each broken node boots again, and a person gives it back: only then there is room."""
+    """Each broken node boots again, and a person returns it to service: only then the gang has room."""
     async with full(training, checkpoints=False) as (stage, pods):
         for node in ("n1", "n2", "n3", "n4"):
             await stage.covered(node)
@@ -134,7 +135,7 @@ async def test_four_gpus_that_die_on_four_nodes_are_no_crash_loop(training: Cont
 async def test_a_gang_goes_on_once_the_node_that_went_down_under_it_has_booted_again(
     training: ControlPlane,
 ) -> None:
-    """Its peers end while nobody hears from that node."""
+    """The peers of the rank end while nobody hears from its node."""
     async with full(training, checkpoints=False) as (stage, old):
         await stage.dies("n3")
         peer = next(pod for pod in old if pod["spec"]["nodeName"] != "n3")
@@ -154,7 +155,8 @@ async def test_a_gang_goes_on_once_the_node_that_went_down_under_it_has_booted_a
 async def test_a_gang_is_restarted_although_a_policy_refuses_the_quarantine_of_its_broken_node(
     training: ControlPlane,
 ) -> None:
-    """No cordon keeps the new pods off that node, so the gang itself must avoid it: it waits for another."""
+    """No cordon keeps the new pods off that node, so the gang itself must avoid the node, and waits for
+    another node."""
     async with (
         full(training, checkpoints=False) as (stage, old),
         refusing(stage, NODES, WORDS, prefix="n5"),

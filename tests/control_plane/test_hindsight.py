@@ -1,4 +1,5 @@
-"""A culprit that its agent tells of when the gang is being stopped already for what its victim showed."""
+"""An agent reports the culprit while Rekindle is already stopping the gang because of the failure of another
+rank."""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ pytestmark = pytest.mark.control_plane
 async def test_a_gang_is_kept_off_the_culprit_that_is_told_of_late_in_the_same_restart(
     control_plane: ControlPlane,
 ) -> None:
-    """Though it may not be quarantined, since a person holds it."""
+    """Rekindle may not quarantine the culprit, because a person has put a hold on the node."""
     async with raised(control_plane, nodes=3, settings=("mode=recover",), agents=0) as stage:
         old = await trained(stage, indexed_job("llm", dying="never", annotations=RECREATE))
         victim, culprit = old
         node = culprit["spec"]["nodeName"]
         await stage.patch(NODES, node, {"metadata": {"annotations": {"rekindle.dev/hold": "true"}}})
-        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
+        await asyncio.sleep(1)  # kubelets write whole seconds; Rekindle ignores faults from before the mode
         await stage.end(victim, exit_code=1)
         await stage.until("stopped Job", lambda: is_suspended(stage, "llm"))
         recovery = await ended(stage, "llm", "Stopping")
@@ -56,7 +57,8 @@ async def test_a_gang_is_kept_off_the_culprit_that_is_told_of_late_in_the_same_r
 
 
 async def is_blamed(stage: RealStage, blame: str) -> bool:
-    """An Incident comes after the Recovery that it has led to."""
+    """Whether the Incident names this culprit. An Incident is written after the Recovery that it has
+    caused."""
     return [incident["status"]["blame"] for incident in await stage.all(INCIDENTS)] == [blame]
 
 

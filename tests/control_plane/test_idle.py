@@ -1,6 +1,6 @@
-"""A gang that trains and a cluster where nothing is wrong: agents and controller write nothing but the lease.
+"""While a gang trains and nothing in the cluster is wrong, agents and controller write nothing but the lease.
 
-REKINDLE_IDLE_S sets for how long that is watched, 15 unless set. `pytest -s` shows what was counted.
+REKINDLE_IDLE_S sets how many seconds are watched (default 15). `pytest -s` shows the counts.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ async def test_while_a_gang_trains_and_nothing_is_wrong_we_write_the_lease_alone
 
 
 async def settled(stage: RealStage) -> dict[tuple[str, str, str], str]:
-    """The versions, once none has moved for a while: the last edges are written after the first steps, and
-    the scheduler and the Job controller write, too."""
+    """Returns the versions once none has changed for a while: agents write the last edges after the first
+    steps, and the scheduler and the Job controller write, too."""
     found = await versions(stage)
     async with asyncio.timeout(SETTLED_WITHIN_S):
         while True:
@@ -67,7 +67,7 @@ async def settled(stage: RealStage) -> dict[tuple[str, str, str], str]:
 
 
 async def step_each_second(stage: RealStage, pods: list[Any], seconds: float) -> int:
-    """Returns the last step."""
+    """Prints one step each second, and returns the last step."""
     begin_s, step = time.monotonic(), 1
     while (time.monotonic() - begin_s) < seconds:
         await asyncio.sleep(1)
@@ -82,7 +82,7 @@ async def was_read(stage: RealStage, pod: Any, step: int) -> bool:
 
 
 async def versions(stage: RealStage) -> dict[tuple[str, str, str], str]:
-    """The resourceVersion of each object, the lease aside."""
+    """Returns the resourceVersion of each object except the lease."""
     return {
         (resource.plural, item["metadata"].get("namespace", ""), item["metadata"]["name"]): item["metadata"][
             "resourceVersion"
@@ -102,7 +102,8 @@ def told(write: AuditedWrite) -> tuple[str, str, str]:
 
 
 def may_be_idle(write: AuditedWrite) -> bool:
-    """The lease, and an agent's question for its spec: an empty patch, which leaves the resourceVersion."""
+    """Whether the write is allowed while idle: the lease, and an agent's request for its spec, which is an
+    empty patch that leaves the resourceVersion unchanged."""
     return told(write) in {
         ("controller", "update", LEASES.plural),
         ("controller", "patch", LEASES.plural),

@@ -1,7 +1,8 @@
-"""Recovery after recovery of one gang: the framework must have counted none of them.
+"""One gang is recovered several times in a row, and the framework must have counted none of the recoveries.
 
-REKINDLE_RECOVERIES sets how many, 2 unless set. `pytest -s` shows the framework's own counters before the
-first and after each, and the settings that let so many nodes be taken in so short a time.
+REKINDLE_RECOVERIES sets how many recoveries there are (default 2). `pytest -s` shows the framework's own
+counters before the first recovery and after each one, and the settings that allow the quarantine of so many
+nodes in so short a time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SETTINGS = [
     "budgets.brake_percent=100",
 ]
 STEPS = 100
-"""That each attempt makes before its node fails."""
+"""Number of steps that each attempt makes before its node fails."""
 
 
 async def test_an_indexed_job_is_recovered_again_and_again_and_counts_nothing(
@@ -91,8 +92,8 @@ async def at_rest(
     *,
     like: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What the framework says once all its pods run, and where given once that is like this; it says so a
-    moment later than they do. What it says until then is printed."""
+    """Returns the framework's counters once all its pods run and, if `like` is given, once the counters equal
+    it; the framework updates them a moment after the pods run. Earlier values are printed."""
     said: dict[str, Any] = {}
 
     async def rests() -> bool:
@@ -108,8 +109,9 @@ async def at_rest(
 
 
 def job_counters(job: Any) -> dict[str, Any]:
-    """All that a Job's backoff and end depend on. What comes and goes with suspend is left out."""
-    status = job.get("status", {})  # its controller may not have looked yet
+    """Returns everything on which a Job's backoff and end depend. Fields that come and go with suspend are
+    left out."""
+    status = job.get("status", {})  # its controller may not have reconciled yet
     counted = ("failed", "succeeded", "completedIndexes", "failedIndexes", "uncountedTerminatedPods")
     return {
         "active": status.get("active"),
@@ -119,7 +121,7 @@ def job_counters(job: Any) -> dict[str, Any]:
 
 
 def kubeflow_counters(job: Any) -> dict[str, Any]:
-    status = job.get("status", {})  # its controller may not have looked yet
+    status = job.get("status", {})  # its controller may not have reconciled yet
     replicas = {
         role: {name: count for name, count in counts.items() if isinstance(count, int)}
         for role, counts in status.get("replicaStatuses", {}).items()

@@ -34,7 +34,7 @@ from tests.control_plane.stage import NAMESPACE, RealStage, now, raised
 pytestmark = pytest.mark.control_plane
 
 WIDE = ("mode=recover", "budgets.quarantined_percent_max=100")
-"""Several nodes of a small cluster may be taken out, as the cases of one stage need."""
+"""Settings that let several nodes of a small cluster be quarantined, as the cases of one stage need."""
 
 
 async def job_of(stage: RealStage, name: str) -> Any:
@@ -48,7 +48,8 @@ async def job_of(stage: RealStage, name: str) -> Any:
 async def test_no_rank_starts_before_the_last_old_one_has_ended_and_none_counts_whatever_it_exits_with(
     control_plane: ControlPlane, exit_code: str
 ) -> None:
-    """An index whose pod exits with 0 after our stop is not completed: it is made again."""
+    """An index whose pod exits with 0 after Rekindle's stop is not completed: the Job controller creates it
+    again."""
     async with raised(control_plane, nodes=3, settings=WIDE, agents=0) as stage:
         old = await trained(stage, indexed_job("llm", dying=exit_code))
         bad = old[0]["spec"]["nodeName"]
@@ -68,7 +69,7 @@ async def test_no_rank_starts_before_the_last_old_one_has_ended_and_none_counts_
 
 
 async def overlaps(stage: RealStage, job: str, old: list[str], seen: list[tuple[int, int]]) -> None:
-    """How many old and new pods have not ended, again and again."""
+    """Records repeatedly how many old and new pods have not ended."""
     while True:
         there = await living(stage, job)
         former = sum(1 for pod in there if pod["metadata"]["uid"] in old)
@@ -117,7 +118,7 @@ async def test_a_failed_rank_is_made_anew_at_once_with_consent_and_otherwise_wai
     async with raised(control_plane, nodes=4, settings=WIDE, agents=0) as stage:
         waiting = await trained(stage, indexed_job("waits"))
         anew = await trained(stage, indexed_job("anew", annotations=RECREATE))
-        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
+        await asyncio.sleep(1)  # kubelets write whole seconds; Rekindle ignores faults from before the mode
         before = await job_of(stage, "anew")
 
         await asyncio.gather(stage.end(waiting[0], exit_code=1), stage.end(anew[0], exit_code=1))
@@ -140,7 +141,8 @@ async def test_a_failed_rank_is_made_anew_at_once_with_consent_and_otherwise_wai
 async def test_a_job_without_retries_ends_as_terminal_or_is_made_anew_with_consent(
     control_plane: ControlPlane,
 ) -> None:
-    """With backoffLimit 0 one failed pod ends the job for good, whoever is quicker."""
+    """With backoffLimit 0 one failed pod ends the job permanently, whether Rekindle or the Job controller is
+    quicker."""
     async with raised(control_plane, nodes=4, settings=WIDE, agents=0) as stage:
         final = await trained(stage, indexed_job("final", backoffLimit=0, dying="143"))
         anew = await trained(stage, indexed_job("anew", backoffLimit=0, dying="143", annotations=RECREATE))
@@ -176,7 +178,7 @@ async def test_a_job_that_failed_for_good_before_it_opted_in_is_not_touched(
 
 
 async def has(stage: RealStage, job: str, condition: str) -> bool:
-    """By the word of the Job controller."""
+    """Whether the Job controller reports this condition."""
     conditions = (await job_of(stage, job)).get("status", {}).get("conditions", [])
     return any((c["type"], c["status"]) == (condition, "True") for c in conditions)
 
@@ -203,7 +205,7 @@ async def test_a_container_that_restarts_in_place_without_steps_costs_no_counted
 
 
 async def restarts_in_place(stage: RealStage, pod: Any) -> None:
-    """Its container exits with 1, and the kubelet starts it again in the same pod."""
+    """The pod's container exits with 1, and the kubelet starts it again in the same pod."""
     at = now().strftime("%Y-%m-%dT%H:%M:%SZ")
     container = {
         "name": "train",
@@ -222,7 +224,7 @@ async def restarts_in_place(stage: RealStage, pod: Any) -> None:
 async def test_a_pod_that_a_person_deletes_is_a_lost_rank_and_the_whole_gang_starts_again(
     control_plane: ControlPlane, exit_code: str
 ) -> None:
-    """The Job controller counts it, as it counts every pod that it sees end outside a stop."""
+    """The Job controller counts the pod as failed, as it counts every pod that ends outside a stop."""
     async with raised(control_plane, nodes=3, settings=WIDE, agents=0) as stage:
         job = indexed_job("llm", dying=exit_code, annotations=RECREATE)
         old = await trained(stage, job)
@@ -251,7 +253,7 @@ async def test_a_controller_that_flips_the_stop_back_is_named_once_and_not_fough
         await stage.xid_79(old[0]["spec"]["nodeName"])
         recovery = await ended(stage, "llm", "Escalated", "ForeignOwner")
         await stage.running("llm", 2, but=uids(old))
-        await asyncio.sleep(2)  # a fight would go on
+        await asyncio.sleep(2)  # a fight would continue
         healing.cancel()
 
         assert "gitops-controller" in recovery["status"]["message"]
@@ -264,7 +266,8 @@ async def is_unmarked(stage: RealStage, job: str) -> bool:
 
 
 async def heals_itself(stage: RealStage, job: str) -> None:
-    """Writes what its repository says, whenever the job differs and its pods have been told to end."""
+    """Writes what its repository says, whenever the job differs and the Job controller has told the job's
+    pods to end."""
     while True:
         if (await job_of(stage, job))["spec"]["suspend"] and await has(stage, job, "Suspended"):
             body = {"spec": {"suspend": False}}
@@ -305,7 +308,7 @@ async def test_a_person_who_suspends_a_started_gang_is_obeyed(control_plane: Con
 
 
 async def test_ranks_that_a_successful_job_deletes_are_no_lost_ranks(control_plane: ControlPlane) -> None:
-    """By its successPolicy the leader's success is the Job's. The others take a while to end."""
+    """The successPolicy makes the leader's success the Job's success. The other ranks take a while to end."""
     settings = (*WIDE, "timing.deleted_settle_s=0.1")
     async with raised(control_plane, nodes=3, settings=settings, agents=0) as stage:
         policy = {"rules": [{"succeededIndexes": "0", "succeededCount": 1}]}
@@ -338,7 +341,8 @@ async def test_a_job_that_is_deleted_during_its_recovery_ends_it(control_plane: 
 async def test_gangs_that_share_a_bad_node_both_leave_it_also_one_that_tolerates_everything(
     control_plane: ControlPlane,
 ) -> None:
-    """Who tolerates every taint is kept off by affinity, beside the nodes that its people exclude."""
+    """Affinity keeps a gang that tolerates every taint off the node, in addition to the nodes that the job's
+    owner excludes."""
     async with raised(control_plane, nodes=3, settings=WIDE, agents=0) as stage:
         excluded = [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n3"]}]
         terms = {"nodeSelectorTerms": [{"matchExpressions": excluded}]}
@@ -349,7 +353,7 @@ async def test_gangs_that_share_a_bad_node_both_leave_it_also_one_that_tolerates
         bad, good = "n1", "n2"
         assert nodes_of(spread) == nodes_of(other) == {bad, good}
 
-        # Room for all on one node, once the bad one is out.
+        # One node has room for all ranks once the bad node is out of service.
         room = {"status": {"allocatable": {"nvidia.com/gpu": "16"}, "capacity": {"nvidia.com/gpu": "16"}}}
         path = NODES.path(good, subresource="status")
         await stage.api.request("PATCH", path, body=room, content_type="application/merge-patch+json")

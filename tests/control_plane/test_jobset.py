@@ -51,7 +51,7 @@ def jobset(
     pod: Mapping[str, Any] = {},
     **spec: Any,
 ) -> dict[str, Any]:
-    """Two Jobs of two ranks each; `dying` as in dying.yaml."""
+    """Returns a JobSet with two Jobs of two ranks each; `dying` is explained in dying.yaml."""
     container = {
         "name": "train",
         "image": "none",
@@ -72,7 +72,8 @@ def jobset(
 
 
 async def trained(stage: RealStage, job: Mapping[str, Any], ranks: int = RANKS) -> list[Any]:
-    """Its pods, each at step 100; a second later, for what was before the mode began never acts."""
+    """Creates the JobSet and returns its pods, each at step 100. Waits one more second, because Rekindle
+    ignores faults from before the mode began."""
     await stage.create(JOBSETS, job, NAMESPACE)
     pods = await running(stage, ranks)
     for pod in pods:
@@ -92,14 +93,14 @@ async def running(stage: RealStage, ranks: int = RANKS, *, but: Sequence[str] = 
 
 
 async def trains_again(stage: RealStage, old: Sequence[Any]) -> list[Any]:
-    """The new pods, of which one has made a step."""
+    """Returns the new pods, one of which has made a step."""
     new = await running(stage, len(old), but=uids(old))
     await stage.steps(new[0], first=91, last=91)
     return new
 
 
 async def told(stage: RealStage, when: str) -> dict[str, Any]:
-    """What JobSet says of itself, printed."""
+    """Prints and returns what JobSet reports about itself."""
     found = await stage.get(JOBSETS, "llm", NAMESPACE)
     status = found.get("status", {})
     jobs = await stage.all(JOBS, NAMESPACE)
@@ -155,7 +156,7 @@ async def all_succeeded(stage: RealStage, count: int) -> bool:
 async def test_a_crashed_rank_restarts_the_gang_before_jobset_fails_it_or_counts_a_restart(
     jobsets: ControlPlane, policy: Mapping[str, Any]
 ) -> None:
-    """With backoffLimit 0 a failed pod fails its Job, and JobSet would act on that about 1.2 s later."""
+    """With backoffLimit 0 a failed pod fails its Job, and JobSet would react to that about 1.2 s later."""
     async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
         old = await trained(stage, jobset(dying="143", **policy))
         since, began = jobsets.audit_position(), now()
@@ -178,13 +179,14 @@ async def test_a_crashed_rank_restarts_the_gang_before_jobset_fails_it_or_counts
 
 
 def is_renewal(write: AuditedWrite) -> bool:
-    """The controller's own write of status.restarts."""
+    """Whether the write is the JobSet status write of Rekindle's controller, which sets status.restarts."""
     written = (write.object_ref.resource, write.object_ref.subresource, write.succeeded)
     return "rekindle-controller" in write.user.username and written == ("jobsets", "status", True)
 
 
 async def test_retries_of_the_jobs_cost_the_gang_no_wait(jobsets: ControlPlane) -> None:
-    """A Job that has seen one failed pod would wait 10 s before its next; Jobs that are made anew do not."""
+    """A Job that has seen one failed pod would wait 10 s before its next pod; Jobs that are created again do
+    not wait."""
     async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
         old = await trained(stage, jobset(backoff_limit=6))
 
@@ -220,7 +222,8 @@ async def test_a_jobset_that_tolerates_every_taint_is_kept_off_by_the_affinity_o
 async def test_a_leader_without_accelerators_and_the_ranks_that_wait_for_it_come_back_together(
     jobsets: ControlPlane,
 ) -> None:
-    """While the JobSet is suspended only the leader has its Job; those of the ranks come after the start."""
+    """While the JobSet is suspended only the leader's Job exists. The Jobs of the ranks appear after the
+    start."""
     job = jobset()
     (ranks,) = job["spec"]["replicatedJobs"]
     spec = ranks["template"]["spec"]
@@ -249,7 +252,7 @@ async def test_a_leader_without_accelerators_and_the_ranks_that_wait_for_it_come
 async def test_a_jobset_with_a_rank_on_a_dead_node_goes_on_elsewhere_once_a_person_says_that_it_is_off(
     jobsets: ControlPlane,
 ) -> None:
-    """Its Job is deleted in the foreground and waits for that rank's pod, which nobody ends."""
+    """The rank's Job is deleted in the foreground and waits for the rank's pod, which nobody ends."""
     async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
         old = await trained(stage, jobset())
         dead_node = old[0]["spec"]["nodeName"]
@@ -306,7 +309,8 @@ async def is_refused(stage: RealStage, reason: str) -> bool:
 async def test_a_controller_that_is_killed_in_the_middle_of_a_stop_loses_and_repeats_no_write(
     jobsets: ControlPlane, writes: int
 ) -> None:
-    """Killed as soon as that many of its writes are in the audit log: the next one mostly is not."""
+    """The controller is killed as soon as that many of its writes are in the audit log: its next write is
+    mostly not there yet."""
     async with raised(jobsets, nodes=3, settings=WIDE, agents=0) as stage:
         old = await trained(stage, jobset(dying="143"))
         since = jobsets.audit_position()
@@ -332,7 +336,7 @@ async def test_a_controller_that_is_killed_in_the_middle_of_a_stop_loses_and_rep
 async def test_a_stop_that_the_webhook_of_a_dead_controller_refuses_is_said_and_taken_when_it_is_back(
     jobsets: ControlPlane,
 ) -> None:
-    settings = (*WIDE, "timing.stop_deadline_s=10")  # by which the pods end, too, once it is back
+    settings = (*WIDE, "timing.stop_deadline_s=10")  # the pods must end within it, too
     async with raised(jobsets, nodes=3, settings=settings, agents=0) as stage:
         old = await trained(stage, jobset())
         with dead(jobsets.programs["jobset"]):

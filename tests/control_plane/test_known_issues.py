@@ -1,6 +1,5 @@
-"""Known issues on a real control plane: real agents find the line, the gang's next pods are given the change,
-what did not help is taken back, and owners that are not restarted are told.
-"""
+"""Known issues on a real control plane: real agents find the line, Rekindle gives the change to the gang's
+next pods and removes a change that did not help, and owners of jobs that are not restarted are informed."""
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ def on_a_share(name: str) -> dict[str, Any]:
 
 
 async def offers_shares(stage: RealStage) -> None:
-    """As the device plugin of a GPU-sharing layer would register them."""
+    """Offers shares of GPUs, as the device plugin of a GPU-sharing layer would register them."""
     for node in await stage.all(NODES):
         path = NODES.path(node["metadata"]["name"], subresource="status")
         body = {"status": {"capacity": OFFERED, "allocatable": OFFERED}}
@@ -94,8 +93,9 @@ async def offers_shares(stage: RealStage) -> None:
 
 
 async def runs_out_of_memory(stage: RealStage, pod: Any) -> None:
-    """The rank prints Paddle's own words, its agent finds them, and the rank ends: in a later second than the
-    mode and the gang began, since the API keeps whole ones and what was before them never acts."""
+    """The rank prints Paddle's own error text, its agent finds the text, and the rank ends. The end is in a
+    later second than the beginning of the mode and of the gang: the API stores whole seconds, and Rekindle
+    ignores faults from before the mode began."""
     stage.agents[pod["spec"]["nodeName"]].prints(pod, ["ResourceExhaustedError: ", "", OUT_OF_MEMORY])
     await stage.until("known line in its NodeHealth", partial(has_known_line, stage, pod))
     await asyncio.sleep(1)
@@ -172,7 +172,8 @@ def serving() -> dict[str, Any]:
 
 
 async def removed(stage: RealStage) -> None:
-    """With its pods: one that its ReplicaSet makes anew would be there in the next test."""
+    """Deletes the Deployment with its pods: a pod that its ReplicaSet creates again would still exist in the
+    next test."""
     path = DEPLOYMENTS.path("vllm", NAMESPACE)
     await stage.api.request("DELETE", path, body={"propagationPolicy": "Foreground"})
 

@@ -1,5 +1,5 @@
-"""One namespace's editor fills it with the largest jobs that an API server takes: the controller keeps none
-of them, and recovers another namespace's gang meanwhile."""
+"""An editor of one namespace fills it with the largest jobs that an API server accepts. The controller keeps
+none of them in memory, and recovers a gang in another namespace meanwhile."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.control_plane
 
 NOISY = "noisy"
 JOBS_N = 20
-"""Parsed, one takes 20 MB: a controller without bounds takes 400 MB for these."""
+"""Number of large jobs. A parsed one takes 20 MB, so a controller without bounds takes 400 MB for these."""
 TOLERATIONS = 38_000
-"""A job of 1.3 MB."""
+"""Number of tolerations that makes a job 1.3 MB large."""
 LIMIT_BYTES = 150 * 1024**2
-"""Without any job the controller takes some 60 MiB."""
+"""Memory limit of the controller. Without any job the controller takes some 60 MiB."""
 SETTINGS = ["mode=recover"]
 
 
@@ -47,7 +47,7 @@ async def test_the_largest_jobs_of_one_namespace_keep_no_other_from_being_recove
 
 
 async def filled(stage: RealStage) -> None:
-    """Suspended, so that they cost nobody anything."""
+    """Creates the large jobs suspended, so that they use no resources."""
     await stage.create(NAMESPACES, {"metadata": {"name": NOISY}})
     crowd = asyncio.Semaphore(4)
 
@@ -74,7 +74,7 @@ def large(name: str, tolerations: int = TOLERATIONS) -> dict[str, Any]:
 
 
 def _peak_bytes(pid: int) -> int:
-    """The most memory that the process has ever had."""
+    """Returns the peak memory of the process in bytes."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024

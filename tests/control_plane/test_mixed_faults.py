@@ -1,7 +1,7 @@
-"""Faults of every kind in turn, while the control plane itself fails: each recovery ends rightly.
+"""Faults of every kind occur in turn while the control plane itself fails, and each recovery ends correctly.
 
-REKINDLE_MIXED_S sets for how long new faults are made, 60 s unless set; REKINDLE_MIXED_SEED repeats a run.
-`pytest -s` shows the seed, each fault with its disturbances, and the memory of the controller:
+REKINDLE_MIXED_S sets for how many seconds new faults are made (default 60); REKINDLE_MIXED_SEED repeats a
+run. `pytest -s` shows the seed, each fault with its disturbances, and the memory of the controller:
 
     REKINDLE_CONTROL_PLANE=1 REKINDLE_MIXED_S=1800 pytest -s tests/control_plane/test_mixed_faults.py
 """
@@ -37,12 +37,12 @@ MIXED_S = float(os.environ.get("REKINDLE_MIXED_S", "60"))
 SEED = int(os.environ.get("REKINDLE_MIXED_SEED", str(random.randrange(10_000))))
 NODES_COUNT, RANKS = 5, 2
 LIMIT_S = 420.0
-"""Of one recovery: outages, a lease that must run out, a kubelet's pause, and the five minutes for which
-Kubernetes' Job controller may forget a job (recover/recovery/wake.py) may add up."""
+"""Time limit of one recovery in seconds: outages, a lease that must expire, a kubelet's pause, and the five
+minutes for which Kubernetes' Job controller may forget a job (recover/recovery/wake.py) may add up."""
 DEAD_S = (1.0, 6.0)
 FORGOTTEN_S = 15.0
 ALONE_S = 60.0
-"""A gang that trains for so long without a Recovery needs none."""
+"""Time in seconds after which a gang that trains without a Recovery needs no Recovery."""
 _NONE_NEEDED: dict[str, Any] = {"status": {"phase": "none was needed"}}
 SILENCE_S = 8
 SETTINGS = [
@@ -83,7 +83,8 @@ async def test_each_recovery_ends_rightly_whatever_fails_meanwhile(plane: Contro
 
 
 class Lab:
-    """A job for each round, one fault of it, and what else fails until it trains again."""
+    """Runs rounds: each round has a job, one fault of the job, and other failures until the job trains
+    again."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Lab:
         self._is_cordoned = False
         self._nudged: dict[str, float] = {}
         self._printed: set[str] = set()
-        """Pods that have made their first steps after a fault."""
+        """Uids of pods that have made their first steps after a fault."""
 
     def memory_mib(self) -> float:
         return pss_bytes(self.container.child) / MIB
@@ -118,7 +119,7 @@ class Lab:
         for pod in pods:
             await self.stage.steps(pod, first=1, last=100)
         await self.until("controller in step", self._in_step)
-        await asyncio.sleep(1.5)  # its first steps are known
+        await asyncio.sleep(1.5)  # the job's first steps are known
         fault = self._chance.choice([self._xid, self._silent_node, self._crash, self._deleted])
         disturbances = self._chance.sample(
             [self._controller, self._api_server, self._etcd, self._cut], k=self._chance.choice([0, 1, 1, 2])
@@ -151,7 +152,8 @@ class Lab:
         await self._clean(name, bad)
 
     async def _judge(self, name: str, recovery: Any, bad: str, new: list[Any], *, is_node: bool) -> None:
-        """One Recovery at most; the ranks are off a broken node; only that node is cordoned."""
+        """Asserts that there is at most one Recovery, that no rank is on a broken node, and that only that
+        node is cordoned."""
         if recovery is not _NONE_NEEDED:
             assert recovery["status"]["resumedStep"] == 101
         if is_node:
@@ -167,7 +169,7 @@ class Lab:
         return out == ({bad} if self._is_cordoned else set())
 
     async def _clean(self, name: str, bad: str) -> None:
-        """The job is gone, and all nodes are as new."""
+        """Removes the job, and waits until all nodes are in service and all Incidents are closed."""
         await self.answered(
             lambda: self.stage.api.request(
                 "DELETE", JOBS.path(name, NAMESPACE), body={"propagationPolicy": "Background"}
@@ -181,7 +183,7 @@ class Lab:
     # --- faults: each returns its node --------------------------------------------------------------------
 
     async def _xid(self, pod: Any, _: list[Any]) -> str:
-        """Always the first GPU: it may have been lost in the round before, too."""
+        """Breaks always the first GPU, which may already have been lost in the round before."""
         self._is_cordoned = True
         bad = str(pod["spec"]["nodeName"])
         host = self.stage.agents[bad].host
@@ -190,7 +192,8 @@ class Lab:
         return bad
 
     async def _silent_node(self, pod: Any, pods: list[Any]) -> str:
-        """A GPU is lost, and the kubelet with it for a while: nobody can tell whether the old ranks ended."""
+        """A GPU is lost, and the kubelet with it for a while: nobody knows whether the old ranks have
+        ended."""
         bad = await self._xid(pod, pods)
         await self.stage.patch(NODES, bad, {"metadata": {"labels": {"type": None}}})
         await asyncio.sleep(SILENCE_S + self._chance.uniform(*DEAD_S))
@@ -203,8 +206,9 @@ class Lab:
         return str(pod["spec"]["nodeName"])
 
     async def _deleted(self, pod: Any, pods: list[Any]) -> str:
-        """Its peers fail a moment later, as all do whose connection to a peer is closed. If no controller saw
-        the deletion, since the API server was down, their failure is the first sign of it."""
+        """Deletes a rank. Its peers fail a moment later, as ranks do when the connection to a peer is closed.
+        If no controller saw the deletion, because the API server was down, their failure is the first sign of
+        it."""
         self._is_cordoned = False
         await self.stage.api.request("DELETE", PODS.path(pod["metadata"]["name"], NAMESPACE))
         await asyncio.sleep(self._chance.uniform(*DEAD_S))
@@ -214,7 +218,7 @@ class Lab:
         return str(pod["spec"]["nodeName"])
 
     async def _fails(self, pod: Any) -> None:
-        """Unless a recovery has stopped it."""
+        """Lets the pod fail, unless a recovery has stopped the pod."""
         try:
             now = await self.stage.get(PODS, pod["metadata"]["name"], NAMESPACE)
             if "deletionTimestamp" not in now["metadata"]:
@@ -262,7 +266,7 @@ class Lab:
         return new if len(new) == RANKS and not any("deletionTimestamp" in p["metadata"] for p in new) else []
 
     async def _trains(self, name: str, old: frozenset[str]) -> bool:
-        """The ranks make steps, once all of them run."""
+        """The ranks make steps once all of them run. Returns whether all of them run."""
         ranks = await self._ranks(name, old)
         for pod in ranks:
             if pod["metadata"]["uid"] not in self._printed:
@@ -272,8 +276,8 @@ class Lab:
         return bool(ranks)
 
     async def _nudge(self, pods: list[Any]) -> None:
-        """KWOK forgets a pod if the API server fails while KWOK starts the pod, which no kubelet does. Any
-        change of the pod reminds KWOK."""
+        """Changes pods that KWOK has forgotten. KWOK forgets a pod if the API server fails while KWOK starts
+        the pod, which no kubelet does. Any change of the pod reminds KWOK."""
         for meta in (pod["metadata"] for pod in pods if _awaits_its_kubelet(pod)):
             if time.monotonic() - self._nudged.get(meta["uid"], 0.0) > FORGOTTEN_S:
                 self._nudged[meta["uid"]] = time.monotonic()
@@ -282,8 +286,9 @@ class Lab:
                 await self.stage.api.request("PATCH", path, body=note, content_type=MergePatch)
 
     async def _succeeded(self, name: str, *, may_lack: bool, since_s: float) -> Any:
-        """`may_lack`: where no controller was there, the Job itself may have replaced each of its ranks. Then
-        the gang trains, and Rekindle leaves it alone."""
+        """Returns the Recovery if it has succeeded, otherwise None. With `may_lack` there may be no Recovery:
+        while no controller was running, the Job itself may have replaced each of its ranks. Then the gang
+        trains, and Rekindle leaves it alone."""
         mine = [r for r in await self.stage.all(RECOVERIES, NAMESPACE) if r["spec"]["gang"]["name"] == name]
         assert len(mine) <= 1, [(r["metadata"]["name"], r["status"]) for r in mine]
         if not mine and may_lack and time.monotonic() - since_s > ALONE_S and await self._all_closed():
@@ -301,7 +306,7 @@ class Lab:
         return all(i["status"].get("phase") == "Closed" for i in await self.stage.all(INCIDENTS))
 
     async def answered(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """Once the API server answers."""
+        """Returns the answer once the API server answers."""
         async with asyncio.timeout(LIMIT_S):
             while True:
                 try:
@@ -332,7 +337,7 @@ class Lab:
 
 
 def _awaits_its_kubelet(pod: Any) -> bool:
-    """For longer than KWOK needs to start a pod."""
+    """Whether the pod has waited longer than KWOK needs to start a pod."""
     scheduled = [c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
     if pod["status"]["phase"] != "Pending" or not pod["spec"].get("nodeName") or not scheduled:
         return False
@@ -342,7 +347,8 @@ def _awaits_its_kubelet(pod: Any) -> bool:
 
 @asynccontextmanager
 async def laid(plane: ControlPlane, chance: random.Random) -> AsyncIterator[Lab]:
-    """Controller and agents reach the API server over wires of their own. The controller is kept running."""
+    """Controller and agents reach the API server over separate wires. The controller is restarted whenever it
+    ends."""
     async with contextlib.AsyncExitStack() as stack:
         agents, seen_by_agents = await stack.enter_async_context(wired(plane))
         controller, seen_by_controller = await stack.enter_async_context(wired(plane))

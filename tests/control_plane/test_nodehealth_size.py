@@ -1,4 +1,4 @@
-"""How much an agent can store in its node's NodeHealth, asked of a real API server with an agent's token."""
+"""Tests how much an agent can store in its node's NodeHealth, on a real API server with an agent's token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ PODS_MAX, LINES_MAX = 64, 8
 
 
 def loud(characters: int) -> dict[str, Any]:
-    """As many pods as there may be, with as many lines, and that many characters that are stored as six."""
+    """Returns a status with the maximum of pods and lines, and with that many characters that are each stored
+    as six."""
     text = ["<" * 512] * (characters // 512)
     pods = []
     for number in range(PODS_MAX):
@@ -41,7 +42,7 @@ def told(known: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def stored_bytes(admin: Caller) -> int:
-    """As the API server writes it, which is how it is stored."""
+    """Returns the size of the object as the API server writes it, which is how it is stored."""
     return len(await admin.api.request("GET", NODEHEALTHS.path("n1")))
 
 

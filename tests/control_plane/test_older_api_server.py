@@ -1,4 +1,4 @@
-"""What API servers before ours refuse, by a control plane of its own with those features switched off."""
+"""Refusals by older API servers, tested on a separate control plane with newer features switched off."""
 
 from __future__ import annotations
 

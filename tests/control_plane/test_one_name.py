@@ -1,5 +1,5 @@
-"""Jobs of two kinds that have one name in one namespace: what the ranks of one are told must not reach the
-other's."""
+"""Two jobs of different kinds have one name in one namespace: the variables for the ranks of one must not
+reach the ranks of the other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_job_and_a_pytorchjob_of_one_name_are_each_told_of_their_own_rec
         old = {kind: await pods_up(stage, kind) for kind in KINDS}
 
         await seconds_later([pod for pods in old.values() for pod in pods])
-        # After a failed pod a Job makes no new one for 10 s.
+        # After a failed pod a Job creates no new pod for 10 s.
         await stage.xid_79(old["Job"][-1]["spec"]["nodeName"])
         await stage.end(old["PyTorchJob"][-1], exit_code=1)
         new = {kind: await pods_up(stage, kind, but=uids(old[kind])) for kind in KINDS}

@@ -1,4 +1,4 @@
-"""What people, other parts of Kubernetes, and the job itself do before and during a recovery."""
+"""Actions of people, of other parts of Kubernetes, and of the job itself before and during a recovery."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ PRIORITIES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityCla
 async def test_a_gang_that_a_more_urgent_pod_has_displaced_comes_back_to_the_same_nodes(
     control_plane: ControlPlane,
 ) -> None:
-    """The scheduler took a rank away, which says nothing of its node; on a full cluster that node is the only
-    place to go on."""
+    """The scheduler took a rank away, which is no evidence against its node; on a full cluster the gang can
+    continue only on that node."""
     async with raised(control_plane, nodes=2, settings=WIDE, agents=0) as stage:
         old = await trained(stage, indexed_job("llm", dying="143", annotations=RECREATE))
         await urgent_pod(stage)
@@ -62,7 +62,8 @@ async def test_a_gang_that_a_more_urgent_pod_has_displaced_comes_back_to_the_sam
 async def test_a_gang_that_is_about_to_end_is_not_stopped_for_its_node_and_ends_well(
     control_plane: ControlPlane,
 ) -> None:
-    """The Job controller makes no completed index again, so a stop would leave the job stopped for ever."""
+    """The Job controller creates no completed index again, so after a stop the job would stay stopped
+    permanently."""
     async with raised(control_plane, nodes=3, settings=WIDE, agents=0) as stage:
         first, last = await trained(stage, indexed_job("llm"))
         since = control_plane.audit_position()
@@ -115,7 +116,7 @@ async def test_a_policy_that_refuses_the_stop_is_told_in_its_words_and_the_gang_
         async with refusing(stage, JOBS, WORDS, prefix="llm"):
             await stage.xid_79(old[0]["spec"]["nodeName"])
             recovery = await stage.until("word of the refusal", lambda: of_reason(stage, "StopRefused"))
-            await asyncio.sleep(1)  # each change anywhere in the cluster would be a try
+            await asyncio.sleep(1)  # each change anywhere in the cluster would cause another try
 
         assert WORDS in recovery["status"]["message"]
         assert len([w for w in control_plane.audited(since) if is_refused(w)]) <= 2
@@ -132,12 +133,12 @@ def is_refused(write: AuditedWrite) -> bool:
 
 
 async def counted(stage: RealStage, what: str) -> str:
-    """The Job controller's own word on it."""
+    """Returns what the Job controller reports in this field."""
     return str((await stage.get(JOBS, "llm", NAMESPACE))["status"].get(what, ""))
 
 
 async def urgent_pod(stage: RealStage) -> None:
-    """It needs a whole node, and there is none free."""
+    """Creates a pod that needs a whole node while no node is free."""
     try:
         await stage.create(PRIORITIES, {"metadata": {"name": "urgent"}, "value": 1000})
     except ApiError as error:
@@ -150,7 +151,8 @@ async def urgent_pod(stage: RealStage) -> None:
     }
 
     async def is_admitted() -> bool:
-        """Admission reads classes from a cache of the API server's, which sees a new one a moment later."""
+        """Whether the pod was admitted. Admission reads classes from a cache of the API server, which sees a
+        new class a moment later."""
         try:
             await stage.create(PODS, pod, NAMESPACE)
         except ApiError as error:

@@ -1,7 +1,7 @@
-"""A recovery while the API server, etcd or the way to them fails: on a control plane of its own.
+"""A recovery while the API server, etcd or the connection to them fails, on a separate control plane.
 
-REKINDLE_OUTAGE_S sets how long each disturbance lasts (default 10). The long variants, a minute of a dead API
-server or etcd and five minutes of cut connections:
+REKINDLE_OUTAGE_S sets how many seconds each disturbance lasts (default 10). The long variants are a minute of
+a dead API server or etcd, and five minutes of cut connections:
 
     REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=60 pytest -s -k killed tests/control_plane/test_outages.py
     REKINDLE_CONTROL_PLANE=1 REKINDLE_OUTAGE_S=300 pytest -s -k cut tests/control_plane/test_outages.py
@@ -32,10 +32,12 @@ pytestmark = pytest.mark.control_plane
 
 OUTAGE_S = float(os.environ.get("REKINDLE_OUTAGE_S", "10"))
 SILENCE_S = 8
-"""Less than an outage, after which all nodes seem to have been silent for too long."""
+"""Silence in seconds after which a node is not ready. An outage is longer, so after it all nodes seem to have
+been silent for too long."""
 CUT_EVERY_S = 1.0
 LIMIT_S = 90.0
-"""Longer than what may add up after an outage: a lease that must run out, a kubelet's pause, a backoff."""
+"""Time limit in seconds, longer than the sum of what may follow an outage: a lease that must expire, a
+kubelet's pause, a backoff."""
 REQUESTS_PER_S_MAX = 22.0
 GROWTH_BYTES_MAX = 16 * 1024 * 1024
 CHOSEN = Checkpoint(step=90, path="step-90", format="rekindle-sharded", complete=True, reason="", bytes=1)
@@ -74,7 +76,7 @@ PROBE: dict[str, Any] = {
         "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}]}},
     },
 }
-"""It makes no pod: the Job controller only writes its condition `Suspended`."""
+"""A Job without pods: the Job controller only writes its condition `Suspended`."""
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,7 @@ def plane() -> Iterator[ControlPlane]:
 
 
 async def test_the_api_server_is_killed_while_the_first_step_is_awaited(plane: ControlPlane) -> None:
-    """The step is made while nobody can be told of it: the agent keeps it."""
+    """The rank makes its first step while the agent cannot report it: the agent keeps the step."""
     async with training(plane) as gang:
         await gang.loses_a_gpu()
         await gang.chooses()
@@ -120,7 +122,8 @@ async def test_all_connections_of_controller_and_agents_are_cut_each_second(plan
 
 
 class Gang:
-    """A job of two ranks at step 100, and what happens to it. `stage` reaches the API server directly."""
+    """A job of two ranks at step 100, with the faults and disturbances of a test. `stage` reaches the API
+    server directly."""
 
     def __init__(self, stage: RealStage, container: Container, controller: Wire, agents: Wire) -> None:
         self.stage = stage
@@ -160,13 +163,13 @@ class Gang:
         self.stage.agents[pod["spec"]["nodeName"]].prints(pod, ["step 91 loss 0.3", "step 92 loss 0.3"])
 
     async def ends_well(self) -> None:
-        """One stop, one resume from the right checkpoint, and only the bad node is taken."""
+        """Asserts one stop, one resume from the right checkpoint, and the quarantine of the bad node only."""
         recovery = await self.until("Succeeded", self._succeeded)
         status, job = recovery["status"], await self.stage.get(JOBS, "llm", NAMESPACE)
         assert (status["attempt"], status["checkpoint"]["step"], status["resumedStep"]) == (1, 90, 91)
         assert (job["spec"]["suspend"], job["metadata"]["generation"]) == (False, 3)
         entered = " ".join(phase["phase"] for phase in status["phases"])
-        # After an outage all nodes are taken for silent for a moment, and then no rank has a place.
+        # After an outage Kubernetes considers all nodes silent for a moment, and then no rank has a place.
         for waited in (" Blocked Resuming", " Blocked"):
             entered = entered.replace(waited, "")
         assert entered == "Stopping Choosing Resuming Verifying Succeeded"
@@ -177,7 +180,7 @@ class Gang:
         await self._rests()
 
     async def outage(self, what: str, program: Program, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """The program is dead for OUTAGE_S, then started with its data."""
+        """Kills the program, and starts it again with its data after OUTAGE_S."""
         program.kill()
         async with self._measured(what):
             await asyncio.sleep(OUTAGE_S / 2)
@@ -205,7 +208,7 @@ class Gang:
         await asyncio.sleep(max(0.0, self._disturbed_until + CUT_EVERY_S - time.monotonic()))
 
     async def until(self, what: str, found: Callable[[], Awaitable[Any]]) -> Any:
-        """As the stage's, and an API server that does not answer is waited for."""
+        """Does the same as the stage's `until`, and also waits for an API server that does not answer."""
         try:
             async with asyncio.timeout(LIMIT_S):
                 while True:
@@ -217,9 +220,10 @@ class Gang:
             pytest.fail(f"no {what} within {LIMIT_S:g} s\n{self._container.child.last_lines(25)}")
 
     async def job_controller_in_step(self) -> bool:
-        """Its watches return long after the API server does. Until then it creates the pods of a removed Job
-        once more, and the next test would take these pods for those of its own Job of that name."""
-        with contextlib.suppress(ApiError):  # there from the look before
+        """Whether the watches of the Job controller have returned, which happens long after the API server
+        has. Until then the Job controller creates the pods of a removed Job once more, and the next test
+        would take these pods for those of its own Job of that name."""
+        with contextlib.suppress(ApiError):  # exists from the previous call
             await self.stage.create(JOBS, PROBE, NAMESPACE)
         probe = await self.stage.get(JOBS, PROBE["metadata"]["name"], NAMESPACE)
         return any(condition["type"] == "Suspended" for condition in probe["status"].get("conditions", []))
@@ -229,7 +233,7 @@ class Gang:
         return next((scan for scan in scans if scan["status"]["phase"] == "Running"), None)
 
     async def new_pods(self) -> list[Any]:
-        """Both ranks anew, running."""
+        """Returns the new pods of both ranks if they run, otherwise an empty list."""
         old = {pod["metadata"]["uid"] for pod in self._old}
         pods = await self.stage.all(PODS, NAMESPACE, "batch.kubernetes.io/job-name=llm")
         new = [p for p in pods if p["metadata"]["uid"] not in old and p["status"]["phase"] == "Running"]
@@ -240,7 +244,8 @@ class Gang:
         return recovery if recovery["status"].get("phase") == "Succeeded" else None
 
     async def _rests(self) -> None:
-        """Prints what the controller still asks, and what it needs. It must not have grown."""
+        """Prints how many requests the controller still sends and how much memory it needs. The memory must
+        not have grown."""
         async with self._measured("afterwards"):
             await asyncio.sleep(3)
         now_bytes = pss_bytes(self._container.child)
@@ -252,7 +257,8 @@ class Gang:
 
     @asynccontextmanager
     async def _measured(self, what: str) -> AsyncIterator[None]:
-        """Prints the controller's requests per second while the block runs. No hot loop."""
+        """Prints the controller's requests per second while the block runs, and asserts that there is no hot
+        loop."""
         asked, began_at = self._controller.asked, time.monotonic()
         yield
         took_s = time.monotonic() - began_at
@@ -263,7 +269,8 @@ class Gang:
 
 @asynccontextmanager
 async def training(plane: ControlPlane) -> AsyncIterator[Gang]:
-    """Controller and agents reach the API server over wires of their own. The controller is kept running."""
+    """Controller and agents reach the API server over separate wires. The controller is restarted whenever it
+    ends."""
     async with contextlib.AsyncExitStack() as stack:
         agents, seen_by_agents = await stack.enter_async_context(wired(plane))
         controller, seen_by_controller = await stack.enter_async_context(wired(plane))

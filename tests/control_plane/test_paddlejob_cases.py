@@ -1,7 +1,7 @@
-"""PaddleJobs on the real operator, with its own kind of gang: workers alone, which meet at the first.
+"""PaddleJobs on the real operator. A PaddleJob's gang has only workers, which meet at the first worker.
 
-What they share with PyTorchJobs beyond this (names that are not free yet, ranks that people delete) stands in
-test_pytorchjob_cases.py; recoveries in a row in test_in_a_row.py.
+test_pytorchjob_cases.py tests what PaddleJobs share with PyTorchJobs (names that are not free yet, ranks that
+people delete); test_in_a_row.py tests recoveries in a row.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ async def test_an_xid_79_moves_a_paddlejob_off_that_node_and_its_new_ranks_read_
 async def test_a_crashed_worker_is_recovered_unless_its_policy_has_failed_the_job_which_is_said(
     training: ControlPlane,
 ) -> None:
-    """Under Never the operator mostly fails the job before a stop can come; so that it always does here, the
-    job opts in afterwards."""
-    async with raised(training, nodes=6, settings=SETTINGS, agents=0) as stage:  # no node to spare
+    """With the policy Never the operator mostly fails the job before a stop can come. To make this certain
+    here, the job opts in afterwards."""
+    async with raised(training, nodes=6, settings=SETTINGS, agents=0) as stage:  # no spare node
         ends = {"onfailure": ("OnFailure", 1), "exitcode": ("ExitCode", 137)}
         jobs = [paddlejob(name, policy) for name, (policy, _) in ends.items()]
         old = {job["metadata"]["name"]: await trained(stage, job, PADDLEJOBS) for job in jobs}
         never = await trained(stage, paddlejob("never", "Never", labels={}), PADDLEJOBS)
-        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
+        await asyncio.sleep(1)  # kubelets write whole seconds; Rekindle ignores faults from before the mode
         since = training.audit_position()
 
         await stage.end(never[1], exit_code=1)
@@ -107,7 +107,8 @@ async def is_refused_as_terminal(stage: RealStage) -> bool:
 async def test_a_paddlejob_leaves_its_dead_node_once_a_person_has_proven_it_off(
     training: ControlPlane,
 ) -> None:
-    """Its pod there is set Failed and removed: until then its name blocks the new rank's."""
+    """The rank's pod on the dead node is set to Failed and removed: until then its name blocks the name of
+    the new rank."""
     async with raised(training, nodes=3, settings=SETTINGS, agents=0) as stage:
         old: list[Any] = await trained(stage, paddlejob("llm", "OnFailure"), PADDLEJOBS)
         dead = old[0]["spec"]["nodeName"]

@@ -1,5 +1,5 @@
-"""A pause on a real control plane, as kubectl writes it: nothing is cordoned or stopped meanwhile, and
-afterwards only what is shown again acts. The chart's rights are enough for the controller to see it."""
+"""A pause on a real control plane, as kubectl writes it. Rekindle cordons and stops nothing meanwhile, and
+afterwards acts only on faults that occur again. The chart's permissions let the controller see the pause."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def is_paused(stage: RealStage) -> bool:
 
 
 async def told(stage: RealStage, reason: str) -> Any:
-    """Waits until an Incident says so of the node's quarantine."""
+    """Waits until an Incident gives this reason for the node's quarantine."""
 
     async def found() -> bool:
         records = [r for i in await stage.all(INCIDENTS) for r in i.get("status", {}).get("actions", [])]

@@ -1,4 +1,5 @@
-"""docs/playground.md: every line of the page works, in its order, on the playground of one command."""
+"""Every line of docs/playground.md works, in the order of the page, on the playground that one command
+starts."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ LINES = [
     for line in block.splitlines()
 ]
 SAYS_WHAT_FAILS = "rekindle doctor"
-"""Its exit status is 1 where it has found something."""
+"""Command that exits with 1 if it has found something."""
 AGAIN = """
 try() {
   for second in $(seq 60); do
@@ -34,7 +35,8 @@ try() {
   exit 1
 }
 """
-"""A line may come before what it waits for: a person types slower than this."""
+"""Script that repeats a line until it succeeds. The script may run a line before the cluster is ready for it,
+because a person types more slowly."""
 
 
 @pytest.mark.control_plane
@@ -60,7 +62,7 @@ def test_every_line_of_the_page_works(flags: list[str]) -> None:
 
 @contextmanager
 def playground(flags: list[str]) -> Iterator[str]:
-    """The exports that it prints. When it has ended, nothing of it is left."""
+    """Yields the exports that the playground prints. When the playground has ended, nothing of it is left."""
     command = [sys.executable, "-m", "tests.control_plane.up", "--rekindle", *flags]
     exports = ""
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:

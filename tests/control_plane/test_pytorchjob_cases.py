@@ -1,4 +1,5 @@
-"""PyTorchJobs on the real operator: what each restart policy leaves time for, with its expected end."""
+"""PyTorchJobs on the real operator: whether each restart policy leaves time for a stop, with its expected
+end."""
 
 from __future__ import annotations
 
@@ -39,9 +40,9 @@ async def conditions_of(stage: RealStage, job: str) -> list[str]:
 async def test_a_rank_that_fails_is_recovered_whatever_the_policy_with_consent_to_make_the_job_anew(
     training: ControlPlane,
 ) -> None:
-    """OnFailure and ExitCode with a signal survive the stop. With Never the operator mostly fails the job for
-    good before the stop comes."""
-    async with raised(training, nodes=6, settings=SETTINGS, agents=0) as stage:  # no node to spare
+    """With OnFailure, and with ExitCode and a signal, the job survives until the stop. With Never the
+    operator mostly fails the job permanently before the stop comes."""
+    async with raised(training, nodes=6, settings=SETTINGS, agents=0) as stage:  # no spare node
         cases = {"onfailure": 1, "exitcode": 137, "never": 1}
         policies = {"onfailure": "OnFailure", "exitcode": "ExitCode", "never": "Never"}
         old = {
@@ -51,7 +52,7 @@ async def test_a_rank_that_fails_is_recovered_whatever_the_policy_with_consent_t
             for name, policy in policies.items()
         }
         before = {name: await stage.get(PYTORCHJOBS, name, NAMESPACE) for name in policies}
-        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
+        await asyncio.sleep(1)  # kubelets write whole seconds; Rekindle ignores faults from before the mode
 
         await asyncio.gather(*(stage.end(worker(old[name]), exit_code=cases[name]) for name in policies))
         found = await asyncio.gather(*(recovered(stage, name, old[name]) for name in policies))
@@ -132,7 +133,7 @@ async def test_a_master_that_exits_with_0_when_it_is_stopped_does_not_complete_t
 async def test_nothing_starts_before_an_ended_pod_has_given_its_name_free(
     training: ControlPlane, policy: str
 ) -> None:
-    """Pods have fixed names, and the operator takes an old Failed one for the new rank's."""
+    """Pods have fixed names, and the operator takes an old Failed pod for the pod of the new rank."""
     finalizer = "example.com/keeps-it"
     async with raised(training, nodes=3, settings=SETTINGS, agents=0) as stage:
         job = pytorchjob("llm", policy, dying="143", finalizers=[finalizer])
@@ -154,8 +155,9 @@ async def all_failed(stage: RealStage) -> bool:
 
 
 async def test_a_worker_that_a_person_deletes_is_a_lost_rank(training: ControlPlane) -> None:
-    """The operator makes it anew beside its old peers, which wait for the one that is gone. In two of some
-    forty runs its exit code, 143, was named instead of its deletion, and why is not known: so once more."""
+    """The operator creates the worker again beside its old peers, which wait for the deleted worker. In two
+    of some forty runs Rekindle named the exit code 143 instead of the deletion, for an unknown reason, so the
+    test tries once more."""
     named = [await named_after_a_deletion(training)]
     if named != ["deleted"]:
         named.append(await named_after_a_deletion(training))

@@ -1,4 +1,4 @@
-"""Recipe objects on a real API server: what is told on them, what agents get to know, and what is refused."""
+"""Recipe objects on a real API server: their conditions, what agents learn from them, and what is refused."""
 
 from __future__ import annotations
 

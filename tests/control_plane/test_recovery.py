@@ -1,6 +1,5 @@
-"""A recovery on a real control plane, from the kernel's record to the first new step: real Job controller,
-training-operator and scheduler, the shipped controller and agents as processes.
-"""
+"""A recovery on a real control plane, from the kernel's record to the first new step, with the real Job
+controller, training-operator and scheduler, and the shipped controller and agents as processes."""
 
 from __future__ import annotations
 
@@ -34,7 +33,8 @@ CHECKPOINTS = {"name": "checkpoints", "nfs": {"server": "nfs.example", "path": "
 
 
 def checkpointing_job() -> dict[str, Any]:
-    """Its checkpoints lie on NFS, which nothing mounts here; its ranks read what a recovery tells them."""
+    """Returns a job with checkpoints on NFS, which nothing mounts here. Its ranks read the variables of a
+    recovery."""
     container = {
         "name": "train",
         "image": "none",
@@ -95,10 +95,11 @@ async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_it
 
 
 async def test_a_crashed_rank_stops_the_gang_once_and_takes_no_node(control_plane: ControlPlane) -> None:
-    """The job consents to be made anew, so that it need not wait 10 s for a failure that was counted."""
+    """The job consents to be created again, so that the gang need not wait 10 s for a failure that was
+    counted."""
     async with raised(control_plane, nodes=3, settings=["mode=recover"]) as stage:
         old = await trained(stage, indexed_job("llm", annotations=RECREATE))
-        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
+        await asyncio.sleep(1)  # kubelets write whole seconds; Rekindle ignores faults from before the mode
 
         await stage.end(old[0], exit_code=1)
         new = await stage.running("llm", 2, but=uids(old))
@@ -139,13 +140,13 @@ async def test_an_xid_79_in_the_kernel_log_moves_a_pytorchjob_of_four_pods_off_t
 
 
 async def untainted(stage: RealStage) -> dict[str, Any] | None:
-    """Kubernetes itself has done with the new nodes."""
+    """Returns the nodes once Kubernetes has removed its taints of new nodes, otherwise None."""
     nodes = await nodes_as_set(stage)
     return None if any(node["spec"].get("taints") for node in nodes.values()) else nodes
 
 
 async def nodes_as_set(stage: RealStage) -> dict[str, Any]:
-    """All that anybody but a kubelet may say of each node."""
+    """Returns all that anybody but a kubelet may write on each node."""
     return {
         node["metadata"]["name"]: {
             "spec": node["spec"],
@@ -170,8 +171,8 @@ async def runs_again(stage: RealStage) -> bool:
 async def test_the_pods_of_dead_nodes_are_freed_once_a_person_proves_that_they_are_off(
     control_plane: ControlPlane,
 ) -> None:
-    """By the taint, or by deleting the Node. An API server lets a pod be set Failed and removed though its
-    kubelet never answers."""
+    """The proof is the taint, or the deletion of the Node. An API server lets a pod be set to Failed and
+    removed although its kubelet never answers."""
     settings = ["mode=recover", "budgets.quarantined_percent_max=100", "budgets.pool_percent_max=100"]
     async with raised(control_plane, nodes=6, settings=settings) as stage:
         old = {job: await trained(stage, indexed_job(job)) for job in ("llm", "vlm")}
@@ -210,7 +211,8 @@ def reasons(recovery: Any) -> dict[str, str]:
 
 
 async def cordoned(stage: RealStage, bad: str) -> None:
-    """The bad node and no other, with our taint beside those of Kubernetes."""
+    """Asserts that the bad node and no other is cordoned, with Rekindle's taint beside those of
+    Kubernetes."""
     for node in await stage.all(NODES):
         keys = [taint["key"] for taint in node["spec"].get("taints", [])]
         is_bad = node["metadata"]["name"] == bad
@@ -219,7 +221,7 @@ async def cordoned(stage: RealStage, bad: str) -> None:
 
 
 async def told(stage: RealStage, bad: str) -> None:
-    """The Incident with its evidence, and the Events, as a real API server took them."""
+    """Asserts the Incident with its evidence, and the Events, as a real API server stored them."""
     (incident,) = await stage.all(INCIDENTS)
     assert (incident["spec"]["node"], incident["spec"]["fault"]) == (bad, "device-lost")
     assert incident["status"]["evidence"][0]["code"] == "xid-79"
@@ -231,6 +233,6 @@ async def told(stage: RealStage, bad: str) -> None:
 
 
 async def is_announced(stage: RealStage, reason: str) -> bool:
-    """An Event comes after the status that it tells of."""
+    """Whether an Event with this reason exists. An Event is written after the status that it reports."""
     events = [e for e in await stage.all(EVENTS) if e.get("reportingController") == "rekindle.dev/controller"]
     return reason in {event["reason"] for event in events}

@@ -1,7 +1,6 @@
-"""Repairs on a real control plane: the Jobs are made by the shipped controller with the chart's rights,
-placed by the real scheduler on a cordoned and tainted node, and ended by the test in their kubelet's name. A
-reboot is simulated: the Node is given a new boot id.
-"""
+"""Repairs on a real control plane. The shipped controller creates the Jobs with the chart's permissions, the
+real scheduler places them on a cordoned and tainted node, and the test ends them in place of the kubelet. A
+reboot is simulated: the Node gets a new boot id."""
 
 from __future__ import annotations
 
@@ -222,7 +221,7 @@ async def repair_in(stage: RealStage, phase: str, *, reason: str = "") -> Any:
 
 
 async def step_pod(stage: RealStage, kind: str, *, but: str = "") -> Any:
-    """The running pod of that step's newest Job, `but` not the one of that name."""
+    """Returns the running pod of that step's newest Job, ignoring the pod with the name `but`."""
 
     async def found() -> Any:
         pods = await stage.all(PODS, SYSTEM, REPAIR_OF)
@@ -237,7 +236,7 @@ def told(pod: Any) -> dict[str, str]:
 
 
 async def dry_run(stage: RealStage, template: Any) -> str:
-    """What the API server has against a pod template; nothing is stored."""
+    """Returns the API server's objection to a pod template, or an empty string. Nothing is stored."""
     body = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "check"}, "template": template}
     params = {"dryRun": "All", "fieldValidation": "Strict"}
     try:
@@ -248,7 +247,8 @@ async def dry_run(stage: RealStage, template: Any) -> str:
 
 
 async def returned(stage: RealStage, node: str) -> Any:
-    """Kubernetes' own controller answers a cordon with a taint of its own, and takes it off later."""
+    """Returns the node once it is in service. Kubernetes' own controller adds a taint when a node is
+    cordoned, and removes the taint later."""
 
     async def found() -> Any:
         body = await stage.get(NODES, node)
@@ -268,7 +268,7 @@ async def holds_again(stage: RealStage) -> bool:
 
 
 async def boots_again(stage: RealStage, node: str) -> None:
-    """The machine, its kubelet and its agent come up in a new boot."""
+    """The machine, its kubelet and its agent start in a new boot."""
     boot = f"second-boot-of-{node}"
     path = NODES.path(node, subresource="status")
     status = {"status": {"nodeInfo": {"bootID": boot}}}

@@ -1,4 +1,4 @@
-"""What agents, controller and teams may not do, asked of a real API server with real tokens."""
+"""Actions that are forbidden to agents, controller and teams, tried on a real API server with real tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANNOTATION = {"metadata": {"annotations": {"a": "b"}}}
 SUCCEEDED = {"status": {"phase": "Succeeded"}}
 
 Asked = tuple[Any, ...]
-"""Method, path, and a body where there is one."""
+"""Method, path, and a body if the request has one."""
 
 
 async def answers(caller: Caller, asked: dict[str, Asked]) -> dict[str, str]:
@@ -183,7 +183,8 @@ async def test_a_cluster_administrator_deletes_what_we_remember_and_does_not_cha
 async def test_kubernetes_itself_still_takes_finalizers_off_and_rewrites_objects(
     control_plane: ControlPlane,
 ) -> None:
-    """As its garbage collector does after a deletion in the foreground, and a migration of storage."""
+    """The garbage collector removes finalizers after a deletion in the foreground, and a storage migration
+    rewrites objects."""
     async with calling(control_plane) as callers:
         admin = callers.admin
         assert await admin.asks("PATCH", RECOVERY, {"metadata": {"finalizers": ["a.test/b"]}}) == "ok"

@@ -1,6 +1,5 @@
-"""A scan pod that cannot answer, on a real API server, scheduler and quota controller: its recovery goes on,
-and says why in their words. The test says what a kubelet would.
-"""
+"""A scan pod cannot answer, on a real API server, scheduler and quota controller. Its recovery continues, and
+reports the cause in their words. The test reports what a kubelet would."""
 
 from __future__ import annotations
 
@@ -32,22 +31,24 @@ _ADMISSION = "admissionregistration.k8s.io"
 MUTATING = Resource(_ADMISSION, "v1", "mutatingadmissionpolicies", "", namespaced=False)
 MUTATING_BINDINGS = Resource(_ADMISSION, "v1", "mutatingadmissionpolicybindings", "", namespaced=False)
 IN_FORCE_S = 2.0
-"""An API server takes a policy up a second after it was made."""
+"""Time in seconds to wait for a policy: an API server applies a new policy about a second later."""
 RESTRICTED = "pod-security.kubernetes.io/enforce"
 ENVIRONMENT = "llm-rekindle-job"
 DEADLINE_S = 20.0
-"""So that a wait that is cut short differs from one that is not, also on a busy machine."""
+"""Deadline of a scan in seconds, long enough to tell a shortened wait from a full one, even on a busy
+machine."""
 SHORT_S = 8.0
-"""For scans that last until it: the scheduler has looked at their pod by then."""
+"""Deadline in seconds for scans that last until it: the scheduler has tried to place their pod by then."""
 
 
 def checkpointing_job(**annotations: str) -> dict[str, Any]:
-    """One rank, whose checkpoints lie on NFS."""
+    """Returns a job of one rank with checkpoints on NFS."""
     return with_checkpoints(indexed_job("llm", ranks=1, annotations=annotations))
 
 
 def hostile_job() -> dict[str, Any]:
-    """It runs as root, and mounts its checkpoints, on a claim, over the program of a scan pod."""
+    """Returns a job that runs as root, and mounts its checkpoints, from a claim, over the program of a scan
+    pod."""
     job = checkpointing_job()
     job["metadata"]["annotations"]["rekindle.dev/checkpoint"] = "/opt/rekindle"
     pod = job["spec"]["template"]["spec"]
@@ -67,17 +68,17 @@ async def trains(
     annotations: Mapping[str, str] = {},
     job: dict[str, Any] | None = None,
 ) -> AsyncIterator[tuple[RealStage, Any]]:
-    """A gang of one rank at step 100 on one of two nodes, and its pod."""
+    """Yields a stage with a gang of one rank at step 100 on one of two nodes, and the gang's pod."""
     settings = ["mode=recover", f"timing.scan_deadline_s={scan_deadline_s:g}"]
     async with raised(plane, nodes=2, settings=settings, agents=0) as stage, claimed(stage):
         (pod,) = await trained(stage, job or checkpointing_job(**annotations), ranks=1)
-        await asyncio.sleep(1)  # kubelets write whole seconds, and what was before the mode began never acts
+        await asyncio.sleep(1)  # kubelets write whole seconds; Rekindle ignores faults from before the mode
         yield stage, pod
 
 
 @asynccontextmanager
 async def claimed(stage: RealStage) -> AsyncIterator[None]:
-    """The claim `llm` is bound to a volume."""
+    """Binds the claim `llm` to a volume."""
     common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     size = {"storage": "1Gi"}
     nfs = {"server": "nfs.example", "path": "/llm"}
@@ -94,7 +95,8 @@ async def claimed(stage: RealStage) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def quota(stage: RealStage, **hard: str) -> AsyncIterator[None]:
-    """In force: its controller has counted what is there."""
+    """Puts a quota into force: the quota controller has counted the existing objects when the block
+    begins."""
     await stage.create(QUOTAS, {"metadata": {"name": "q"}, "spec": {"hard": hard}}, NAMESPACE)
     try:
         await stage.until("counted quota", lambda: counted(stage))
@@ -109,7 +111,7 @@ async def counted(stage: RealStage) -> bool:
 
 @asynccontextmanager
 async def restricted(stage: RealStage) -> AsyncIterator[None]:
-    """The namespace admits no pods that break Pod Security's strictest profile, as inline NFS does."""
+    """The namespace admits no pods that break Pod Security's strictest profile, and inline NFS breaks it."""
     await stage.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {RESTRICTED: "restricted"}}})
     try:
         yield
@@ -119,7 +121,7 @@ async def restricted(stage: RealStage) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def meshed(stage: RealStage) -> AsyncIterator[None]:
-    """Each pod that looks for checkpoints gets a sidecar, as from a mesh that heeds no word of the pod."""
+    """Each scan pod gets a sidecar, as from a mesh that ignores the pod's request for none."""
     sidecar = "Object.spec.containers{name: 'mesh', image: 'mesh'}"
     add = f"[JSONPatch{{op: 'add', path: '/spec/containers/-', value: {sidecar}}}]"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
@@ -141,7 +143,8 @@ async def meshed(stage: RealStage) -> AsyncIterator[None]:
 
 
 async def unverified(stage: RealStage) -> tuple[str, float]:
-    """Why the recovery went on without a verified checkpoint, and how long it was choosing."""
+    """Returns why the recovery continued without a verified checkpoint, and how many seconds the phase
+    Choosing took."""
 
     async def found() -> Any:
         return next((r for r in await recoveries(stage, "llm") if resumed_at(r)), None)
@@ -248,7 +251,8 @@ async def test_what_somebody_else_has_put_into_the_environment_is_gone_when_the_
 
 
 async def as_without_policy(plane: ControlPlane, environment: dict[str, Any]) -> None:
-    """It stands there from before the policies, or where the chart leaves them out."""
+    """Creates the ConfigMap as if it were older than the policies, or as if the chart left the policies
+    out."""
     secret = (plane.folder / f"{CONTROLLER_NAME}.token").read_text(encoding="utf-8")
     async with KubeApi(Credentials(plane.url, token=secret, ca_file=str(plane.ca_file))) as controller:
         await controller.request("POST", CONFIGMAPS.path(namespace=NAMESPACE), body=environment)
@@ -328,6 +332,6 @@ async def test_a_scan_that_may_write_is_gone_before_the_gang_may_write_there_aga
 
 
 async def node_of_scan(stage: RealStage) -> str:
-    """Where it was put; empty before that."""
+    """Returns the node of the scan pod, or an empty string before the scan pod is placed."""
     scan = await scan_of(stage)
     return str(scan["spec"].get("nodeName", "")) if scan is not None else ""

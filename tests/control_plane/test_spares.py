@@ -1,5 +1,5 @@
 """A spare on a real control plane: a full cluster loses a node, the gang resumes on the spare, and the spare
-is given back when the node returns."""
+returns to reserve when the node returns to service."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THEIRS = {"key": "example.com/theirs", "value": "x", "effect": "PreferNoSchedule
 
 
 async def kept_free(stage: RealStage, node: str, *others: Any) -> None:
-    """Waits until the spare has our taint, beside these."""
+    """Waits until the spare has Rekindle's taint, in addition to these taints."""
 
     async def found() -> bool:
         return await taints(stage, node) == [*others, TAINT]
@@ -40,7 +40,7 @@ async def kept_free(stage: RealStage, node: str, *others: Any) -> None:
 
 
 async def written(plane: ControlPlane, since: int, node: str) -> bool:
-    """The audit log may lag."""
+    """Whether the controller has changed the node since then. The audit log may lag."""
     return bool(writes_to(plane, since, NODES, node))
 
 
@@ -49,7 +49,7 @@ async def taints(stage: RealStage, node: str) -> list[Any]:
 
 
 async def in_place_of(stage: RealStage, node: str) -> str:
-    """The incident for which that node takes pods; empty where it is in reserve."""
+    """Returns the incident for which that node takes pods, or an empty string if the node is in reserve."""
     notes = (await stage.get(NODES, node))["metadata"].get("annotations", {})
     return str(notes.get("rekindle.dev/spare-for", ""))
 

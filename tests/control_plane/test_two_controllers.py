@@ -1,8 +1,8 @@
-"""Two controllers, one leader, on a real API server: what its audit log says about who wrote when.
+"""Two controllers with one leader on a real API server. The audit log shows who wrote when.
 
 REKINDLE_HANDOVERS sets how many leaders are stopped past their lease, one after the other (default 1).
-REKINDLE_FAILOVER=1 also measures how long a killed leader is missed with the shipped settings (about 20 s).
-`pytest -s` prints the figures.
+REKINDLE_FAILOVER=1 also measures how long the cluster has no leader after a leader is killed, with the
+shipped settings (about 20 s). `pytest -s` prints the figures.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ WORK = [
     "budgets.brake_percent=100",
     "budgets.brake_nodes_min=1000",
 ]
-"""A burst of faults is dealt with at once, so that the leader has much to write."""
+"""Settings by which a burst of faults is handled at once, so that the leader has much to write."""
 BURST = 8
-"""Nodes that break together."""
+"""Number of nodes that break together."""
 SPARE = 2
 STARTS, STANDS_BY = '"server":', '"its_duration_s":'
-"""Fields of the lines of a controller's log that say that it starts, and whose lease it awaits."""
+"""Fields of the log lines by which a controller reports that it starts, and whose lease it awaits."""
 SECOND = "second"
 
 
 class Contender:
-    """One of the two controller processes, as the audit log tells it by its user agent."""
+    """One of the two controller processes. The audit log identifies it by its user agent."""
 
     def __init__(self, process: Child, identity: str) -> None:
         self.process = process
@@ -87,7 +87,7 @@ async def stands_by(stage: RealStage, contender: Contender) -> None:
 
 
 def renewals(writes: list[AuditedWrite], contender: Contender) -> list[datetime]:
-    """When the API server received those that it answered with success."""
+    """Returns when the API server received each successful renewal of the lease."""
     return [
         write.request_received_timestamp
         for write in writes
@@ -118,7 +118,7 @@ async def test_a_leader_stopped_past_its_lease_writes_nothing_afterwards_and_the
                 await asyncio.gather(
                     stopped_at_work(plane, since, leader), *(stage.xid_79(node) for node in bad)
                 )
-                stage.controller = other.process  # whose log a failure shows
+                stage.controller = other.process  # a failure prints the log of this one
                 old = await restarted(stage, old, number)
                 await all_dealt_with(stage, broken)
                 leader.go_on()
@@ -139,14 +139,16 @@ async def started(stage: RealStage, plane: ControlPlane, settings: list[str], id
 
 
 def a_burst(pods: list[Any], broken: set[str]) -> set[str]:
-    """Nodes that are in order still: one of the gang's, and others that it does not use."""
+    """Returns nodes that are still healthy: one of the gang's nodes, and others that the gang does not
+    use."""
     used = {pod["spec"]["nodeName"] for pod in pods}
     free = {f"n{n}" for n in range(1, SPARE + BURST * HANDOVERS + 1)} - broken - used
     return {min(used), *sorted(free)[: BURST - 1]}
 
 
 async def stopped_at_work(plane: ControlPlane, since: int, leader: Contender) -> None:
-    """Soon after its first write, while it has much to write: a moment that no test can name."""
+    """Stops the leader soon after its first write, while it has much to write, at a random moment that no
+    test can choose better."""
     async with asyncio.timeout(90):
         while not works(plane.audited(since), leader):
             await asyncio.sleep(0.01)
@@ -168,7 +170,7 @@ async def restarted(stage: RealStage, old: list[Any], number: int) -> list[Any]:
 
 
 async def all_dealt_with(stage: RealStage, broken: set[str]) -> None:
-    """Each broken node cordoned, no other, and one Incident for each."""
+    """Waits until each broken node is cordoned, no other node is, and each has one Incident."""
 
     async def done() -> bool:
         incidents = sorted(i["spec"]["node"] for i in await stage.all(INCIDENTS))
@@ -180,8 +182,9 @@ async def all_dealt_with(stage: RealStage, broken: set[str]) -> None:
 async def nothing_written_late(
     plane: ControlPlane, since: int, number: int, stopped: Contender, other: Contender
 ) -> None:
-    """By the API server's own clock, which received each renewal after it was sent: the deadline that the
-    process goes by is a little earlier still."""
+    """Asserts by the API server's clock that the stopped leader wrote nothing after its deadline. The API
+    server received each renewal after it was sent, so the deadline by which the process itself goes is a
+    little earlier."""
     await asyncio.sleep(0.3)  # the audit log lags
     deadline = renewals(plane.audited(), stopped)[-1] + timedelta(seconds=DURATION_S)
     writes = plane.audited(since)
@@ -202,7 +205,8 @@ def _until(last: datetime | None, deadline: datetime) -> str:
 
 
 async def test_a_leader_that_is_asked_to_end_hands_over_at_once(control_plane: ControlPlane) -> None:
-    """With the shipped settings: the other one looks every 2 s, and need not wait for 15."""
+    """With the shipped settings the other controller tries every 2 s, and need not wait for the 15 s of the
+    lease."""
     async with raised(control_plane, nodes=1, settings=WORK, agents=0) as stage:
         leader = Contender(stage.controller, CONTROLLER_NAME)
         other = await started(stage, control_plane, WORK, SECOND)
@@ -216,7 +220,7 @@ async def test_a_leader_that_is_asked_to_end_hands_over_at_once(control_plane: C
             await stage.xid_79("n1")
             await all_dealt_with(stage, {"n1"})
             print(f"SIGTERM to end {ended_s - began_s:.2f} s, to the other leading {led_s - began_s:.2f} s")
-            assert led_s - ended_s < 10  # a loaded machine is slow, too
+            assert led_s - ended_s < 10  # a loaded machine is slow
         finally:
             await other.process.stop()
 

@@ -1,5 +1,5 @@
-"""Gangs that cannot go on yet: there is no room, or their old pods take their time. Time, or a person, heals
-both, and then they go on by themselves."""
+"""Gangs that cannot continue yet, because there is no room or their old pods take long to end. Time, or a
+person, removes the obstacle, and then the gangs continue by themselves."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from tests.control_plane.stage import now, raised
 pytestmark = pytest.mark.control_plane
 
 SECONDS = 20.0
-"""Until a wait for room is told, on a busy machine; the start's own deadline is 600 s."""
+"""Limit in seconds until a wait for room is reported, on a busy machine. The start's own deadline is 600
+s."""
 
 
 async def test_a_gang_that_does_not_fit_is_not_started_and_starts_by_itself_once_its_node_is_back(
     training: ControlPlane,
 ) -> None:
-    """Three ranks on three nodes, none to spare."""
+    """The gang has three ranks on three nodes, and there is no spare node."""
     async with raised(training, nodes=3, settings=["mode=recover"], agents=0) as stage:
         job = pytorchjob("llm", "OnFailure", workers=2, dying="143")
         old = await trained(stage, job, PYTORCHJOBS, ranks=3)
@@ -42,7 +43,7 @@ async def test_a_gang_that_does_not_fit_is_not_started_and_starts_by_itself_once
 
         await stage.xid_79(bad)
         blocked = await ended(stage, "llm", "Blocked", "NoCapacity")
-        await asyncio.sleep(2)  # a start would be seen by now
+        await asyncio.sleep(2)  # a start would be visible by now
 
         assert waited_s(blocked) < SECONDS
         assert bad in blocked["status"]["message"]
@@ -59,7 +60,7 @@ async def test_a_gang_that_does_not_fit_is_not_started_and_starts_by_itself_once
 
 
 def waited_s(recovery: Any) -> float:
-    """From the stop until it was told that there is no room."""
+    """Returns the time in seconds from the stop until the Recovery reported that there is no room."""
     at = {entered["phase"]: datetime.fromisoformat(entered["at"]) for entered in recovery["status"]["phases"]}
     return (at["Blocked"] - at["Stopping"]).total_seconds()
 
@@ -67,7 +68,7 @@ def waited_s(recovery: Any) -> float:
 async def test_pods_that_end_slowly_are_waited_for_as_long_as_they_may_take_and_then_the_gang_goes_on(
     control_plane: ControlPlane,
 ) -> None:
-    """One gang's pods have 1 s to end, and do not; the other's have 300 s."""
+    """The pods of one gang have 1 s to end, and do not end; those of the other gang have 300 s."""
     settings = ["mode=recover", "timing.stop_deadline_s=2", "budgets.quarantined_percent_max=100"]
     async with raised(control_plane, nodes=6, settings=settings, agents=0) as stage:
         old = {

@@ -1,6 +1,5 @@
-"""What a real API server says to whoever applies a mistyped label or annotation, in its Warning headers: the
-same as `rekindle doctor` would say later. Nothing is refused.
-"""
+"""Warning headers of a real API server for a mistyped label or annotation: they say the same as `rekindle
+doctor` would say later. Nothing is refused."""
 
 from __future__ import annotations
 
@@ -44,15 +43,15 @@ USABLE = {
     "mode": "observe",
     "managed": "false",
 }
-"""Of the keys that ask something of their value. Another value of these tests is none of them."""
+"""Usable values of the keys that restrict their values. No other value in these tests is usable."""
 UNUSABLE = "yes"
 Given = Mapping[str, Mapping[str, str]]
-"""`labels` and `annotations`."""
+"""Labels and annotations of an object, under the keys `labels` and `annotations`."""
 
 
 @pytest.fixture(scope="module")
 def warning() -> Iterator[ControlPlane]:
-    """An API server with the chart's policies that warn, in force, and every kind of job."""
+    """Yields an API server with the chart's warning policies in force, and every kind of job."""
     with started(cached(), controllers=False) as plane:
         for file in (*cached().training_crds, cached().jobset_crd):
             crd = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -72,13 +71,13 @@ def warning() -> Iterator[ControlPlane]:
 
 
 def warnings(plane: ControlPlane, kind: Resource, given: Given) -> list[str]:
-    """What the API server would say to a new object. Raises urllib's HTTPError."""
+    """Returns the warnings of the API server about a new object. Raises urllib's HTTPError."""
     path = kind.path(namespace="default" if kind.namespaced else "")
     return send(plane, "POST", f"{path}?dryRun=All", manifest(kind, given))
 
 
 def send(plane: ControlPlane, method: str, path: str, body: Any) -> list[str]:
-    """Of which the answer warns, without the words that name the policy."""
+    """Sends a request and returns the warnings of the answer, without the words that name the policy."""
     content = "application/merge-patch+json" if method == "PATCH" else "application/json"
     headers = {**plane.credentials().headers(), "Content-Type": content}
     request = urllib.request.Request(
@@ -90,12 +89,13 @@ def send(plane: ControlPlane, method: str, path: str, body: Any) -> list[str]:
 
 
 def keys_named(warned: str) -> list[tuple[str, str]]:
-    """Form and name of each, in the order in which a warning names them."""
+    """Returns form and name of each key, in the order in which a warning names them."""
     return re.findall(rf"(label|annotation) {PREFIX}([\w-]+)", warned)
 
 
 def values_asked(warned: str) -> set[str]:
-    """What keys expect of their values; none where the name is one that nobody reads."""
+    """Returns what the keys in the warning expect of their values; empty if the name is one that nobody
+    reads."""
     return {key.expected for key in KEYS if key.expected and key.expected in warned}
 
 
@@ -118,8 +118,8 @@ def said_of(form: Form, name: str, value: str) -> Given:
 
 
 def sayings() -> Iterator[Given]:
-    """Each key in each form, with a value that can be used and another one, and with a letter left out; what
-    Rekindle itself writes; and what is none of ours."""
+    """Yields each key in each form with a usable value, with an unusable value, and with a letter left out;
+    names that Rekindle itself writes; and names that do not belong to Rekindle."""
     for key in KEYS:
         for form in Form:
             for value in (_usable(key), UNUSABLE):

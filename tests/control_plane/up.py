@@ -1,10 +1,9 @@
-"""`python -m tests.control_plane.up [-- COMMAND...]`: a control plane for people, until Ctrl-C; or for one
-command, which finds it by KUBECONFIG and whose exit status is returned. `--training` starts the
-training-operator beside it, so that PyTorchJobs and PaddleJobs run, with each `--operator-flag`; `--jobsets`
-the JobSet controller. `--rekindle` also installs Rekindle on GPU nodes, and starts a training job
-(docs/playground.md). With `--bare` there are only etcd and the API server: nothing runs there, and nothing
-writes that nobody asked for.
-"""
+"""`python -m tests.control_plane.up [-- COMMAND...]` starts a control plane for people, until Ctrl-C, or for
+one command. The command finds the control plane by KUBECONFIG, and its exit status is returned. `--training`
+also starts the training-operator with each `--operator-flag`, so that PyTorchJobs and PaddleJobs run;
+`--jobsets` starts the JobSet controller. `--rekindle` also installs Rekindle on GPU nodes, and starts a
+training job (docs/playground.md). With `--bare` there are only etcd and the API server: nothing else runs,
+and nothing writes without a request."""
 
 from __future__ import annotations
 
@@ -75,7 +74,8 @@ def _for_people(plane: ControlPlane) -> int:
 
 
 def _for_command(command: list[str], kubeconfig: Path) -> int:
-    """Ends it as we are ended: Ctrl-C reaches it from the terminal anyway, SIGTERM is passed on."""
+    """Runs the command, and ends it as this process is ended: Ctrl-C reaches the command from the terminal
+    anyway, and SIGTERM is passed on."""
     env = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     parent = os.getpid()
     process = subprocess.Popen(command, env=env, preexec_fn=lambda: _prepare(parent))  # noqa: PLW1509
@@ -87,7 +87,8 @@ def _for_command(command: list[str], kubeconfig: Path) -> int:
 
 
 def _prepare(parent: int) -> None:
-    """In the child: it hears the signals that we hold back, and never outlives us."""
+    """Prepares the child: it receives the signals that this process blocks, and never outlives this
+    process."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     die_with(parent)
 

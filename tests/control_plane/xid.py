@@ -16,7 +16,7 @@ __all__ = ["main"]
 
 
 def main(args: list[str]) -> int:
-    """Exit 2 for a node that has no kernel log here."""
+    """Appends the record. Returns 2 if the node has no kernel log here."""
     options = _parser().parse_args(args)
     log: Path = options.nodes / options.node / "dev" / "kmsg"
     gpu_nodes = sorted(path.name for path in options.nodes.glob("gpu-*"))

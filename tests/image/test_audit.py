@@ -1,4 +1,5 @@
-"""The audit of an image's SBOM: what the registries know, and what it says where one does not answer."""
+"""The audit of an image's SBOM: what the registries know, and what the audit reports if a registry does not
+answer."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ libc6:
 
 @pytest.fixture
 def pypi(tmp_path: Path) -> str:
-    """What PyPI answers to each path, as files."""
+    """Returns the URL of a folder with PyPI's answer to each path, as files."""
     for path, told in ADVISORIES.items():
         file = tmp_path / path
         file.parent.mkdir(parents=True)

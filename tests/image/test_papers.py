@@ -1,4 +1,4 @@
-"""The packages of the base whose files are in the image, and what is said where one is not known."""
+"""The packages of the base whose files are in the image, and the report if a package is not known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Version: 12
 
 @pytest.fixture
 def dpkg(tmp_path: Path) -> Path:
-    """Its records, on a base that has merged /lib into /usr/lib."""
+    """Returns dpkg's records, on a base that has merged /lib into /usr/lib."""
     folder = tmp_path / "dpkg"
     (folder / "info").mkdir(parents=True)
     (folder / "status").write_text(STATUS, encoding="utf-8")

@@ -1,1 +1,1 @@
-"""`rekindle doctor` without a job: whether Rekindle itself is installed as it must be."""
+"""`rekindle doctor` without a job: checks whether Rekindle itself is installed correctly."""

@@ -1,4 +1,5 @@
-"""What Rekindle may do, and what holds others off: rights, policies, the namespace's own rules. Pure."""
+"""Checks the permissions of Rekindle, and the rules that limit others: RBAC, admission policies, the
+namespace's own rules. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ _MEANS = {
     },
 }
 _BY_CHOICE = "rekindle-fence-anew"
-"""The chart leaves it out where its values say so."""
+"""Policy that the chart leaves out if its values say so."""
 
 
 def rights(seen: Installation) -> Iterator[Finding]:
-    """Of each account what it may not do, though the chart's roles say so."""
+    """Reports, for each account, the permissions that the chart's roles grant and the API server denies."""
     for account in sorted({right.account for right in seen.denied}):
         lacks = [right for right in seen.denied if right.account == account]
         verbs: dict[str, list[str]] = {}
@@ -52,7 +53,8 @@ def rights(seen: Installation) -> Iterator[Finding]:
 
 
 def policies(seen: Installation) -> Iterator[Finding]:
-    """Policies and bindings of ownership are there and say what the chart's say, with our accounts' names."""
+    """Reports policies and bindings that are missing, or that differ from the chart's, with the names of
+    Rekindle's accounts."""
     for key, ours in seen.own_policies.items():
         kind, _, name = key.partition("/")
         theirs = seen.policies.get(key)
@@ -73,7 +75,8 @@ def policies(seen: Installation) -> Iterator[Finding]:
 
 
 def environment(seen: Installation) -> Iterator[Finding]:
-    """Where the API server has the kind. In mode observe nothing is handed over."""
+    """Reports a missing policy for the environment, if the API server has that kind of policy. In mode
+    observe Rekindle hands no environment over."""
     wanted = {key for key in seen.own_policies if key.partition("/")[2] in _ENVIRONMENT}
     missing = sorted(wanted - seen.policies.keys())
     acts = seen.state is not None and seen.state.mode is not Mode.OBSERVE
@@ -91,7 +94,8 @@ def environment(seen: Installation) -> Iterator[Finding]:
 
 
 def _differs(ours: Any, theirs: Any, path: str) -> str:
-    """The first place that does not say what ours says. What the API server adds by itself is none."""
+    """Returns the first place at which `theirs` differs from `ours`. Fields that the API server adds by
+    itself do not count."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         places = (_differs(value, theirs.get(name), f"{path}.{name}") for name, value in ours.items())
         return next((place for place in places if place), "")
@@ -103,7 +107,8 @@ def _differs(ours: Any, theirs: Any, path: str) -> str:
 
 
 def pod_security(seen: Installation) -> Iterator[Finding]:
-    """An agent is privileged: nothing else may open the kernel log."""
+    """Reports a namespace that does not admit privileged pods. An agent is privileged, because no other pod
+    may open the kernel log."""
     space = seen.namespaces.get(seen.namespace)
     level = space.labels.get(_POD_SECURITY, "") if space is not None else ""
     if level in ("baseline", "restricted"):
@@ -118,7 +123,8 @@ def pod_security(seen: Installation) -> Iterator[Finding]:
 
 
 def egress(seen: Installation) -> Iterator[Finding]:
-    """Nobody of ours is kept from the API server, on the port that it has behind its Service."""
+    """Reports NetworkPolicies that keep the agent or controller from the API server, on the port that the API
+    server has behind its Service."""
     for component in ("agent", "controller"):
         pod = next(iter(seen.pods_of(component)), None)
         limiting = [p for p in seen.network if pod is not None and p.limits(pod.metadata.labels)]

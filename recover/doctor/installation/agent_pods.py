@@ -1,4 +1,5 @@
-"""Whether agents stand on all nodes that need one, are ready, and see what they should. Pure."""
+"""Checks whether all nodes that need an agent have one, and whether the agents are ready and read their
+sources. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ __all__ = ["catalogue", "coverage", "everywhere", "on_nodes", "ready", "reportin
 
 _UNSEEN = "Rekindle does not see faults of GPUs and hung ranks there; it sees only pods that end"
 _SWITCHED_OFF = "switched off by the setting "
-"""As agents begin, and end with its name."""
+"""First words of an agent's reason for a source that a setting switched off. The name of the setting
+follows."""
 _SEE: dict[Source, str] = {
     Source.KMSG: "agent.hostPaths.kmsg=FILE",
     Source.NVML: "agent.runtimeClassName=nvidia",
@@ -26,11 +28,11 @@ _SEE: dict[Source, str] = {
     Source.HOST: "settings.agent.host.enabled=false",
     Source.VOLUMES: "agent.hostPaths.podVolumes=FOLDER",
 }
-"""The value of the chart that decides over it."""
+"""The chart's value that makes the agent read each source."""
 
 
 def everywhere(seen: Installation) -> Iterator[Finding]:
-    """On each node with accelerators a pod of the DaemonSet."""
+    """Reports nodes with accelerators that have no pod of the DaemonSet."""
     bare = sorted({node.name for node in seen.accelerated} - {pod.node for pod in seen.pods_of("agent")})
     where = f"DaemonSet {seen.namespace}/{AGENT}"
     if seen.agents is None:
@@ -74,7 +76,7 @@ def everywhere(seen: Installation) -> Iterator[Finding]:
 
 
 def on_nodes(seen: Installation) -> Iterator[Finding]:
-    """There are accelerators at all: device plugins offer them as resources."""
+    """Reports that no node has accelerators, which device plugins offer as resources."""
     if not seen.accelerated:
         yield Finding(
             name="no-accelerators",
@@ -89,7 +91,7 @@ def on_nodes(seen: Installation) -> Iterator[Finding]:
 
 
 def reports(seen: Installation) -> Iterator[Finding]:
-    """Devices that no agent knows, and whose plugins' reports are not read."""
+    """Reports devices that no agent can read, if the reports of their plugins are not read either."""
     told = seen.settings.signals.reports if seen.settings is not None else DeviceReports()
     for vendor, starts, is_read in (
         ("ascend", ("huawei.com/",), told.ascend),
@@ -117,7 +119,7 @@ def _has(names: list[str]) -> str:
 
 
 def ready(seen: Installation) -> Iterator[Finding]:
-    """Those that are not, by their reason."""
+    """Reports agents that are not ready, grouped by their reason."""
     lame = {pod.node or pod.metadata.name: pod for pod in seen.pods_of("agent") if not pod.ready}
     for group in grouped((pod.trouble or _silent(seen, pod.node), name) for name, pod in lame.items()):
         pod = lame[group.names[0]].metadata.name
@@ -133,7 +135,7 @@ def ready(seen: Installation) -> Iterator[Finding]:
 
 
 def reporting(seen: Installation) -> Iterator[Finding]:
-    """Agents whose pods are ready have written their NodeHealth."""
+    """Reports agents whose pods are ready, and that have not written their NodeHealth."""
     ready_on = {pod.node for pod in seen.pods_of("agent") if pod.ready}
     without = sorted(
         node.name
@@ -166,7 +168,8 @@ def _silent(seen: Installation, node: str) -> str:
 
 
 def coverage(seen: Installation) -> Iterator[Finding]:
-    """Of the nodes whose agent has said something: what it does not read, by source and reason."""
+    """Reports sources that the agent does not read, by source and reason, for nodes whose agent has
+    reported."""
     for source in Source:
         blind = [
             (one.why, name)
@@ -197,7 +200,7 @@ def coverage(seen: Installation) -> Iterator[Finding]:
 
 
 def _is_let_go(health: NodeHealth, source: Source) -> bool:
-    """A repair has the devices, as it should."""
+    """Whether the agent has closed the devices for a repair, as it should."""
     return source is Source.NVML and bool(health.spec.hands_off)
 
 
@@ -221,7 +224,7 @@ def _seeing(source: Source, why: str) -> str:
 
 
 def catalogue(seen: Installation) -> Iterator[Finding]:
-    """Rows of people's own that agents do not use."""
+    """Reports rows of people's own catalogue that agents do not use."""
     told = ((why, name) for name, health in seen.health.items() for why in health.status.catalogue_problems)
     for group in largest(told):
         yield Finding(
@@ -236,7 +239,7 @@ def catalogue(seen: Installation) -> Iterator[Finding]:
 
 
 def versions(seen: Installation) -> Iterator[Finding]:
-    """Agents of another version than the controller."""
+    """Reports agents that have another version than the controller."""
     told = [(h.status.agent_version, name) for name, h in seen.health.items() if h.status.agent_version]
     wanted = seen.release_version
     by_version: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""All checks of an installation. A new one is a function and a line here."""
+"""All checks of an installation. A new check is a function and a line here."""
 
 from __future__ import annotations
 

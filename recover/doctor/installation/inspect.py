@@ -1,6 +1,6 @@
-"""Reads what an installation consists of and what stands around it, as an Installation. I/O only.
+"""Reads the objects of an installation and its surroundings, as an Installation. I/O only.
 
-What may not be read is named in the Installation, and the checks that need it are not made.
+The Installation names the parts that may not be read, and the checks that need these parts are not made.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ FRAMEWORKS = {
     **{w.resource.group: w.operator for w in WORKLOADS if w.operator is not None},
     "kueue.x-k8s.io": Operator("Kueue", "kueue-controller-manager"),
 }
-"""Of each group that others serve: who runs its jobs."""
+"""The controller that runs the jobs of each API group that is not Rekindle's."""
 
 
 class NotInstalled(Exception):
-    """Nothing of Rekindle is in this cluster."""
+    """The cluster has nothing of Rekindle."""
 
 
 async def look(api: KubeApi, namespace: str = "") -> Installation:
-    """Of the release in that namespace, or wherever one is found. Raises CannotTell, NotInstalled."""
+    """Reads the release in that namespace, or, without a namespace, the release that the cluster has. Raises
+    CannotTell, NotInstalled."""
     reader = Reader(api)
     server, kinds = await _server(reader), await _kinds(reader)
     where = await _found(reader, kinds, namespace)
@@ -145,7 +146,8 @@ class _Resources(msgspec.Struct):
 
 
 async def _kinds(reader: Reader) -> dict[str, ApiKinds]:
-    """Of our group and of those that others serve; one that is not served is left out."""
+    """Returns what the API server serves of Rekindle's group and of the frameworks' groups. A group that is
+    not served is left out."""
     found = {}
     for group in (GROUP, *FRAMEWORKS):
         told = await reader.answer(f"/apis/{group}", _Group)
@@ -157,8 +159,8 @@ async def _kinds(reader: Reader) -> dict[str, ApiKinds]:
 
 
 async def _found(reader: Reader, kinds: Mapping[str, ApiKinds], asked: str) -> str:
-    """The namespace of the release: the one that was asked for, unless it is in another; the default one
-    where that may not be asked of the whole cluster."""
+    """Returns the namespace of the release: the given one, unless the release is in another namespace; the
+    default one, if the account may not list the whole cluster."""
     listed = [
         await reader.every(None, kind, lambda raw: _meta(raw).namespace, labels=_OURS)
         for kind in (_DEPLOYMENTS, _DAEMONSETS)
@@ -188,7 +190,8 @@ async def _found(reader: Reader, kinds: Mapping[str, ApiKinds], asked: str) -> s
 
 
 async def _leader(reader: Reader, namespace: str) -> str:
-    """The controller that holds the Lease; empty if there is no Lease, or nobody has renewed it in time."""
+    """Returns the controller that holds the Lease; empty if there is no Lease, or nobody has renewed it in
+    time."""
     lease = await reader.one(Part.LEASE, LEASES, LEASE, LeaseObject, namespace)
     if lease is None or lease.renewed_at is None:
         return ""
@@ -212,7 +215,8 @@ class _ConfigMap(msgspec.Struct):
 
 
 async def _settings(reader: Reader, namespace: str) -> tuple[Settings | None, str]:
-    """The controller's, or what is wrong with them; neither where there are none."""
+    """Returns the controller's settings, or the problem with them; neither if there is no ConfigMap, or if it
+    cannot be read."""
     found = await reader.one(Part.SETTINGS, CONFIGMAPS, SETTINGS, _ConfigMap, namespace)
     if found is None:
         return None, ""
@@ -240,11 +244,12 @@ def _network(raw: bytes) -> NetworkPolicy:
     return msgspec.json.decode(raw, type=NetworkPolicy)
 
 
-# --- what stands around it --------------------------------------------------------------------------------
+# --- surroundings of the release --------------------------------------------------------------------------
 
 
 def _health(raw: bytes) -> tuple[NodeHealth, Written | None]:
-    """With the last write of its status, where the API server has noted its time."""
+    """Returns the NodeHealth with the last write of its status; None for the write if the API server has not
+    recorded its time."""
     health, meta = decode.health(raw), _meta(raw)
     times = [one.time for one in meta.managed_fields if one.subresource == "status" and one.time is not None]
     theirs = health.status.observed_at
@@ -262,7 +267,7 @@ class _Slice(msgspec.Struct):
 
 
 async def _api_ports(reader: Reader) -> tuple[int, ...]:
-    """On which the API server listens, behind its Service."""
+    """Returns the ports on which the API server listens, behind its Service."""
 
     def ports(raw: bytes) -> Iterable[int]:
         return [one.port for one in msgspec.json.decode(raw, type=_Slice).ports if one.port is not None]
@@ -281,7 +286,7 @@ class _Deployments(msgspec.Struct):
 
 
 async def _others(reader: Reader, kinds: Mapping[str, ApiKinds]) -> dict[str, str]:
-    """Of each framework that is served: the image of its controller; empty where that is not known."""
+    """Returns, for each framework that is served, the image of its controller; empty if that is not known."""
     found = {}
     for group, operator in FRAMEWORKS.items():
         if group in kinds:

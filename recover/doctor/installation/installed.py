@@ -1,6 +1,6 @@
-"""What is known of an installation, as its checks see it. Pure.
+"""Model of an installation, as its checks see it. Pure.
 
-look.py reads it as kubectl's user may; checks.py has the table of checks.
+inspect.py reads it with the permissions of kubectl's user; all_checks.py has the table of checks.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = ["AGENT", "CONTROLLER", "SETTINGS", "Installation", "Part", "Right", "
 AGENT = "rekindle-agent"
 CONTROLLER = "rekindle-controller"
 SETTINGS = "rekindle-settings"
-"""What the chart calls workloads, ServiceAccounts and the ConfigMap. The names are fixed."""
+"""Names of the workloads, ServiceAccounts and the ConfigMap in the chart. These names are fixed."""
 
 
 class Part(StrEnum):
-    """What a check may need, and whoever asks may not be allowed to read."""
+    """Data that a check may need, and that the person may have no permission to read."""
 
     DEFINITIONS = "definitions"
     CONTROLLER = "controller"
@@ -58,46 +58,47 @@ class Part(StrEnum):
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that one of our accounts must be allowed to do."""
+    """One permission that an account of Rekindle must have."""
 
     account: str
     verb: str
     group: str
     resource: str
-    """With its subresource, as `incidents/status`."""
+    """Plural of the resource, with its subresource if there is one, as in `incidents/status`."""
     name: str = ""
     namespace: str = ""
-    """Empty for everywhere."""
+    """The namespace of the permission; empty for all namespaces."""
 
     @property
     def on(self) -> str:
-        """As kubectl names it."""
+        """Returns the resource as kubectl names it."""
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         return f"{resource} in {self.namespace}" if self.namespace else resource
 
 
 class State(msgspec.Struct, frozen=True):
-    """What the controller remembers of its mode."""
+    """The mode that the controller has recorded."""
 
     mode: Mode
     since: datetime | None
 
 
 class Installation(msgspec.Struct, frozen=True, kw_only=True):
-    """What could not be read has its reason in `unread`; what is not there is None or empty."""
+    """One release and its surroundings. `unread` has the reason for each part that could not be read; an
+    object that does not exist is None or empty."""
 
     namespace: str
     now: datetime
-    """By the API server's clock, if it tells."""
+    """Time by the API server's clock, if it reports the time."""
     version: str
-    """Of this command."""
+    """Version of this command."""
     server: Version
     kinds: Mapping[str, ApiKinds] = {}
-    """What the API server serves, by group: ours, and those of the frameworks."""
+    """Kinds that the API server serves, by group: Rekindle's group, and the frameworks' groups."""
     definitions: Mapping[str, Mapping[str, Any]] = {}
-    """Our CustomResourceDefinitions, by name."""
+    """Rekindle's CustomResourceDefinitions in the cluster, by name."""
     own_definitions: Mapping[str, Mapping[str, Any]] = {}
-    """The same as this version makes them."""
+    """Rekindle's CustomResourceDefinitions as this version generates them, by name."""
     controller: Deployment | None = None
     agents: DaemonSet | None = None
     pods: tuple[OwnPod, ...] = ()
@@ -106,15 +107,15 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     state: State | None = None
     state_kept_in: str = ""
     settings: Settings | None = None
-    """The controller's, as the release has them."""
+    """Settings of the controller in the release."""
     settings_problem: str = ""
-    """Why they cannot be used."""
+    """Reason why the settings cannot be used."""
     denied: tuple[Right, ...] = ()
-    """Of the rights that the chart gives, those that are not in force."""
+    """Permissions that the chart grants and the API server denies."""
     policies: Mapping[str, Mapping[str, Any]] = {}
-    """Admission policies and bindings, by `Kind/name`."""
+    """Admission policies and bindings in the cluster, by `Kind/name`."""
     own_policies: Mapping[str, Mapping[str, Any]] = {}
-    """The same as this version's chart makes them."""
+    """Admission policies and bindings of this version's chart, by `Kind/name`."""
     nodes: Mapping[str, Node] = {}
     health: Mapping[str, NodeHealth] = {}
     clocks: tuple[Written, ...] = ()
@@ -122,10 +123,10 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Mapping[str, NamespaceView] = {}
     gangs: tuple[Gang, ...] = ()
     others: Mapping[str, str] = {}
-    """Frameworks and their queues that run here: name -> image of its controller."""
+    """Frameworks and queues that run in the cluster, by name, with the image of the controller."""
     network: tuple[NetworkPolicy, ...] = ()
     api_ports: tuple[int, ...] = ()
-    """On which the API server listens, behind its Service."""
+    """Ports on which the API server listens, behind its Service."""
     unread: Mapping[Part, str] = {}
 
     @property
@@ -134,7 +135,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def release_version(self) -> str:
-        """As the chart labels the controller."""
+        """Returns the version with which the chart labels the controller."""
         labels = self.controller.metadata.labels if self.controller is not None else {}
         return labels.get("app.kubernetes.io/version", self.version)
 
@@ -142,6 +143,6 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         return [pod for pod in self.pods if pod.component == component]
 
     def upgrade(self, *settings: str) -> str:
-        """The command that brings the release to what it should be."""
+        """Returns the command that corrects the release."""
         flags = "".join(f" --set {setting}" for setting in settings)
         return f"helm upgrade rekindle charts/rekindle -n {self.namespace} --reuse-values{flags}"

@@ -1,4 +1,4 @@
-"""What people have written for Rekindle that does nothing. Pure."""
+"""Checks for labels and annotations of people that have no effect. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["mistyped"]
 
 
 def mistyped(seen: Installation) -> Iterator[Finding]:
-    """Of nodes, namespaces and jobs; all that make the same mistake together."""
+    """Reports labels and annotations without effect on nodes, namespaces and jobs. All objects with the same
+    mistake share one finding."""
     said: list[tuple[str, str]] = []
     for node in seen.nodes.values():
         said += _of(On.NODE, f"node {node.name}", node.labels, node.annotations)
@@ -44,5 +45,5 @@ def _of(
 
 
 def _target(gang: Gang) -> str:
-    """For kubectl."""
+    """Returns the arguments that name the job for kubectl."""
     return f"{gang.ref.kind.lower()} -n {gang.ref.namespace} {gang.ref.name}"

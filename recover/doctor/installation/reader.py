@@ -1,4 +1,4 @@
-"""Asks the API server, and remembers what it would not answer. I/O only; for look.py."""
+"""Reads from the API server, and remembers what could not be read. I/O only; inspect.py uses it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Whatever may not be read has its reason in `unread`. Raises CannotTell where nothing can be."""
+    """Reads parts of an installation. `unread` has the reason for each part that could not be read. Raises
+    CannotTell if nothing can be read."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
@@ -31,19 +32,20 @@ class Reader:
         self.unread: dict[Part, str] = {}
 
     def now(self) -> datetime:
-        """By the API server's clock, as its last answer told it."""
+        """Returns the time by the API server's clock, from its last answer."""
         with suppress(ValueError, TypeError):
             return parsedate_to_datetime(self._api.date).astimezone(UTC)
         return datetime.now(UTC)
 
     async def answer(self, path: str, type_: type[T], *, params: dict[str, str] | None = None) -> T | None:
-        """None where there is nothing of that path."""
+        """Returns None if the API server has nothing at this path."""
         return await self._asked(None, path, lambda: self._fetched(path, type_, params))
 
     async def one(
         self, part: Part, resource: Resource, name: str, type_: type[T], namespace: str = ""
     ) -> T | None:
-        """None also where it may not be read: `unread` tells."""
+        """Returns the object; None if it does not exist or cannot be read. In the second case `unread` has
+        the reason."""
         path = resource.path(name, namespace)
         return await self._asked(part, f"{resource.kind} {name}", lambda: self._fetched(path, type_, None))
 
@@ -56,8 +58,8 @@ class Reader:
         namespace: str = "",
         labels: str = "",
     ) -> list[T] | None:
-        """All that can be decoded; empty where the API server does not know the kind, None where they may not
-        be listed."""
+        """Returns all objects that can be decoded; empty if the API server does not know the kind, None if
+        the kind may not be listed."""
 
         async def pages() -> list[T]:
             found: list[T] = []
@@ -70,7 +72,7 @@ class Reader:
                         return []
                     if not (error.expired and page):
                         raise
-                    found, page = [], ""  # the list took longer than the server keeps its snapshot
+                    found, page = [], ""  # the list took longer than the API server keeps its snapshot
                     continue
                 for raw in answer.items:
                     with suppress(msgspec.MsgspecError):
@@ -82,7 +84,7 @@ class Reader:
         return await self._asked(part, resource.plural, pages)
 
     async def ask(self, part: Part, what: str, path: str, body: Any, type_: type[T]) -> T | None:
-        """A question that is asked by POST, and stores nothing."""
+        """Sends a question by POST; the API server stores nothing."""
 
         async def posted() -> T:
             return msgspec.json.decode(await self._api.request("POST", path, body=body), type=type_)

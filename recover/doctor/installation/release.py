@@ -1,4 +1,5 @@
-"""Whether the controller runs, leads, and does what its people want. Pure."""
+"""Checks whether the controller runs, leads, and works in the mode and with the settings and recipes of
+people. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ __all__ = ["leads", "lowered", "mode", "recipes", "runs", "same_version", "setti
 
 
 def same_version(seen: Installation) -> Iterator[Finding]:
-    """This command compares the cluster with what its own version installs."""
+    """Reports a release of another version: this command compares the cluster with what its own version
+    installs."""
     if seen.release_version != seen.version:
         yield Finding(
             name="command-of-another-version",
@@ -70,7 +72,7 @@ def _why_not(seen: Installation) -> str:
 
 
 def leads(seen: Installation) -> Iterator[Finding]:
-    """Of the lease: somebody holds it, renews it, and is a controller of this release."""
+    """Reports a Lease that nobody holds or renews, or whose holder is no pod of this release."""
     lease = seen.lease
     place = f"Lease {seen.lease_kept_in}"
     look = f"kubectl -n {seen.namespace} logs -l app.kubernetes.io/component=controller --tail=20"
@@ -171,7 +173,8 @@ def mode(seen: Installation) -> Iterator[Finding]:
 
 
 def lowered(seen: Installation) -> Iterator[Finding]:
-    """Modes of pools and namespaces that hold nowhere: nothing bears the name, or they are no lower."""
+    """Reports modes of pools and namespaces that have no effect: nothing has the name, or the mode is not
+    lower than the cluster's mode."""
     if seen.settings is None:
         return
     modes, label = seen.settings.modes, seen.settings.budgets.pool_label
@@ -215,7 +218,8 @@ def lowered(seen: Installation) -> Iterator[Finding]:
 
 
 def recipes(seen: Installation) -> Iterator[Finding]:
-    """Those that people wrote and that are not used; one that they switched off themselves is accepted."""
+    """Reports recipes of people that are not used. A recipe that its owner switched off counts as
+    accepted."""
     for group in grouped((one.message, one.seen.name) for one in seen.recipes if not one.accepted):
         names = group.names
         yield Finding(

@@ -1,6 +1,6 @@
-"""What is read of the release's own objects and of those around it. Pure.
+"""Fields of the release's own objects and of the objects around it. Pure.
 
-look.py decodes the API server's answers into these; unknown fields are ignored.
+inspect.py decodes the API server's answers into these types; unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Managed(_Camel, frozen=True):
     manager: str = ""
     subresource: str = ""
     time: datetime | None = None
-    """The API server's clock, in whole seconds."""
+    """Time by the API server's clock, in whole seconds."""
 
 
 class Meta(_Camel, frozen=True):
@@ -49,7 +49,7 @@ class Meta(_Camel, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True, order=True):
-    """Of an API server, as `v1.36.3+k3s1` or GKE's `30+`."""
+    """Version of an API server, such as `v1.36.3+k3s1`. GKE's minor version `30+` counts as 30."""
 
     major: int
     minor: int
@@ -65,11 +65,11 @@ class Version(msgspec.Struct, frozen=True, order=True):
 
 
 class ApiKinds(msgspec.Struct, frozen=True):
-    """What the API server serves of one group: its versions, the preferred one first."""
+    """Versions and kinds that the API server serves of one group. The preferred version comes first."""
 
     versions: tuple[str, ...] = ()
     plurals: frozenset[str] = frozenset()
-    """Of the version that we use."""
+    """Plurals of the kinds in the version that Rekindle uses."""
 
 
 class _Replicas(_Camel, frozen=True):
@@ -113,7 +113,8 @@ class _PodSpec(_Camel, frozen=True):
 
     @property
     def terms(self) -> list[_Term]:
-        """What is asked of a node, any one of these; one that asks nothing where nothing is."""
+        """Returns the terms of the node affinity, of which a node must meet any one; one empty term if there
+        is no affinity."""
         selector = self.affinity.node_affinity.required_during_scheduling_ignored_during_execution
         return selector.node_selector_terms if selector is not None else [_Term()]
 
@@ -155,7 +156,8 @@ class DaemonSet(_Camel, frozen=True):
 
     @property
     def asked(self) -> tuple[tuple[Requirement, ...], ...]:
-        """What it asks of a node's labels: any one of these, as a whole."""
+        """Returns the alternatives that the pod template requires of a node's labels. A node must meet all
+        requirements of one alternative."""
         pod = self.spec.template.spec
         always = [Requirement(key=k, operator="In", values=[v]) for k, v in pod.node_selector.items()]
         return tuple(
@@ -212,7 +214,8 @@ class OwnPod(_Camel, frozen=True):
 
     @property
     def node(self) -> str:
-        """Also while it waits for its place: a DaemonSet's pod asks for its node by name."""
+        """Returns the node of the pod, even before the pod is scheduled: a DaemonSet's pod names its node in
+        its affinity."""
         if self.spec.node_name:
             return self.spec.node_name
         return next((name for term in self.spec.terms for e in term.match_fields for name in e.values), "")
@@ -223,7 +226,7 @@ class OwnPod(_Camel, frozen=True):
 
     @property
     def trouble(self) -> str:
-        """Why it is not ready, in the words of whoever knows; empty where it just is not."""
+        """Returns why the pod is not ready, in the words of Kubernetes; empty if nobody reports a reason."""
         if self.status.reason:
             return f"{self.status.reason}: {self.status.message}"
         for container in self.status.container_statuses:
@@ -253,13 +256,14 @@ class LeaseObject(_Camel, frozen=True):
 
     @property
     def renewed_at(self) -> datetime | None:
-        """By the API server's clock where it has noted that, else by the holder's."""
+        """Returns the time of the last renewal: by the API server's clock if the API server has recorded it,
+        otherwise by the holder's clock."""
         times = [one.time for one in self.metadata.managed_fields if one.time is not None]
         return max(times, default=self.spec.renew_time)
 
 
 class Written(msgspec.Struct, frozen=True):
-    """One write whose time two clocks tell: its writer's, and the API server's in whole seconds."""
+    """One write with its time by two clocks: the writer's, and the API server's in whole seconds."""
 
     by: str
     theirs: datetime
@@ -267,8 +271,8 @@ class Written(msgspec.Struct, frozen=True):
 
     @property
     def ahead_s(self) -> float:
-        """How far the writer's clock is ahead, negative where it is behind; the second that the API server
-        leaves out is given to the writer."""
+        """Returns the seconds by which the writer's clock is ahead, negative if it is behind. The API server
+        drops fractions of a second, so the first second by which the writer is ahead does not count."""
         ahead_s = (self.theirs - self.servers).total_seconds()
         return min(ahead_s, 0.0) if ahead_s < 1 else ahead_s - 1
 
@@ -278,7 +282,7 @@ class _EgressPort(_Camel, frozen=True):
     end_port: int | None = None
 
     def allows(self, number: int) -> bool:
-        """A port by its name is taken to be the right one."""
+        """Whether the rule allows the port. A named port counts as the right port."""
         if not isinstance(self.port, int):
             return True
         return self.port <= number <= (self.end_port or self.port)
@@ -307,6 +311,7 @@ class NetworkPolicy(_Camel, frozen=True):
     spec: _NetworkSpec = _NetworkSpec()
 
     def limits(self, labels: Mapping[str, str]) -> bool:
-        """It says what a pod with these labels may reach. Expressions are taken to fit."""
+        """Whether the policy limits what a pod with these labels may reach. Match expressions count as
+        matching."""
         selected = self.spec.pod_selector.match_labels.items() <= labels.items()
         return selected and "Egress" in self.spec.policy_types

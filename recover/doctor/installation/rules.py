@@ -1,4 +1,4 @@
-"""Asks which definitions, rights and policies are in force. I/O only; for look.py."""
+"""Reads which definitions, permissions and policies are in force. I/O only; inspect.py uses it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REVIEWS = Resource(
 
 
 class _Since(msgspec.Struct, frozen=True):
-    """A kind of admission, and the minor version of Kubernetes that has it."""
+    """A kind of admission policy, and the minor version of Kubernetes that introduced it."""
 
     part: Part
     minor: int
@@ -55,13 +55,13 @@ class _Review(msgspec.Struct):
 
 
 async def definitions(reader: Reader, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Those that are there."""
+    """Returns the definitions that exist, by name."""
     found = {name: await reader.one(Part.DEFINITIONS, _DEFINITIONS, name, dict[str, Any]) for name in names}
     return {name: body for name, body in found.items() if body is not None}
 
 
 async def policies(reader: Reader, server: Version) -> dict[str, dict[str, Any]]:
-    """By `Kind/name`; other people's, too."""
+    """Returns all policies of the cluster by `Kind/name`, including those of other people."""
     found: dict[str, dict[str, Any]] = {}
     for kind in _ADMISSION:
         if server.is_before(1, kind.minor):
@@ -77,7 +77,8 @@ def _decoded(raw: bytes) -> dict[str, Any]:
 
 
 async def denied(reader: Reader, namespace: str, settings: Settings | None) -> tuple[Right, ...]:
-    """What the API server says that our accounts may not do. Whoever asks needs the right to ask that."""
+    """Returns the permissions that the API server denies to Rekindle's accounts. The person needs the
+    permission to ask for the permissions of others."""
     first, *rest = shipped.rights(namespace, settings)
     answers = [await _may(reader, first, namespace)]
     if Part.RIGHTS not in reader.unread:

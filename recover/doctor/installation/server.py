@@ -1,4 +1,4 @@
-"""What the API server has of what Rekindle needs: its version, definitions, frameworks, clocks. Pure."""
+"""Checks what Rekindle needs of the API server: its version, definitions, frameworks, clocks. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from recover.workloads import WORKLOADS
 __all__ = ["clocks", "fields", "frameworks", "is_served", "version"]
 
 OFF_S = 10.0
-"""Decisions compare times of agents, controller and API server; this much is told."""
+"""Difference of clocks in seconds from which a finding is reported. Decisions compare times of agents,
+controller and API server."""
 _KINDS = (NODEHEALTHS, INCIDENTS, RECOVERIES, RECIPES)
 _DEFINE = "rekindle crds | kubectl apply --server-side --force-conflicts -f -"
 _LIMITS = ("maxLength", "maxItems", "maxProperties")
 
 
 class _Lack(msgspec.Struct, frozen=True):
-    """What an API server lacks before a minor version, and what comes of it."""
+    """A feature that an API server lacks before a minor version, and the consequence."""
 
     minor: int
     what: str
@@ -66,7 +67,7 @@ _LACKS = (
         "rekindle enable -f job.yaml",
     ),
 )
-"""As docs/install.md and the chart's notes tell it."""
+"""Features by version, as docs/install.md and the chart's notes describe them."""
 
 
 def version(seen: Installation) -> Iterator[Finding]:
@@ -83,7 +84,7 @@ def version(seen: Installation) -> Iterator[Finding]:
 
 
 def is_served(seen: Installation) -> Iterator[Finding]:
-    """Everybody may ask what kinds there are."""
+    """Reports kinds that the API server does not serve. Every account may list the kinds."""
     served = seen.kinds.get(NODEHEALTHS.group)
     missing = [kind for kind in _KINDS if served is None or kind.plural not in served.plurals]
     if missing:
@@ -99,7 +100,7 @@ def is_served(seen: Installation) -> Iterator[Finding]:
 
 
 def fields(seen: Installation) -> Iterator[Finding]:
-    """Each definition that is there has all that this version writes."""
+    """Reports definitions in the cluster that lack something that this version writes."""
     for name, ours in seen.own_definitions.items():
         theirs = seen.definitions.get(name)
         if theirs is None:
@@ -118,7 +119,8 @@ def fields(seen: Installation) -> Iterator[Finding]:
 
 
 def _version_of(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Nothing where the definition does not serve the version that we use."""
+    """Returns the schema of the version that Rekindle uses; empty if the definition does not serve this
+    version."""
     versions = definition.get("spec", {}).get("versions", [])
     found: Mapping[str, Any] = next((v for v in versions if v.get("name") == VERSION and v.get("served")), {})
     schema: Mapping[str, Any] = found.get("schema", {}).get("openAPIV3Schema", {})
@@ -126,7 +128,8 @@ def _version_of(definition: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _lacks(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Fields, values and room; of a field that is missing nothing more is said."""
+    """Yields missing fields and enum values, and limits that are too low. Below a missing field nothing more
+    is reported."""
     known = theirs.get("properties", {})
     if theirs.get("x-kubernetes-preserve-unknown-fields"):
         return
@@ -178,7 +181,8 @@ def frameworks(seen: Installation) -> Iterator[Finding]:
 
 
 def clocks(seen: Installation) -> Iterator[Finding]:
-    """By writes whose time both the writer and the API server have told."""
+    """Reports clocks that are wrong, by writes whose time both the writer and the API server have
+    recorded."""
     off = [one for one in seen.clocks if abs(one.ahead_s) >= OFF_S]
     for side, sign in (("ahead of", 1), ("behind", -1)):
         those = [one for one in off if one.ahead_s * sign > 0]

@@ -1,7 +1,8 @@
-"""What the chart installs beside the workloads: rights and admission policies. Pure, but for its own file.
+"""Permissions and admission policies that the chart installs with the workloads. Pure, except that it reads
+its own file.
 
-shipped.yaml is generated from the chart's files. The chart puts the release's namespace, image and mode in
-the place of their defaults, and so do these.
+shipped.yaml is generated from the chart's files. The chart replaces the default namespace, image and mode by
+those of the release, and so do these functions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FILE = Path(__file__).with_name("shipped.yaml")
 _NAMESPACE, _IMAGE = Settings().namespace, Settings().images.scan
 _MODE = "'mode-repair'"
 _CONDITION_ROLE = "rekindle-node-condition"
-"""Whose right is granted only where the controller writes the condition."""
+"""Role whose permission is granted only if the controller writes the node condition."""
 
 
 @cache
@@ -37,8 +38,8 @@ def _shipped(
 
 
 def policies(namespace: str, settings: Settings | None) -> dict[str, dict[str, Any]]:
-    """Admission policies and bindings, by `Kind/name`; without the release's settings, only those in which
-    nothing of them stands."""
+    """Returns admission policies and bindings, by `Kind/name`. Without the release's settings, returns only
+    those that contain no value of the settings."""
     told = ("none", "none", "none")
     if settings is not None:
         told = (settings.images.scan, settings.mode, "on" if settings.node_condition else "off")
@@ -52,14 +53,15 @@ def policies(namespace: str, settings: Settings | None) -> dict[str, dict[str, A
 
 
 def rights(namespace: str, settings: Settings | None = None) -> tuple[Right, ...]:
-    """Each verb on each resource that a role of the chart gives to one of its accounts; those that a
-    setting asks for come last. Without the release's settings, those that every release has."""
+    """Returns each verb on each resource that a role of the chart grants to one of its accounts. Permissions
+    that a setting needs come last. Without the release's settings, returns the permissions that every release
+    has."""
     known = settings or Settings()
     return (*_of_roles(namespace, known), *_asked_for(known))
 
 
 def _asked_for(settings: Settings) -> Iterator[Right]:
-    """As templates/reports.yaml and templates/resources.yaml of the chart give them."""
+    """Yields the permissions that templates/reports.yaml and templates/resources.yaml of the chart grant."""
     wanted: dict[str, tuple[str, ...]] = {
         place: ("list", "watch") for place, _ in places(settings.signals.reports)
     }

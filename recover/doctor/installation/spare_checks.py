@@ -1,4 +1,4 @@
-"""Whether nodes that are called spares stand by as they should. Pure."""
+"""Checks whether spares are kept free. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["standing", "stood_by"]
 
 
 def standing(seen: Installation) -> str:
-    """What there is of spares, in a word; nothing where there are none."""
+    """Returns the state of the spares in a few words; empty if there are none."""
     spares = _spares(seen)
     reserve = [spare.name for spare in spares if spare.in_reserve]
     parts = [f"{len(reserve)} of {len(spares)} kept free"]
@@ -32,7 +32,7 @@ def _spares(seen: Installation) -> list[Spare]:
 
 
 def stood_by(seen: Installation) -> Iterator[Finding]:
-    """Pods are kept out of each, but of one that stands in for a node that is out."""
+    """Reports spares that pods may use, except spares that replace a node that is out of service."""
     spares = _spares(seen)
     observing = seen.state is None or seen.state.mode is Mode.OBSERVE
     fresh = [s.name for s in spares if s.taint is None and not s.incident and s.kept is None]

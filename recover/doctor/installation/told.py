@@ -1,4 +1,5 @@
-"""What all checks say of an installation, what else was found, and the story of it. Pure."""
+"""Puts together the findings of all checks of an installation and other facts about it, and tells them to
+people. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ class LoweredBy(StrEnum):
     POOL_SETTING = "pool-setting"
     NAMESPACE_SETTING = "namespace-setting"
     ANNOTATION = "annotation"
-    """Of the namespace's own people."""
+    """The annotation is by people of the namespace itself."""
 
 
 class LowerMode(Record, frozen=True, kw_only=True):
@@ -44,7 +45,7 @@ class LowerMode(Record, frozen=True, kw_only=True):
 
 
 class Facts(Record, frozen=True, kw_only=True):
-    """What was found, and is neither right nor wrong; null where it may not be read."""
+    """Facts that are neither right nor wrong; null if a fact may not be read."""
 
     kubernetes: Annotated[str, Meta(description="version of the API server")]
     mode: Mode | None
@@ -79,12 +80,12 @@ class InstallationReport(Examined, frozen=True, kw_only=True):
 
 
 class InstallationAnswer(Answer, frozen=True, kw_only=True, tag="DoctorInstallation"):
-    """Of `rekindle doctor`."""
+    """The answer of `rekindle doctor`."""
 
     installation: InstallationReport
 
     def names(self) -> tuple[str, ...]:
-        """Those of the findings: what is examined is one thing."""
+        """Returns the names of the findings: only one thing is examined."""
         return tuple(dict.fromkeys(finding.name for finding in self.installation.findings))
 
 
@@ -125,7 +126,8 @@ def _facts(seen: Installation) -> Facts:
 
 
 def _lowered(seen: Installation) -> Iterator[LowerMode]:
-    """By the settings of pools and namespaces, and by the word of the namespaces' own people."""
+    """Yields the modes that are lower by the settings of pools and namespaces, and by the annotations of the
+    namespaces' own people."""
     if seen.settings is not None:
         for pool, mode in seen.settings.modes.pools.items():
             yield LowerMode(by=LoweredBy.POOL_SETTING, name=pool, mode=mode)
@@ -138,7 +140,8 @@ def _lowered(seen: Installation) -> Iterator[LowerMode]:
 
 
 def _frameworks(seen: Installation) -> Iterator[str]:
-    """Those whose jobs can be restarted here, and who else decides when jobs run."""
+    """Yields the kinds of jobs that Rekindle can restart here, and other controllers that decide when jobs
+    run."""
     groups = {workload.resource.group for workload in WORKLOADS} & seen.kinds.keys()
     kinds = [w.resource.kind for w in WORKLOADS if w.resource.group in groups or w.operator is None]
     yield from sorted(kinds)
@@ -149,7 +152,8 @@ def _frameworks(seen: Installation) -> Iterator[str]:
 
 
 def _fact_lines(facts: Facts, now: datetime) -> Iterator[str]:
-    """What may not be read is not told here: the checks that lack it are named."""
+    """Yields the facts in words. A fact that may not be read is left out: the report names the checks that
+    lack it."""
     yield f"kubernetes: {facts.kubernetes}"
     if facts.mode is not None:
         began = facts.mode_since

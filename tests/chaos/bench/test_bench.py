@@ -1,4 +1,4 @@
-"""What a bench reads is right, and what it prints is what it read."""
+"""The readings of a bench are correct, and a bench prints its readings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MIB = 1024 * 1024
 
 @contextmanager
 def running(*command: str) -> Iterator[int]:
-    """The process' id, once it has printed its first line."""
+    """Runs the command and yields the process id, once the process has printed its first line."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()

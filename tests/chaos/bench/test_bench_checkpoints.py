@@ -1,4 +1,5 @@
-"""The bench of checkpoints counts what a scan touches, and a scan touches nothing older than it chooses."""
+"""The bench of checkpoints counts the files that a scan reads, and a scan reads nothing older than the
+checkpoint that it chooses."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The bench of logs prints what containers print, and the agent reads it as such."""
+"""The bench of logs prints lines as containers print them, and the agent reads the lines correctly."""
 
 import json
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def read(printed: list[bytes]) -> tuple[int | None, str | None]:
-    """The last step, and the code of the first error."""
+    """Returns the last step, and the code of the first error."""
     core, joiner = AgentCore(AgentSettings(), boot_id="b"), Joiner(16 * 1024)
     pod = PodRef("t", "p", "u", "c")
     for data in printed:

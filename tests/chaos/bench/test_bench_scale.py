@@ -1,4 +1,5 @@
-"""`rekindle bench scale`: sizes, figures and table say what was measured; the world in process is whole."""
+"""`rekindle bench scale`: sizes, figures and table show what was measured, and the world in the process is
+complete."""
 
 from __future__ import annotations
 
@@ -137,7 +138,7 @@ async def test_the_stopwatch_tells_the_turns_that_take_long_and_whose_they_are(
         await asyncio.create_task(asyncio.sleep(0))
         await asyncio.create_task(busy())
         monkeypatch.undo()
-        file.write(b'{"at_s": 1')  # the next one is being written
+        file.write(b'{"at_s": 1')  # the next line is being written
 
     (found,) = (step for step in steps_of(report) if step.cpu_s >= 0.02)
     assert found.what.endswith("busy")

@@ -1,4 +1,4 @@
-"""`rekindle chaos run` ended from outside: in the background of a script, and after --keep."""
+"""`rekindle chaos run` is ended from outside: in the background of a script, and after --keep."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ expect: {recoveries: 0}
 
 @contextmanager
 def started(command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """As a script's shell starts it in the background: SIGINT is ignored."""
+    """Starts the command as a script's shell starts it in the background, with SIGINT ignored."""
     process = subprocess.Popen(
         [
             "sh",

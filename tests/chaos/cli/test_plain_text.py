@@ -1,4 +1,4 @@
-"""Words of a scenario, of an error and of a path are printed as they are."""
+"""Text of a scenario, of an error and of a path is printed unchanged."""
 
 from __future__ import annotations
 

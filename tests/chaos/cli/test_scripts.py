@@ -1,4 +1,4 @@
-"""Random scripts as values: drawn by a seed, written down, made smaller, and played by `rekindle chaos
+"""Random scripts as values: drawn by a seed, written to a file, made smaller, and played by `rekindle chaos
 simulate`."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_a_script_that_was_written_down_is_the_same_script() -> None:
 def test_the_seeds_meet_every_kind_of_fault_and_of_job() -> None:
     scripts = [script_of(seed) for seed in SEEDS] + [repair_script_of(seed) for seed in range(100)]
     acts: Counter[str] = sum((script.kinds for script in scripts), Counter())
-    # One more act would change all seeds, so test_pauses_in_scripts.py puts pauses into their scripts.
+    # One more kind of act would change all seeds, so test_pauses_in_scripts.py adds pauses to their scripts.
     assert {act.__name__ for act in get_args(AnyAct)} - {Pause.__name__} == set(acts)
     assert {job.kind for script in scripts for job in script.jobs} == set(Kind)
     assert {2, 64} <= {job.ranks for script in scripts for job in script.jobs}
@@ -80,7 +80,8 @@ ACTS = tuple(KernelLine(60.0 + at, f"n{at % 6 + 1}", "mmu-fault") for at in rang
 
 @pytest.fixture
 def dying(monkeypatch: pytest.MonkeyPatch) -> list[Script]:
-    """A world that fails where n2 dies in it after n1 has: two acts of many. Returns what was played."""
+    """Installs a world that fails if n2 dies after n1 has died, which are two acts of many. Returns the
+    scripts that were played."""
     played: list[Script] = []
 
     def play(script: Script) -> None:

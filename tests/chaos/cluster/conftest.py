@@ -1,7 +1,6 @@
 """The cluster under test. The contract tests see only the `Cluster` protocol, through the fixture `cluster`:
-the simulated API server, in process and over loopback HTTP, and a real one. Where they disagree, the real one
-is right.
-"""
+the simulated API server, in process and over loopback HTTP, and a real one. If they disagree, the real one is
+right."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ async def cluster(request: pytest.FixtureRequest, store: MemoryCluster) -> Async
 
 @pytest.fixture(params=["over HTTP", REAL])
 async def rest(request: pytest.FixtureRequest, store: MemoryCluster) -> AsyncIterator[KubeApi]:
-    """For what only a request can say."""
+    """Yields a client for behaviour that only a request can show."""
     async with _reached(request, store) as api:
         yield api
 
@@ -86,7 +85,8 @@ def _install_crds(store: MemoryCluster) -> None:
 def lose_history(
     request: pytest.FixtureRequest, cluster: Cluster, store: MemoryCluster
 ) -> Callable[[], Awaitable[None]]:
-    """Compaction: from then on the cluster knows no older version than the present one."""
+    """Returns a function that compacts the history: from then on the cluster knows no version older than the
+    present one."""
 
     async def simulated() -> None:
         for resource in KINDS:
@@ -94,7 +94,7 @@ def lose_history(
 
     async def real() -> None:
         plane: ControlPlane = request.getfixturevalue("api_server")
-        plane.lose_history()  # in this thread: a program dies with the thread that has started it
+        plane.lose_history()  # in this thread, because a program dies with the thread that has started it
         async with asyncio.timeout(SERVED_S):
             for resource in KINDS:
                 while not await _is_served(cluster, resource):
@@ -104,7 +104,8 @@ def lose_history(
 
 
 async def _is_served(cluster: Cluster, resource: Resource) -> bool:
-    """An API server that has just started refuses to list or watch for a moment (429)."""
+    """Whether the API server serves this kind. An API server that has just started refuses to list or watch
+    for a moment (429)."""
     try:
         await cluster.list(resource, limit=1)
     except ApiError as error:

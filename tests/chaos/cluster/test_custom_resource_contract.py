@@ -1,6 +1,5 @@
-"""What any API server must do with our own kinds: validation, defaults, pruning, an isolated status. As the
-contract tests of the built-in kinds, these know only the `Cluster` protocol.
-"""
+"""The contract of any API server for Rekindle's own kinds: validation, defaults, pruning, an isolated status.
+Like the contract tests of the built-in kinds, these tests know only the `Cluster` protocol."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def incident(name: str, **parts: Any) -> dict[str, Any]:
 
 
 def body(resource: Resource, name: str, **parts: Any) -> dict[str, Any]:
-    """A custom resource must say what it is; built-in kinds need not."""
+    """Returns a custom resource. It must contain its apiVersion and kind, which built-in kinds may omit."""
     identity = {"apiVersion": resource.api_version, "kind": resource.kind}
     return {**identity, "metadata": {"name": name}, **parts}
 
@@ -162,7 +161,8 @@ async def test_preconditions_hold_for_a_patch_of_the_status(cluster: Cluster) ->
 
 
 async def test_a_wrong_uid_is_refused_for_the_object_and_not_seen_for_its_status(cluster: Cluster) -> None:
-    """So a status is guarded by a resourceVersion: an API server puts the metadata back before it looks."""
+    """Therefore a status is guarded by a resourceVersion: an API server restores the metadata before it
+    compares."""
     await cluster.create(NODEHEALTHS, health("n1"))
     wrong = {"metadata": {"uid": "another"}}
 
@@ -207,7 +207,7 @@ async def test_a_json_patch_of_the_status_is_tested_first(cluster: Cluster) -> N
 
 
 async def test_the_times_of_our_objects_come_back_as_they_were_sent(cluster: Cluster) -> None:
-    """The executor tells a change from none by comparing what it wants with what it reads."""
+    """The executor detects changes by comparing the object that it wants with the object that it reads."""
     for number, at in enumerate(
         ("2026-11-21T10:00:00Z", "2026-11-21T10:00:00.5Z", "2026-11-21T10:00:00+01:00")
     ):

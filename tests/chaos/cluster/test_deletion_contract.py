@@ -1,6 +1,7 @@
-"""What a delete asks of an API server for the objects that the deleted one owns.
+"""The contract of any API server for the objects that a deleted object owns.
 
-No garbage collector runs here, so the finalizer that waits for it shows what was asked.
+No garbage collector runs here, so the finalizer that waits for the garbage collector shows what was
+requested.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ async def made(api: KubeApi, resource: Resource) -> None:
 
 
 async def left_of(api: KubeApi, resource: Resource) -> list[str] | str:
-    """The finalizers of what is being deleted."""
+    """Returns the finalizers of the object that is being deleted."""
     try:
         meta = msgspec.json.decode(await api.request("GET", resource.path("a", NS)))["metadata"]
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""What goes wrong for one object, one kind or one node alone."""
+"""Disturbances that affect only one object, one kind or one node."""
 
 from __future__ import annotations
 

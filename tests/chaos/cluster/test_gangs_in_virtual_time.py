@@ -1,4 +1,4 @@
-"""Gangs on the simulated cluster in virtual time: what job controllers and kubelets make of them."""
+"""Gangs on the simulated cluster in virtual time: what job controllers and kubelets do with them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def test_a_pytorchjob_that_reaches_its_last_step_succeeds() -> None:
 
 @pytest.mark.parametrize("masters", [0, 1])
 def test_a_paddlejob_is_told_where_its_ranks_meet_and_how_many_they_are_but_no_ranks(masters: int) -> None:
-    """As training-operator 1.9.4 tells them; with a master it is a parameter server and its trainers."""
+    """The variables are those of training-operator 1.9.4. With a master the job is a parameter server and its
+    trainers."""
     common = {"PYTHONUNBUFFERED": "1", "PADDLE_JOB_ID": "llm", "PADDLE_NNODES": "4"}
     host = {**common, "POD_IP_DUMMY": "from a field", "PADDLE_MASTER": "$(POD_IP_DUMMY):36543"}
     guest = {**common, "PADDLE_MASTER": "127.0.0.1:36543"}
@@ -236,7 +237,8 @@ def test_deleting_a_running_pod_fails_a_kubeflow_job_that_never_restarts(
 def test_the_operator_replaces_a_failed_pod_of_a_kubeflow_job_unless_the_policy_is_never(
     resource: Any, of_policy: Callable[[str], m.Manifest], policy: str, failed: bool
 ) -> None:
-    """Also under OnFailure, where a kubelet starts containers again and fails a pod only as a whole."""
+    """This also happens with OnFailure, under which a kubelet restarts containers and fails a pod only as a
+    whole."""
 
     async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
         await cluster.apply(of_policy(policy))

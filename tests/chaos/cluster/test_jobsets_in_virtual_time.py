@@ -1,5 +1,5 @@
-"""JobSets on the simulated cluster in virtual time: what tests/control_plane/test_jobset.py measured of
-real ones."""
+"""JobSets on the simulated cluster in virtual time behave as tests/control_plane/test_jobset.py measured it
+with real JobSets."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""What any API server must do with the Lease by which one controller leads. These tests know only the
-`Cluster` protocol.
-"""
+"""The contract of any API server for the Lease by which one controller leads. These tests know only the
+`Cluster` protocol."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ SPEC = {
 
 @pytest.fixture(autouse=True)
 async def removed(cluster: Cluster) -> AsyncIterator[None]:
-    """A real API server outlives the test."""
+    """Removes the lease, because a real API server outlives the test."""
     yield
     await cluster.delete(LEASES, "lease", namespace=NS)
 
@@ -59,7 +58,7 @@ async def test_of_two_that_renew_by_the_same_version_one_is_refused(cluster: Clu
 
 
 async def test_a_renewal_without_news_changes_no_version(cluster: Cluster) -> None:
-    """So whoever watches a lease for life must see another time each time."""
+    """Therefore a client that watches a lease for signs of life must see a different time each time."""
     before = await made(cluster)
     assert await changed(cluster, {"renewTime": AT}) == before
 
@@ -84,7 +83,7 @@ async def test_a_holder_may_be_emptied_by_hand(cluster: Cluster) -> None:
 async def test_a_lease_that_kubernetes_would_refuse_is_refused(
     cluster: Cluster, spec: dict[str, Any]
 ) -> None:
-    """Its times have exactly six decimals."""
+    """The times of a Lease have exactly six decimals."""
     await made(cluster)
     with pytest.raises(ApiError) as refused:
         await changed(cluster, spec)

@@ -1,6 +1,5 @@
 """Pods and nodes of the simulated cluster in virtual time: where the scheduler places pods, and what becomes
-of those whose node dies, is deleted or boots again.
-"""
+of pods whose node dies, is deleted or boots again."""
 
 from __future__ import annotations
 

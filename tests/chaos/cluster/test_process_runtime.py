@@ -32,7 +32,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 
 async def eventually(probe: Callable[[], T]) -> T:
-    """The first true answer within a minute: the machine may be busy."""
+    """Returns the first true answer within a minute: the machine may be busy."""
     for _ in range(6000):
         found = probe()
         if found:
@@ -46,7 +46,7 @@ async def until(cluster: LocalCluster, name: str, phase: str) -> None:
 
 
 def log_of(cluster: LocalCluster, name: str, restart: int = 0) -> str:
-    """Empty while there is none."""
+    """Returns the log of the pod, or an empty string while there is none."""
     pod = cluster.pod(name)
     if "nodeName" not in pod["spec"]:
         return ""
@@ -55,7 +55,7 @@ def log_of(cluster: LocalCluster, name: str, restart: int = 0) -> str:
 
 
 async def pid_of(cluster: LocalCluster, name: str) -> int:
-    """The process id that the pod printed."""
+    """Returns the process id that the pod printed."""
     found = await eventually(lambda: re.search(r"up (\d+)", log_of(cluster, name)))
     return int(found[1])
 
@@ -165,7 +165,8 @@ async def test_a_crash_says_how_the_container_ended(cluster: LocalCluster) -> No
 
 
 async def test_what_left_the_containers_process_group_ends_with_it(cluster: LocalCluster) -> None:
-    """torchrun gives each worker a session of its own; in a real container none outlives the first one."""
+    """torchrun starts each worker in its own session. In a real container no process outlives the first
+    process."""
     program = (
         "import subprocess as s, sys, time; "
         "p = s.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True); "
@@ -181,7 +182,8 @@ async def test_what_left_the_containers_process_group_ends_with_it(cluster: Loca
 
 
 def has_ended(pid: int) -> bool:
-    """Also of an orphan whose new parent has not asked how it ended."""
+    """Whether the process has ended. An orphan whose new parent has not read its exit status counts as
+    ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

@@ -1,4 +1,5 @@
-"""The reflector and its cache on every cluster: in step, following, in step again when history has ended."""
+"""The reflector and its cache on every cluster: up to date, following, and up to date again after the history
+has ended."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class Text(msgspec.Struct):
 
 
 class Followed:
-    """What a reflector tells of the test's objects: their texts by name, and every change of them."""
+    """Records what a reflector reports about the test's objects: their texts by name, and every change of
+    them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.changes: list[tuple[str, str | None, str | None]] = []

@@ -1,4 +1,5 @@
-"""What the REST server adds to the store: status codes, users, streams, discovery, broken connections."""
+"""Tests what the REST server adds to the store: status codes, users, streams, discovery, broken
+connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What only the simulation has: a bounded history, schemas, the audit log, the seams for kill tests."""
+"""Features that only the simulation has: a bounded history, schemas, the audit log, the hooks for kill
+tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What any API server must do for us. These tests know only the `Cluster` protocol."""
+"""The contract of any API server for Rekindle. These tests know only the `Cluster` protocol."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ async def test_a_wrong_uid_is_refused_for_the_status_of_a_pod(cluster: Cluster) 
 
 
 async def test_a_pod_that_has_failed_is_gone_at_once_when_deleted(cluster: Cluster) -> None:
-    """What frees the pods of a dead node: nobody is there to confirm their end."""
+    """This frees the pods of a dead node, because nobody is left to confirm their end."""
     await cluster.create(PODS, pod("p", nodeName="n1"), NS)
     await cluster.patch(PODS, "p", {"status": {"phase": "Failed"}}, namespace=NS, subresource="status")
     await cluster.delete(PODS, "p", namespace=NS)

@@ -1,4 +1,4 @@
-"""Virtual time: sleeping costs nothing, order is fixed, waiting for ever is an error."""
+"""Virtual time: sleeping costs nothing, the order is fixed, and waiting without end is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What any API server must do for our lists and watches. These tests know only the `Cluster` protocol."""
+"""The contract of any API server for Rekindle's lists and watches. These tests know only the `Cluster`
+protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from recover.kube.cluster import Cluster, ListPage
 
 NS = "default"
 WATCHED_S = 60.0
-"""A watch is left as soon as it has told what it should."""
+"""Timeout of a watch in seconds. A test closes a watch as soon as it has reported the expected events."""
 
 
 def config(name: str, labels: dict[str, str] | None = None) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def name_of(event: WatchEvent) -> str:
 
 
 async def events_until(watch: AsyncIterator[WatchEvent], count: int) -> list[tuple[str, str]]:
-    """Type and name of the next `count` events, bookmarks aside."""
+    """Returns type and name of the next `count` events, without bookmarks."""
     found: list[tuple[str, str]] = []
     async for event in watch:
         if event.type != "BOOKMARK":
@@ -121,7 +122,7 @@ async def test_the_event_of_a_deletion_carries_the_version_of_the_deletion(clust
 
 
 async def test_a_short_watch_without_news_ends_after_its_time_and_says_nothing(cluster: Cluster) -> None:
-    """Bookmarks come each minute: a reader that counts on one at the end finds itself listing again."""
+    """Bookmarks come each minute: a reader that relies on a bookmark at the end has to list again."""
     version = (await cluster.list(CONFIGMAPS, namespace=NS)).resource_version
     watch = cluster.watch(CONFIGMAPS, namespace=NS, resource_version=version, timeout_s=1)
     assert [event async for event in watch] == []
@@ -200,7 +201,8 @@ async def test_a_watch_from_before_the_kind_was_installed_has_expired(cluster: C
 
 @pytest.mark.on_request("REKINDLE_BOOKMARK")
 async def test_a_quiet_watch_is_told_each_minute_how_far_it_is(cluster: Cluster) -> None:
-    """REKINDLE_BOOKMARK=1 runs it, a minute for each cluster: no API server can be asked to do it sooner."""
+    """REKINDLE_BOOKMARK=1 runs the test, which takes a minute for each cluster, because no API server can be
+    made to send the bookmark sooner."""
     version = int((await cluster.list(CONFIGMAPS, namespace=NS)).resource_version)
     watch = cluster.watch(CONFIGMAPS, labels="none=such", resource_version=str(version), timeout_s=100)
     await cluster.create(CONFIGMAPS, config("a"), NS)

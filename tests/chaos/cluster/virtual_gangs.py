@@ -37,7 +37,7 @@ KUBEFLOW = pytest.mark.parametrize(
     ],
     ids=["PyTorchJob", "PaddleJob"],
 )
-"""Both of four ranks, the PaddleJob without a master."""
+"""Both kinds have four ranks, and the PaddleJob has no master."""
 
 
 def in_virtual_time(

@@ -1,6 +1,5 @@
-"""Writes in the controller's name that the checks of a simulation judge: each test of a check does one, and
-asks which checks find it.
-"""
+"""Writes in the controller's name that the checks of a simulation judge: each test of a check makes one such
+write, and asserts which checks find it."""
 
 from __future__ import annotations
 
@@ -29,21 +28,21 @@ from recover.policy.settings import Budgets, Settings
 
 Misdeed = Callable[[Simulation], Awaitable[Any]]
 WIDE = Settings(mode=Mode.RECOVER, budgets=Budgets(quarantined_percent_max=100.0, pool_percent_max=100.0))
-"""Limits that a small cluster does not reach."""
+"""Settings with limits that a small cluster does not reach."""
 
 
 # --- what the checks find ---------------------------------------------------------------------------------
 
 
 class Found(NamedTuple):
-    """`rules`: the checks that were broken, in the order of the violations. `said`: their sentences."""
+    """`rules` are the checks that were broken, in the order of the violations. `said` has their sentences."""
 
     rules: list[type[Check]]
     said: list[str]
 
 
 class _Heard(Check):
-    """Passes on what a check says, and keeps which check has said it."""
+    """Passes on what a check reports, and records which check has reported it."""
 
     def __init__(self, check: Check, found: Found) -> None:
         super().__init__(check.facts)
@@ -57,7 +56,8 @@ class _Heard(Check):
 
 
 def judged(story: Misdeed, setup: Setup | None = None) -> Found:
-    """What is found in a run. The violations are taken away, so that the run is judged by the test alone."""
+    """Returns what the checks find in a run. The violations are removed, so that the run is judged by the
+    test alone."""
     found = Found([], [])
 
     async def heard(sim: Simulation) -> None:
@@ -70,7 +70,8 @@ def judged(story: Misdeed, setup: Setup | None = None) -> Found:
 
 
 def found_of(act: Misdeed, setup: Setup | None = None, job: Job | None = None) -> Found:
-    """What is found in writes in the name of the controller, which is off, about a job that trains."""
+    """Returns what the checks find in writes in the name of the controller, which is off, about a job that
+    trains."""
 
     async def story(sim: Simulation) -> None:
         await sim.submit(job or Job(ranks=2))
@@ -82,8 +83,8 @@ def found_of(act: Misdeed, setup: Setup | None = None, job: Job | None = None) -
 
 
 def found_after_recovery(act: Misdeed, setup: Setup | None = None, **job: Any) -> Found:
-    """What is found in writes in the name of the controller, which is off, about a job that was stopped and
-    resumed once."""
+    """Returns what the checks find in writes in the name of the controller, which is off, about a job that
+    was stopped and resumed once."""
 
     async def story(sim: Simulation) -> None:
         await sim.submit(Job(**job))
@@ -110,26 +111,26 @@ async def on_job(sim: Simulation, patch: Object) -> None:
 
 
 async def on_recovery(sim: Simulation, status: Object) -> None:
-    """On the only one."""
+    """Patches the status of the only Recovery."""
     name = sim.recovery().metadata.name
     seen = as_seen(sim, RECOVERIES, name, {"status": status}, "ml")
     await sim.cluster.client(CONTROLLER).patch(RECOVERIES, name, seen, namespace="ml", subresource="status")
 
 
 def as_seen(sim: Simulation, resource: Resource, name: str, patch: Object, namespace: str = "") -> Object:
-    """The patch for the version that is there."""
+    """Returns the patch with the resourceVersion of the present object."""
     version = sim.cluster.store.read(resource, name, namespace).body["metadata"]["resourceVersion"]
     return {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": version}}
 
 
 async def stopped(sim: Simulation) -> None:
-    """As the controller stops a gang, by a Recovery that was written before."""
+    """Stops the gang as the controller does, in a Recovery that was written before."""
     await _in_recovery(sim, {"phase": "Stopping"})
     await on_job(sim, act_of("r", 1, "stopped"))
 
 
 async def started(sim: Simulation, **status: Any) -> None:
-    """As the controller starts a gang, by a Recovery with this status that was written before."""
+    """Starts the gang as the controller does, in a Recovery with this status that was written before."""
     await _in_recovery(sim, {"phase": "Resuming", **status})
     await on_job(sim, act_of("r", 1, "resumed"))
 
@@ -145,7 +146,7 @@ async def _in_recovery(sim: Simulation, status: Object) -> None:
 
 
 def act_of(recovery: str, attempt: int, did: str) -> Object:
-    """The patch by which an attempt of that Recovery stops or starts the job."""
+    """Returns the patch by which an attempt of that Recovery stops or starts the job."""
     mark = msgspec.json.encode({"recovery": recovery, "attempt": attempt, "did": did}).decode()
     return {
         "metadata": {"annotations": {"rekindle.dev/recovery": mark}},
@@ -160,14 +161,14 @@ async def taken_out(
     incident: str = "",
     shows: lines.KernelText | None = lines.FALLEN_OFF_THE_BUS,
 ) -> None:
-    """As the controller takes a broken node out."""
+    """Quarantines a broken node as the controller does."""
     if shows is not None:
         sim.kernel(node, shows)
     await on_node(sim, node, quarantine(effect, incident=incident or f"{node}-nvlink-1"))
 
 
 def quarantine(effect: str = "NoSchedule", *, incident: str = "i") -> Object:
-    """The patch by which the controller taints a node."""
+    """Returns the patch by which the controller taints a node."""
     cordons = effect == "NoSchedule"
     note = {"incident": incident, "fault": "nvlink", "at": "2026-11-21T09:00:00Z", "cordoned": cordons}
     annotations = {"rekindle.dev/quarantined-by": msgspec.json.encode(note).decode()}
@@ -179,7 +180,7 @@ def quarantine(effect: str = "NoSchedule", *, incident: str = "i") -> Object:
 
 
 def made(resource: Resource, name: str, spec: Object) -> Object:
-    """A whole object to create."""
+    """Returns a complete object to create."""
     kind = {"apiVersion": resource.api_version, "kind": resource.kind}
     return {**kind, "metadata": {"name": name}, "spec": spec}
 
@@ -192,11 +193,11 @@ async def incident(sim: Simulation, name: str, spec: Object, status: Object | No
         await api.patch(INCIDENTS, name, {"status": status}, subresource="status")
 
 
-# --- one check, asked about one write ---------------------------------------------------------------------
+# --- one check on one write ------------------------------------------------------------------------------
 
 
 def facts() -> Facts:
-    """Of an empty cluster."""
+    """Returns the facts of an empty cluster."""
     return Facts(MemoryCluster(lambda: START), Truth(lambda: START), WIDE)
 
 
@@ -209,14 +210,14 @@ def written(
     subresource: str = "",
     of_repair: bool = False,
 ) -> Write:
-    """A write of the controller on an object, so many seconds after the start."""
+    """Returns a write of the controller on an object, the given number of seconds after the start."""
     at = START + timedelta(seconds=after_s)
     audit = Audit(at, CONTROLLER, "patch", resource, "", "any", subresource, 200, changed=True)
     return Write(audit=audit, old=old, new=new, by_controller=True, of_repair=of_repair)
 
 
 def start_of(uid: str, **annotations: str) -> Write:
-    """The write by which the controller starts that job."""
+    """Returns the write by which the controller starts that job."""
     meta = {"uid": uid, "name": "llm", "namespace": "ml", "annotations": annotations}
     old, new = ({"metadata": meta, "spec": {"suspend": suspend}} for suspend in (True, False))
     return written(JOBS, new, old=old)

@@ -1,4 +1,4 @@
-"""Nobody is blamed without proof."""
+"""Rekindle names no culprit without proof."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of how many nodes may be quarantined, and the brake."""
+"""The limits on the number of quarantined nodes, and the brake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gang starts from a complete checkpoint, and from an older one only where the newer one does not load."""
+"""A gang starts from a complete checkpoint, and from an older one only if the newer one does not load."""
 
 from __future__ import annotations
 

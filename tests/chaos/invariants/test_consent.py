@@ -1,4 +1,4 @@
-"""No recovery begins against the word of people."""
+"""No recovery begins against the consent or the hold of people."""
 
 from __future__ import annotations
 

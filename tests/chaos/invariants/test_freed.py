@@ -1,4 +1,4 @@
-"""The controller frees a pod only where nothing of the pod can still run or write."""
+"""The controller frees a pod only if nothing of the pod can still run or write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No verdict comes before time has told."""
+"""No verdict comes before enough time has passed for it."""
 
 from __future__ import annotations
 

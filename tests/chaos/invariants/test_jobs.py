@@ -79,7 +79,7 @@ def test_an_act_by_a_recovery_of_another_gang_or_with_another_mark_is_caught() -
 
 
 def jobs_of_set(*, avoids: str = "", parallelism: int = 1) -> Object:
-    """A Job that a JobSet has made of itself."""
+    """Returns a Job that a JobSet has created."""
     owner = {"kind": "JobSet", "uid": "set", "controller": True}
     pod: Object = {"containers": [], "affinity": {"any": avoids}}
     spec = {"suspend": True, "parallelism": parallelism, "template": {"spec": pod}}

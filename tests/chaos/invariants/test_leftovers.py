@@ -1,4 +1,4 @@
-"""At the end of a run a recovery has taken back what it had put into its job."""
+"""At the end of a run a recovery has removed everything that it had written into its job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from recover.k8s.kinds import CONFIGMAPS, PYTORCHJOBS
 
 
 def left(body: Object) -> list[str]:
-    """What is said of a gang that was recovered, and where somebody then writes this."""
+    """Returns what the check reports about a gang that was recovered and into which somebody then writes this
+    body."""
     found: list[str] = []
 
     async def story(sim: Simulation) -> None:

@@ -1,4 +1,4 @@
-"""At the end of a run no healthy gang waits, no broken node serves, and the controller has come to rest."""
+"""At the end of a run no healthy gang waits, no broken node serves, and the controller is at rest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.chaos.invariants.misdeeds import WIDE, Misdeed, incident, on_node, on
 
 
 def at_the_end(act: Misdeed, setup: Setup | None = None, job: Job | None = None) -> tuple[str, list[str]]:
-    """Of a run without a controller: what is said of the gang, and of the nodes."""
+    """Returns what the checks report about the gang and the nodes at the end of a run without a
+    controller."""
     found: list[Any] = []
 
     async def story(sim: Simulation) -> None:

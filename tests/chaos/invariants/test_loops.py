@@ -1,4 +1,4 @@
-"""A job is given up after as many failures of its program as the limit allows."""
+"""Rekindle gives up a job after as many failures of its program as the limit allows."""
 
 from __future__ import annotations
 

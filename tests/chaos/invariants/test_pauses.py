@@ -1,4 +1,4 @@
-"""In a pause the controller begins nothing."""
+"""The controller begins nothing during a pause."""
 
 from __future__ import annotations
 

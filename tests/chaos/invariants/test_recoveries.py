@@ -1,4 +1,4 @@
-"""One recovery at a time for each gang, and none goes on after its end."""
+"""Each gang has one recovery at a time, and no recovery continues after its end."""
 
 from __future__ import annotations
 

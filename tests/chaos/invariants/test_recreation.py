@@ -1,5 +1,5 @@
-"""A job is deleted and created again only with consent, as its Recovery has kept it, and over nothing
-alive."""
+"""A job is deleted and created again only with consent, in the form that its Recovery has kept, and only
+after its pods have ended."""
 
 from __future__ import annotations
 

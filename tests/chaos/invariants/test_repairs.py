@@ -1,5 +1,5 @@
-"""A repair writes each step before it begins the step, disturbs nobody, and validates the node before its
-return."""
+"""A repair records each step before it begins the step, disturbs nobody, and validates the node before the
+node returns to service."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.chaos.invariants.misdeeds import Found, facts, found_by, incident, ju
 
 
 async def quarantined(sim: Simulation) -> str:
-    """A node whose reset is awaited: a pod with a GPU is in its way. Returns its Incident's name."""
+    """Quarantines a node whose reset is pending, because a pod with a GPU blocks the reset. Returns the name
+    of its Incident."""
     await sim.submit(Job(ranks=1, opted_in=False))
     await sim.passes(65)
     node = sim.pods()[0]["spec"]["nodeName"]
@@ -34,7 +35,7 @@ async def quarantined(sim: Simulation) -> str:
 
 
 def found_in_repair(act: Callable[[Simulation, str], Awaitable[Any]]) -> Found:
-    """What is found in a write in the controller's name, after the begin of a repair."""
+    """Returns what the checks find in a write in the controller's name, after the begin of a repair."""
 
     async def story(sim: Simulation) -> None:
         name = await quarantined(sim)
@@ -102,12 +103,12 @@ def test_more_nodes_under_repair_than_the_limit_are_seen() -> None:
 
 
 def of_step(name: str) -> Write:
-    """The controller makes this Job for the Incident i."""
+    """Returns the write by which the controller creates this Job for the Incident i."""
     return written(JOBS, step_job("i", name), of_repair=True)
 
 
 def with_incident(*steps: str) -> Facts:
-    """Its node n1 is not quarantined."""
+    """Returns the facts of a cluster with an Incident whose node n1 is not quarantined."""
     laid = facts()
     laid.store.create(NODES, {"metadata": {"name": "n1"}})
     laid.store.create(INCIDENTS, made(INCIDENTS, "i", {"node": "n1"}))

@@ -1,4 +1,4 @@
-"""A spare takes pods only in the place of a node that is out."""
+"""A spare takes pods only in place of a node that is out of service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gang is started only where it can train."""
+"""A gang is started only if it can train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may write what, and how."""
+"""Tests which account may write what, and how."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Environments of locked packages: made once, found again, and clear about what is missing."""
+"""Environments of locked packages: each is made once and found again, and a missing one is reported
+clearly."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ LAYER = LockedEnvironment(name="layer", command="make layer", cost="1 MB to fetc
 
 @pytest.fixture(autouse=True)
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The lock of SNAKE, in place of the real ones; and a cache of its own."""
+    """Creates the lock of SNAKE in place of the real locks, and a separate cache."""
     monkeypatch.setattr(locked_environment, "LOCKS", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     file = tmp_path / "snake.lock"

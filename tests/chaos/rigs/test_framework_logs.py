@@ -1,7 +1,8 @@
-"""Training frameworks run for real, on CPUs with tiny models: the agent reads their own state in their logs.
+"""Real training frameworks, on CPUs with tiny models: the agent reads the frameworks' own state in their
+logs.
 
-Needs the environments that `python -m chaos.rigs.framework_logs.environment` makes.
-tests/detectors/folds/test_real_logs.py reads the logs of such runs that were kept.
+The tests need the environments that `python -m chaos.rigs.framework_logs.environment` makes.
+tests/detectors/folds/test_real_logs.py reads kept logs of such runs.
 """
 
 from __future__ import annotations

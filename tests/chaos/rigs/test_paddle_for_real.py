@@ -1,8 +1,9 @@
-"""PaddlePaddle itself, as processes of the demo cluster: its allocator is in conflict with a share of a GPU,
-its restart is told another one, and Paddle says that it took it.
+"""PaddlePaddle itself, as processes of the demo cluster: its allocator conflicts with a share of a GPU,
+Rekindle gives its restart another allocator, and Paddle reports that it uses this one.
 
-Needs the environment that `python -m chaos.rigs.paddle_training.environment` makes. The failing allocation is
-simulated, since there is no GPU; the allocator that decides over it is the one that Paddle names.
+The test needs the environment that `python -m chaos.rigs.paddle_training.environment` makes. The failing
+allocation is simulated, because there is no GPU; whether it fails depends on the allocator that Paddle
+reports.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ async def test_on_a_share_of_a_gpu_paddle_is_told_another_allocator_takes_it_and
 
 
 PADDLES_OWN_LINE = f"FLAGS(name='{FLAG}', current_value='naive_best_fit', default_value='auto_growth')"
-"""init_parallel_env says which of its flags are not as by default."""
+"""Line by which init_parallel_env reports a flag that differs from its default."""
 
 
 async def test_on_a_whole_card_the_same_crash_is_no_known_issue_and_ends_as_a_crash_loop_without_the_flag(
@@ -119,7 +120,8 @@ async def test_on_a_whole_card_the_same_crash_is_no_known_issue_and_ends_as_a_cr
 
 
 async def verified_by(stage: Stage, line: str) -> None:
-    """People's own recipe takes the place of the built-in one, and its agents know it."""
+    """Replaces the built-in recipe by a user's recipe that expects this line, and waits until the agents know
+    it."""
     recipe = to_object(built_in()[RECIPE])
     recipe["spec"]["verify"]["log"] = [line]
     await stage.client.create(RECIPES, recipe)
@@ -130,11 +132,12 @@ async def verified_by(stage: Stage, line: str) -> None:
     )
 
 
-# --- what is there ------------------------------------------------------------------------------------------
+# --- state ------------------------------------------------------------------------------------------------
 
 
 async def until(stage: Stage, what: str, done: Callable[[], bool]) -> None:
-    """Fails with what was waited for, what the recoveries say, and what the ranks have printed last."""
+    """Waits for the condition. Fails with the condition, the messages of the recoveries, and the last lines
+    of the ranks."""
     try:
         async with asyncio.timeout(LIMIT_S):
             while not done():
@@ -169,7 +172,7 @@ def condition(stage: Stage, kind: str) -> bool:
 
 
 def logs(stage: Stage) -> list[str]:
-    """What each rank has printed, whole."""
+    """Returns everything that each rank has printed."""
     pods = [pod for rank in range(2) if (pod := rank_pod(stage, JOB, rank)) is not None]
     folders = [stage.cluster.hosts[pod["spec"]["nodeName"]].log_folder(pod) for pod in pods]
     return [(folder / "paddle" / "0.log").read_text(encoding="utf-8") for folder in folders]
@@ -181,7 +184,7 @@ def read_back(log: str) -> str:
 
 
 async def why(stage: Stage) -> str:
-    """`rekindle why` of the job, with all breaks of lines made blanks."""
+    """Returns the output of `rekindle why` about the job, with all line breaks replaced by blanks."""
     command = [sys.executable, "-m", "detectors.commands.main", "why", f"paddlejob/{JOB}", "-n", NAMESPACE]
     asked = await asyncio.create_subprocess_exec(
         *command, f"--kubeconfig={stage.kubeconfig}", stdout=asyncio.subprocess.PIPE

@@ -1,7 +1,7 @@
-"""A real torchrun job under random faults: it ends with the weights of an undisturbed run, bit for bit.
+"""A real torchrun job under random faults ends with the weights of an undisturbed run, bit for bit.
 
-Needs the environment that `python -m chaos.rigs.torch_training.environment` makes (2.5 GB to fetch), and some
-two minutes. `make soak` strikes fifty times.
+The test needs the environment that `python -m chaos.rigs.torch_training.environment` makes (2.5 GB to fetch),
+and takes some two minutes. `make soak` injects fifty faults.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def test_a_seed_draws_the_same_faults_each_time_and_all_kinds_of_them() -> None:
 
     assert first(50, 1) == first(50, 1)
     assert first(50, 1) != first(50, 2)
-    # The few faults that CI can afford are of each kind.
+    # The few faults that CI can afford include each kind.
     assert {drawn(SEED, n, ranks=RANKS, wait_max_s=WAIT_MAX_S).kind for n in range(1, FAULTS + 1)} == set(
         Kind
     )

@@ -1,4 +1,4 @@
-"""`--keep`: the commands that it prints run as they stand there, in any terminal."""
+"""The commands that `--keep` prints run unchanged in any terminal."""
 
 from __future__ import annotations
 

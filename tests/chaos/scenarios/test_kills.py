@@ -1,8 +1,9 @@
-"""The controller killed with SIGKILL right after a write took effect and before it was told so.
+"""The controller is killed with SIGKILL right after a write took effect and before the controller gets the
+reply.
 
 The simulated API server applies the write, withholds the reply and kills. A new controller process, which
-knows nothing but the API objects, must carry the recovery to its end: each attempt stops the job once and
-starts it once. REKINDLE_KILLS sets how often each moment is struck (default 1). `pytest -s` shows the kills.
+knows only the API objects, must complete the recovery: each attempt stops the job once and starts it once.
+REKINDLE_KILLS sets how often the kill happens at each moment (default 1). `pytest -s` shows the kills.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ LIMIT_S = 60.0
 JOB = "llm"
 TRAINING = Job(ranks=2, steps=100_000, step_time_s=0.05, checkpoint_every=5, shard_write_s=0.0)
 STEPS_BETWEEN = 12
-"""Each fault strikes after a newer checkpoint than the last one's, so that the gang makes progress."""
+"""Number of steps between faults. Each fault strikes after a newer checkpoint than the previous fault, so
+that the gang makes progress."""
 GPU_LOST = Fault(when=When(step=1), xid=Xid(code=79, rank=1))
 CRASH = Fault(when=When(step=1), pod_crash=PodCrash(rank=1))
 
@@ -49,14 +51,14 @@ Matches = Callable[[Stage, Audit], bool]
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A write of the controller, told apart by what it changed."""
+    """A write of the controller, identified by what it changed."""
 
     name: str
     matches: Matches
 
 
 def entering(phase: Phase) -> Moment:
-    """The write that takes a recovery into that phase."""
+    """Returns the moment of the write that takes a recovery into that phase."""
 
     def matches(stage: Stage, entry: Audit) -> bool:
         return entry.resource == RECOVERIES and _phase_after(stage, entry) is phase
@@ -83,7 +85,7 @@ STATES = tuple(
 STOP = Moment("stop of the job", lambda stage, entry: _suspended(stage, entry, now=True))
 RESUME = Moment("resume of the job", lambda stage, entry: _suspended(stage, entry, now=False))
 LIFT = "end of the mark"
-"""The write after a recovery that takes back what its start has put into the job."""
+"""The write after a recovery that removes what the recovery's start has written into the job."""
 ONCE = [STOP.name, RESUME.name]
 ACTS = (
     Moment("cordon of the node", lambda _, entry: entry.resource == NODES),
@@ -98,8 +100,8 @@ ACTS = (
 
 
 class JobWrites:
-    """What each write of the controller did to the job, in order; all of them pass here before their replies
-    go out."""
+    """Records what each write of the controller did to the job, in order. Every write passes here before its
+    reply is sent."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -122,7 +124,7 @@ class JobWrites:
 
 
 class Killer:
-    """Kills the controller at the first matching write that took effect, before its reply goes out."""
+    """Kills the controller at the first matching write that took effect, before the reply is sent."""
 
     def __init__(self, writes: JobWrites, moment: Moment) -> None:
         self.moment = moment
@@ -145,7 +147,7 @@ class Killer:
         self.struck.set()
 
 
-# --- what is there ------------------------------------------------------------------------------------------
+# --- state ------------------------------------------------------------------------------------------------
 
 
 def recoveries(stage: Stage) -> list[Recovery]:
@@ -153,7 +155,8 @@ def recoveries(stage: Stage) -> list[Recovery]:
 
 
 async def until(stage: Stage, what: str, condition: Callable[[], bool]) -> None:
-    """Fails with what was waited for, what the recoveries say, and the end of the controller's log."""
+    """Waits for the condition. Fails with the condition, the messages of the recoveries, and the end of the
+    controller's log."""
     try:
         async with asyncio.timeout(LIMIT_S):
             while not condition():
@@ -189,8 +192,9 @@ async def recovered(stage: Stage, number: int) -> Recovery:
 
 
 async def one_stop_and_one_resume(writes: JobWrites, recovery: Recovery) -> None:
-    """And nothing else was written to the job since the recovery before, but the end of the mark; the job
-    began with the step after the chosen checkpoint's."""
+    """Asserts that there was one stop and one resume, and that nothing else was written to the job since the
+    previous recovery, except the removal of the mark. The job began with the step after the chosen
+    checkpoint's step."""
     assert recovery.status.attempt == 1
     assert [entered.phase for entered in recovery.status.phases].count(Phase.STOPPING) == 1
     await until(writes.stage, "the mark is gone from the job", lambda: not writes.is_marked())
@@ -208,8 +212,8 @@ async def one_stop_and_one_resume(writes: JobWrites, recovery: Recovery) -> None
 async def test_a_killed_controller_stops_and_resumes_each_gang_once(
     tmp_path: Path, moments: tuple[Moment, ...], round_: int
 ) -> None:
-    # Only one node may be quarantined here. The acts need it for the cordon; of the states, each round takes
-    # another one.
+    # Only one node may be quarantined here. The acts need this for the cordon. Each round uses another one of
+    # the states.
     first = 0 if moments is ACTS else round_ % len(moments)
     async with raised(tmp_path, nodes=3, mode="recover") as stage:
         await stage.cluster.apply(training_job(TRAINING, JOB, free_port()))
@@ -237,7 +241,7 @@ async def test_a_killed_controller_stops_and_resumes_each_gang_once(
 async def test_a_second_attempt_too_is_stopped_and_resumed_once_however_often_the_controller_is_killed(
     tmp_path: Path, round_: int
 ) -> None:
-    # A second between two steps: the ranks of the first attempt die before they have made one.
+    # There is a second between two steps, so the ranks of the first attempt die before they have made one.
     slow = msgspec.structs.replace(TRAINING, step_time_s=1.0, checkpoint_every=1)
     async with raised(tmp_path, nodes=3, mode="recover") as stage:
         await stage.cluster.apply(training_job(slow, JOB, free_port()))
@@ -293,7 +297,8 @@ async def test_a_controller_killed_in_fencing_waits_for_the_proof_that_the_node_
             taints = [*node["spec"].get("taints", []), taint]
             await stage.client.patch(NODES, dead, {"spec": {"taints": taints}})
         else:
-            # That its Node is gone proves nothing of a pod with a claim: its person ends it by force.
+            # The deletion of the Node proves nothing for a pod with a claim, so a person deletes the pod by
+            # force.
             await stage.client.delete(NODES, dead)
             (left,) = (pod for pod in stage.objects(PODS) if pod["spec"].get("nodeName") == dead)
             await stage.client.delete(PODS, left["metadata"]["name"], namespace=NAMESPACE, grace_s=0)
@@ -307,7 +312,8 @@ async def test_a_controller_killed_in_fencing_waits_for_the_proof_that_the_node_
 
 
 async def node_of_rank_dies(stage: Stage, rank: int) -> str:
-    """The machine and the agent on it, at once. Its pod stays, since nobody is left to end it."""
+    """Crashes the machine and the agent on it, at once. The rank's pod stays, because nobody is left to end
+    it. Returns the node."""
     pod = rank_pod(stage, JOB, rank)
     assert pod is not None
     dead: str = pod["spec"]["nodeName"]
@@ -317,6 +323,7 @@ async def node_of_rank_dies(stage: Stage, rank: int) -> str:
 
 
 def times_in_step(stage: Stage) -> int:
-    """By a field of the one line of the controller's log that says so."""
+    """Returns how often the controller's caches were up to date: counts a field of the one log line that
+    reports it."""
     assert stage.controller is not None
     return stage.controller.log.read_text(encoding="utf-8").count('"gangs":')

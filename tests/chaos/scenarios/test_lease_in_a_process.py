@@ -1,4 +1,5 @@
-"""The shipped controller process and its lease: how it ends when it loses it, and when it is asked to."""
+"""The shipped controller process and its lease: how the process ends when it loses the lease, and on a
+signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The lines of a scenario on a terminal and in a pipe, and the line about a folder that takes no files."""
+"""The lines of a scenario on a terminal and in a pipe, and the line about a folder in which no files can be
+created."""
 
 from __future__ import annotations
 

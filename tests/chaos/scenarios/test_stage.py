@@ -1,4 +1,4 @@
-"""chaos/scenarios/stage.py: the cluster of the demo has what its job needs."""
+"""chaos/scenarios/stage.py: the cluster of the demo has everything that its job needs."""
 
 from __future__ import annotations
 

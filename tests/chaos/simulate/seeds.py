@@ -1,4 +1,4 @@
-"""Which random scripts the simulations play."""
+"""Chooses the random scripts that the simulations play."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ __all__ = ["asked_or"]
 
 
 def asked_or(usual: Sequence[int]) -> Sequence[int]:
-    """Those of `REKINDLE_SEEDS=1000-2000` (the end left out), where it is set."""
+    """Returns the seeds of `REKINDLE_SEEDS=1000-2000` (without the end) if it is set, otherwise the usual
+    seeds."""
     first, _, last = os.environ.get("REKINDLE_SEEDS", "").partition("-")
     return range(int(first), int(last)) if last else usual

@@ -1,4 +1,4 @@
-"""What the stories in virtual time ask of a simulation, in the words of a user."""
+"""Questions of the stories in virtual time about a simulation, in a user's words."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from recover.policy.settings import Settings
 
 OBSERVE = Setup(settings=Settings(mode=Mode.OBSERVE))
 HANGS_SOON = {"rekindle.dev/hang-timeout": "60s"}
-"""A dead peer shows as a hang of all others; by default that takes ten minutes."""
+"""Annotation for a short hang limit: a dead peer shows as a hang of all other ranks, which takes ten minutes
+by default."""
 
 
 def over(sim: Simulation, job: str = "llm") -> bool:
-    """That job's last recovery has ended."""
+    """Whether that job's last recovery has ended."""
     found = sim.recoveries(job)
     return bool(found) and not found[-1].active
 
@@ -24,12 +25,12 @@ def reasons(sim: Simulation, outcome: Outcome) -> set[str]:
 
 
 def touched(sim: Simulation) -> list[str]:
-    """What the controller wrote on other people's objects."""
+    """Returns the controller's writes to other people's objects."""
     return [w for w in sim.writes() if w.split()[1].split("/")[0] in ("nodes", "jobs", "pytorchjobs", "pods")]
 
 
 def resumes(sim: Simulation, job: str = "llm") -> int:
-    """How often the controller has started that job."""
+    """Returns how often the controller has started that job."""
     return sum(1 for r in sim.recoveries(job) for t in r.status.phases if t.phase is Phase.RESUMING)
 
 

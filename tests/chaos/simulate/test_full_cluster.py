@@ -1,4 +1,5 @@
-"""Three nodes, three ranks: the only free place is the node that was avoided, once it is sound again."""
+"""Three nodes and three ranks: the only free place is on the node that was avoided, once that node is healthy
+again."""
 
 from __future__ import annotations
 

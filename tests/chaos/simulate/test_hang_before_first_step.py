@@ -1,4 +1,4 @@
-"""A gang that hangs before its first step was noticed by nobody."""
+"""A gang hangs before its first step. Earlier, nothing detected this hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REKINDLE_RESUME_FROM must not outlive the start that it was meant for."""
+"""REKINDLE_RESUME_FROM must not remain after the start for which it was set."""
 
 from __future__ import annotations
 

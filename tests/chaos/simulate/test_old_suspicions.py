@@ -1,4 +1,4 @@
-"""A finding of class unknown that a gang has trained over for hours, and a crash of the program."""
+"""A gang trains for hours despite a finding of the class unknown, and then its program crashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_on_a_full_cluster_a_gang_that_crashes_long_after_an_unknown_xid_is_star
         sim.kernel("n2", PMU_BREAKPOINT)
         await sim.passes(3 * 3600)
         before = gang.step
-        sim.crash_rank(0, Exit(1), says="ValueError: shapes do not match")  # on n1
+        sim.crash_rank(0, Exit(1), says="ValueError: shapes do not match")  # a rank on n1
         await sim.passes(7200)
         assert gang.step > before + 10, sim.tell()
 

@@ -1,4 +1,4 @@
-"""Random scripts into which people put a pause: no rule is broken, and every job runs in the end."""
+"""Random scripts to which pauses by people are added: no rule is broken, and every job runs in the end."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from recover.policy.settings import Settings
 from tests.chaos.simulate.seeds import asked_or
 
 SEEDS = range(12)
-"""More of them by `REKINDLE_SEEDS=1000-2000`."""
+"""Seeds of the random scripts. `REKINDLE_SEEDS=1000-2000` chooses other seeds."""
 
 
 @pytest.mark.parametrize("seed", asked_or(SEEDS))
@@ -30,7 +30,7 @@ def test_no_script_of_faults_breaks_an_invariant_of_repairs_and_every_run_comes_
 
 
 class AllGoesWell(random.Random):
-    """For steps that neither fail nor take long."""
+    """Random numbers by which steps neither fail nor take long."""
 
     def random(self) -> float:
         return 0.5
@@ -46,7 +46,8 @@ class AllGoesWell(random.Random):
 def test_a_controller_killed_at_any_write_of_a_repair_repeats_no_step_and_gives_the_node_back(
     line: lines.KernelText, steps: list[str]
 ) -> None:
-    """Before each of its writes is sent, and after it was applied but not answered; then the next begins."""
+    """The controller is killed before each of its writes is sent, and after the write was applied but not
+    answered. Then the next controller begins."""
     place, was_struck = 0, True
     while was_struck:
         place += 1

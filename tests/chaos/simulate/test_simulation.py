@@ -1,4 +1,4 @@
-"""Random scripts in virtual time. The checks that judge them are tested in tests/chaos/invariants."""
+"""Random scripts in virtual time. tests/chaos/invariants tests the checks that judge them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.chaos.simulate.seeds import asked_or
 from tests.rights import not_granted
 
 SEEDS = range(8, 48)
-"""Of every kind of cluster; more of them by `REKINDLE_SEEDS=1000-2000`, or `rekindle chaos simulate`."""
+"""Seeds that meet every kind of cluster. `REKINDLE_SEEDS=1000-2000` or `rekindle chaos simulate` plays other
+seeds."""
 
 
 @pytest.mark.parametrize("seed", asked_or(SEEDS))

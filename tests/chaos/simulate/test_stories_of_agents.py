@@ -1,4 +1,5 @@
-"""Stories in virtual time: agents that are pods, and what is believed of a node while its agent is away."""
+"""Stories in virtual time: agents that are pods, and what Rekindle believes about a node while its agent is
+away."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ PODS_OF_THE_CHART = Setup(settings=Settings(mode=Mode.RECOVER, agents_are_pods=T
 
 
 async def agent_comes(sim: Simulation, node: str) -> None:
-    """Its pod, and the agent itself where it does not run yet."""
+    """Creates the agent's pod, and starts the agent itself if it does not run yet."""
     body = {
         "metadata": {"name": f"rekindle-agent-{node}", "labels": {**AGENT_LABELS, VISITOR: "1e9"}},
         "spec": {
@@ -42,7 +43,7 @@ async def agent_goes(sim: Simulation, node: str) -> None:
 
 
 async def training(sim: Simulation) -> list[str]:
-    """A gang that makes steps, watched by agents that are pods. Returns the nodes."""
+    """Starts a gang that makes steps, watched by agents that are pods. Returns the nodes."""
     nodes = [f"n{number}" for number in range(1, sim.setup.nodes + 1)]
     for node in nodes:
         await agent_comes(sim, node)

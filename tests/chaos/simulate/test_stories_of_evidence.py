@@ -1,6 +1,6 @@
-"""Stories in virtual time: the first loop, modes and consent, and whose evidence counts.
+"""Stories in virtual time: the first reconciles, modes and consent, and whose evidence counts.
 
-Each plays with the shipped settings unless it says otherwise, and every invariant of chaos/simulate is
+Each story plays with the shipped settings unless it sets others, and every invariant of chaos/simulate is
 checked after each write.
 """
 
@@ -131,7 +131,8 @@ def test_a_crash_with_xid_45_on_every_node_of_the_gang_is_one_restart_and_no_cor
 def test_a_culprit_that_its_agent_tells_of_late_is_blamed_after_all_and_left_once_more(
     late_s: float, controller_dies: bool
 ) -> None:
-    """The gang came back to it meanwhile, and is verifying its start, or has been recovered."""
+    """The gang has returned to the culprit's node meanwhile, and its recovery is verifying the start, or has
+    succeeded."""
 
     async def story(sim: Simulation) -> None:
         await sim.submit(Job())
@@ -233,7 +234,8 @@ def test_a_gpu_that_dies_after_an_uncordon_is_seen_on_a_node_whose_clock_is_off(
 def test_a_program_that_fails_again_and_again_after_a_contained_error_is_given_up_as_the_culprit(
     lead_s: float,
 ) -> None:
-    """Seed 583: Rekindle blamed each crash within two minutes of the error's only line on its node."""
+    """In seed 583 Rekindle took each crash within two minutes of the error's only line for a fault of the
+    crash's node."""
 
     async def story(sim: Simulation) -> None:
         await sim.submit(Job(ranks=2))

@@ -1,4 +1,5 @@
-"""Watches of different kinds arrive in any order, and each may lag: what is not in a cache may exist."""
+"""Watches of different kinds arrive in any order, and each may lag: an object that is not in a cache may
+exist."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.chaos.simulate.telling import over
 
 
 def test_a_gang_that_begins_on_a_node_that_has_just_joined_is_left_alone() -> None:
-    """The Node is seen 8 s after the pods on it."""
+    """The controller sees the Node 8 s after the pods on it."""
 
     async def story(sim: Simulation) -> None:
         await sim.crash_node("n3")
@@ -49,8 +50,8 @@ def test_a_node_that_is_really_gone_costs_its_gang_no_more_than_a_live_read() ->
 
 
 def test_no_gang_is_started_over_a_pod_that_the_watch_has_not_shown_yet() -> None:
-    """The Job controller replaces the only rank 10 s after it failed. We see the failure 2 s later, and the
-    replacement, whose node has died meanwhile, only after the gang could have been started."""
+    """The Job controller replaces the only rank 10 s after it failed. Rekindle sees the failure 2 s later. It
+    sees the replacement, whose node has died meanwhile, only after the gang could have been started."""
 
     async def story(sim: Simulation) -> None:
         await sim.submit(Job(kind=Kind.JOB, ranks=1))

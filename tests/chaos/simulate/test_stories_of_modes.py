@@ -1,5 +1,5 @@
-"""Stories in virtual time: modes of pools and namespaces, through the controller's restarts; and a spare's
-whole service."""
+"""Stories in virtual time: modes of pools and namespaces, through the controller's restarts, and the whole
+service of a spare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OBSERVED = Settings(mode=Mode.RECOVER, modes=LowerModes(pools={"a": Mode.OBSERVE
 
 
 async def say(sim: Simulation, mode: str | None) -> None:
-    """The namespace's own people."""
+    """Sets the mode as the owners of the namespace do."""
     body = {"metadata": {"annotations": {"rekindle.dev/mode": mode}}}
     await sim.cluster.client(PERSON).patch(NAMESPACES, NAMESPACE, body)
 

@@ -1,6 +1,6 @@
-"""Stories in virtual time: dead nodes, limits, and people who step in.
+"""Stories in virtual time: dead nodes, limits, and people who intervene.
 
-Each plays with the shipped settings unless it says otherwise, and every invariant of chaos/simulate is
+Each story plays with the shipped settings unless it sets others, and every invariant of chaos/simulate is
 checked after each write.
 """
 

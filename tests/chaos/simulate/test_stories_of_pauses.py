@@ -1,5 +1,5 @@
-"""Stories in virtual time: people pause Rekindle and resume it. Nothing begins meanwhile, and no job stays
-stopped because of it."""
+"""Stories in virtual time: people pause Rekindle and resume it. Rekindle begins nothing meanwhile, and no job
+stays stopped because of a pause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stories in virtual time: a port loses its link under a rank, and no kernel prints anything of it."""
+"""Stories in virtual time: a port loses its link under a rank, and no kernel prints anything about it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHOUT_NAME = "RuntimeError: NCCL error"
 
 
 async def until_a_look(sim: Simulation) -> None:
-    """Just after the agents have looked at their ports."""
+    """Waits until just after the agents have sampled their ports."""
     await sim.passes(LOOKS_S - sim.clock.now().timestamp() % LOOKS_S + 0.5)
 
 
@@ -33,7 +33,7 @@ async def until_a_look(sim: Simulation) -> None:
 def test_ranks_that_die_of_a_lost_link_before_it_is_confirmed_blame_the_node_of_that_port(
     last_words: str, after_look_s: float
 ) -> None:
-    """All ranks end 10 s after the link, long before the port counts as dead; the gang starts again
+    """All ranks end 10 s after the link is lost, long before the port counts as dead. The gang starts again
     meanwhile."""
 
     async def story(sim: Simulation) -> None:

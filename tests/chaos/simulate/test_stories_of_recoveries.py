@@ -1,6 +1,6 @@
-"""Stories in virtual time: how a recovery goes on and ends, also when the controller dies.
+"""Stories in virtual time: how a recovery continues and ends, even if the controller dies.
 
-Each plays with the shipped settings unless it says otherwise, and every invariant of chaos/simulate is
+Each story plays with the shipped settings unless it sets others, and every invariant of chaos/simulate is
 checked after each write.
 """
 
@@ -42,7 +42,7 @@ def test_a_gang_of_which_one_rank_hangs_is_restarted_once(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_what_the_ranks_were_told_goes_with_the_job(kind: Kind) -> None:
-    """A new job of that name would begin where the old one was resumed."""
+    """Otherwise a new job with that name would begin where the old one was resumed."""
 
     def told(sim: Simulation) -> list[str]:
         return [found["metadata"]["name"] for found in sim.cluster.store.objects(CONFIGMAPS, NAMESPACE)]
@@ -111,7 +111,7 @@ def test_two_faults_in_a_row_are_two_recoveries_and_one_cordon_each_within_the_l
 
 
 def test_a_second_node_that_fails_before_the_resume_joins_and_is_avoided_even_without_a_cordon() -> None:
-    """One of six nodes may be quarantined; the gang does not go back to the other one all the same."""
+    """Only one of six nodes may be quarantined. The gang still avoids the other broken node."""
 
     async def story(sim: Simulation) -> None:
         await sim.submit(Job(scanned=True, storage=Storage.CLAIM))

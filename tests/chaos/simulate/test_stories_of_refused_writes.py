@@ -1,6 +1,5 @@
-"""The API server refuses one write, as an admission policy, a webhook or a quota may make it do: every other
-write for the same fault is made, and the Incident says what was refused.
-"""
+"""The API server refuses one write, because of an admission policy, a webhook or a quota. Every other write
+for the same fault is made, and the Incident reports the refused write."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def records(sim: Simulation, action: str) -> list[ActionRecord]:
 
 @pytest.mark.parametrize("status", [403, 500])
 def test_a_gang_is_restarted_although_its_broken_node_cannot_be_written(status: int) -> None:
-    """As where a policy forbids it, or an admission webhook for nodes is down."""
+    """This happens if a policy forbids the write, or an admission webhook for nodes is down."""
     refused: list[ActionRecord] = []
     tries = 0
 
@@ -67,7 +66,7 @@ def test_a_gang_is_restarted_although_its_broken_node_cannot_be_written(status: 
 
 
 def test_a_gang_is_restarted_although_the_recovery_of_another_one_on_its_node_is_refused() -> None:
-    """As in a namespace that is being deleted, or with a quota on the number of Recoveries."""
+    """This happens in a namespace that is being deleted, or with a quota on the number of Recoveries."""
     said: list[ActionRecord] = []
 
     async def story(sim: Simulation) -> None:

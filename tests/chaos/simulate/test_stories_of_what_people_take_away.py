@@ -1,5 +1,5 @@
-"""Stories in virtual time: Incidents that people delete while a node is out for them, at any moment of its
-repair, and faults that go on after a person has released the node.
+"""Stories in virtual time: people delete Incidents while a node is quarantined for them, at any moment of its
+repair, and faults continue after a person has returned the node to service.
 
 Every invariant of chaos/simulate is checked after each write.
 """
@@ -91,7 +91,8 @@ def test_an_incident_deleted_again_and_again_is_told_of_on_its_node_and_releases
 
 
 async def released_while_it_goes_on(sim: Simulation, *, for_s: float) -> None:
-    """The kernel tells of it every 20 s, from before a person's uncordon until so long after it."""
+    """The kernel prints the fault every 20 s, from before a person's uncordon until `for_s` seconds after
+    it."""
     await sim.passes(5)
     for _ in range(15):
         sim.kernel("n1", lines.FALLEN_OFF_THE_BUS)

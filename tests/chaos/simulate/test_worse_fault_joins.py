@@ -1,4 +1,4 @@
-"""A weak Incident that is open on a node hides no strong fault: decisions follow the findings as they are."""
+"""A weak Incident that is open on a node hides no strong fault: decisions follow the current findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model really learns, and its gradient is the true one."""
+"""The model really learns, and its gradient is correct."""
 
 import numpy as np
 

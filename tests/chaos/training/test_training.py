@@ -1,4 +1,4 @@
-"""Real training processes: interrupted and resumed, they end with the same bits as if undisturbed."""
+"""Real training processes that are interrupted and resumed end with the same bits as undisturbed ones."""
 
 import asyncio
 import errno
@@ -28,7 +28,7 @@ LIMIT_S = 30.0
 
 
 class Gang:
-    """All ranks of one attempt, ended by their ids when the test is over."""
+    """All ranks of one attempt. They are ended by their ids when the test is over."""
 
     def __init__(self, directory: Path, *, world_size: int = WORLD_SIZE) -> None:
         self.directory = directory
@@ -53,7 +53,8 @@ class Gang:
             )  # fmt: skip
 
     def end(self) -> list[tuple[int, str, str]]:
-        """Exit status, stdout and stderr of each rank, once all have ended by themselves."""
+        """Waits until all ranks have ended by themselves. Returns exit status, stdout and stderr of each
+        rank."""
         outputs = [process.communicate(timeout=LIMIT_S) for process in self.processes]
         return [
             (process.returncode, *output) for process, output in zip(self.processes, outputs, strict=True)
@@ -62,7 +63,7 @@ class Gang:
 
 @pytest.fixture
 def gangs(tmp_path: Path) -> Iterator[Callable[[], Gang]]:
-    """Makes gangs, one for each attempt, all on the same checkpoint directory."""
+    """Yields a function that makes gangs, one for each attempt, all on the same checkpoint directory."""
     made: list[Gang] = []
 
     def make() -> Gang:
@@ -78,7 +79,7 @@ def gangs(tmp_path: Path) -> Iterator[Callable[[], Gang]]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The SHA-256 of the final weights of a run that nothing disturbs."""
+    """Returns the SHA-256 of the final weights of a run that nothing disturbs."""
     directory = tmp_path_factory.mktemp("undisturbed")
     reference = run_reference(
         steps=STEPS, world_size=WORLD_SIZE, checkpoint_dir=directory, checkpoint_every=EVERY
@@ -199,7 +200,7 @@ def flip_a_byte(path: Path) -> None:
 
 def test_sigterm_ends_it_promptly_with_143(gangs: Callable[[], Gang]) -> None:
     gang = gangs()
-    # No step ends before the signal comes, however late this process is scheduled again.
+    # No step ends before the signal comes, however late the operating system schedules this process again.
     gang.start("--step-time-s", "60")
     assert gang.processes[1].stdout is not None
     assert gang.processes[1].stdout.readline(), "it has begun"
@@ -209,7 +210,7 @@ def test_sigterm_ends_it_promptly_with_143(gangs: Callable[[], Gang]) -> None:
 
     statuses = [status for status, _, _ in gang.end()]
 
-    # The other may notice the lost peer before its own signal arrives.
+    # The other rank may notice the lost peer before its own signal arrives.
     assert 143 in statuses
     assert set(statuses) <= {143, 1}
     assert time.monotonic() - before < 10.0, "it waits for no peer"
@@ -249,7 +250,7 @@ def test_the_commit_marker_names_every_shard_with_its_checksum(gangs: Callable[[
 async def test_the_reference_computes_as_a_container_does_whatever_its_callers_environment_says(
     tmp_path: Path, undisturbed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another set of kernels rounds the last bit otherwise, and a container would not hear of it."""
+    """Another set of kernels rounds the last bit differently, and a container would not get this variable."""
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
     monkeypatch.setenv("REKINDLE_RESUME_FROM", str(tmp_path / "none"))
 
@@ -276,7 +277,7 @@ async def test_a_cancelled_reference_run_leaves_no_process(tmp_path: Path) -> No
 def command_line(pid: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it ended meanwhile
+    except OSError:  # the process ended meanwhile
         return b""
 
 

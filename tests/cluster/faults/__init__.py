@@ -1,1 +1,2 @@
-"""Faults of every kind on real nodes, one test each, on one cluster: each test leaves it as it found it."""
+"""Faults of every kind on real nodes, one test each, on one cluster. Each test leaves the cluster as it found
+it."""

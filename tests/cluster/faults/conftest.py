@@ -1,4 +1,4 @@
-"""The cluster that all tests of faults share, with our chart installed in it, in mode recover."""
+"""The cluster that all tests of faults share, with Rekindle's chart installed in it, in mode recover."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ VALUES = {
         "controller": {"timing": {"fence_wait_s": 5, "resume_deadline_s": 15, "scan_deadline_s": 120}}
     },
 }
-"""A person who is needed is called in seconds, not in minutes; a scan may take long on a busy machine."""
+"""Values by which a person who is needed is called in seconds, not in minutes. A scan may take long on a busy
+machine."""
 
 
 @pytest.fixture(scope="package")
@@ -36,7 +37,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def begin(cluster: Cluster) -> Iterator[Callable[[Gang], Trial]]:
-    """Begins a trial: returns when the gang trains. Afterwards it is gone, and all nodes are free again."""
+    """Yields a function that begins a trial and returns when the gang trains. Afterwards the gang is gone,
+    and all nodes are free again."""
     begun: list[Trial] = []
 
     def trial(gang: Gang) -> Trial:

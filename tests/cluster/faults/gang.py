@@ -1,6 +1,5 @@
-"""A gang that is light enough for a test per fault: an Indexed Job of two ranks of chaos.training, each with
-all GPUs of its node, so that they stand on two of the three nodes. No operator is needed.
-"""
+"""A gang that is light enough for a test per fault: an Indexed Job of two ranks of chaos.training. Each rank
+uses all GPUs of its node, so the ranks are on two of the three nodes. No operator is needed."""
 
 from __future__ import annotations
 
@@ -23,35 +22,36 @@ SUBDOMAIN = "ranks"
 CHECKPOINT_EVERY = 20
 STEP_S = 0.05
 MEET_S = 600
-"""A rank waits as long for a peer that finds no room yet."""
+"""Time in seconds that a rank waits for a peer that finds no room yet."""
 SOURCE = Path(__file__).parents[3]
 _SHOWN = {"source": SOURCE, "environment": Path(sys.prefix), "python": Path(sys.base_prefix)}
-"""Folders of this machine that the pods see, read-only: the training, numpy and the Python beneath it."""
+"""Folders of this machine that the pods see, read-only: the training, numpy and the Python on which they
+run."""
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """Opted in. `name` is the job's and that of its folder on the volume."""
+    """A gang that has opted in. `name` is the name of the job and of its folder on the volume."""
 
     name: str
     annotations: dict[str, str] = {}
     restart_policy: str = "Never"
     pod: dict[str, Any] = {}
-    """Goes into the pod's spec."""
+    """Fields that are added to the pod's spec."""
     lifecycle: dict[str, Any] = {}
-    """Of the container."""
+    """Lifecycle hooks of the container."""
 
     @property
     def folder(self) -> Path:
-        """As this machine sees it."""
+        """The gang's folder, as this machine sees it."""
         return VOLUME / self.name
 
     def newest(self) -> int:
-        """The step of the newest whole checkpoint; 0 where there is none."""
+        """Returns the step of the newest complete checkpoint, or 0 if there is none."""
         return max((int(m.parent.name.removeprefix("step-")) for m in self._markers()), default=0)
 
     def harm(self, what: str) -> list[Path]:
-        """Befalls all ranks at one step of the next seconds, as a fault of the program does. The files that
-        are gone once it has."""
+        """Harms all ranks at one step of the next seconds, as a fault of the program does. Returns the files
+        that disappear once it has happened."""
         step = self.newest() + 3 * CHECKPOINT_EVERY
         harms = [self.folder / f"harm-{number}" for number in range(RANKS)]
         for file in harms:
@@ -65,7 +65,7 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 def lay_names(cluster: Cluster) -> None:
-    """The Service by which the ranks of every gang know each other."""
+    """Creates the Service by which the ranks of every gang find each other."""
     service = {
         "apiVersion": "v1",
         "kind": "Service",

@@ -1,4 +1,4 @@
-"""Processes of containers, as root of their node meets them: signals that no kubelet sends."""
+"""Signals to processes of containers, sent by root of their node; no kubelet sends them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["first_process", "signal"]
 
 
 def signal(cluster: Cluster, pod: dict[str, Any], name: str) -> None:
-    """To the first process of the pod's only container: `KILL`, `STOP`."""
+    """Sends the signal, `KILL` or `STOP`, to the first process of the pod's only container."""
     pid = first_process(cluster, pod)
     cluster.nodes[pod["spec"]["nodeName"]].command("kill", f"-{name}", pid)
 
 
 def first_process(cluster: Cluster, pod: dict[str, Any]) -> str:
-    """Its id on the node."""
+    """Returns the process id, as the node sees it."""
     (status,) = pod["status"]["containerStatuses"]
     container = status["containerID"].removeprefix("containerd://")
     ctr = cluster.programs.path("ctr")

@@ -1,9 +1,10 @@
-"""A rank of the small training that a test can harm from inside. Runs in a pod; imports chaos.training only.
+"""A rank of the small training that a test can harm from inside. Runs in a pod, and imports chaos.training
+only.
 
     python rank.py --steps=200 --checkpoint-dir=DIR ...
 
-A file DIR/harm-RANK, `crash STEP`, `leak STEP` or `spoil STEP`, befalls that rank at that step, once: it
-raises an error that nobody catches, takes memory until the kernel ends it, or crashes so that its newest
+A file DIR/harm-RANK with `crash STEP`, `leak STEP` or `spoil STEP` harms that rank at that step, once. The
+rank raises an error that nobody catches, takes memory until the kernel ends it, or crashes so that its newest
 checkpoint will not load. Before a checkpoint is loaded, each rank prints what DeepSpeed prints when it is
 initialised.
 """
@@ -32,7 +33,7 @@ def befall(file: Path, step: int) -> None:
         return
     if step < int(at):
         return
-    file.unlink()  # before it acts: the restarted rank shall not meet it again
+    file.unlink()  # before the harm: the restarted rank must not find the file again
     if harm == SPOIL:
         newest = checkpoint.newest(file.parent)
         file.with_name(file.name.replace("harm", "spoiled")).write_text(newest.name if newest else "")

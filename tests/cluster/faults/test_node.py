@@ -1,4 +1,4 @@
-"""Faults of a node, and what keeps a gang off it."""
+"""Faults of a node, and the mechanisms that keep a gang off the node."""
 
 from __future__ import annotations
 

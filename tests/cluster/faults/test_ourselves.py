@@ -1,4 +1,5 @@
-"""Faults of our own parts, and of the API server, while a gang needs them: nothing is lost or done twice."""
+"""Faults of Rekindle's own parts, and of the API server, while a gang needs them. Nothing is lost or done
+twice."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.real_nodes
 
 Begin = Callable[[Gang], Trial]
 SLOW_STOP = {"preStop": {"sleep": {"seconds": 4}}}
-"""Time to step in between."""
+"""A preStop hook that leaves the test time to intervene."""
 
 
 def test_a_line_written_while_the_agent_is_dead_is_found_and_none_is_told_twice(
@@ -35,7 +36,8 @@ def test_a_line_written_while_the_agent_is_dead_is_found_and_none_is_told_twice(
         return one(cluster, "nodehealth.rekindle.dev", node.name)["status"]
 
     def found() -> dict[str, tuple[int, int]]:
-        """The note of a boot has no line in the kernel log, and the first line of a boot has number 0."""
+        """Returns number and count of each Xid finding from these two lines. The note of a boot has no line
+        in the kernel log, and the first line of a boot has number 0."""
         xids = [f for f in health().get("findings", []) if f["code"].startswith("xid-")]
         mine = [f for f in xids if f.get("sequence", 0) in (before, meanwhile)]
         return {f["code"]: (f.get("sequence", 0), f.get("count", 1)) for f in mine}
@@ -72,7 +74,7 @@ def test_two_controllers_killed_in_one_recovery_leave_it_to_the_next_and_nothing
 
     trial.until_phase("Stopping")
     first = leader(cluster)
-    signal(cluster, first, "KILL")  # its kubelet starts it again, under the same name: mostly it leads again
+    signal(cluster, first, "KILL")  # its kubelet restarts it under the same name, so mostly it leads again
     trial.until("a leader after it", lambda: is_another(leader(cluster), first))
     second = leader(cluster)
     process = first_process(cluster, second)
@@ -106,8 +108,8 @@ def test_an_api_server_that_is_restarted_in_a_recovery_delays_it_and_nothing_is_
 
 
 def assert_done_once(cluster: Cluster, trial: Trial, node: str, since: int) -> None:
-    """By the API server's own log: one stop and one start of the job, one write that takes back the mark of
-    the start soon after the recovery is over, one cordon, one Recovery."""
+    """Asserts by the API server's audit log: one stop and one start of the job, one write that removes the
+    mark of the start soon after the recovery is over, one cordon, one Recovery."""
     trial.until("the start's mark is taken back", lambda: not is_marked(trial.job()))
     recovery = trial.recovery()["metadata"]["name"]
     job, plane = trial.gang.name, cluster.plane
@@ -122,17 +124,17 @@ def is_marked(job: Any) -> bool:
 
 
 def leader(cluster: Cluster) -> Any:
-    """The pod that leads."""
+    """Returns the pod that leads."""
     return one(cluster, "pod", holder(cluster), SYSTEM)
 
 
 def holder(cluster: Cluster) -> str:
-    """Its name; empty while none leads."""
+    """Returns the name of the pod that leads, or an empty string while no pod leads."""
     return str(one(cluster, "lease", "rekindle-controller", SYSTEM)["spec"].get("holderIdentity") or "")
 
 
 def is_another(pod: Any, before: Any) -> bool:
-    """Another process: another pod, or the same whose container runs anew."""
+    """Whether this is another process: another pod, or the same pod with a restarted container."""
     if name(pod) != name(before):
         return True
     (now,), (then,) = (body["status"]["containerStatuses"] for body in (pod, before))

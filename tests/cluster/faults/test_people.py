@@ -1,4 +1,5 @@
-"""People who act on a node while a gang is being recovered: they win, and are told what waits for them."""
+"""People act on a node while a gang is being recovered. Their actions prevail, and Rekindle tells them what
+is pending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Faults of the training itself: no node is taken for them, and the gang starts again where it may."""
+"""Faults of the training itself: Rekindle quarantines no node for them, and the gang starts again if its job
+allows that."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def test_an_error_that_nobody_catches_is_the_applications_own_failure(cluster: C
     assert log["firstError"] == "ValueError: batch 17 of shard 3: expected 16 inputs, found 15"
     tail = log["tail"].splitlines()
     behind = tail[tail.index(log["firstError"]) + 1 :]
-    # Steps and errors come by different pipes, so the last step may be read after the error.
+    # Steps and errors are written to different pipes, so the agent may read the last step after the error.
     assert all(line.startswith("step ") for line in behind), "what is kept of a log is its end"
     assert "batch 17" not in str(incident), "an Incident holds no text of a tenant's log"
     assert "avoidNodes" not in status
@@ -39,7 +40,7 @@ def test_an_error_that_nobody_catches_is_the_applications_own_failure(cluster: C
 
 
 def test_a_checkpoint_that_does_not_load_is_left_for_the_older_one(cluster: Cluster, begin: Begin) -> None:
-    """Before it fails, each new rank prints `step=0`, as DeepSpeed does: that proves nothing."""
+    """Before a new rank fails, it prints `step=0`, as DeepSpeed does. That line proves nothing."""
     trial = begin(Gang("spoiled"))
     trial.harm(SPOIL)
 

@@ -1,4 +1,5 @@
-"""One gang that trains, the fault that befalls it, and what its people see with kubectl, with the times."""
+"""One gang that trains, the fault that it meets, and what the job's owner sees with kubectl, with the
+times."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from tests.cluster.node import Node
 __all__ = ["Trial", "cordoned", "quarantined", "release_all", "uids"]
 
 LIMIT_S = 120.0
-"""Of each wait: the machine is shared, and a recovery may wait for a lease, a lost node and a backoff."""
+"""Limit of each wait in seconds: the machine is shared, and a recovery may wait for a lease, a lost node and
+a backoff."""
 _QUARANTINE = "rekindle.dev/quarantined-by"
 _TIMES = (
     ("stop ordered", "Stopping"),
@@ -37,12 +39,12 @@ class Trial:
         self._cluster = cluster
         self.gang = gang
         self.first_pods: list[Any] = []
-        """Those of the time before the fault, by rank."""
+        """Pods from the time before the fault, by rank."""
         self._struck_at = datetime.now(UTC)
 
     def begin(self) -> None:
-        """Returns when the gang has a checkpoint, its kubelets say that it runs, and the agents know its
-        steps."""
+        """Creates the gang. Returns when the gang has a checkpoint, its kubelets report that it runs, and the
+        agents know its steps."""
         create(self._cluster, self.gang)
         self.until("a checkpoint", lambda: self.gang.newest() > 0)
         self.until("ranks that run", self._all_run)
@@ -58,32 +60,32 @@ class Trial:
         return {pod["uid"] for pod in told if "firstStep" in pod}
 
     def end(self) -> None:
-        """Nothing of the gang is left but what is told of it."""
+        """Removes the gang. Afterwards only the objects that report about it are left."""
         self._cluster.kubectl(
             "delete", "job", self.gang.name, f"--namespace={NAMESPACE}", "--ignore-not-found"
         )
         until(f"the end of {self.gang.name}", lambda: not self._all_pods(), LIMIT_S)
 
-    # --- what befalls it ----------------------------------------------------------------------------------
+    # --- faults ------------------------------------------------------------------------------------------
 
     def node(self, rank: int) -> Node:
-        """Where that rank ran before the fault."""
+        """Returns the node where that rank ran before the fault."""
         return self._cluster.nodes[self.first_pods[rank]["spec"]["nodeName"]]
 
     def strike(self) -> None:
-        """Now: the times are counted from here."""
+        """Records the moment of the fault: the times are counted from here."""
         self._struck_at = datetime.now(UTC)
 
     def harm(self, what: str) -> None:
-        """Befalls the ranks' program, on all of them alike."""
+        """Harms the ranks' program, on all ranks in the same way."""
         files = self.gang.harm(what)
         self.until(what, lambda: not any(file.exists() for file in files))
         self.strike()
 
-    # --- what is seen -------------------------------------------------------------------------------------
+    # --- observations ------------------------------------------------------------------------------------
 
     def pods(self) -> list[Any]:
-        """Those that have not ended, by rank."""
+        """Returns the pods that have not ended, by rank."""
         alive = [pod for pod in self._all_pods() if pod["status"]["phase"] not in ("Succeeded", "Failed")]
         return sorted(alive, key=lambda pod: str(pod["metadata"]["name"]))
 
@@ -97,18 +99,19 @@ class Trial:
         return one(self._cluster, "job", self.gang.name, NAMESPACE)
 
     def recovery(self) -> Any:
-        """The gang's Recovery; empty before there is one. A second one is a failure."""
+        """Returns the gang's Recovery, or an empty mapping before there is one. A second Recovery is a
+        failure."""
         found = listed(self._cluster, "recoveries.rekindle.dev")
         mine = [body for body in found if body["spec"]["gang"]["name"] == self.gang.name]
         assert len(mine) <= 1, [body["metadata"]["name"] for body in mine]
         return mine[0] if mine else {}
 
     def incident(self) -> Any:
-        """The one that its Recovery names."""
+        """Returns the Incident that the gang's Recovery names."""
         return one(self._cluster, "incident.rekindle.dev", self.recovery()["spec"]["incident"])
 
     def until_phase(self, *phases: str) -> Any:
-        """The Recovery, once it is in one of these phases."""
+        """Returns the Recovery, once it is in one of these phases."""
         self.until(" or ".join(phases), lambda: self._phase() in phases)
         return self.recovery()
 
@@ -116,8 +119,9 @@ class Trial:
         return str(self.recovery().get("status", {}).get("phase", ""))
 
     def recovered(self, *, attempts: int = 1) -> Any:
-        """Succeeded, with all that it must mean: resumed right behind the newest checkpoint, its ranks told
-        which, and training on since, in new pods and without another restart."""
+        """Returns the Recovery once it has succeeded, and asserts all that this must mean: the gang resumed
+        right after the newest checkpoint, its ranks got the name of this checkpoint, and it has trained
+        since, in new pods and without another restart."""
         recovery = self.until_phase("Succeeded", "Escalated", "Failed")
         status = recovery["status"]
         self._tell(status)
@@ -136,20 +140,20 @@ class Trial:
         return self.recovery()
 
     def trains_on(self) -> None:
-        """Until two more checkpoints are whole."""
+        """Waits until two more checkpoints are complete."""
         seen = self.gang.newest()
         self.until("a newer checkpoint", lambda: self.gang.newest() > seen)
         seen = self.gang.newest()
         self.until("another newer checkpoint", lambda: self.gang.newest() > seen)
 
     def restarts(self) -> int:
-        """Of the present pods' containers."""
+        """Returns the number of restarts of the present pods' containers."""
         return sum(
             status["restartCount"] for pod in self.pods() for status in pod["status"]["containerStatuses"]
         )
 
     def until(self, what: str, is_so: Callable[[], bool]) -> None:
-        """Fails with what is known of the gang."""
+        """Waits for the condition. Fails with what is known of the gang."""
         try:
             until(f"{self.gang.name}: {what}", is_so, LIMIT_S)
         except AssertionError as error:
@@ -184,7 +188,7 @@ def uids(pods: list[Any]) -> set[str]:
 
 
 def quarantined(cluster: Cluster) -> set[str]:
-    """The nodes that we hold."""
+    """Returns the nodes that Rekindle has quarantined."""
     nodes = listed(cluster, "nodes")
     return {
         node["metadata"]["name"] for node in nodes if _QUARANTINE in node["metadata"].get("annotations", {})
@@ -192,14 +196,14 @@ def quarantined(cluster: Cluster) -> set[str]:
 
 
 def cordoned(cluster: Cluster) -> set[str]:
-    """Those that take no pods, whoever said so."""
+    """Returns the nodes that take no pods, no matter who cordoned them."""
     return {
         node["metadata"]["name"] for node in listed(cluster, "nodes") if node["spec"].get("unschedulable")
     }
 
 
 def release_all(cluster: Cluster) -> None:
-    """As a person would who has looked at the nodes; nothing of ours stays on them."""
+    """Uncordons all nodes, as a person would who has checked them. Nothing of Rekindle stays on the nodes."""
     names = cordoned(cluster)
     if names:
         cluster.kubectl("uncordon", *sorted(names))
@@ -208,5 +212,6 @@ def release_all(cluster: Cluster) -> None:
 
 
 def _tainted(cluster: Cluster) -> set[str]:
-    """Kubernetes, too, takes its taints off some time after an uncordon."""
+    """Returns the nodes with a taint. Kubernetes, too, removes its taints only some time after an
+    uncordon."""
     return {node["metadata"]["name"] for node in listed(cluster, "nodes") if node["spec"].get("taints")}

@@ -1,2 +1,2 @@
-"""Where the chart is installed: what our pods may do, what they cost, and what they know of the node. One
-cluster for all."""
+"""Tests on a cluster with the chart installed: permissions and cost of Rekindle's pods, and their knowledge
+about the node. All tests share one cluster."""

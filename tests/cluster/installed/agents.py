@@ -15,30 +15,31 @@ READY_S = 120.0
 
 
 def agent_on(cluster: Cluster, node: str) -> str:
-    """The name of the one that is not on its way out; empty while there is none."""
+    """Returns the name of the agent's pod that is not being deleted, or an empty string while there is
+    none."""
     names = [pod["metadata"]["name"] for pod in _pods(cluster, node)]
     assert len(names) <= 1, names
     return str(names[0]) if names else ""
 
 
 def until_ready(cluster: Cluster, node: str) -> float:
-    """How long it took, in seconds."""
+    """Waits until the agent is Ready. Returns how long that took, in seconds."""
     return until(f"an agent on {node} that is Ready", lambda: _is_ready(cluster, node), READY_S)
 
 
 def in_agent(cluster: Cluster, node: str, *command: str) -> str:
-    """What that command prints in its container, where Python is, and no shell."""
+    """Returns what that command prints in the agent's container, which has Python and no shell."""
     return cluster.kubectl("exec", agent_on(cluster, node), f"--namespace={SYSTEM}", "--", *command)
 
 
 def health(cluster: Cluster, node: str) -> dict[str, Any]:
-    """What it has published."""
+    """Returns the status that the agent has published."""
     return dict(one(cluster, "nodehealth", node).get("status", {}))
 
 
 def boot(cluster: Cluster, node: str) -> float:
-    """Crashes the node and starts it. Returns after how many seconds its agent has told of the new boot, by
-    which what was found before it is over."""
+    """Crashes the node and starts it. Returns after how many seconds its agent has reported the new boot,
+    which ends the faults that were found before it."""
     machine = cluster.nodes[node]
     before = machine.boot_id
     machine.crash()

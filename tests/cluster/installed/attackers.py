@@ -1,4 +1,5 @@
-"""Who tries what they may not: an agent's token that was stolen, and a tenant who administers a namespace."""
+"""Attackers who try what they may not do: the thief of an agent's token, and a tenant who administers a
+namespace."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ __all__ = ["ask_kubelet", "calling_as", "stolen_token", "tenant_token"]
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 KUBELET_PORT = 10250
 ANSWERED_S = 60.0
-"""To refuse what is much too large takes an API server a while."""
+"""Time limit in seconds for an answer: an API server needs a while to refuse a request that is much too
+large."""
 
 
 @asynccontextmanager
@@ -33,12 +35,13 @@ async def calling_as(cluster: Cluster, token: str) -> AsyncIterator[Caller]:
 
 
 def stolen_token(cluster: Cluster, node: str) -> str:
-    """Of the agent there, as the kubelet has put it into its container."""
+    """Returns the token of the agent on that node, as the kubelet has put it into the agent's container."""
     return in_agent(cluster, node, "python", "-c", f"print(end=open('{_TOKEN}').read())")
 
 
 def tenant_token(cluster: Cluster) -> str:
-    """Of an account that may do in its namespace what Kubernetes lets an administrator of one do."""
+    """Returns the token of an account with the permissions that Kubernetes gives to an administrator of one
+    namespace."""
     account = {"kind": "ServiceAccount", "name": "boss", "namespace": TENANT}
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -63,7 +66,7 @@ def _may_make_jobs(cluster: Cluster) -> bool:
 
 
 def ask_kubelet(cluster: Cluster, node: str, path: str, token: str) -> str:
-    """Its answer in a word: `ok`, or its words where it refuses."""
+    """Returns the kubelet's answer: `ok`, or status and text of a refusal."""
     url = f"https://{cluster.nodes[node].address}:{KUBELET_PORT}{path}"
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
     trust = ssl.create_default_context(cafile=str(cluster.plane.ca_file))

@@ -1,4 +1,5 @@
-"""The cluster that these tests share: our chart in mode recover, in which a namespace is held back."""
+"""The cluster that these tests share: Rekindle's chart in mode recover, with one namespace that has a lower
+mode."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ VALUES = {
     "mode": "recover",
     "modes": {"namespaces": {CAREFUL: "observe"}},
     "agent": {"nvmlLibrary": NVML},
-    # A port without a link is told within seconds, so that a test need not wait for a minute.
+    # A port without a link is reported within seconds, so that a test need not wait for a minute.
     "settings": {"agent": {"fabric": {"every_s": 2, "dead_s": 6, "settle_s": 5}}},
 }
 
@@ -31,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for node in running.nodes.values():
             lay_nvml(node.folder)
             all_well(node.folder, node.name, GPUS_PER_NODE)
-        # What a cluster that is shared by teams asks of their pods: no part of the node.
+        # A cluster that teams share requires this of their pods: no access to the node.
         baseline = {"pod-security.kubernetes.io/enforce": "baseline"}
         apply(running, namespace(NAMESPACE), namespace(CAREFUL), namespace(TENANT, **baseline))
         install(running, tmp_path_factory.mktemp("helm"))

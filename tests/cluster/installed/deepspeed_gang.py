@@ -1,6 +1,6 @@
-"""A gang of transformers' Trainer with DeepSpeed on real nodes: an Indexed Job of a rank per node, on CPUs,
-with a tiny model. Its environment is that of chaos.rigs.framework_logs; the pods see its folders.
-"""
+"""A gang of transformers' Trainer with DeepSpeed on real nodes: an Indexed Job with one rank per node, on
+CPUs, with a tiny model. Its environment is that of chaos.rigs.framework_logs; the pods see the folders of
+this environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MASTER_PORT = "29500"
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What the Trainer knew of itself: see chaos.rigs.framework_logs.truth."""
+    """One event of the Trainer's own record: see chaos.rigs.framework_logs.truth."""
 
     at: datetime
     what: str
@@ -35,18 +35,19 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Gang(msgspec.Struct, frozen=True):
-    """Opted in, with a hang-timeout of its own. `name` is the job's and that of its folder on the volume."""
+    """A gang that has opted in, with its own hang-timeout. `name` is the name of the job and of its folder on
+    the volume."""
 
     name: str
     hang_timeout: str
     options: tuple[str, ...]
-    """Of the program."""
+    """Options of the program."""
     ranks: int = 2
     environment: dict[str, str] = {}
 
     @property
     def folder(self) -> Path:
-        """As this machine sees it."""
+        """The gang's folder, as this machine sees it."""
         return VOLUME / self.name
 
     def truth(self, rank: int) -> list[Event]:
@@ -81,7 +82,8 @@ def create(cluster: Cluster, gang: Gang) -> None:
 def _pod(gang: Gang) -> dict[str, Any]:
     python, below = TORCH_FRAMEWORKS.interpreter(), TORCH.interpreter()
     folder = f"{MOUNT}/{gang.name}"
-    # Only here Kubernetes knows the index; `env` becomes the training, so that it is the first process.
+    # Only Kubernetes knows the index, and only here; the training replaces `env`, so that the training is the
+    # first process.
     command = ["env", "RANK=$(JOB_COMPLETION_INDEX)", str(python), "-m", PROGRAM, f"--output={folder}/out"]
     command += [f"--truth={folder}/truth-$(JOB_COMPLETION_INDEX)", *gang.options]
     told = {

@@ -1,4 +1,4 @@
-"""What people see of our doings, and do about them, with kubectl."""
+"""Reads Rekindle's actions as people see them with kubectl, and reacts to them as people do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MENDED_S = 120.0
 
 
 def quarantined(cluster: Cluster) -> set[str]:
-    """The nodes that we hold."""
+    """Returns the nodes that Rekindle has quarantined."""
     nodes = listed(cluster, "nodes")
     return {
         node["metadata"]["name"] for node in nodes if _QUARANTINE in node["metadata"].get("annotations", {})
@@ -32,7 +32,8 @@ def quarantined(cluster: Cluster) -> set[str]:
 
 
 def mend(cluster: Cluster) -> None:
-    """Resets all GPUs, and takes our taints off as a person would who has done so. No incident stays open."""
+    """Resets all GPUs, and removes Rekindle's taints as a person would after a reset. No incident stays
+    open."""
     for node in cluster.nodes.values():
         for gpu in range(GPUS_PER_NODE):
             xid(node, _GPU_WAS_RESET, gpu)
@@ -40,10 +41,11 @@ def mend(cluster: Cluster) -> None:
 
 
 def _is_mended(cluster: Cluster) -> bool:
-    """What was seen before the reset may still be acted upon, so it is looked at until nothing is left."""
+    """Whether no node is quarantined and no incident is open. Rekindle may still act on faults from before
+    the reset, so this removes taints until nothing is left."""
     for node in listed(cluster, "nodes"):
         if any(taint["key"] == _TAINT for taint in node["spec"].get("taints", [])):
-            with suppress(ClusterError):  # the controller has just taken it off
+            with suppress(ClusterError):  # the controller has just removed it
                 cluster.kubectl("taint", "node", node["metadata"]["name"], f"{_TAINT}-")
     return not quarantined(cluster) and not open_incidents(cluster)
 
@@ -59,7 +61,7 @@ def recoveries(cluster: Cluster, gang: str) -> list[dict[str, Any]]:
 
 
 def doings(cluster: Cluster) -> set[str]:
-    """All that we have done, or said of what broke."""
+    """Returns everything that Rekindle has done, or reported about faults."""
     told = listed(cluster, "incidents.rekindle.dev,recoveries.rekindle.dev")
     cordoned = {
         node["metadata"]["name"] for node in listed(cluster, "nodes") if node["spec"].get("unschedulable")

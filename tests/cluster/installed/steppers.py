@@ -1,4 +1,4 @@
-"""Gangs that do nothing but print a step every second: for tests of what is around a training."""
+"""Gangs that only print a step every second, for tests of the surroundings of a training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 NAMESPACE = "ml"
 CAREFUL = "careful"
-"""The settings allow us no more than to observe there."""
+"""Name of a namespace in which the settings allow Rekindle only to observe."""
 TENANT = "tenant"
 OPTED_IN = {"rekindle.dev/auto-recovery": "enabled"}
 STARTED_S = 120.0
@@ -52,8 +52,8 @@ def steppers(
     nodes: Sequence[str] = (),
     only_on: str = "",
 ) -> dict[str, Any]:
-    """An Indexed Job, no two ranks of it on one node, on `nodes` if they have room. Without `labels` it is
-    nothing that we may touch."""
+    """Returns an Indexed Job with no two ranks on one node, on `nodes` if they have room. Without `labels`
+    Rekindle may not touch the job."""
     container = {
         "name": "train",
         "image": BASE,
@@ -91,14 +91,14 @@ def steppers(
 
 
 def ranks(cluster: Cluster, name: str) -> list[dict[str, Any]]:
-    """The pods of that gang which are wanted and run, by rank."""
+    """Returns the running pods of that gang that are not being deleted, by rank."""
     pods = listed(cluster, "pods", f"--selector=steppers={name}", "--field-selector=status.phase=Running")
     alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
     return sorted(alive, key=lambda pod: str(pod["metadata"]["name"]))
 
 
 def stepping(cluster: Cluster, name: str, count: int = 2) -> list[dict[str, Any]]:
-    """Its pods, once the agents have published steps of each."""
+    """Returns the gang's pods, once the agents have published steps of each."""
 
     def told() -> bool:
         uids = {pod["metadata"]["uid"] for pod in ranks(cluster, name)}

@@ -1,6 +1,5 @@
 """The agent as a pod of a real node: how it ends and begins again, with its pod and with its node, and how it
-follows logs that the kubelet rotates.
-"""
+follows logs that the kubelet rotates."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ pytestmark = pytest.mark.real_nodes
 NODE = "spare-1"
 LIMIT_S = 120.0
 ENDS_WITHIN_S = 25.0
-"""Less than its grace period, after which it would be killed."""
+"""Time in seconds within which the agent must end. Its grace period is longer; after it the agent would be
+killed."""
 STEPS = 3000
 CHATTY = f"""
 import time
@@ -53,7 +53,8 @@ def tidied(cluster: Cluster) -> Iterator[None]:
 
 
 def found(cluster: Cluster) -> list[tuple[str, str, int]]:
-    """Code, device and count of each finding there that nothing has cleared, but the note of a boot."""
+    """Returns code, device and count of each finding on the node that is not cleared, except the note of a
+    boot."""
     told = health(cluster, NODE).get("findings", [])
     findings = [f for f in told if "clearedAt" not in f and f["code"] != "node-booted"]
     return sorted((f["code"], f["subject"]["device"], f.get("count", 1)) for f in findings)
@@ -70,14 +71,14 @@ def test_an_agent_that_is_ended_goes_at_once_and_the_next_one_loses_and_repeats_
 
     cluster.kubectl("delete", "pod", agent_on(cluster, NODE), f"--namespace={SYSTEM}")
     gone_s = time.monotonic() - began
-    xid(node, CONTAINED, gpu=1)  # while nobody reads
+    xid(node, CONTAINED, gpu=1)  # while no agent reads
     left = health(cluster, NODE)
 
     ready_s = until_ready(cluster, NODE)
     until("both findings", lambda: found(cluster) == sorted([first, second]), LIMIT_S)
     print(f"\nan agent's pod was gone after {gone_s:.1f} s, the next one Ready {ready_s:.1f} s later")
     assert gone_s < ENDS_WITHIN_S
-    for told in (left, health(cluster, NODE)):  # the first of them may tell of the next agent's line, too
+    for told in (left, health(cluster, NODE)):  # the first may already contain the next agent's line
         assert all(finding in told["findings"] for finding in before["findings"])
 
 
@@ -114,7 +115,7 @@ def test_every_step_is_read_once_while_the_kubelet_rotates_the_log(cluster: Clus
 
 
 def made(cluster: Cluster, name: str) -> list[dict[str, Any]]:
-    """The pods of that gang, also those that have ended."""
+    """Returns the pods of that gang, including ended pods."""
     return listed(cluster, "pods", f"--selector=steppers={name}")
 
 
@@ -134,7 +135,7 @@ def rotating(cluster: Cluster, node: Node) -> Iterator[None]:
 
 
 def restart_kubelet(cluster: Cluster, node: Node) -> None:
-    """Returns when the new one answers, and has told of the node's GPUs."""
+    """Restarts the kubelet. Returns when the new kubelet answers, and has reported the node's GPUs."""
     node.kill_programs("kubelet", "gpu-plugin")
     before = heartbeats(cluster, node)
     node.restart_programs()
@@ -150,7 +151,8 @@ def restart_kubelet(cluster: Cluster, node: Node) -> None:
 
 
 def heartbeats(cluster: Cluster, node: Node) -> list[str]:
-    """When its kubelet has told of it last, which it does at least every 10 s."""
+    """Returns the times of the kubelet's last reports about the node. A kubelet reports at least every 10
+    s."""
     return [str(c["lastHeartbeatTime"]) for c in cluster.node_status(node.name)["conditions"]]
 
 
@@ -160,7 +162,7 @@ def logs(node: Node, pod: dict[str, Any]) -> list[Path]:
 
 
 def is_at_rest(node: Node, pod: dict[str, Any]) -> bool:
-    """A file that has been packed is there twice for a moment."""
+    """Whether no log file is being compressed. A compressed file exists twice for a moment."""
     names = [file.name for file in logs(node, pod)]
     return not any(name.endswith(".tmp") or f"{name}.gz" in names for name in names)
 
@@ -170,7 +172,7 @@ def text(file: Path) -> bytes:
 
 
 def progress(cluster: Cluster, pod: dict[str, Any]) -> dict[str, Any]:
-    """What the agent has published of it."""
+    """Returns what the agent has published about the pod."""
     told = health(cluster, NODE).get("pods", [])
     return next((p for p in told if p["uid"] == pod["metadata"]["uid"]), {})
 
@@ -180,7 +182,7 @@ def last_step(cluster: Cluster, pod: dict[str, Any]) -> int | None:
 
 
 def read_bytes(cluster: Cluster) -> int:
-    """Of pods' logs, by that agent, since its start."""
+    """Returns how many bytes of pods' logs that agent has read since its start."""
     scraped = in_agent(cluster, NODE, "python", "-c", SCRAPE)
     (value,) = re.findall(r"^rekindle_agent_log_bytes_total (\S+)$", scraped, re.MULTILINE)
     return int(float(value))

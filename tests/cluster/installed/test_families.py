@@ -1,6 +1,5 @@
-"""Faults of a node beside its GPUs, and of what a job may use, on real nodes: each is named, the gang goes on
-as the policy says, and the application is blamed for none.
-"""
+"""Faults of a node other than GPU faults, and faults of what a job may use, on real nodes. Each is named, the
+gang continues as the policy says, and Rekindle names the application as the culprit of none."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ with open("/ckpt/state", "wb") as checkpoint:
             checkpoint.flush()
         time.sleep(1)
 """
-"""A checkpoint that grows beyond its volume."""
+"""A program whose checkpoint grows beyond its volume."""
 OVER_INFINIBAND = """
 import itertools, os, signal, time
 
@@ -55,14 +54,16 @@ for step in itertools.count(1):
     print(f"step {step} loss 0.25", flush=True)
     time.sleep(1)
 """
-"""It ends as NCCL ends a rank: told to, with the words of one whose port is lost, or of its peers."""
+"""A program that ends on a signal as NCCL ends a rank: with the message of a rank whose port is lost, or of
+its peers."""
 TRAINED_S = 75
-"""A link that is lost within its first minute was still in training."""
+"""Time in seconds of training before a link is lost: within its first minute the link would still be in
+training."""
 
 
 @pytest.fixture(autouse=True)
 def tidied(cluster: Cluster) -> Iterator[None]:
-    """Afterwards no gang is there, and nothing is broken."""
+    """Afterwards there is no gang, and nothing is broken."""
     yield
     cluster.kubectl("delete", "jobs", "--all", f"--namespace={NAMESPACE}")
     port(cluster.nodes[NODE].folder, is_active=True)
@@ -72,14 +73,15 @@ def tidied(cluster: Cluster) -> Iterator[None]:
 
 
 def causes(cluster: Cluster, gang: str) -> set[tuple[str, str]]:
-    """Class and blame of each cause of its recoveries."""
+    """Returns fault class and blame of each cause of the gang's recoveries."""
     found = recoveries(cluster, gang)
     told = [cause for one in found for part in ("spec", "status") for cause in one[part].get("causes", [])]
     return {(cause["fault"], cause.get("blame", "unknown")) for cause in told}
 
 
 def begun(cluster: Cluster, name: str, program: str = STEPS) -> set[str]:
-    """A gang that takes both nodes whole, and has made steps. Returns the uids of its pods."""
+    """Starts a gang that takes both nodes completely, and waits for its steps. Returns the uids of its
+    pods."""
     apply(cluster, steppers(name, gpus=GPUS_PER_NODE, program=program, nodes=[NODE, OTHER]))
     pods = stepping(cluster, name)
     assert {pod["spec"]["nodeName"] for pod in pods} == {NODE, OTHER}
@@ -87,7 +89,8 @@ def begun(cluster: Cluster, name: str, program: str = STEPS) -> set[str]:
 
 
 def until_moved(cluster: Cluster, name: str, before: set[str]) -> float:
-    """Until all its ranks are new ones, and none of them is on the node."""
+    """Waits until all ranks are new, and none of them is on the node. Returns how long that took, in
+    seconds."""
 
     def has_moved() -> bool:
         now = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in ranks(cluster, name)}
@@ -112,9 +115,8 @@ def test_a_gang_leaves_a_node_whose_switch_between_gpus_has_failed(cluster: Clus
 
 
 def test_a_gang_leaves_a_node_whose_network_adapter_has_died(cluster: Cluster) -> None:
-    """The rank there says what its library met, and its peer that it was lost. The port says who is to blame:
-    the job asks for this node, and gets another one.
-    """
+    """The rank on that node prints what its library met, and its peer prints that the rank was lost. The
+    state of the port identifies the culprit: the job prefers this node, and gets another one."""
     node = cluster.nodes[NODE]
     before = begun(cluster, "fabric", OVER_INFINIBAND)
     time.sleep(TRAINED_S)
@@ -133,7 +135,7 @@ def test_a_gang_leaves_a_node_whose_network_adapter_has_died(cluster: Cluster) -
 
 
 def chained(cluster: Cluster) -> set[str]:
-    """Codes that followed others on one device."""
+    """Returns the codes that followed others on one device."""
     return {code for one in health(cluster, NODE)["findings"] for code in one.get("chain", [])}
 
 

@@ -1,6 +1,5 @@
-"""What only NVML tells of a GPU, on real nodes: the child in the agent's container asks a stand-in for the
-library, which answers what a test says.
-"""
+"""Faults of a GPU that only NVML reports, on real nodes. The child in the agent's container calls a stand-in
+for the library, which answers as the test has set."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ LIMIT_S = 180.0
 
 @pytest.fixture(autouse=True)
 def tidied(cluster: Cluster) -> Iterator[None]:
-    """Afterwards no gang is there, and all GPUs are well."""
+    """Afterwards there is no gang, and all GPUs are healthy."""
     yield
     all_well(cluster.nodes[NODE].folder, NODE, GPUS_PER_NODE)
     cluster.kubectl("delete", "jobs", "--all", f"--namespace={NAMESPACE}")
@@ -32,7 +31,8 @@ def tidied(cluster: Cluster) -> Iterator[None]:
 
 
 def codes(cluster: Cluster) -> list[str]:
-    """But the note that its node has booted: another test may have done that."""
+    """Returns the codes of the open findings, without the note that the node has booted: another test may
+    have booted it."""
     open_ = (one["code"] for one in health(cluster, NODE).get("findings", []) if "clearedAt" not in one)
     return [code for code in open_ if code != "node-booted"]
 
@@ -60,7 +60,7 @@ def test_a_gpu_that_only_nvml_knows_to_be_lost_is_named_and_its_gang_moves(clust
 
 
 def nvml(cluster: Cluster) -> dict[str, object]:
-    """The coverage of NVML there."""
+    """Returns the coverage of NVML on the node."""
     (row,) = [one for one in health(cluster, NODE)["coverage"] if one["source"] == "nvml"]
     return dict(row)
 

@@ -1,9 +1,9 @@
-"""While a gang trains and nothing is wrong: what agents and controllers cost on real nodes, and that none of
-them writes.
+"""While a gang trains and nothing is wrong, the test measures what agents and controllers cost on real nodes,
+and checks that none of them writes.
 
-REKINDLE_IDLE_S sets for how long that is watched, 60 unless set. `pytest -s` shows the figures. The agents'
-children ask a stand-in for NVML, which reads a file at each call. A sample that falls into the birth of a
-child counts the agent twice: the peak is told, and what is held for longer is judged.
+REKINDLE_IDLE_S sets how many seconds are watched (default 60). `pytest -s` shows the figures. The agents'
+children call a stand-in for NVML, which reads a file at each call. A sample taken while a child is being
+forked counts the agent twice: the test prints the peak, and judges the memory that is used for longer.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ IDLE_S = float(os.environ.get("REKINDLE_IDLE_S", "60"))
 SAMPLE_S = 2.0
 AGENT_PSS_BYTES_MAX = 64 * MIB
 MAY_BE_IDLE = {
-    # One of them leads, the others look whether it does.
+    # One of the controllers leads; the others check whether it still does.
     "rekindle-controller patch leases",
-    # An agent's question for its spec: an empty patch, of which nothing is stored.
+    # An agent's request for its spec: an empty patch, which stores nothing.
     "rekindle-agent patch nodehealths/status",
 }
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Of one pod, over the time that it was watched."""
+    """Cost of one pod, over the time that it was watched."""
 
     pss_bytes_max: int
-    """Held in two samples in a row: a disposable child lives for less than the time between them."""
+    """Most memory in two consecutive samples: a disposable child lives for less than the time between
+    them."""
     pss_bytes_peak: int
-    """In any sample."""
+    """Most memory in any sample."""
     cgroup_bytes_max: int
     cpu_percent: float
-    """Of one core."""
+    """CPU time in percent of one core."""
 
     @classmethod
     def of(cls, samples: Sequence[Sample], seconds: float) -> Cost:
@@ -93,7 +94,7 @@ def test_while_a_gang_trains_we_write_nothing_and_cost_little(cluster: Cluster) 
 
 
 def watched(pods: Sequence[Mapping[str, Any]]) -> dict[str, Cost]:
-    """By the pod's name."""
+    """Returns the cost of each pod, by the pod's name."""
     samples: dict[str, list[Sample]] = {pod["metadata"]["name"]: [] for pod in pods}
     began = time.monotonic()
     while True:
@@ -106,7 +107,7 @@ def watched(pods: Sequence[Mapping[str, Any]]) -> dict[str, Cost]:
 
 
 def our_writes(cluster: Cluster, since: int) -> Counter[str]:
-    """`ACCOUNT VERB RESOURCE`."""
+    """Returns how often Rekindle's accounts have written since then, by `ACCOUNT VERB RESOURCE`."""
     ours = f"system:serviceaccount:{SYSTEM}:"
     return Counter(
         f"{write.user.username.removeprefix(ours)} {write.verb} "

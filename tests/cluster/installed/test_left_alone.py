@@ -1,8 +1,9 @@
-"""A healthy job of transformers' Trainer with DeepSpeed and a limit of 60 s, on real nodes: it is left alone.
+"""Rekindle leaves alone a healthy job of transformers' Trainer with DeepSpeed and a hang limit of 60 s, on
+real nodes.
 
-REKINDLE_HEALTHY_S sets for how long that is watched, 240 unless set. Each save and each evaluation pauses the
-steps, and the bar of the Trainer stands in a line that the container runtime holds back until the next
-evaluation. Then one rank stops, and the limit must hold.
+REKINDLE_HEALTHY_S sets how many seconds are watched (default 240). Each save and each evaluation pauses the
+steps, and the progress bar of the Trainer is in a line that the container runtime keeps back until the next
+evaluation. Then one rank stops, and the limit must apply.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ pytestmark = [pytest.mark.real_nodes, pytest.mark.on_request("REKINDLE_DEEPSPEED
 HEALTHY_S = float(os.environ.get("REKINDLE_HEALTHY_S", "240"))
 LOOK_S = 5.0
 FIRST_SAVE_S = 660.0
-"""Within this time a NodeHealth tells that the log shows complete checkpoints. It tells of no step without an
-edge otherwise."""
+"""Time in seconds within which a NodeHealth reports that the log shows complete checkpoints. Without an edge
+the NodeHealth reports no step otherwise."""
 LIMIT_S = 60.0
 POLLING_S = 20.0
-"""The last sign of life is read before the rank stops; agents and controller need some seconds."""
+"""Additional time in seconds until a hang is found: the agent reads the last sign of life before the rank
+stops, and agents and controller need some seconds."""
 STARTED_S = RECOVERED_S = 420.0
 SAVE_EVERY, SAVE_S = 30, 40
 GANG = Gang(
@@ -59,7 +61,7 @@ LINE_BYTES_MAX = 16 * 1024
 
 
 class Told(msgspec.Struct, frozen=True):
-    """Of one rank, in its node's NodeHealth."""
+    """Progress of one rank, in its node's NodeHealth."""
 
     edge: str
     step: int
@@ -88,7 +90,8 @@ def test_a_healthy_deepspeed_job_is_left_alone_and_a_rank_that_stops_is_found(
 
 
 def left_alone(cluster: Cluster, first: list[Any], seconds: float) -> list[Told]:
-    """What was told of its steps meanwhile."""
+    """Asserts that Rekindle leaves the gang alone. Returns what the NodeHealths reported about its steps
+    meanwhile."""
     heard: list[Told] = []
     began = time.monotonic()
     while time.monotonic() - began < seconds:
@@ -100,7 +103,7 @@ def left_alone(cluster: Cluster, first: list[Any], seconds: float) -> list[Told]
 
 
 def compare(cluster: Cluster, gang: Gang, first: list[Any], heard: list[Told]) -> None:
-    """With the trainer's own state."""
+    """Compares the reports with the trainer's own state."""
     truth = gang.truth(0)
     steps = [event for event in truth if event.what == "step"]
     minutes = (steps[-1].at - steps[0].at).total_seconds() / 60
@@ -119,7 +122,8 @@ def compare(cluster: Cluster, gang: Gang, first: list[Any], heard: list[Told]) -
 
 
 def hang(cluster: Cluster, gang: Gang, first: list[Any]) -> None:
-    """The rank that stops prints no steps: the other one waits for it."""
+    """Stops one rank and asserts that Rekindle finds the hang. The rank that stops prints no steps: the other
+    rank waits for it."""
     signal(cluster, first[1], "STOP")
     found_s = until("the hang", lambda: bool(judged(cluster)), LIMIT_S + POLLING_S)
     print(f"  one rank stopped: judged after {found_s:.1f} s")
@@ -133,7 +137,8 @@ def hang(cluster: Cluster, gang: Gang, first: list[Any]) -> None:
     assert status["phase"] == "Succeeded"
     (choosing,) = (datetime.fromisoformat(p["at"]) for p in status["phases"] if p["phase"] == "Choosing")
     whole = [event.step for event in gang.truth(0) if event.what == "saved" and event.at < choosing]
-    # safetensors writes weights for their owner alone: where the scan may not read them, the Trainer decides.
+    # safetensors writes weights that only their owner may read: if the scan cannot read them, the Trainer
+    # decides.
     assert status.get("checkpoint", {}).get("step", whole[-1]) == whole[-1]
     assert status["resumedStep"] == whole[-1] + 1
 
@@ -155,7 +160,7 @@ def standing(pods: list[Any]) -> list[tuple[str, str, list[int]]]:
 
 
 def judged(cluster: Cluster) -> list[Any]:
-    """Every Incident and Recovery that concerns the job."""
+    """Returns every Incident and Recovery that concerns the job."""
     found = listed(cluster, "incidents.rekindle.dev,recoveries.rekindle.dev")
     return [body for body in found if GANG.name in str((body["spec"], body.get("status")))]
 
@@ -180,7 +185,8 @@ def trained_at(truth: list[Event], at: datetime) -> int:
 
 
 def at_saves(cluster: Cluster, body: Any, truth: list[Event]) -> list[tuple[int | None, int]]:
-    """For each save what the agent's own code reads in the log on the node, and the trainer's own step."""
+    """Returns for each save the step that the agent's own code reads in the log on the node, and the
+    trainer's own step."""
     fold, joiner = pod(), Joiner(LINE_BYTES_MAX)
     parsed = [line for text in node_log(cluster, body) if (line := parse_line(text)) is not None]
     seen: list[tuple[int | None, int]] = []
@@ -193,7 +199,7 @@ def at_saves(cluster: Cluster, body: Any, truth: list[Event]) -> list[tuple[int 
 
 
 def node_log(cluster: Cluster, body: Any) -> list[bytes]:
-    """As the container runtime wrote it."""
+    """Returns the lines of the pod's log as the container runtime wrote them."""
     meta, node = body["metadata"], cluster.nodes[body["spec"]["nodeName"]]
     folder = node.folder / "var-log" / "pods" / f"{meta['namespace']}_{meta['name']}_{meta['uid']}" / "train"
     files = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)

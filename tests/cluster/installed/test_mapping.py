@@ -1,4 +1,4 @@
-"""Which pod holds which GPU: what the agents publish of it is what scheduler and kubelets have decided."""
+"""Tests which pod uses which GPU: the agents publish what scheduler and kubelets have decided."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.real_nodes
 
 LIMIT_S = 120.0
 Held = dict[str, tuple[str, frozenset[str]]]
-"""Pod's uid -> its node, and the ids of its GPUs."""
+"""Node and GPU ids of each pod, by the pod's uid."""
 
 
 @pytest.fixture(autouse=True)
 def tidied(cluster: Cluster) -> Iterator[None]:
-    """Afterwards no gang is there, and no GPU is broken."""
+    """Afterwards there is no gang, and no GPU is broken."""
     yield
     cluster.kubectl("delete", "jobs,pods", "--all", f"--namespace={NAMESPACE}")
     mend(cluster)
@@ -34,7 +34,7 @@ def test_the_agents_tell_the_node_and_the_gpus_that_each_pod_was_given_also_when
     cluster: Cluster,
 ) -> None:
     for node in cluster.nodes.values():
-        xid(node, CONTAINED)  # while a device is broken, holders are told; and new pods still come
+        xid(node, CONTAINED)  # agents publish the pods of a broken device; new pods still come
     seen: set[str] = set()
     for count, gpus in ((3, 1), (3, 1), (2, 2)):
         wanted = held_anew(cluster, count, gpus)
@@ -46,7 +46,8 @@ def test_the_agents_tell_the_node_and_the_gpus_that_each_pod_was_given_also_when
 
 
 def held_anew(cluster: Cluster, count: int, gpus: int) -> Held:
-    """By new pods of the same names, each on a node of its own. The kubelet's answer knows names only."""
+    """Creates new pods with the same names, each on its own node, and returns what they use. The kubelet's
+    answer knows only names."""
     template = steppers("held", gpus=gpus)["spec"]["template"]
     for number in range(count):
         meta = {**template["metadata"], "name": f"held-{number}", "namespace": NAMESPACE}
@@ -60,7 +61,8 @@ def until_told(cluster: Cluster, wanted: Held) -> float:
 
 
 def given(cluster: Cluster, name: str) -> Held:
-    """By the scheduler, and by the environment that the device plugin has given to the containers."""
+    """Returns the GPUs of each pod according to the scheduler, and to the environment that the device plugin
+    has given to the containers."""
     held: Held = {}
     for pod in ranks(cluster, name):
         meta = pod["metadata"]
@@ -70,7 +72,7 @@ def given(cluster: Cluster, name: str) -> Held:
 
 
 def published(cluster: Cluster, of: Set[str]) -> Held:
-    """By the agents, of these pods."""
+    """Returns the GPUs of these pods according to the agents."""
     held: Held = {}
     for health in listed(cluster, "nodehealths.rekindle.dev"):
         node = health["metadata"]["name"]

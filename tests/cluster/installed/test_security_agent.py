@@ -1,4 +1,5 @@
-"""What somebody may do who has broken into an agent: with the very token that its kubelet has given it."""
+"""Tests what an attacker who has broken into an agent may do with the very token that the kubelet has given
+to the agent."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 BY_RBAC, BY_POLICY = "refused by RBAC", "refused by policy"
 OWN_STATUS = NODEHEALTHS.path(NODE, subresource="status")
 VOID_S = 120.0
-"""An API server believes a token that it has just seen for some seconds more."""
+"""Time in seconds within which a token becomes void: an API server accepts a token that it has just checked
+for some seconds more."""
 FINDING = {
     "id": "b00t-kmsg-1",
     "code": "xid-79",
@@ -43,11 +45,12 @@ FINDING = {
 PYTHON = "/opt/rekindle/bin/python"
 SYSLOG_MKNOD_AND_CHOWN = 1 << 34 | 1 << 27 | 1 << 0
 Asked = tuple[Any, ...]
-"""Method, path, and a body where there is one."""
+"""Method, path, and a body if the request has one."""
 
 
 def test_an_agent_has_given_up_the_rights_of_its_container(cluster: Cluster) -> None:
-    """The node has no device of NVIDIA's, which one day NVML may have to make."""
+    """The node has no NVIDIA device file, which NVML may have to create one day, so the agent keeps the
+    capability for that."""
     status = in_agent(cluster, NODE, PYTHON, "-c", "print(open('/proc/1/status').read())")
     said = cluster.kubectl("logs", agent_on(cluster, NODE), f"--namespace={SYSTEM}")
 
@@ -104,7 +107,7 @@ async def test_a_stolen_token_of_an_agent_opens_nothing(cluster: Cluster) -> Non
     async with calling_as(cluster, token) as thief:
         answers = {what: await thief.asks(*question) for what, (_, question) in asked.items()}
         assert answers == {what: answer for what, (answer, _) in asked.items()}
-        # It is a living token: what an agent may do, it does.
+        # The token is valid: the agent's own actions succeed with it.
         assert await thief.asks("PATCH", OWN_STATUS, {}) == "ok"
 
     for node in (NODE, OTHER):
@@ -148,7 +151,7 @@ async def test_a_token_is_worth_nothing_once_its_pod_is_gone(cluster: Cluster) -
 
 
 def told(cluster: Cluster, node: str) -> dict[str, Any]:
-    """What stands in its NodeHealth, but for when, and how far its agent has read."""
+    """Returns the content of the node's NodeHealth, without the times and the read position of the agent."""
     found = one(cluster, "nodehealth", node)
     passing = {"observedAt", "kmsg"}
     status = {name: value for name, value in found["status"].items() if name not in passing}

@@ -1,8 +1,8 @@
-"""What a tenant makes the kernel print is no fault of the node, in mode recover, where a fault is acted upon
-at once. A pod without any right crashes programs that are called as the driver begins its lines.
+"""Text that a tenant makes the kernel print is no fault of the node, in mode recover, in which Rekindle acts
+on a fault at once. A pod without any permission crashes programs whose names begin like the driver's lines.
 
-All nodes share one kernel, and none reads its log. So what that kernel prints of the crash is read from the
-machine's log, and appended to that of the pod's node, whose kernel would have printed it.
+All nodes share one kernel, and no node reads its log. So the test reads the kernel's lines about the crash
+from the machine's log, and appends them to the log of the pod's node, whose kernel would have printed them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ pytestmark = pytest.mark.real_nodes
 
 LIMIT_S = 120.0
 LOOKED_S = 6.0
-"""By then a fault that is believed has been acted upon: the controller waits for two seconds at most."""
+"""Time in seconds after which Rekindle would have acted on a fault that it believes: the controller waits for
+two seconds at most."""
 NAMES = ("NVRM: GPU 18:0 ", "NVRM: Xid (): 7", "NVRM: Xid (PCI:")
 LIBRARY = "GPU has fallen off the bus."
-"""The kernel prints the name of the file in which a program crashed, too."""
+"""Name of the file in which a program crashes, which the kernel prints, too."""
 CRASHES = f"""
 import ctypes, glob, os, shutil
 (libm,) = glob.glob("/lib/*/libm.so.6")
@@ -55,7 +56,8 @@ def tidied(cluster: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def machines_log() -> Iterator[int]:
-    """Of the kernel that all nodes share, from now on. It is read and never written to."""
+    """Yields a file descriptor of the log of the kernel that all nodes share, from now on. The log is read
+    and never written."""
     log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     os.lseek(log, 0, os.SEEK_END)
     yield log
@@ -86,7 +88,7 @@ def test_programs_that_are_called_like_the_driver_crash_and_their_node_stays_as_
         pod["metadata"]["uid"] for pod in victims
     ]
     assert findings(cluster, node.name) == known
-    # The log was read: what the driver says does count.
+    # The agent did read the log: a line of the driver counts.
     kernel_says(node, FALLEN_OFF_THE_BUS.text.format(pci=gpu_address(0)))
     until("the node's quarantine", lambda: quarantined(cluster) == {node.name}, LIMIT_S)
 
@@ -116,13 +118,13 @@ def findings(cluster: Cluster, node: str) -> list[str]:
 
 
 def printed_by_the_kernel(log: int) -> list[str]:
-    """The texts of all its records since, as they stand in the log."""
+    """Returns the texts of all kernel records since the last call, as they are in the log."""
     texts: list[str] = []
     while True:
         try:
             record = parse_record(os.read(log, 16 * 1024).split(b"\n", 1)[0])
         except BrokenPipeError:
-            continue  # overwritten while it was read: the next one is the oldest that is left
+            continue  # the record was overwritten during the read: the next one is the oldest
         except BlockingIOError:
             return texts
         if record is not None and record.facility == KERN:

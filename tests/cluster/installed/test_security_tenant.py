@@ -1,6 +1,5 @@
-"""What somebody may do who administers a namespace: harm their own jobs, and nothing else. All of it is tried
-in mode recover, where a fault that is believed is acted upon at once.
-"""
+"""An administrator of a namespace may harm their own jobs, and nothing else. All attempts are made in mode
+recover, in which Rekindle acts at once on a fault that it believes."""
 
 from __future__ import annotations
 
@@ -50,10 +49,11 @@ pytestmark = pytest.mark.real_nodes
 NODE = "worker-2"
 LIMIT_S = 120.0
 LOOKED_S = 6.0
-"""By then a fault that is believed has been acted upon: the controller waits for two seconds at most."""
+"""Time in seconds after which Rekindle would have acted on a fault that it believes: the controller waits for
+two seconds at most."""
 KERNELS_WORDS = FALLEN_OFF_THE_BUS.text.format(pci=gpu_address(0))
 LIAR = f"print({KERNELS_WORDS!r}, flush=True)\n{STEPS}"
-"""A training whose log holds what only a kernel should say."""
+"""Program of a training whose log contains text that only a kernel should print."""
 WRITER = """
 import os, stat
 def tried(path):
@@ -68,7 +68,7 @@ print("its device:", tried("/tmp/kmsg"))
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 Asked = tuple[Any, ...]
-"""Method, path, and a body where there is one."""
+"""Method, path, and a body if the request has one."""
 CLAIMS = {
     "kcover.io/need-recovery": "true",
     "rekindle.dev/health": "faulted",
@@ -133,7 +133,7 @@ async def test_an_administrator_of_a_namespace_can_neither_write_what_we_believe
     async with calling_as(cluster, token) as tenant:
         answers = {what: await tenant.asks(*question) for what, question in asked.items()}
         assert answers == dict.fromkeys(asked, "refused by RBAC")
-        # In its own namespace it does as it likes.
+        # In its own namespace the tenant may do what it likes.
         own = {"metadata": {"name": "own"}}
         assert await tenant.asks("POST", CONFIGMAPS.path(namespace=TENANT), own) == "ok"
 
@@ -147,7 +147,7 @@ async def test_what_a_tenant_says_in_its_own_objects_and_logs_is_no_fault_to_us(
     async with calling_as(cluster, tenant_token(cluster)) as tenant:
         liar = steppers("liar", namespace=TENANT, count=1, program=LIAR)
         await tenant.does("POST", JOBS.path(namespace=TENANT), liar)
-        (pod,) = stepping(cluster, "liar", 1)  # its agent has read on, behind the kernel's words
+        (pod,) = stepping(cluster, "liar", 1)  # its agent has read on, past the kernel's words
         name = pod["metadata"]["name"]
         for resource, of in ((PODS, name), (JOBS, "liar")):
             claimed = {"metadata": {"labels": CLAIMS, "annotations": CLAIMS}}
@@ -168,7 +168,7 @@ async def test_what_a_tenant_says_in_its_own_objects_and_logs_is_no_fault_to_us(
 
 
 def event(kind: str, name: str) -> dict[str, Any]:
-    """What kcover would take for its order, in Rekindle's words."""
+    """Returns an Event that kcover would take for its order, in Rekindle's words."""
     return {
         "metadata": {"name": "forged", "annotations": CLAIMS},
         "eventTime": "2026-11-21T10:00:00.000000Z",
@@ -183,7 +183,7 @@ def event(kind: str, name: str) -> dict[str, Any]:
 
 
 def failing_rank_of(job: Mapping[str, Any]) -> dict[str, Any]:
-    """A pod that says of itself that it is a rank of that job, which is in another namespace."""
+    """Returns a pod that claims to be a rank of that job, which is in another namespace."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "controller": True}
     template = job["spec"]["template"]
     container = {**template["spec"]["containers"][0], "command": ["python3", "-c", "raise SystemExit(1)"]}
@@ -196,7 +196,8 @@ def failing_rank_of(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_ended(cluster: Cluster, pod: str) -> bool:
-    """Kubernetes itself collects, sooner or later, what belongs to an object of another namespace."""
+    """Whether the pod has ended or is gone. Sooner or later Kubernetes itself collects an object whose owner
+    is in another namespace."""
     found = one(cluster, "pod", pod, TENANT)
     return not found or found["status"]["phase"] == "Failed"
 
@@ -218,7 +219,7 @@ def test_a_training_that_prints_an_xid_and_crashes_has_crashed_by_itself(cluster
 
 
 def blames(cluster: Cluster) -> set[str]:
-    """By the Incidents that are open; one that was made just now says `unknown` for a moment."""
+    """Returns the culprits in the open Incidents. A new Incident says `unknown` for a moment."""
     return {body.get("status", {}).get("blame", "unknown") for body in open_incidents(cluster)}
 
 
@@ -253,14 +254,14 @@ def pod_of_tenant() -> dict[str, Any]:
 
 
 def test_a_namespace_that_asks_for_more_gets_no_more_than_the_settings_allow_it(cluster: Cluster) -> None:
-    """Its own word is set by whoever may write namespaces, which in many clusters a tenant may. That all else
-    here works is shown by the node: the same fault does take it out."""
+    """The mode of a namespace can be set by everyone who may write namespaces, which in many clusters a
+    tenant may. The node shows that everything else here works: the same fault does quarantine the node."""
     cluster.kubectl("annotate", "namespace", CAREFUL, "rekindle.dev/mode=repair", "--overwrite")
     apply(cluster, steppers("held-back", namespace=CAREFUL, labels=OPTED_IN))
     pods = stepping(cluster, "held-back")
     struck = pods[0]["spec"]["nodeName"]
 
-    # In one write: each by itself could be looked at before the other one.
+    # One write has both lines: otherwise a reconcile might see one line without the other.
     lost = (FALLEN_OFF_THE_BUS.text.format(pci=gpu_address(gpu)) for gpu in (0, 1))
     kernel_says(cluster.nodes[struck], *lost)
 

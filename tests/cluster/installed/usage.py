@@ -1,6 +1,5 @@
-"""What pods cost: memory and CPU as the kernel counts them for the pods' cgroups, and requests as the API
-server counts them. Nothing is asked of the programs that are measured.
-"""
+"""Measures what pods cost: memory and CPU as the kernel counts them for the pods' cgroups, and requests as
+the API server counts them. The measured programs are not involved."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ __all__ = ["MIB", "Sample", "requests", "sample", "stored", "until_quiet"]
 MIB = 1024 * 1024
 GROUP = "rekindle.dev"
 QUIET_S = 10.0
-"""When nothing of ours has been stored for so long, it is at rest: a start is not, nor a gang's end."""
+"""Time in seconds without a write of Rekindle's objects after which Rekindle is at rest. During a start, or
+at the end of a gang, Rekindle is not at rest."""
 QUIET_WITHIN_S = 180.0
 LOOK_S = 1.0
 _ROW = re.compile(r"(?P<name>\w+)\{(?P<labels>.*)\} (?P<value>\S+)")
@@ -31,18 +31,19 @@ _WRITES = {"create", "update", "delete"}
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """Of one pod, its children and its pause container."""
+    """A sample of one pod, its children and its pause container."""
 
     pss_bytes: int
-    """Of its processes: a page that n of them share counts 1/n for each."""
+    """Memory of the pod's processes: a page that n of them share counts 1/n for each."""
     cgroup_bytes: int
-    """What its limit is compared with: also the files that it has read and the kernel keeps."""
+    """Memory that is compared with the pod's limit. It includes the files that the pod has read and the
+    kernel caches."""
     cpu_s: float
-    """Since its start, with all that has ended."""
+    """CPU time in seconds since the pod's start, including processes that have ended."""
 
 
 def sample(pod: Mapping[str, Any]) -> Sample:
-    """Raises ClusterError if the pod has no cgroup on this machine."""
+    """Takes a sample. Raises ClusterError if the pod has no cgroup on this machine."""
     cpu, memory = (
         _cgroup(pod, "cpuacct.usage", "cpu.stat"),
         _cgroup(pod, "memory.usage_in_bytes", "memory.current"),
@@ -55,7 +56,8 @@ def sample(pod: Mapping[str, Any]) -> Sample:
 
 
 def _cgroup(pod: Mapping[str, Any], *files: str) -> Path:
-    """The first of these files that the pod's cgroup has in any hierarchy: version 1's, else version 2's."""
+    """Returns the first of these files that the pod's cgroup has in any hierarchy. Version 1's file comes
+    before version 2's."""
     pattern = f"rekindle-*/kubepods/**/pod{pod['metadata']['uid']}"
     folders = [folder for hierarchy in cgroup_hierarchies() for folder in hierarchy.glob(pattern)]
     for file in files:
@@ -81,12 +83,13 @@ def _pss_bytes(pid: int) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
     except (FileNotFoundError, ProcessLookupError):
-        return 0  # it has ended meanwhile, as disposable children do
+        return 0  # the process has ended meanwhile, as disposable children do
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def requests(cluster: Cluster) -> Counter[str]:
-    """To our own kinds, as the API server has counted them: `VERB RESOURCE`."""
+    """Returns the number of requests to Rekindle's own kinds, as the API server has counted them, by `VERB
+    RESOURCE`."""
     found: Counter[str] = Counter()
     for labels, count in _counted(cluster, "apiserver_request_total"):
         what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
@@ -95,7 +98,8 @@ def requests(cluster: Cluster) -> Counter[str]:
 
 
 def stored(cluster: Cluster) -> Counter[str]:
-    """Writes of our own kinds that have reached etcd: a patch that changes nothing does not."""
+    """Returns the number of writes of Rekindle's own kinds that have reached etcd. A patch that changes
+    nothing does not reach etcd."""
     found: Counter[str] = Counter()
     for labels, count in _counted(cluster, "etcd_request_duration_seconds_count"):
         if labels["operation"] in _WRITES:
@@ -104,7 +108,7 @@ def stored(cluster: Cluster) -> Counter[str]:
 
 
 def until_quiet(cluster: Cluster) -> None:
-    """Returns when all that was to be told of what happened so far has been told."""
+    """Returns when Rekindle has written all that it has to report about earlier faults."""
     seen, since = stored(cluster), time.monotonic()
 
     def quiet() -> bool:
@@ -118,7 +122,7 @@ def until_quiet(cluster: Cluster) -> None:
 
 
 def _counted(cluster: Cluster, metric: str) -> Iterator[tuple[dict[str, str], int]]:
-    """The API server's rows of that metric about our kinds."""
+    """Yields the API server's rows of that metric for Rekindle's kinds."""
     for line in cluster.kubectl("get", "--raw", "/metrics").splitlines():
         row = _ROW.fullmatch(line)
         if row is not None and row["name"] == metric:

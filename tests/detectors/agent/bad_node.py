@@ -1,4 +1,5 @@
-"""A node where about everything is broken, and everything talks: 8 GPUs with 18 NVLinks each, 72 pods."""
+"""A node where almost everything is broken and every source reports much: 8 GPUs with 18 NVLinks each, 72
+pods."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _OTHERS = (
 
 
 def broken() -> NodeHealthStatus:
-    """What the agent would like to publish, half an hour into it."""
+    """Returns the status that the agent would like to publish half an hour after the faults began."""
     core = AgentCore(
         AgentSettings(),
         boot_id="0f1e2d3c-0000-4000-8000-000000000000",
@@ -41,7 +42,7 @@ def broken() -> NodeHealthStatus:
         core.cover(source, CoverageState.BLIND, NOW, why=f"{source}: " + "w" * 400)
     _pods(core)
     sequence = 0
-    for round_ in range(15):  # two minutes apart: each link is news again
+    for round_ in range(15):  # two minutes apart: each link is a new finding again
         for gpu in range(GPUS):
             links = [_LINK.format(pci=_pci(gpu), link=link) for link in range(LINKS)]
             for text in (*links, *(f"NVRM: Xid (PCI:{_pci(gpu)}): {other}" for other in _OTHERS)):

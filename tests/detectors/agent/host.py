@@ -1,4 +1,4 @@
-"""A folder as `--host-root` sees it, and the agent that runs on it."""
+"""A folder that serves as `--host-root`, and the agent that runs on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = AgentSettings(
 
 
 class Host:
-    """A folder as `--host-root` sees it."""
+    """A folder that serves as `--host-root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""Findings and pods of a status, for tests of what is published."""
+"""Findings and pods of a status, for tests of published statuses."""
 
 from __future__ import annotations
 

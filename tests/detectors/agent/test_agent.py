@@ -1,4 +1,4 @@
-"""The whole agent in one process: a host's files in, patches out."""
+"""The whole agent in one process reads a host's files and writes patches."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_a_jobs_step_template_and_hang_limit_come_with_the_spec(host: Host
 
 
 async def test_a_long_log_that_is_read_from_its_start_shows_no_stall_on_the_way(host: Host) -> None:
-    """A training of two hours, found by an agent that needs two seconds for its log."""
+    """The log is of a training of two hours, and the agent needs two seconds to read it."""
     now = datetime.now(UTC)
     folder = host.root / "var/log/pods/train_llm-0_uid-llm-0/main"
     folder.mkdir(parents=True)

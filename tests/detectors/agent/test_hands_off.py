@@ -1,4 +1,4 @@
-"""The agent lets go of its node's devices while a repair works on them, and says so."""
+"""The agent closes its node's devices while a repair works on them, and reports that it has."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_covered(status: NodeHealthStatus) -> bool:
 
 
 def is_blind(status: NodeHealthStatus, name: str) -> bool:
-    """For a reason with this name in it."""
+    """Whether NVML is blind for a reason that contains this name."""
     entry = nvml_of(status)
     return entry is not None and entry.state is CoverageState.BLIND and name in entry.why
 
@@ -83,7 +83,7 @@ async def test_the_devices_are_read_again_as_soon_as_the_repair_gives_them_back(
 
 
 async def test_between_two_samples_no_process_has_a_device_open(host: Host, gpus: Gpus) -> None:
-    """Else a reset, or an unload of the driver, fails, whoever does it."""
+    """Otherwise a reset, or an unload of the driver, fails, no matter who does it."""
     async with node_api("n1") as api, host.agent(api, settings(Nvml(every_s=600, confirm_s=600))):
         await api.until(is_covered)
 
@@ -127,7 +127,7 @@ async def test_an_agent_that_never_reads_nvml_answers_as_well(host: Host) -> Non
 
 
 class Stuck:
-    """A child in uninterruptible sleep: killed, and still there."""
+    """A child in uninterruptible sleep, which still exists after a kill."""
 
     pid = 4711
     returncode: int | None = None
@@ -212,7 +212,7 @@ def test_while_a_repair_has_the_devices_the_controller_is_asked_often() -> None:
     ("xid", "later_s"), [(79, 30.0), (31, 300.0)], ids=["a device is broken", "a program's own fault"]
 )
 def test_a_repair_that_has_waited_for_hours_is_heard_before_its_step_begins(xid: int, later_s: float) -> None:
-    """The controller gives the agent a minute."""
+    """The controller gives the agent a minute to close the devices."""
     core = AgentCore(AgentSettings(), boot_id=BOOT)
     now = datetime.now(UTC)
     core.kernel_line(KernelLine(sequence=1, at=now, text=f"NVRM: Xid (PCI:0000:38:00): {xid}, x"))
@@ -222,7 +222,8 @@ def test_a_repair_that_has_waited_for_hours_is_heard_before_its_step_begins(xid:
 
 
 def test_a_fault_that_never_pauses_is_news_after_the_repair_that_did_not_help() -> None:
-    """Else it would count into the finding of before, which no longer acts once the node is given back."""
+    """Otherwise the fault would count into the earlier finding, on which Rekindle no longer acts once the
+    node is returned to service."""
     core = AgentCore(AgentSettings(), boot_id=BOOT)
     begin = datetime.now(UTC)
 
@@ -243,7 +244,8 @@ def test_a_fault_that_never_pauses_is_news_after_the_repair_that_did_not_help() 
 
 
 async def test_the_answer_comes_soon_where_the_finding_is_new(host: Host) -> None:
-    """With the shipped times the spec is asked for every 5 s; here every 0.05 s, and every 300 s without."""
+    """With the shipped times the agent requests its spec every 5 s, here every 0.05 s, and without a new
+    finding every 300 s."""
     async with node_api("n1") as api, host.agent(api):
         await api.until(lambda status: len(status.coverage) == len(Source))
         host.kernel("NVRM: Xid (PCI:0000:38:00): 79, x")

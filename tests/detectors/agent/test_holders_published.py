@@ -1,4 +1,4 @@
-"""Which pods hold a broken device, as the whole agent publishes it: with the finding, never without one."""
+"""The whole agent publishes which pods use a broken device, with the finding and never without one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ ITS_OWN_FAULT = "NVRM: Xid (PCI:0000:38:00): 31, pid=1, name=python3, MMU Fault"
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """Two GPUs. Its root has a short name: the path of a socket has 107 bytes at most."""
+    """Yields a host with two GPUs. Its root has a short name, because the path of a socket has 107 bytes at
+    most."""
     root = Path(tempfile.mkdtemp(prefix="kubelet-"))
     found = Host(root)
     found.gpu("0000:39:00.0", "GPU-39")
@@ -50,7 +51,7 @@ async def asked(played: Kubelet, calls: int) -> None:
     async with asyncio.timeout(30):
         while played.calls < calls:
             await asyncio.sleep(0.02)
-    await asyncio.sleep(0.3)  # the answer is printed, read and taken
+    await asyncio.sleep(0.3)  # the answer is printed, read and processed
 
 
 async def test_the_holders_of_all_devices_come_with_the_first_write_of_the_finding(host: Host) -> None:

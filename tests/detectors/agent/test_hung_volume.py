@@ -1,6 +1,5 @@
-"""The shipped agent, as a process, on a node with a volume that hangs for good: the child that asks the
-volume is immune to SIGKILL. Nothing else of the agent may wait for it.
-"""
+"""The shipped agent, as a process, on a node with a volume that hangs permanently: the child that reads the
+volume is immune to SIGKILL. Nothing else in the agent may wait for that child."""
 
 from __future__ import annotations
 
@@ -25,12 +24,12 @@ from tests.detectors.sources.kubelet import answer, kubelet, pod
 pytestmark = [needs_mounts, pytest.mark.processes]
 
 MORE_BYTES_MAX = 16 * 1024 * 1024
-"""A child that hangs keeps what it had."""
+"""Limit of the additional memory in bytes: a child that hangs keeps its memory."""
 OTHER_THREADS_MAX = 3
-"""The loop's, the one that reads ports, and one for the child that asks the kubelet. Each child that asks
-volumes may have one that waits for its end."""
+"""Limit of the other threads: the thread of the loop, the thread that reads ports, and one for the child that
+calls the kubelet. Each child that reads volumes may have one more thread that waits for its end."""
 ROUNDS = 8
-"""Samples of the volumes that are taken while it hangs."""
+"""Number of samples of the volumes that are taken while the volume hangs."""
 SETTINGS = (
     *("nvml.enabled=false", "volumes.every_s=0.5", "volumes.pause_s=0.1", "volumes.deadline_s=1"),
     *("fabric.every_s=0.5", "host.every_s=0.5", "publishing.missing_retry_s=0.1"),
@@ -39,7 +38,7 @@ SETTINGS = (
 
 @pytest.fixture
 def host() -> Iterator[Host]:
-    """Its root has a short name: the path of a socket has 107 bytes at most."""
+    """Yields a host. Its root has a short name, because the path of a socket has 107 bytes at most."""
     root = Path(tempfile.mkdtemp(prefix="kubelet-"))
     yield Host(root)
     shutil.rmtree(root)
@@ -47,7 +46,7 @@ def host() -> Iterator[Host]:
 
 @asynccontextmanager
 async def agent(host: Host, api: NodeApi) -> AsyncIterator[int]:
-    """Its process id."""
+    """Runs the agent and yields its process id."""
     arguments = ["agent", f"--node={api.node}", f"--host-root={host.root}", f"--server={api.url}"]
     sets = [f"--set={setting}" for setting in SETTINGS]
     program = [sys.executable, "-m", "detectors.commands.main", *arguments, "--listen=127.0.0.1:0", *sets]
@@ -69,7 +68,7 @@ def children(pid: int) -> list[int]:
 
 
 def askers(pid: int) -> list[int]:
-    """Those of its children that ask volumes."""
+    """Returns the pids of the agent's children that read volumes."""
     return [one for one in children(pid) if b"volumes_child" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
@@ -82,7 +81,7 @@ def coverage(status: NodeHealthStatus) -> dict[Source, CoverageState]:
 
 
 def pss_bytes(pid: int) -> int:
-    """Of the agent and its children."""
+    """Returns the memory of the agent and its children in bytes."""
     files = [Path(f"/proc/{one}/smaps_rollup") for one in (pid, *children(pid))]
     rows = [line.split() for file in files for line in file.read_text().splitlines()]
     return sum(int(row[1]) * 1024 for row in rows if row[0] == "Pss:")
@@ -160,6 +159,6 @@ def volume_findings(status: NodeHealthStatus) -> list[Finding]:
 
 
 def is_told_all(status: NodeHealthStatus) -> bool:
-    """The kernel's line and the steps that came while the volume hung."""
+    """Whether the status has the kernel's line and the steps that came while the volume hung."""
     codes = {finding.code for finding in status.findings}
     return "xid-79" in codes and any(pod.edge is Edge.STEPPING for pod in status.pods)

@@ -1,4 +1,4 @@
-"""The whole agent on a node with RDMA adapters: files of /sys in, findings out."""
+"""The whole agent on a node with RDMA adapters reads files of /sys and publishes findings."""
 
 from __future__ import annotations
 

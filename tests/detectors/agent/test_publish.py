@@ -1,4 +1,4 @@
-"""What is written, how large it is, how often, and what happens when the API does not play along."""
+"""Tests what the agent writes, how large it is, how often, and what happens when the API server fails."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def test_an_edge_waits_for_a_token_that_is_being_renewed(core: AgentCore, 
 
 
 async def test_a_publisher_that_is_cancelled_in_the_moment_of_an_edge_ends(core: AgentCore) -> None:
-    """Else the agent would outlive its SIGTERM until it is killed."""
+    """Otherwise the agent would survive its SIGTERM until it is killed."""
     how = msgspec.structs.replace(QUICK, ask_busy_s=30)
     async with node_api("n1") as api, KubeApi(Credentials(server=api.url)) as client:
         publisher = Publisher(client, "n1", core, how, Metrics(), on_reply=lambda reply: None)
@@ -199,7 +199,7 @@ async def test_until_the_controller_has_made_the_object_it_is_not_ready(core: Ag
 
 
 async def test_an_object_that_was_made_anew_is_told_all_that_is_known(core: AgentCore) -> None:
-    """Somebody has deleted the Node and with it its NodeHealth: the new one knew of nothing until the next
+    """A person has deleted the Node, and with it its NodeHealth. The new NodeHealth was empty until the next
     edge, and the broken node was in service."""
     core.kernel_line(msgspec.structs.replace(kernel_line(1), at=datetime.now(UTC)))
     async with node_api("n1") as api, publishing(api, core) as publisher:

@@ -1,4 +1,4 @@
-"""`rekindle agent scan`: one report, by its exit status and its JSON."""
+"""`rekindle agent scan` prints one report; the tests check its exit status and its JSON."""
 
 # ruff: noqa: E501  the lines of logs are kept whole
 
@@ -150,7 +150,7 @@ def test_a_log_comes_by_standard_input_as_well(data: bytes) -> None:
     ids=["nothing", "another text", "gzip", "xz", "a program's log", "another JSON"],
 )
 def test_what_is_no_kernel_log_gives_no_answer(tmp_path: Path, data: bytes) -> None:
-    """No finding in it would say nothing of the node."""
+    """A report without findings would wrongly say that the node is healthy."""
     file = tmp_path / "log"
     file.write_bytes(data)
 
@@ -158,7 +158,7 @@ def test_what_is_no_kernel_log_gives_no_answer(tmp_path: Path, data: bytes) -> N
 
 
 def test_a_log_without_times_tells_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As journalctl -o cat prints it."""
+    """`journalctl -o cat` prints a log without times."""
     scan(tmp_path, XID_79.removeprefix("[ 5000.1] "))
 
     assert "time unknown  NVRM: Xid" in capsys.readouterr().out
@@ -227,7 +227,7 @@ def test_a_node_without_a_kernel_log_gives_no_answer(
 
 
 def of_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
-    """Of a node whose kernel log holds nothing."""
+    """Returns exit status and JSON report of a node with an empty kernel log."""
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kmsg").write_text("")
     status = run(["scan", "--host-root", str(tmp_path), "--json"])
@@ -290,7 +290,7 @@ def test_each_finding_is_followed_by_the_meaning_of_its_row_and_a_row_of_the_use
 
 
 def _parts(said: list[str]) -> list[tuple[str, int, int]]:
-    """The code of each finding, and the range of its lines."""
+    """Returns the code of each finding, and the range of its lines."""
     heads = [number for number, line in enumerate(said) if line[:1] not in ("", " ") and "  " in line]
     ends = [*heads[1:], len(said)]
     return [(said[head].split()[1], head, end) for head, end in zip(heads, ends, strict=True)]

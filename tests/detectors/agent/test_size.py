@@ -1,4 +1,4 @@
-"""What a status loses first where it is too large, and that it then fits."""
+"""A status that is too large loses some parts before others, and then fits."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_tails_are_dropped_before_evidence_and_evidence_before_findings() -> Non
 
 
 def test_who_holds_the_devices_is_told_for_all_of_them_or_for_none() -> None:
-    """A pod that stood at some of its devices only would count as one that holds no other."""
+    """If a pod were listed at only some of its devices, readers would conclude that it uses no others."""
     holders = [DevicePod(uid=f"pod-{n}", namespace="team-name", name=f"train-{n}") for n in range(56)]
     devices = [Device(uuid=f"GPU-{n}", pods=holders) for n in range(8)]
 
@@ -72,7 +72,7 @@ def test_who_holds_the_devices_is_told_for_all_of_them_or_for_none() -> None:
 
 
 def test_lines_that_tenants_print_crowd_out_no_finding_of_the_hardware() -> None:
-    """The lines of each namespace are of recipes of its own, so none repeats another's."""
+    """The lines of each namespace match its own recipes, so no line repeats the line of another namespace."""
     pods = [
         PodProgress(
             uid=f"pod-{number}",

@@ -1,4 +1,5 @@
-"""The whole agent on a node with volumes: what the kubelet says and a table of mounts in, findings out."""
+"""The whole agent on a node with volumes reads the kubelet's answer and a table of mounts, and publishes
+findings."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def host(tmp_path: Path) -> Host:
 
 @pytest.fixture
 def tree(host: Host, monkeypatch: pytest.MonkeyPatch) -> VolumeTree:
-    """All pods of the folder count as holders of devices."""
+    """Yields the volumes of a host on which all pods of the folder count as users of devices."""
     tree, sample = VolumeTree(host.root, monkeypatch), VolumeReader.sample
 
     async def of_all(reader: VolumeReader, pods: frozenset[str]) -> VolumeSample:

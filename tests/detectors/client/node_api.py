@@ -1,4 +1,4 @@
-"""A tiny API server for one NodeHealth: records the patches, answers as Kubernetes would."""
+"""A tiny API server for one NodeHealth, which records the patches and answers as Kubernetes would."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from detectors.wire.contract import NodeHealth, NodeHealthStatus
 
 
 class NodeApi:
-    """`patches` are the bodies that wrote something. `refuse` makes the next answers errors."""
+    """The API server. `patches` are the bodies that wrote something. `refuse` makes the next answers
+    errors."""
 
     def __init__(self, node: str) -> None:
         self.node = node
@@ -61,7 +62,7 @@ class NodeApi:
 
 
 def merge(into: dict[str, Any], patch: dict[str, Any]) -> None:
-    """RFC 7386 on the top level and below."""
+    """Merges as RFC 7386 demands, on the top level and below."""
     for name, value in patch.items():
         if value is None:
             into.pop(name, None)

@@ -1,4 +1,5 @@
-"""What the REST client makes of answers that no API server gives: proxies, broken connections, rubbish."""
+"""Tests how the REST client handles answers that no API server gives: proxies, broken connections,
+garbage."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ JSON = "application/json"
 async def answering(
     *chunks: bytes, status: int = 200, kind: str = JSON, retry_after: str = ""
 ) -> AsyncIterator[KubeApi]:
-    """A client of a server that answers everything with these chunks."""
+    """Yields a client of a server that answers everything with these chunks."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Type": kind, **({"Retry-After": retry_after} if retry_after else {})}
@@ -109,7 +110,7 @@ async def test_an_error_event_is_an_error(line: bytes, status: int) -> None:
 async def test_a_success_without_an_object_is_a_lost_reply(
     chunks: list[bytes], kind: str, shown: str
 ) -> None:
-    """For a write: who knows what the proxy has done with it?"""
+    """After a write nobody knows what the proxy has done with it."""
     async with answering(*chunks, kind=kind) as api:
         with pytest.raises(ReplyLost, match=shown):
             await api.request("PATCH", "/x", body={})

@@ -1,5 +1,5 @@
-"""A command whose extra is not installed says so. Each case is a process of its own, with its imports blocked
-as they fail where `pip install .` brought no extra."""
+"""A command whose extra is not installed says so. Each case is a separate process, whose imports are blocked
+in the way in which they fail after `pip install .` without extras."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MODULES = {
     "cli": {"rich", "typer", "yaml"},
     "chaos": {"kubernetes", "numpy"},
 }
-"""Extra -> the modules that its own packages bring; chaos brings the other extras, too."""
+"""Modules that each extra's own packages bring. The extra chaos brings the other extras, too."""
 ALL = set().union(*MODULES.values())
 WITHOUT_EXTRA = {"agent", "validate", "reset-devices", "completion", "checkpoints", "read-log"}
-"""Their --help needs none; what they lack, they say when they meet it."""
+"""Commands whose --help needs no extra. They report a missing extra when they need it."""
 BLOCKED = """
 import contextlib, importlib.abc, io, json, sys
 

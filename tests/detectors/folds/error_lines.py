@@ -1,4 +1,4 @@
-"""The first error of some lines, as the fold of a pod finds it: for the tests of first errors."""
+"""The first error of some lines, as the fold of a pod finds it, for the tests of first errors."""
 
 from __future__ import annotations
 

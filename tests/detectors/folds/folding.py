@@ -1,4 +1,4 @@
-"""One container whose log is read, for the tests of what is concluded from its lines."""
+"""One container whose log is read, for the tests of conclusions from its lines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def pod() -> PodFold:
 
 
 def step_in(line: str, template: str = "") -> int | None:
-    """The step that one line tells by itself; None where only further lines could show that it is one."""
+    """Returns the step that one line alone shows, or None if only further lines could show that its number is
+    a step."""
     told = [one for piece in pieces(line) for one in read(piece, template)]
     steps = [one.step for one in told if isinstance(one, Candidate) and one.strong]
     return steps[-1] if steps else None

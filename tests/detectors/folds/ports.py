@@ -1,4 +1,4 @@
-"""A node whose ports are sampled every 15 seconds, for tests of what is concluded from them."""
+"""A node whose ports are sampled every 15 seconds, for tests of conclusions from the samples."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ INIT = ACTIVE | {"state": 2}
 POLLING = {"state": 1, "phys_state": 2}
 DISABLED = {"state": 1, "phys_state": 3}
 UNPLUGGED = {"state": 1, "phys_state": 3, "is_up": True, "has_carrier": False}
-"""A RoCE port whose link is lost."""
+"""State of a RoCE port whose link is lost."""
 OFF = {"state": 1, "phys_state": 3, "is_up": False, "has_carrier": None}
-"""A RoCE port that is switched off."""
+"""State of a RoCE port that is switched off."""
 HIDDEN = {"state": 1, "phys_state": 3, "is_up": None, "has_carrier": None, "downs": None}
-"""A RoCE port whose network device is in a pod."""
+"""State of a RoCE port whose network device is in a pod."""
 
 
 def ib(number: int = 0, **facts: object) -> Port:
@@ -66,12 +66,12 @@ def _port(number: int, layer: str, facts: dict[str, object]) -> Port:
 
 @cache
 def _catalogues() -> tuple[KernelRules, tuple[LogErrorRow, ...], tuple[SignatureRow, ...]]:
-    """To read them takes longer than hours of samples."""
+    """Returns the catalogues, read once: reading them takes longer than hours of samples."""
     return KernelRules(), packaged_log_errors(), packaged_signatures()
 
 
 def agent(*rows: FabricRow) -> AgentCore:
-    """`rows`: of a user, beside the packaged ones."""
+    """Returns the agent's core. `rows` are a user's rows, in addition to the packaged ones."""
     rules, errors, recipes = _catalogues()
     return AgentCore(
         AgentSettings(),
@@ -84,7 +84,7 @@ def agent(*rows: FabricRow) -> AgentCore:
 
 
 class Node:
-    """What the agent's core makes of one sample after the other."""
+    """A node, and the conclusions of the agent's core from one sample after the other."""
 
     def __init__(self, *, up_s: float = 3600.0, core: AgentCore | None = None) -> None:
         self.core = core or agent()
@@ -95,7 +95,8 @@ class Node:
     def sample(
         self, *ports: Port, times: int = 1, minutes: float = 0.0, gone: Iterable[str] = ()
     ) -> list[str]:
-        """So many samples, or as many as fit into the time. Returns the codes that are open after them."""
+        """Takes the given number of samples, or as many as fit into the time. Returns the codes that are open
+        after them."""
         for _ in range(max(times, int(minutes * 60 / LOOK_S))):
             self.now += timedelta(seconds=LOOK_S)
             up_s = (self.now - BOOTED).total_seconds()
@@ -111,11 +112,11 @@ class Node:
         )
 
     def loud(self) -> list[str]:
-        """Codes of all findings above a note that were ever made."""
+        """Returns the codes of all findings above a note that were ever made."""
         return [finding.code for finding in self.core.findings if finding.severity is not Severity.INFO]
 
     def rank(self, uid: str = "rank-0", *others: str) -> None:
-        """These pods hold accelerators."""
+        """Lets these pods use accelerators."""
         held = [
             HeldDevices(
                 DevicePod(uid=one, namespace="ml", name=one),
@@ -135,7 +136,7 @@ class Node:
         self.core.pod_ended(PodRef("ml", uid, uid, container), self.now)
 
     def leaves(self, *stay: str) -> None:
-        """Only these pods are still on the node."""
+        """Lets all pods except these leave the node."""
         self.core.pods_listed([], frozenset(stay))
 
     def clock_set(self, **by: float) -> None:

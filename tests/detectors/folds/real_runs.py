@@ -1,8 +1,8 @@
-"""What the agent reads in the log of a real run, beside the trainer's own state at the same time.
+"""Compares what the agent reads in the log of a real run with the trainer's own state at the same time.
 
 A log is read in two ways: piece by piece as the program wrote it, which shows whether the numbers are right
-at each checkpoint; and as a container runtime hands it on, which holds a line back until it ends, or has
-16 KiB.
+at each checkpoint; and as a container runtime delivers it, which keeps a line back until the line ends, or
+has 16 KiB.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from tests.detectors.folds.folding import pod
 __all__ = ["RULES", "Rule", "Seen", "as_held", "as_written", "complaints"]
 
 _SLOWER = 100
-"""The runs are quick. Played so much slower, their pauses are those of real jobs."""
+"""Factor by which the quick runs are slowed down, so that their pauses are those of real jobs."""
 
 
 _PIPE_LAG = timedelta(seconds=0.05)
-"""A line is dated when it is read, some time after it was written. The next step comes later than that."""
+"""Time after the writing of a line until it is read and dated. The next step comes later than that."""
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What a framework's log tells of its steps."""
+    """Properties of a framework's log that concern its steps."""
 
     known_from: int | None = 1
-    """From this step of a fresh run on the agent knows the step; None: nothing in the log tells it."""
+    """First step of a fresh run that the agent knows, or None if nothing in the log shows the step."""
     known_again: int | None = 61
-    """The same of the run that goes on from step 60."""
+    """The same for the run that continues from step 60."""
     per_epoch: int | None = None
-    """The numbers begin again after so many steps."""
+    """Number of steps after which the numbers begin again, or None."""
     tells_saves: bool = True
 
 
 RULES = {
-    # The bar's total is announced by nobody: it is believed once figures came twice between its counts.
+    # Nothing announces the bar's total: the agent believes it once figures came twice between its counts.
     "hf-trainer": Rule(known_from=41, known_again=None, tells_saves=False),
     "hf-trainer-unbuffered": Rule(known_from=21, known_again=80, tells_saves=False),
     "hf-trainer-info": Rule(),
@@ -63,11 +63,11 @@ RULES = {
 
 
 class Seen(msgspec.Struct):
-    """Pairs of steps are the agent's and the trainer's."""
+    """The content that was read. Pairs of steps are the agent's and the trainer's."""
 
     fold: PodFold
     numbers: list[tuple[int, int]] = []
-    """Whenever the agent's step changed."""
+    """Pairs of steps at each change of the agent's step."""
     at_saves: list[tuple[int | None, int]] = []
     saves: list[Save] = []
     stalls: list[datetime] = []
@@ -103,7 +103,8 @@ def _held(chunks: Sequence[Chunk]) -> Iterator[CriLine]:
 
 
 def _read(lines: Iterator[CriLine], events: list[Event], *, finishes: bool) -> Seen:
-    """`finishes`: at a checkpoint the piece that was drawn last counts, though none has come since."""
+    """Plays the log. With `finishes` the last drawn piece counts at a checkpoint, although no piece has come
+    since."""
     seen, joiner, coming = Seen(pod()), Joiner(LINE_BYTES_MAX), list(events)
     begin, trained = coming[0].at, coming[0].step
 
@@ -140,7 +141,7 @@ def _finished(fold: PodFold, joiner: Joiner, at: datetime) -> PodFold:
 
 
 def complaints(rule: Rule, written: Seen, held: Seen, events: list[Event]) -> list[str]:
-    """What the agent has read wrong; empty is good."""
+    """Returns what the agent has read incorrectly, an empty list if all is correct."""
     begun, known = (events[0].step, rule.known_from if events[0].step == 0 else rule.known_again)
     wrong = []
     for seen in (written, held):

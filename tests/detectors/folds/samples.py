@@ -1,4 +1,4 @@
-"""Samples of the GPUs of a node, as the child that asks NVML tells them."""
+"""Samples of the GPUs of a node, as the child that reads NVML reports them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def place(index: int) -> PciAddress:
 
 
 def gpu(index: int, **answers: Any) -> GpuSample:
-    """A healthy one, but for these answers."""
+    """Returns a healthy GPU that differs in these answers."""
     healthy: dict[str, Any] = {
         "rows_pending": False,
         "rows_failed": False,
@@ -48,13 +48,13 @@ def gpu(index: int, **answers: Any) -> GpuSample:
 
 
 def node(*changed: GpuSample, count: int = COUNT, driver: str = "595.45.04") -> Sample:
-    """All GPUs, these among them."""
+    """Returns a sample of all GPUs, with these GPUs among them."""
     by_index = {number: gpu(number) for number in range(count)} | {one.index: one for one in changed}
     return Sample(driver_version=driver, gpus=tuple(by_index.values()))
 
 
 def without(*gone: int) -> Sample:
-    """NVML's list is shorter, and its numbers move up."""
+    """Returns a sample without these GPUs: NVML's list is shorter, and its numbers move up."""
     left = [gpu(number) for number in range(COUNT) if number not in gone]
     numbered = (msgspec.structs.replace(one, index=number) for number, one in enumerate(left))
     return Sample(driver_version="595.45.04", gpus=tuple(numbered))

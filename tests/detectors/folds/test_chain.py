@@ -22,7 +22,7 @@ BOOT = "0f1e2d3c-0000-4000-8000-000000000000"
 
 
 class Log:
-    """Feeds lines as the kernel would, with a sequence of its own."""
+    """Feeds lines as the kernel would, with its own sequence numbers."""
 
     def __init__(self, boot_id: str = BOOT) -> None:
         self.chain = Chain(ChainSettings(), boot_id)
@@ -41,7 +41,7 @@ class Log:
 
     @property
     def counted(self) -> int:
-        """Lines that the findings and the folded counts account for."""
+        """Number of lines that the findings and the folded counts account for."""
         return sum(finding.count for finding in self.chain.findings) + sum(
             entry.count for entry in self.chain.folded
         )
@@ -53,7 +53,7 @@ class Log:
 
 
 def test_a_count_that_somebody_has_forged_ends_where_a_node_health_does() -> None:
-    """The token of the node's agent writes 2^53, and the next agent goes on from there."""
+    """A thief of the token of the node's agent writes 2^53, and the next agent continues from there."""
     log = Log()
     log.says("48, DBE", 0)
     forged = msgspec.structs.replace(log.only, count=2**53)
@@ -360,7 +360,8 @@ def test_the_same_lines_make_the_same_findings(lines: list[tuple[str, float, str
 
 
 def test_a_verdict_is_not_lost_in_a_finding_whose_class_takes_no_node_out() -> None:
-    """Xid 61 is of class unknown. Raised by the verdict, it would stay so, and the dead GPU in service."""
+    """Xid 61 has the class unknown. If the verdict raised this finding, its class would stay unknown, and the
+    dead GPU would stay in service."""
     log = Log()
     log.says("61, pid=1, name=p, something", 0)
     log.says("154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", 1)
@@ -393,7 +394,7 @@ def test_a_graver_line_that_names_a_weaker_one_as_its_cause_stands_by_itself() -
 
 
 def lockups(*at_s: float) -> Chain:
-    """Lines of a processor that was held up, at these seconds."""
+    """Returns a chain with lines about a processor that was held up, at these seconds."""
     chain, rules = Chain(ChainSettings(), "boot"), KernelRules()
     for sequence, second in enumerate(at_s):
         text = f"watchdog: BUG: soft lockup - CPU#{sequence} stuck for 22s! [python3:4711]"

@@ -1,6 +1,5 @@
-"""A day of a healthy training of each of ten frameworks, in virtual time: with checkpoints, evaluations and pauses it
-never stalls. The same with a hang somewhere: the hang is found within the limit.
-"""
+"""A day of a healthy training of each of ten frameworks, in virtual time. With checkpoints, evaluations and
+pauses the training never stalls. If it hangs somewhere, the hang is found within the limit."""
 
 # ruff: noqa: E501  the lines are kept whole
 
@@ -18,7 +17,7 @@ from tests.detectors.folds.folding import at, pod
 
 DAY_S = 86_400.0
 LIMIT_S = 1.5 * 3000.0
-"""What the longest pause of these days makes of the limit, at most."""
+"""Upper bound in seconds of the limit that follows from the longest pause of these days."""
 
 
 class Framework(msgspec.Struct, frozen=True):
@@ -28,7 +27,7 @@ class Framework(msgspec.Struct, frozen=True):
     evaluation: Callable[[int], tuple[str, ...]]
     step_s: float = 20.0
     every: int = 1
-    """Steps between two lines that tell of one."""
+    """Number of steps between two lines that show one."""
 
 
 def hf_bar(step: int) -> str:
@@ -108,7 +107,8 @@ FRAMEWORKS = {
 
 
 def day(framework: Framework, seed: int) -> Iterator[tuple[float, str]]:
-    """The lines of a day. A checkpoint may take 20 minutes, and is told before it is written."""
+    """Yields the lines of a day. A checkpoint may take 20 minutes, and its line comes before it is
+    written."""
     draw = random.Random(seed)
     now, n = 0.0, 0
     for line in framework.start:
@@ -130,7 +130,7 @@ def day(framework: Framework, seed: int) -> Iterator[tuple[float, str]]:
                 now += draw.uniform(300, 550) / len(lines)
                 yield now, line
         if draw.random() < 0.01:
-            now += draw.uniform(60, 500)  # the storage is slow, or the loader
+            now += draw.uniform(60, 500)  # the storage or the loader is slow
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
@@ -153,7 +153,7 @@ def test_a_hang_anywhere_in_the_day_is_found(name: str) -> None:
     armed = len(FRAMEWORKS[name].start) + 10
     places = set(random.Random(8).sample(range(armed, len(lines)), 20))
     fold = pod()
-    if lines[-1][1].endswith("\r"):  # the runtime holds such bars back: only the job can say what is too long
+    if lines[-1][1].endswith("\r"):  # the runtime keeps such bars back: only the job can set a limit
         fold.job_settings(PodSettings(uid="uid-0", hang_timeout_s=LIMIT_S))
     for number, (now, line) in enumerate(lines):
         fold.line(line, at(now))

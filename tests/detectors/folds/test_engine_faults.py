@@ -1,5 +1,5 @@
-"""Exceptions of a GPU's engine, from lines of the kernel log to findings: only what no program explains makes
-a GPU suspect."""
+"""Exceptions of a GPU's engine, from lines of the kernel log to findings: only exceptions that no program
+explains make a GPU suspect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOBODY = "pid='<unknown>', name=<unknown>"
 
 
 def of_all(gpc: int, tpc: int) -> list[str]:
-    """As the driver tells of one exception."""
+    """Returns the driver's lines about one exception."""
     place = f"(GPC {gpc}, TPC {tpc}, SM 0)"
     return [
         f"13, {NOBODY}, Graphics SM Warp Exception on {place}: Out Of Range Address",
@@ -46,7 +46,7 @@ def mmu(gpc: int, client: int) -> str:
 
 
 class Node:
-    """Eight GPUs, and pods that come and go."""
+    """A node with eight GPUs, and pods that come and go."""
 
     def __init__(self, row: EngineRow | None = None) -> None:
         self.core = AgentCore(
@@ -62,7 +62,7 @@ class Node:
         self.suspected: list[Finding] = []
 
     def holds(self, **ids: list[str]) -> None:
-        """Namespace -> the device ids of its pod; all pods before them are gone."""
+        """Replaces all pods by new ones, with the device ids of each namespace's pod."""
         held = []
         for namespace, devices in ids.items():
             self.pods += 1
@@ -207,7 +207,7 @@ def test_where_pods_share_a_gpu_nobody_knows_whose_program_failed() -> None:
         node.holds(**{tenant: ["GPU-0::1"], "other": ["GPU-0::2"]})
         node.prints(*of_all(2, 1))
         node.passes()
-        node.holds(**{tenant: ["GPU-0"], "other": []})  # which GPU it has, the plugin alone knows
+        node.holds(**{tenant: ["GPU-0"], "other": []})  # only the plugin knows which GPU the pod has
         node.prints(*of_all(2, 1))
         node.passes()
 
@@ -247,8 +247,8 @@ def test_a_row_of_a_user_makes_it_a_note_and_never_more_than_a_suspicion() -> No
 
 
 def test_weeks_of_faulty_programs_on_a_shared_node_make_no_gpu_suspect() -> None:
-    """Four weeks: each hour a program of one of twelve tenants fails on one of eight GPUs, some again and
-    again. More than 2,000 lines."""
+    """In four weeks, each hour a program of one of twelve tenants fails on one of eight GPUs, some again and
+    again. These are more than 2,000 lines."""
     chance, node = random.Random(1), Node()
     small_grid = {n: (chance.randrange(8), 0) for n in range(12)}
     for _ in range(4 * 7 * 24):

@@ -1,4 +1,4 @@
-"""The error of a program that ends without a traceback: its last words."""
+"""The error of a program that ends without a traceback is in its last lines."""
 
 from __future__ import annotations
 

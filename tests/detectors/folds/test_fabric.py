@@ -1,4 +1,4 @@
-"""What becomes a finding of samples of the ports, and what ends it."""
+"""Tests which samples of the ports become a finding, and what ends the finding."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_dead_port_whose_rank_ends_takes_the_node_out(node: Node, lost: Port, 
 
 
 def test_a_helper_that_is_started_again_beside_the_training_proves_nothing(node: Node) -> None:
-    """The last step is a while ago: none has yet shown that the training needs no port."""
+    """The last step was a while ago, so no step has shown yet that the training needs no port."""
     died(node, ib(**POLLING), ib())
     node.line("uploads", "helper")
     node.ends(container="helper")
@@ -156,7 +156,7 @@ def test_a_rank_that_is_started_again_beside_a_helper_has_ended(node: Node) -> N
 
 @pytest.mark.parametrize("hours", [-8, 8])
 def test_a_clock_that_is_set_hides_no_dead_port(node: Node, hours: float) -> None:
-    """A node whose hardware clock has local time is hours ahead until NTP sets it back."""
+    """A node whose hardware clock has local time is hours ahead until NTP corrects the clock."""
     node.rank()
     node.sample(ib(), times=4)
     node.clock_set(hours=hours)
@@ -209,7 +209,7 @@ def test_a_gang_that_still_makes_steps_is_not_stopped(node: Node) -> None:
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["its container ends", "its pod is gone"])
 def test_a_rank_that_made_steps_without_the_port_ends_for_another_reason(node: Node, leaves: bool) -> None:
-    """One cable of a bond is out, and the training comes to its end hours later."""
+    """One cable of a bond is disconnected, and the training comes to its end hours later."""
     died(node, roce(**UNPLUGGED), roce())
     for number in range(3, 33):
         node.step(number)
@@ -406,7 +406,7 @@ def test_an_adapter_that_leaves_the_bus_makes_its_node_suspect_until_it_is_back(
     assert node.writes == 2
 
 
-# --- rows of people's own ---------------------------------------------------------------------------------
+# --- rows of users ---------------------------------------------------------------------------------------
 
 
 def test_a_users_row_changes_what_a_state_means() -> None:

@@ -1,7 +1,7 @@
-"""What ports of healthy nodes do, sampled: no finding of it is more than a note.
+"""Samples of what ports of healthy nodes do: no finding from them is more than a note.
 
-Each family of sequences is drawn 200 times or more. The states are those that drivers show: InfiniBand trains
-its link from Polling over Init and Armed to Active, and a RoCE port is down while its carrier is.
+Each family of sequences is drawn 200 times or more. The states are the ones that drivers show: InfiniBand
+trains its link from Polling over Init and Armed to Active, and a RoCE port is down while its carrier is down.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def without_link(make: Callable[..., Port]) -> dict[str, object]:
 
 
 def training(make: Callable[..., Port]) -> list[dict[str, object]]:
-    """The states on the way to a link."""
+    """Returns the states on the way to a link."""
     return [POLLING, INIT, ARMED] if make is ib else [OFF, UNPLUGGED]
 
 
@@ -55,7 +55,7 @@ def ranks(node: Node, draw: st.DataObject) -> None:
 @quiet
 @given(st.data())
 def test_boots(data: st.DataObject) -> None:
-    """Links are trained, and lost again, for some minutes; ranks come early."""
+    """Links are trained, and lost again, for some minutes; ranks start early."""
     make = data.draw(makers)
     node = Node(up_s=data.draw(st.floats(5, 120), label="up_s"))
     ranks(node, data)
@@ -101,7 +101,7 @@ def test_reloads_of_the_driver(data: st.DataObject) -> None:
 @quiet
 @given(st.data())
 def test_pods_that_come_and_go(data: st.DataObject) -> None:
-    """Their networks take a port into the pod, switch it off and on, and take its link down."""
+    """The pods' networks move a port into the pod, switch the port off and on, and take its link down."""
     node = Node()
     port = data.draw(makers)(downs=3)
     node.sample(port, ib(7), times=4)
@@ -128,7 +128,7 @@ def test_pods_that_come_and_go(data: st.DataObject) -> None:
 @quiet
 @given(st.data())
 def test_unused_ports(data: st.DataObject) -> None:
-    """Whatever a port without a cable shows, as long as it was never active."""
+    """A port without a cable may show anything, as long as it was never active."""
     make = data.draw(makers)
     node = Node(up_s=data.draw(st.floats(5, 1e6)))
     ranks(node, data)
@@ -146,7 +146,8 @@ def test_unused_ports(data: st.DataObject) -> None:
 @quiet
 @given(st.data())
 def test_people_and_daemons_that_set_up_the_network(data: st.DataObject) -> None:
-    """A new MTU and new queues take a link down in a burst; a port that is switched off is off for long."""
+    """A new MTU and new queues take a link down in a burst. A port that is switched off stays off for
+    long."""
     node = Node()
     ranks(node, data)
     downs = 0
@@ -170,7 +171,7 @@ def test_people_and_daemons_that_set_up_the_network(data: st.DataObject) -> None
 @quiet
 @given(st.data())
 def test_links_that_recover_within_a_sample(data: st.DataObject) -> None:
-    """A subnet manager that starts anew, or a link that is trained again, is seen in one sample at most."""
+    """A restart of the subnet manager, or a link that is trained again, is visible in one sample at most."""
     make = data.draw(makers)
     node = Node()
     ranks(node, data)
@@ -191,7 +192,7 @@ def test_links_that_recover_within_a_sample(data: st.DataObject) -> None:
 @quiet
 @given(st.data())
 def test_agents_that_start_anew(data: st.DataObject) -> None:
-    """While a port is active, off, in a pod, or was never used."""
+    """The agent restarts while a port is active, off, in a pod, or was never used."""
     make = data.draw(makers)
     states: list[dict[str, object]] = [{}, INIT, DISABLED] if make is ib else [{}, OFF, HIDDEN]
     node = Node()
@@ -212,7 +213,8 @@ def test_agents_that_start_anew(data: st.DataObject) -> None:
 @quiet
 @given(st.data())
 def test_counters_of_sound_links(data: st.DataObject) -> None:
-    """Some errors, rates that differ between boards, counters that somebody resets or that are full."""
+    """The counters show some errors, rates that differ between boards, counters that were reset or that are
+    full."""
     node = Node()
     ranks(node, data)
     errors, downs = data.draw(st.integers(0, 65535)), data.draw(st.sampled_from([0, 3, 254, 255]))
@@ -228,7 +230,7 @@ def test_counters_of_sound_links(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_the_same_sequences_do_show_a_fault(make: Callable[..., Port]) -> None:
-    """Else a detector that says nothing would pass."""
+    """Otherwise a detector that reports nothing would pass these tests."""
     node = Node()
     node.rank()
     node.sample(make(), make(1), times=4)

@@ -1,4 +1,4 @@
-"""What an agent says that it reads follows from the rules that are registered."""
+"""The families that an agent reports as read follow from the registered rules."""
 
 from __future__ import annotations
 

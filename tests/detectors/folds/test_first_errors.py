@@ -1,4 +1,4 @@
-"""Which line of a log is the error that ended the training."""
+"""Tests which line of a log is the error that ended the training."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TORCHRUN = [
     "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
     "train.py FAILED",
 ]
-"""What torchrun 2.15 prints after any end of a worker but a good one."""
+"""Lines that torchrun 2.15 prints after every unsuccessful end of a worker."""
 LOST_A_PEER = [
     "[rank0]: Traceback (most recent call last):",
     "[rank0]:     work.wait()",
@@ -52,7 +52,8 @@ REMOTE = [
     "prematurely.",
     "[rank3]: Last error:",
 ]
-"""The error that ends the traceback has no name of NCCL's in it; that follows."""
+"""Traceback of a remote error. The line that ends the traceback contains no name from NCCL; the next line
+does."""
 NO_ROOM = [
     "[rank0]: Traceback (most recent call last):",
     "[rank0]:     raise final_result",

@@ -1,4 +1,4 @@
-"""Readings of GPUs, and who holds them, as a scrape shows them."""
+"""Series of a scrape about readings of GPUs and about the pods that use them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sample(*readings: GpuReadings | None) -> Sample:
 
 
 def shares(**ids: list[str]) -> list[Share]:
-    """Pod -> the ids of its devices."""
+    """Returns the shares of pods with these device ids."""
     found = Holders()
     found.mig_devices({"MIG-a": MigDevice("GPU-1", 7), "MIG-b": MigDevice("GPU-1", 8)})
     given = [

@@ -1,4 +1,5 @@
-"""From samples of the GPUs to findings of a NodeHealth: what counts, when, and what ends it."""
+"""Tests the way from samples of the GPUs to findings of a NodeHealth: what counts, when, and what ends a
+finding."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ class Node:
         self.writes = 0
 
     def samples(self, *samples: Sample, every_s: float = 30.0) -> bool:
-        """True if the last one must be followed soon."""
+        """Folds the samples. Returns True if another sample must soon follow the last one."""
         is_doubtful = False
         for sample in samples:
             found = of_sample(sample)
@@ -53,7 +54,7 @@ class Node:
 
     @property
     def open(self) -> dict[str, Finding]:
-        """By code."""
+        """Open findings by code."""
         return {one.code: one for one in self.core.findings if one.cleared_at is None}
 
 
@@ -501,12 +502,12 @@ idle_or_busy = st.builds(
     mig_changes=st.booleans(),
     mig_devices=st.sampled_from([{}, {"MIG-1": 1}, {"MIG-1": 1, "MIG-2": None}]),
 )
-"""What healthy GPUs answer at work, at rest and while they are partitioned."""
+"""Answers of healthy GPUs at work, at rest and while they are partitioned."""
 healthy = st.lists(idle_or_busy, min_size=COUNT, max_size=COUNT).map(
     lambda answers: node(*(gpu(number, **one) for number, one in enumerate(answers)))
 )
 unloading = st.sampled_from([without(0), without(0, 1), Sample(), node(LOST)])
-"""A sample in the middle of an unload or a load, which does not last for three."""
+"""A sample in the middle of an unload or a load, which lasts for fewer than three samples."""
 
 
 @settings(deadline=None, max_examples=50)

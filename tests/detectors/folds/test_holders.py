@@ -1,4 +1,4 @@
-"""Which pod holds which device: ids of device plugins, names and uids, pods that are gone."""
+"""Tests which pod uses which device: ids of device plugins, names and uids, pods that are gone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def holders(*pods: HeldDevices) -> Holders:
 
 
 def placed(found: Holders, devices: tuple[Device, ...] = GPUS) -> dict[str, list[str]]:
-    """Device -> uids, of the devices that anybody is known to hold."""
+    """Returns the uids of the pods on each device that is known to be in use."""
     return {device.uuid: [pod.uid for pod in device.pods] for device in found.placed(devices) if device.pods}
 
 
@@ -59,7 +59,7 @@ def test_an_id_names_its_gpu_or_the_pod_may_hold_any(
 
 def test_a_pod_that_has_ended_shares_its_gpu_with_nobody() -> None:
     found = holders(held("a", "GPU-1"))
-    found.listed([held("b", "GPU-1")], frozenset({"a", "b"}))  # the log of a is still there
+    found.listed([held("b", "GPU-1")], frozenset({"a", "b"}))  # the log of a still exists
 
     (share,) = found.shares(GPUS)
     assert (share.pod.uid, share.sharing) == ("b", Sharing.WHOLE)

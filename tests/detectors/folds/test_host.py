@@ -1,4 +1,4 @@
-"""The node's clock, pressure and processes over time: notes, and none of a healthy node."""
+"""The node's clock, pressure and processes over time become notes; a healthy node gets none."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_files_of_the_kernel_are_read_and_others_are_not() -> None:
 
 
 def healthy(chance: Random) -> HostSample:
-    """A node at work, at rest, without PSI, while checkpoints are written."""
+    """Returns a sample of a node at work, at rest, without PSI, or while checkpoints are written."""
     kinds = {
         "cpu": Pressure(chance.uniform(0, 90), 0.0),
         "io": Pressure(chance.uniform(0, 100), chance.uniform(0, 60)),
@@ -118,7 +118,7 @@ def healthy(chance: Random) -> HostSample:
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_healthy_nodes_say_nothing(seed: int) -> None:
-    """4,000 samples."""
+    """There are 4,000 samples: 20 in each of 200 runs."""
     chance = Random(seed)
     chain, fold = Chain(ChainSettings(), "boot"), HostFold(Settings(), ROWS)
     now = datetime(2026, 11, 26, 8, tzinfo=UTC)

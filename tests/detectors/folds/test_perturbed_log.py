@@ -171,7 +171,8 @@ def test_a_lost_gpu_that_nvml_shows_no_more_keeps_its_name_until_the_node_has_bo
 
 
 def test_in_a_storm_memory_stays_bounded_and_the_first_evidence_survives() -> None:
-    """5,000 lines a second of 6 codes, from 320 addresses and then from 10,240, of which none is known."""
+    """There are 5,000 lines a second of 6 codes, from 320 addresses and then from 10,240, none of which is
+    known."""
     core = AgentCore(AgentSettings(), boot_id="0f1e2d3c-0000-4000-8000-000000000000")
     sequence = 0
 

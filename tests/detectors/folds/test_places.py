@@ -1,4 +1,4 @@
-"""Which containers are published where a node has more than there is room for."""
+"""Tests which containers the agent publishes if a node has more than there is room for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps and stalls of a container, by its log, and what is published of them."""
+"""Steps and stalls of a container, from its log, and what the agent publishes about them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_template_is_literal(template: str, line: str, step: int | None) -> No
     assert step_in(line, template) == step
 
 
-# As tqdm 4.70 writes them, on a terminal and without one.
+# tqdm 4.70 writes these bars, on a terminal and without one.
 @pytest.mark.parametrize(
     ("bar", "step"),
     [
@@ -166,7 +166,7 @@ def test_between_two_lines_that_come_every_hundred_steps_nothing_is_stalled() ->
 
 
 def test_steps_that_a_buffer_held_back_are_told_together_and_their_silence_is_no_stall() -> None:
-    """As Python's standard output without PYTHONUNBUFFERED: 8 KiB at a time."""
+    """Python's standard output without PYTHONUNBUFFERED is written 8 KiB at a time."""
     fold = pod()
     fold.line("a warning, which no buffer holds back", START)
     for flush in range(1, 5):
@@ -235,7 +235,8 @@ def test_a_pod_that_failed_before_its_first_step_is_published_at_its_end() -> No
 
 
 def test_a_ranks_own_fault_is_told_when_it_is_printed_and_each_kind_once() -> None:
-    """The API tells of its end a second or two before the agent does, and the controller decides then."""
+    """The API reports the rank's end a second or two before the agent does, and the controller decides
+    then."""
     fold = pod()
     fold.holds_devices()
 
@@ -282,7 +283,7 @@ def test_a_changed_template_starts_the_container_over() -> None:
 
 
 def test_a_changed_template_takes_nothing_from_an_instance_that_has_ended() -> None:
-    """Its log is closed, and is not read again."""
+    """The log of that instance is closed, and is not read again."""
     core = AgentCore(AgentSettings(), boot_id="b")
     core.log_line(REF, "step 5", START)
     core.pod_ended(REF, at(1))
@@ -311,7 +312,7 @@ def test_a_restarted_agent_goes_on_where_it_was() -> None:
 
 
 def test_what_a_restarted_agent_does_not_find_in_the_log_was_no_silence() -> None:
-    """Its log was rotated, or is too long to be read again: the last step that we know of is hours old."""
+    """The log was rotated, or is too long to be read again, so the last known step is hours old."""
     before, after = (AgentCore(AgentSettings(), boot_id="b") for _ in range(2))
     before.log_line(REF, "step 0", at(-1))
     before.log_line(REF, "step 1", START)

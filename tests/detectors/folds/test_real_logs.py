@@ -1,4 +1,4 @@
-"""Logs that were kept of real runs of frameworks: the agent's step is the trainer's at each checkpoint.
+"""Kept logs of real runs of frameworks: the agent's step equals the trainer's step at each checkpoint.
 
 `make framework-logs` runs the frameworks again (tests/chaos/rigs/test_framework_logs.py).
 """

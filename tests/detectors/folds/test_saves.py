@@ -1,4 +1,4 @@
-"""Complete checkpoints by a container's log: which are believed, and when that is published."""
+"""Complete checkpoints in a container's log: which lines the agent believes, and when it publishes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def told(fold: PodFold) -> PodProgress:
 
 
 def saved(fold: PodFold) -> tuple[int | None, float | None]:
-    """Step of the last complete checkpoint, and the second of its line."""
+    """Returns the step of the last complete checkpoint, and the second of its line."""
     last = told(fold).last_save
     return (last.step, (last.at - at(0)).total_seconds()) if last is not None else (None, None)
 
@@ -81,7 +81,7 @@ def test_a_save_that_may_go_on_in_the_background_is_not_known_to_be_complete(lin
 
 
 def test_steps_that_a_buffer_held_back_do_not_complete_a_save() -> None:
-    """The logger writes at once, and print once its buffer is full."""
+    """The logger writes at once, and print writes once its buffer is full."""
     fold = pod()
     steps(fold, 1, 2)
     fold.line(HF.format(n=5), at(5.5))
@@ -118,7 +118,7 @@ def test_a_save_in_which_the_training_broke_off_is_not_complete_when_it_begins_a
 
 
 def test_a_rank_that_prints_no_step_tells_of_its_checkpoints() -> None:
-    """Megatron-LM prints steps on the last rank, and checkpoints on the first one."""
+    """Megatron-LM prints steps on the last rank, and checkpoints on the first rank."""
     fold = pod()
 
     fold.line(MEGATRON.format(n=500), at(9))
@@ -220,7 +220,7 @@ def test_a_wait_that_is_over_makes_no_write() -> None:
 
 
 def test_an_agent_that_starts_again_takes_no_old_checkpoint_for_the_awaited_one() -> None:
-    """It reads the log from its start, and hears of the wait before that."""
+    """The agent reads the log from its start, and gets the request to wait before that."""
     stored: NodeHealthStatus = core(MEGATRON.format(n=2)).status(at(5))
     agent = AgentCore(AgentSettings(), boot_id="boot-1")
     agent.restore(stored)

@@ -1,4 +1,5 @@
-"""How long silence may last before it is a stall: in a line that does not end, where a checkpoint is due."""
+"""Tests how long silence may last before it is a stall: within a line that does not end, and when a
+checkpoint is due."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tests.detectors.folds.folding import START, at, pod
 
 
 def test_silence_between_the_parts_of_an_endless_line_is_no_stall_unless_the_job_has_a_limit() -> None:
-    """A runtime hands on 16 KiB at a time: 160 bars, or hours of slow steps."""
+    """A runtime delivers 16 KiB at a time, which is 160 bars, or hours of slow steps."""
     without, own, ended = pod(), pod(), pod()
     own.job_settings(PodSettings(uid="uid-0", hang_timeout_s=1200))
     bars = [f"Steps:  12%|#2        | {n}/100 [06:00<44:00, 30.00s/it]" for n in (11, 12)]
@@ -37,8 +38,8 @@ def test_once_the_parts_of_an_endless_line_have_a_rhythm_their_absence_is_a_stal
 
 @pytest.mark.parametrize("ends", ["\r", "[INFO|trainer.py:2949] >> "], ids=["full parts", "lines that end"])
 def test_a_short_limit_of_the_job_is_not_meant_for_the_silence_between_the_parts_of_a_line(ends: str) -> None:
-    """With transformers' defaults its figures are held back as well, by Python's buffer. Nothing tells then
-    of a step of 2 s before the next evaluation."""
+    """With transformers' defaults Python's buffer keeps the figures back as well. Then nothing shows a step
+    of 2 s before the next evaluation."""
     fold = pod()
     fold.job_settings(PodSettings(uid="uid-0", hang_timeout_s=60))
     fold.line("  Total optimization steps = 100,000", START)
@@ -61,8 +62,8 @@ def test_a_short_limit_of_the_job_is_not_meant_for_the_silence_between_the_parts
 
 
 def test_figures_of_the_training_show_that_it_goes_on_while_a_runtime_holds_its_bar_back() -> None:
-    """The Trainer of transformers draws its bar on standard error, in a line that ends with an evaluation or
-    a checkpoint only. Its figures come as whole lines of standard output, and name no step."""
+    """The Trainer of transformers draws its bar on standard error, in a line that ends only with an
+    evaluation or a checkpoint. Its figures come as whole lines of standard output, and name no step."""
     fold = pod()
     fold.job_settings(PodSettings(uid="uid-0", hang_timeout_s=60))
     fold.line("[INFO|trainer.py:1627] 2026-11-23 08:46:36,483 >>   Total optimization steps = 100,000", START)
@@ -119,7 +120,7 @@ def test_a_restarted_agent_waits_for_the_rhythm_of_the_parts_again() -> None:
 def test_where_a_first_checkpoint_or_evaluation_is_likely_due_a_stall_needs_longer(
     lines: list[str], limit_s: float
 ) -> None:
-    """Nothing announces it, and nobody has seen yet how long it takes."""
+    """Nothing announces the first checkpoint or evaluation, and nobody has seen yet how long it takes."""
     fold = pod()
     for number, line in enumerate(lines):
         fold.line(line, at(number))

@@ -1,4 +1,5 @@
-"""Excerpts of logs, ten seconds from line to line: which step a container has come to, if any number is one."""
+"""Tests which step a container has reached, if any number is a step, on excerpts of logs with ten seconds
+from line to line."""
 
 # ruff: noqa: E501  the lines are kept whole
 

@@ -1,4 +1,4 @@
-"""Which number of a log is the training's step: several lines decide, and a single one never does."""
+"""Tests which number of a log is the training's step: several lines decide, and a single line never does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def played(*lines: str, every_s: float = 10.0) -> PodFold:
 
 
 def steps_of(fold: PodFold) -> tuple[int | None, int | None]:
-    """The first and the last step, where the number is known to be one."""
+    """Returns the first and the last step, or None for both if no number is known to be a step."""
     published = fold.published()
     if published is None or published.first_step is None:
         return None, None
@@ -107,7 +107,7 @@ def test_the_bar_without_a_name_is_the_trainings_where_its_total_was_announced()
 
 
 def test_the_bar_without_a_name_is_the_trainings_where_its_figures_come_between_its_counts() -> None:
-    """Without logging level info nothing announces the total."""
+    """Without the logging level info nothing announces the total."""
     figures = "{'loss': 2.4, 'learning_rate': 5e-06, 'epoch': 0.05}"
     lines: list[str] = []
     for step in range(10, 60, 10):
@@ -120,8 +120,9 @@ def test_the_bar_without_a_name_is_the_trainings_where_its_figures_come_between_
 
 
 def test_the_inner_bar_of_an_evaluation_is_not_the_trainings_where_figures_come_late() -> None:
-    """As transformers 5.23 prints in a pod, logging warnings only: the program holds its figures back until a
-    bar begins, and the runtime holds the training's bar back until its line ends at the next evaluation."""
+    """transformers 5.23 prints these lines in a pod that logs only warnings: the program keeps its figures
+    back until a bar begins, and the runtime keeps the training's bar back until its line ends at the next
+    evaluation."""
     figures = "{'loss': '3.9', 'grad_norm': '0.9', 'learning_rate': '4e-05', 'epoch': '0.62'}"
     fold = pod()
     for number in range(1, 6):
@@ -137,7 +138,8 @@ def test_the_inner_bar_of_an_evaluation_is_not_the_trainings_where_figures_come_
 
 
 def test_a_bar_that_begins_again_after_figures_is_not_the_trainings() -> None:
-    """It is no inner one where the training draws none. The last count of each evaluation differs a bit."""
+    """The bar is no inner bar if the training draws none. The last count differs a bit between
+    evaluations."""
     figures = "{'loss': '3.9', 'grad_norm': '0.9', 'learning_rate': '4e-05', 'epoch': '0.62'}"
     lines: list[str] = []
     for number in range(1, 6):
@@ -147,7 +149,7 @@ def test_a_bar_that_begins_again_after_figures_is_not_the_trainings() -> None:
 
 
 def test_the_bar_of_a_resumed_lightning_run_counts_within_the_epoch() -> None:
-    """It begins at 1 behind a checkpoint of step 60. Until the next epoch nothing else tells of a step."""
+    """The bar begins at 1 after a checkpoint of step 60. Until the next epoch nothing else shows the step."""
     endless = "\rTraining: |          | {}/? [00:02<00:00,  8.18it/s, train_loss=0.0376]\r"
     ended = "\rTrain:   8%|8         | {}/60 [03:52<43:00, 46.9s/it]\r"
 

@@ -1,4 +1,5 @@
-"""Step lines as real frameworks print them, and their lines about checkpoints and evaluations, which are none."""
+"""Step lines as real frameworks print them, and their lines about checkpoints and evaluations, which are no
+step lines."""
 
 # ruff: noqa: E501  the lines are kept whole
 

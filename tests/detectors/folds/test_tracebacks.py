@@ -1,4 +1,4 @@
-"""Which line of a traceback is the error, and which traceback counts."""
+"""Tests which line of a traceback is the error, and which traceback counts."""
 
 from __future__ import annotations
 

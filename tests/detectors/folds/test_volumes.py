@@ -1,4 +1,4 @@
-"""Volumes of pods over time: what is said of them, and that healthy ones say nothing."""
+"""Findings about volumes of pods over time; healthy volumes cause none."""
 
 from __future__ import annotations
 
@@ -182,7 +182,8 @@ sizes = st.sampled_from([64 << 20, 10 * GIB, 400 * GIB, 100 * TIB, 8192 * TIB])
 
 @st.composite
 def healthy_volumes(draw: st.DrawFn) -> Volume:
-    """With room to spare, or without any by its nature, or of which nothing is known."""
+    """Draws a volume with room to spare, one that never has free room, or one about which nothing is
+    known."""
     kind = draw(st.sampled_from(["room", "room", "room", "image", "no answer", "no size", "denied"]))
     common = {"type": draw(types), "pod": draw(st.sampled_from("ab"))}
     name = draw(names)
@@ -218,8 +219,9 @@ class Quiet:
 def test_pods_come_and_go_volumes_are_mounted_again_and_servers_stall_for_less_than_the_limit(
     samples: list[list[Volume]], chance: Random
 ) -> None:
-    """More than 2,000 samples. A stall that is shorter than the deadline is an answer. A mount that is bound
-    read-only, as the kubelet does after it has mounted, is another flag than that of the file system."""
+    """The test takes more than 2,000 samples. A stall that is shorter than the deadline is an answer. The
+    kubelet may bind a mount read-only after it has mounted it, which is another flag than the flag of the
+    file system."""
     node = Quiet()
     for volumes in samples:
         pods = frozenset(pod for pod in "ab" if chance.random() < 0.8)
@@ -235,7 +237,7 @@ def test_pods_come_and_go_volumes_are_mounted_again_and_servers_stall_for_less_t
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0.0, 1.0), min_size=3, max_size=20))
 def test_garbage_collection_and_checkpoints_move_the_room_up_and_down(shares: list[float]) -> None:
-    """Whatever a volume's room does, only its last bytes are told, and then as a note."""
+    """However a volume's room changes, only its last bytes become a finding, and then a note."""
     node = Quiet()
     for share in shares:
         node.sample(volume(bytes_free=int(share * TIB)))

@@ -1,4 +1,4 @@
-"""`rekindle reset-devices` against a node whose files, processes and nvidia-smi are made by the test."""
+"""`rekindle reset-devices` on a node whose files, processes and nvidia-smi are made by the test."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_the_named_gpus_are_reset_in_one_command(node: NodeFiles, monkeypatch: p
 def test_where_the_driver_shows_no_gpu_nothing_is_reset_and_the_kernel_log_is_told_nothing(
     node: NodeFiles, named: list[str]
 ) -> None:
-    """A program that ends well has not reset what is not there."""
+    """A program that ends with success has not reset a GPU that does not exist."""
     shutil.rmtree(node.root / "proc/driver")
     (node.root / "dev").mkdir()
     (node.root / "dev/kmsg").touch()
@@ -256,7 +256,7 @@ def test_a_user_that_leaves_in_time_is_waited_for(node: NodeFiles) -> None:
 
 
 def test_the_kernel_log_tells_when_the_reset_was(node: NodeFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal is a character device, as the kernel log is."""
+    """A terminal is a character device, like the kernel log."""
     ours, theirs = os.openpty()
     (node.root / "dev").mkdir()
     (node.root / "dev/kmsg").symlink_to(os.ttyname(theirs))

@@ -1,5 +1,6 @@
-"""Logs of healthy machines, record by record, and what they show. `python -m tests.detectors.rules.quiet`
-prints for each family how many records of how many logs begin as its own do, and what became of them.
+"""Logs of healthy machines, record by record, and the findings that they cause. `python -m
+tests.detectors.rules.quiet` prints for each family how many records of how many logs begin like the family's
+own lines, and what became of them.
 
 tests/detectors/quiet/README.md says where each log comes from. The states of GPUs and of ports are sampled
 values: tests/detectors/folds/test_gpu_states.py and test_fabric_quiet.py draw healthy ones.
@@ -28,7 +29,8 @@ NOBODYS = HostFacts()
 
 
 def records(path: Path) -> list[str]:
-    """One record is one line, as the kernel escapes it: a newline within a record stands as `\\x0a`."""
+    """Returns the records of a log. One line is one record, as the kernel escapes it: a newline within a
+    record is `\\x0a`."""
     data = path.read_bytes()
     text = gzip.decompress(data) if path.suffix == ".gz" else data
     return text.decode().removesuffix("\n").split("\n")
@@ -42,7 +44,7 @@ def read(text: str) -> Draft | None:
 
 
 def near(family: Family) -> list[tuple[Path, str]]:
-    """The records that begin as the family's own do, each with its log."""
+    """Returns the records that begin like the family's own lines, each with its log."""
     heads = tuple(head for rule in RULES if rule.family is family for head in rule.heads)
     return [(path, text) for path in FILES for text in records(path) if text.startswith(heads)]
 

@@ -1,4 +1,4 @@
-"""Why a node has booted: what pstore and watchdogs keep, and that nothing more is said."""
+"""The cause of a node's boot, from what pstore and watchdogs keep, and nothing more than that."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def test_no_record_and_no_state_of_a_watchdog_ends_the_agent(text: str, status: 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(11, 10**6), max_size=5), st.booleans())
 def test_boots_without_a_record_of_their_own_name_no_cause(minutes_after: list[int], is_known: bool) -> None:
-    """Kernel upgrades, power cycles and repairs, with records of crashes of other times beside them."""
+    """The boots are kernel upgrades, power cycles and repairs, and there are records of crashes at other
+    times."""
     records = tuple(CrashRecord(AT + timedelta(minutes=late), True, "x") for late in minutes_after)
     reason = reason_of(Boot("b", AT, records, (0,)), is_known=is_known)
     assert (reason is None) == (not is_known)

@@ -1,4 +1,5 @@
-"""The packaged rows load and follow the rule in the head of xid.toml; a bad row of a user harms no other."""
+"""The packaged rows load and follow the rule in the head of xid.toml. A bad row of a user does not affect
+other rows."""
 
 from __future__ import annotations
 
@@ -30,9 +31,10 @@ TAKES_OUT = {
     "WORKFLOW_NVLINK5_ERR",
 }
 BY_THE_DRIVERS_NAME = {167, 173}
-"""NVIDIA publishes no action, and the driver's own name of the event calls it fatal."""
+"""Codes for which NVIDIA publishes no action, while the driver's own name of the event calls it fatal."""
 BY_A_PROGRAM = {109}
-"""NVIDIA asks for a reset of what a program can provoke at will; a 154 says where the GPU needs it."""
+"""Codes for which NVIDIA demands a reset although a program can provoke them at will. An Xid 154 says whether
+the GPU needs the reset."""
 
 
 def test_all_codes_of_nvidias_workbook_and_header_have_a_row() -> None:
@@ -45,7 +47,8 @@ def test_every_row_names_its_source() -> None:
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: str(row.code))
 def test_a_row_can_take_a_node_out_only_where_nvidia_asks_for_it(row: XidRow) -> None:
-    """What the controller cordons for: fatal, no tenant's doing, no application's fault."""
+    """The controller cordons for a finding that is fatal, and neither caused by a tenant nor a fault of the
+    application."""
     fatal_for_node = (
         row.severity is Severity.FATAL
         and row.origin is not Origin.TENANT

@@ -1,4 +1,4 @@
-"""How far the node's clock is off, as answers of an API server with a true clock bound it."""
+"""The deviation of the node's clock, as far as the answers of an API server with a true clock bound it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ TRUE_S = 1_795_000_000.0
 
 
 def answer(ahead_s: float, *, at_s: float = 0.0, there_s: float = 0.01, back_s: float = 0.01) -> Answered:
-    """Of a node whose clock is `ahead_s` of the server's. The request takes some time there, and back."""
+    """Returns an answer to a node whose clock is `ahead_s` ahead of the server's. The request takes some time
+    there, and back."""
     sent_s = TRUE_S + at_s
     date = format_datetime(datetime.fromtimestamp(int(sent_s + there_s), UTC), usegmt=True)
     took_s = there_s + back_s
@@ -38,7 +39,7 @@ def test_three_answers_that_agree_are_told_with_their_interval() -> None:
 
 
 def test_answers_that_contradict_each_other_begin_again() -> None:
-    """Two API servers behind one address, of which one has a wrong clock."""
+    """There are two API servers behind one address, one of which has a wrong clock."""
     answers = [answer(0.0 if number % 2 else -60.0, at_s=300.0 * number) for number in range(20)]
     assert told(*answers) == ""
 

@@ -33,7 +33,7 @@ NVLINK5_ROWS = NvLink5Table.packaged().rows
 
 
 def finding(text: str, driver: str = "580.95.05") -> Finding:
-    """That of a fresh agent on a node with one GPU and one NVSwitch."""
+    """Returns the finding of a fresh agent on a node with one GPU and one NVSwitch."""
     core = AgentCore(
         AgentSettings(),
         boot_id="b",
@@ -74,8 +74,8 @@ def differing(pairs: Iterable[tuple[tuple[object, ...], tuple[object, ...]]]) ->
 
 
 def test_every_xid_is_a_finding_as_its_row_says() -> None:
-    """154 is judged by its text, and 144 to 150 by their words: a line without them is never graver than
-    what waits for a verdict."""
+    """The text decides about Xid 154, and the register words about Xids 144 to 150: a line without these
+    words is at most pending."""
     rows = [row for row in XID_ROWS if row.code != 154]
     expected = [
         (
@@ -154,7 +154,7 @@ def nvlink5(row: NvLink5Row, *, is_r575: bool) -> str:
 
 def test_a_nonfatal_error_that_nvidia_ignores_at_once_and_later_is_a_note() -> None:
     """gpud calls this line a warning. NVIDIA's workbook names the sub-code and says `IGNORE` twice, as the
-    immediate and as the investigatory action; newer than R575 no other row fits its words."""
+    immediate and as the investigatory action. In versions newer than R575 no other row fits its words."""
     words = "(0x0000000b 0x00000001 0x00000000 0x00000000)"
 
     found = xid(f"146, TLW_RX/TLW_RX_PIPE1 Nonfatal XC0 i0 Link 00 {words}", driver="")

@@ -1,4 +1,4 @@
-"""Machine checks by the bits of a bank's status register."""
+"""Machine checks, decoded by the bits of a bank's status register."""
 
 from __future__ import annotations
 

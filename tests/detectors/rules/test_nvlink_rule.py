@@ -1,4 +1,5 @@
-"""NVLink lines are decoded by their register words: what NVIDIA ignores is recorded and never acted upon."""
+"""NVLink lines are decoded by their register words. The agent records what NVIDIA ignores, and Rekindle never
+acts on it."""
 
 # ruff: noqa: E501  the kernel's lines are kept whole
 
@@ -36,7 +37,7 @@ def draft(text: str, driver: str = "", rules: KernelRules = RULES) -> Draft:
 
 
 def word(layout: str) -> int:
-    """The first word of a row, with every free bit unset."""
+    """Returns the first word of a row, with every free bit unset."""
     return int(layout.replace("-", "0"), 2)
 
 
@@ -47,7 +48,7 @@ def line_of(row: NvLink5Row, *, is_r575: bool) -> str:
     return f"{row.xid}, {row.units[-1]} {severity} XC0 i0 Link 07 (0x{word(layout):08x} 0x{status:08x} 0x0)"
 
 
-# Real lines of public reports. Each with its severity and remedy.
+# Real lines of public reports, each with its severity and remedy.
 # fmt: off
 LINES = {
     "145, pid=11436, name=cache_mgr_main, RLW_SRC_TRACK Nonfatal XC1 i0 Link 03 (0x040868e2 0x00000008 0x00000000 0x00000000 0x00000000 0x00000000)":
@@ -92,7 +93,7 @@ def test_a_real_line_is_decoded(text: str, expected: tuple[str, str]) -> None:
 
 
 def test_the_table_is_whole() -> None:
-    """95 rows of NVIDIA's sheet, and a second action for three of them."""
+    """There are 95 rows in NVIDIA's sheet, and three of them have a second action."""
     assert len(TABLE.rows) == 98
     assert Counter(row.vendor_action for row in TABLE.rows) == {
         "IGNORE": 45,
@@ -120,7 +121,7 @@ def test_every_row_is_found_by_a_line_of_either_layout_whatever_driver_is_known(
 
 
 def test_no_word_fits_both_layouts_but_where_they_are_one() -> None:
-    """So a line is read rightly where the driver's version is not known."""
+    """Therefore each line is read correctly even if the driver's version is not known."""
     for a in TABLE.rows:
         for b in TABLE.rows:
             pair = zip(a.layout_before_r575, b.layout_r575, strict=True)
@@ -275,7 +276,8 @@ def test_words_are_harmless_only_where_a_row_of_nvidia_says_so(
 
 
 def seven(**bits: int) -> str:
-    """`seven(r1=0x1)`: the words of a line, of which the first is register 1."""
+    """Returns a line with seven register words, the first of which is register 1, for example
+    `seven(r1=0x1)`."""
     words = ", ".join(f"0x{bits.get(f'r{n}', 0):x}" for n in range(1, 8))
     return f"74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 14({words})"
 

@@ -1,5 +1,5 @@
-"""A second driver of a family is one file and its rows, as toy_driver.py, and one line in RULES, as the
-fixture writes. A file whose line in RULES is missing is found here."""
+"""A second driver of a family needs one file with its rows, like toy_driver.py, and one line in RULES, as the
+fixture adds it. The tests find a file whose line in RULES is missing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A family of faults is one file and its rows, as toy_family.py, and one line in RULES, as the fixture
-writes."""
+"""A family of faults needs one file with its rows, like toy_family.py, and one line in RULES, as the fixture
+adds it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def agent(tmp_path: Path, own_rows: str = "") -> AgentCore:
-    """The core as the agent makes it of its settings, with rows of a user."""
+    """Returns the core as the agent makes it from its settings, with a user's rows."""
     extra = tmp_path / "extra.toml"
     extra.write_text(own_rows)
     return core_of(AgentSettings(catalogue=Catalogue(extra=str(extra))), boot_id="b")
 
 
 def found(core: AgentCore, text: str) -> list[Finding]:
-    """What comes of a record of the kernel's log."""
+    """Returns the findings after one record of the kernel log."""
     record = Record(facility=KERN, sequence=1, usec=0, text=text)
     line = heard(record, lambda _: NOW)
     if line is not None:

@@ -1,4 +1,4 @@
-"""The out-of-memory killer: whose limit was reached."""
+"""The out-of-memory killer: the rule finds whose limit was reached."""
 
 # ruff: noqa: E501  the kernel's lines are kept whole
 

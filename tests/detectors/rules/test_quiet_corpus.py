@@ -1,8 +1,8 @@
-"""Logs of healthy machines make no finding above a note: a detector that takes them for broken is worse
-than none.
+"""Logs of healthy machines cause no finding above a note: a detector that considers them broken is worse than
+none.
 
-Each record goes the whole way from its bytes to the findings, while no device of the node is known: then no
-address is a stranger's. tests/detectors/quiet/README.md says where each file comes from.
+Each record goes the whole way from its bytes to the findings, while no device of the node is known, so that
+no address counts as foreign. tests/detectors/quiet/README.md says where each file comes from.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def test_each_family_has_healthy_lines_that_begin_as_its_own_do(family: Family) 
 
 
 def too_loud(rule: Rule[Any], rows: list[SentenceRow]) -> list[str]:
-    """Codes above a note, where too few healthy lines begin as those of the rule's own driver do. The lines
-    of another driver of the same family say nothing of this one."""
+    """Returns the codes above a note, if too few healthy lines begin like those of the rule's own driver. The
+    lines of another driver of the same family prove nothing about this driver."""
     different = {text for path in FILES for text in records(path) if text.startswith(rule.heads)}
     if len(different) >= RECORDS_OF_RULE_MIN:
         return []

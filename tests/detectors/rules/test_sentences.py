@@ -1,4 +1,4 @@
-"""Families whose rows are sentences: each example is read, and a bad row is told exactly."""
+"""Families whose rows are sentences: each example is read, and a bad row is reported exactly."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ROWS: dict[str, SentenceRow] = {row.code: row for table in TABLES for row in tab
 EXAMPLES = [(code, example) for code, row in ROWS.items() for example in row.examples]
 
 CORDONED = {"pcie-gpu-fatal", "pcie-adapter-fatal", "edac-uncorrected"}
-"""What takes a node out. Everything else is no proof."""
+"""Codes that quarantine a node. All other codes are no proof."""
 
 
 def read(text: str, host: HostFacts | None = None, rules_: KernelRules | None = None) -> Draft | None:
-    """What comes of a record of this text, the whole way from the kernel's log."""
+    """Returns the draft from a record with this text, the whole way from the kernel log."""
     record = parse_record(b"3,1,1000,-;" + escaped(text.encode()))
     assert record is not None
     line = heard(record, lambda usec: NOW)
@@ -169,7 +169,7 @@ def test_a_users_bad_row_is_told_with_its_file_row_and_field_and_the_others_are_
 
 
 def test_a_long_line_costs_its_length() -> None:
-    """A record has 8 KiB at most; no sentence goes back over what it took."""
+    """A record has 8 KiB at most, and no sentence reads a part of a line twice."""
     for text in (row.lines[0] for row in ROWS.values()):
         head = text.partition("{")[0]
         KernelRules().read(KernelLine(sequence=1, at=NOW, text=head + "a " * 4000), HostFacts())

@@ -1,4 +1,4 @@
-"""The lines that recipes look for: which are found, kept and told, and what a line without any costs."""
+"""The lines that recipes look for: which are found, kept and published, and what a line without any costs."""
 
 from __future__ import annotations
 

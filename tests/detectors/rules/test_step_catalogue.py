@@ -1,4 +1,5 @@
-"""The rows of steps.toml: each reads its own example, and none costs more than a line's length."""
+"""The rows of steps.toml: each reads its own example, and none costs more time than the length of a line
+justifies."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def test_a_trigger_is_in_each_line_that_its_pattern_fits(row) -> None:  # type: 
 
 @pytest.mark.parametrize("row", SEARCHED, ids=lambda row: row.name)
 def test_no_line_makes_a_pattern_slow(row) -> None:  # type: ignore[no-untyped-def]
-    """As a tenant would write it who wants to: the trigger and the beginning of the example again and
+    """A hostile tenant would write such a line: the trigger and the beginning of the example again and
     again."""
     worst_s = 0.0
     for part in (

@@ -1,4 +1,4 @@
-"""What is remembered of a line's words hides nothing that stands in the line."""
+"""The agent's memory of a line's words hides nothing in the line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TEXT = st.text(st.sampled_from("0159 aeEIrs=:[(<%\n\x1b"), max_size=8)
 
 
 def searched(line: str) -> int | None:
-    """As `row_in`, with a search for each pattern."""
+    """Returns the same row as `row_in`, by a search for each pattern."""
     return next((place for place, row in enumerate(ROWS) if any(one in line for one in row.patterns)), None)
 
 
@@ -77,7 +77,7 @@ def test_any_line_is_read_as_by_a_search_for_each_pattern(line: str) -> None:
 
 
 def test_errors_that_differ_in_a_number_only_are_told_apart() -> None:
-    """`status=12` of NCCL is a lost peer and `status=5` the consequence of another error."""
+    """NCCL's `status=12` is a lost peer, and `status=5` is the consequence of another error."""
     line = "NET/IB: Got completion from peer with status={} opcode=0"
 
     for status in (12, 5, 12, 99, 10):
@@ -85,7 +85,7 @@ def test_errors_that_differ_in_a_number_only_are_told_apart() -> None:
 
 
 def near(line: str) -> step_lines.Near:
-    """What triggers the line holds, digits and all."""
+    """Returns the triggers in the line, with the line's digits."""
     lower = line.lower()
     return step_lines.Near(
         steps=tuple(n for n, row in enumerate((*STEPS.steps, *STEPS.totals)) if row.trigger in lower),

@@ -1,4 +1,5 @@
-"""Every real line of the reference parses, and what decides is read from where the tenant cannot write."""
+"""Every real line of the reference parses, and the fields that decide are read from places where the tenant
+cannot write."""
 
 # ruff: noqa: E501  the kernel's lines are kept whole
 
@@ -31,7 +32,7 @@ def draft(text: str) -> Draft:
     return found
 
 
-# Real lines, whole. Each with what is read: code, address, GPU instance, pid, name, cause.
+# Real, complete lines, each with the values that are read: code, address, GPU instance, pid, name, cause.
 # fmt: off
 LINES: dict[str, tuple[object, ...]] = {
     "(PCI:0000:38:00): 13, pid='<unknown>', name=<unknown>, Graphics SM Warp Exception on (GPC 9, TPC 1, SM 1): Out Of Range Address":
@@ -171,7 +172,7 @@ def test_a_process_name_changes_neither_severity_nor_remedy(text: str, severity:
 
 
 def test_an_instance_that_no_device_has_is_none() -> None:
-    """The API would take no status with a number that is too large."""
+    """The API would accept no status with a number that is too large."""
     fields = parse(f"NVRM: Xid (PCI:0000:38:00 GPU-I:{'9' * 20}): 94, pid=1, Contained")
 
     assert fields is not None

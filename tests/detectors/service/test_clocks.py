@@ -1,4 +1,5 @@
-"""Clocks that are set, and one that drifts: no fault is missed, no hang made up, no finding dated wrongly."""
+"""Clocks that are set, and a clock that drifts: no fault is missed, no hang is reported without cause, and no
+finding gets a wrong time."""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ def test_the_kernels_clock_is_followed_where_it_drifts_and_not_where_we_are_late
 async def test_a_record_that_comes_now_is_dated_now_though_the_kernels_clock_is_minutes_off(
     tmp_path: Path,
 ) -> None:
-    """A terminal stands for the device: it gives one line to a read, and nothing when there is none."""
+    """A terminal replaces the device: one read gives one line, or nothing if there is none."""
     ours, theirs = os.openpty()
     (tmp_path / "kmsg").symlink_to(os.ttyname(theirs))
     behind_s = min(300.0, time.monotonic() * 1e-4)
@@ -135,7 +136,7 @@ async def test_a_record_that_comes_now_is_dated_now_though_the_kernels_clock_is_
         (1.0, 7.25, 0.75),
         (0.5, 7.25, 0.25),
         (0.5, 7.0, 0.5),
-        (0.5, 6.999999, 0.500001),  # woken a moment early: not once more at once
+        (0.5, 6.999999, 0.500001),  # woken a moment early: it must not run again at once
         (0.5, 7.46, 0.54),  # it took most of its period
     ],
 )

@@ -1,4 +1,5 @@
-"""What an agent that was taken over can still do. Each trial is a process of its own: it does not end."""
+"""Tests what an attacker who has taken over an agent can still do. Each trial is a separate process, because
+the confinement does not end."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ KUBELETS = ("../var/lib/kubelet/pods/u/volumes/token", "../var/lib/kubelet/pod-r
 def tried(
     tmp_path: Path, *, devices: tuple[str, ...] = ALL, driver: tuple[str, ...] = (), refused: int = 0
 ) -> dict[str, Any]:
-    """`driver` are folders that it shows in /proc, `refused` is a call that the container may not make."""
+    """Runs the trial. `driver` are folders that the driver shows in /proc; `refused` is a call that the
+    container may not make."""
     dev = tmp_path / "dev"
     for name in (*devices, "null", "kmsg", "../log", *KUBELETS):
         (dev / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""Where the daemons listen: a kubelet probes a pod at its own address, which may be of either family."""
+"""The addresses on which the daemons listen: a kubelet probes a pod at the pod's address, which may be of
+either family."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def test_a_port_that_is_taken_and_an_address_that_is_none_are_errors() -> None:
 
 
 async def test_connections_that_ask_for_nothing_keep_no_probe_from_its_answer() -> None:
-    """Without a NetworkPolicy any pod may open them, and 28 KB of headers in each took the agent's memory."""
+    """Without a NetworkPolicy any pod may open such connections, and 28 KB of headers in each exhausted the
+    agent's memory."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok")

@@ -1,4 +1,4 @@
-"""A message that each line of a source could cause comes seldom, and tells how many were held back."""
+"""A message that each line of a source could cause is logged seldom, and says how many were suppressed."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def test_a_scan_whose_output_nobody_reads_does_not_end_as_on_a_broken_node(tmp_p
 
 
 def test_a_command_whose_errors_nobody_reads_either_ends_so_too() -> None:
-    """`2>&1 | head -1`."""
+    """`2>&1 | head -1` causes this case."""
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as unread:
@@ -213,7 +213,7 @@ def test_a_command_whose_errors_nobody_reads_either_ends_so_too() -> None:
 
 
 def test_a_command_that_is_told_to_end_ends_also_as_the_first_process_of_a_container() -> None:
-    """The kernel keeps from such a process every signal that it has no handler for."""
+    """The kernel withholds from such a process every signal for which it has no handler."""
     script = (
         "import sys; from importlib.metadata import EntryPoint; from detectors.commands import main as cli\n"
         "cli.entry_points = lambda group: [EntryPoint('ask', 'builtins:input', group)]\n"
@@ -225,8 +225,8 @@ def test_a_command_that_is_told_to_end_ends_also_as_the_first_process_of_a_conta
         assert waiting.stdout.read(2) == b"[]"  # its question: it waits for an answer
         deadline = time.monotonic() + 30
         while waiting.poll() is None and time.monotonic() < deadline:
-            waiting.terminate()  # once may fall between its question and its waiting
-            with suppress(subprocess.TimeoutExpired):  # while it ends, it has no handler any more
+            waiting.terminate()  # a signal may arrive between the question and the wait
+            with suppress(subprocess.TimeoutExpired):  # while the process ends, it has no handler any more
                 waiting.wait(2)
 
         assert waiting.poll() == 128 + signal.SIGTERM

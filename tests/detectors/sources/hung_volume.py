@@ -1,7 +1,8 @@
-"""A file system that hangs for good, by the kernel's own FUSE: its server reads requests and answers none.
+"""A file system that hangs permanently, by the kernel's own FUSE: its server reads requests and answers none.
 
-A process that waits in it is in state D and immune to SIGKILL, as one that waits for a driver, or for a file
-server that is gone. It needs the right to mount, and ends with its connection.
+A process that waits in this file system is in state D and immune to SIGKILL, like a process that waits for a
+driver, or for a file server that is gone. The file system needs the permission to mount, and ends with its
+connection.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _REQUEST_BYTES_MAX = 1024 * 1024
 
 
 def _may_mount() -> bool:
-    """Root of a container may have neither the capability nor the device."""
+    """Whether this process may mount. Root of a container may have neither the capability nor the device."""
     capabilities = Path("/proc/self/status").read_text().partition("CapEff:")[2].split()[0]
     return bool(int(capabilities, 16) & _CAP_SYS_ADMIN) and os.access(_DEVICE, os.R_OK | os.W_OK)
 
@@ -40,7 +41,8 @@ needs_mounts = pytest.mark.skipif(not _may_mount(), reason="needs CAP_SYS_ADMIN 
 
 @contextmanager
 def shared_folder(folder: Path) -> Iterator[None]:
-    """A mount of its own that hands later mounts on, as the kubelet's folder of pods on a node."""
+    """Makes the folder a separate mount that propagates later mounts, like the kubelet's folder of pods on a
+    node."""
     _mount(str(folder), folder, "", _BIND)
     try:
         _mount("none", folder, "", _SHARED)
@@ -51,7 +53,7 @@ def shared_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def healthy(path: Path) -> Iterator[None]:
-    """`path` is on a file system in memory."""
+    """Mounts a file system in memory at `path`."""
     path.mkdir(parents=True)
     _mount("tmpfs", path, "tmpfs", 0, "size=64m")
     try:
@@ -62,7 +64,7 @@ def healthy(path: Path) -> Iterator[None]:
 
 @contextmanager
 def hung(path: Path, source: str = "nas:/ckpt") -> Iterator[None]:
-    """`path` is on such a file system. At the end whoever waits in it gets an error."""
+    """Mounts a file system that hangs at `path`. At the end the processes that wait in it get an error."""
     path.mkdir(parents=True)
     connection = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     options = f"fd={connection},rootmode=40000,user_id=0,group_id=0,allow_other"
@@ -80,7 +82,7 @@ def hung(path: Path, source: str = "nas:/ckpt") -> Iterator[None]:
         _unmount(path)
         over.set()
         server.join(10)
-        os.close(connection)  # nobody reads from it now: the kernel ends the connection
+        os.close(connection)  # nobody reads from it now, so the kernel ends the connection
 
 
 def _serve(connection: int, over: threading.Event) -> None:

@@ -1,6 +1,6 @@
 """A kubelet as the agent sees it: a gRPC server of PodResources v1 on a unix socket under a host root.
 
-Its answers are put together byte by byte after the kubelet's api.proto, not by the code that reads them.
+Its answers are assembled byte by byte according to the kubelet's api.proto, not by the code that reads them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ REAL_ANSWER = bytes.fromhex(
     "12054750552d321a040a0208011a020102220a0a066d656d6f727910052a1412036e69631a026d6c22091201641a01"
     "7022016e0a150a03776562120764656661756c741a050a03776562"
 )
-"""Made by protoc's classes of Kubernetes 1.36's api.proto: the pod ml/llm-0 with GPU-1 and GPU-2 (and
-topology, CPUs, memory, a resource claim), and default/web without devices."""
+"""An answer made by protoc's classes of Kubernetes 1.36's api.proto: the pod ml/llm-0 with GPU-1 and GPU-2
+(and topology, CPUs, memory, a resource claim), and default/web without devices."""
 
 
 def answer(*pods: bytes) -> bytes:
@@ -37,7 +37,8 @@ def pod(
     resource: str = "nvidia.com/gpu",
     claimed: Iterable[tuple[str, str]] = (),
 ) -> bytes:
-    """`claimed`: driver and name of each device of the pod's one resource claim."""
+    """Returns the bytes of a pod. `claimed` has driver and name of each device of the pod's one resource
+    claim."""
     devices = _field(1, resource.encode()) + b"".join(_field(2, id_.encode()) for id_ in ids)
     container = _field(1, b"main") + (_field(2, devices) if ids else b"")
     drawn = b"".join(
@@ -64,7 +65,7 @@ class Kubelet:
         self.calls = 0
         self.knows_v1 = True
         self.goes_on = threading.Event()
-        """While it is not set, the kubelet hangs."""
+        """Event that lets the kubelet answer. While it is not set, the kubelet hangs."""
         self.goes_on.set()
 
     def list(self, request: bytes, context: grpc.ServicerContext) -> bytes:

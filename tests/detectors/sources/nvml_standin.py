@@ -1,8 +1,8 @@
-"""NVIDIA's or Iluvatar's library as the child loads it: built from nvml_standin.c, and answering what a test
-tells it to.
+"""NVIDIA's or Iluvatar's library as the child loads it: built from nvml_standin.c, with the answers that a
+test sets.
 
-The production child loads it by the real pynvml. It stands for a driver and GPUs that are not here; what real
-ones answer is NVIDIA's to say.
+The production child loads it by the real pynvml. It replaces a driver and GPUs that do not exist here; only
+NVIDIA knows what real ones answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NVML, _IXML = "libnvidia-ml.so.1", "libixml.so"
 
 
 def pci_of(index: int) -> str:
-    """Where the stand-in's GPU sits."""
+    """Returns the PCI address of the stand-in's GPU."""
     return f"0000:{0x10 * (index + 1):02x}:00"
 
 
@@ -32,7 +32,7 @@ def uuid_of(index: int) -> str:
 
 
 def nvml_children() -> set[int]:
-    """Processes that ask NVML and are ours."""
+    """Returns the pids of this process's children that read NVML."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -46,7 +46,7 @@ def nvml_children() -> set[int]:
 
 
 class Answers:
-    """The file of the answers, at any time a whole one."""
+    """The file of the answers, which is complete at any time."""
 
     def __init__(self, file: Path, count: int) -> None:
         self._file = file
@@ -54,7 +54,7 @@ class Answers:
         self._write()
 
     def answer(self, gpu: int, **answers: object) -> None:
-        """From now on GPU number `gpu` answers so; the names are those of nvml_standin.c."""
+        """Sets answers of the GPU with number `gpu` from now on. The names are those of nvml_standin.c."""
         self._lines |= {(str(gpu), name): str(value) for name, value in answers.items()}
         self._write()
 
@@ -83,12 +83,12 @@ class Gpus(Answers):
 
     @property
     def times_begun(self) -> int:
-        """How often NVML was asked to begin."""
+        """Number of calls that initialised NVML."""
         return self._count("nvmlInit")
 
     @property
     def times_ended(self) -> int:
-        """How often it let go of the devices."""
+        """Number of calls that closed the devices."""
         return self._count("nvmlShutdown")
 
     def _count(self, call: str) -> int:
@@ -96,7 +96,8 @@ class Gpus(Answers):
 
 
 def library(answers: str = "", *, is_iluvatar: bool = False) -> Path:
-    """Kept outside the tree, by what it was made of. `answers` is where it looks for them on its own."""
+    """Returns the built library. It is kept outside the tree, under a name that depends on its inputs.
+    `answers` is the file in which it looks for answers by default."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: apt-get install build-essential")

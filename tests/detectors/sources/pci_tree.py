@@ -13,7 +13,7 @@ DISPLAY, COMPUTE, BRIDGE, NETWORK = "0x030000", "0x030200", "0x068000", "0x02070
 def device(
     root: Path, pci: str, vendor: str, kind: str, driver: str = "nvidia", *, is_virtual: bool = False
 ) -> None:
-    """As the kernel lays it: the bus holds links into the devices."""
+    """Creates a device as the kernel lays it out: the bus has links to the devices."""
     real = root / "sys/devices/pci0000:00" / pci
     real.mkdir(parents=True)
     (real / "vendor").write_text(f"{vendor}\n")

@@ -11,7 +11,7 @@ _PHYSICAL = {2: "2: Polling", 3: "3: Disabled", 5: "5: LinkUp"}
 
 
 class RdmaTree:
-    """`root` is what the agent calls --host-root."""
+    """The part of /sys below `root`, which is the agent's --host-root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -19,7 +19,8 @@ class RdmaTree:
         (root / "sys/bus/pci/devices").mkdir(parents=True)
 
     def adapter(self, name: str, pci: str, *, of: str = "", board_id: str = "MT_0000000838") -> Path:
-        """A function on the bus with an RDMA device; a virtual function `of` another one."""
+        """Creates a function on the bus with an RDMA device; `of` makes it a virtual function of another
+        function."""
         function = self.root / "sys/devices/pci0000:00" / pci
         device = function / "infiniband" / name
         (device / "ports").mkdir(parents=True)
@@ -58,7 +59,8 @@ class RdmaTree:
         return port
 
     def netdev(self, device: Path, name: str, **files: object) -> Path:
-        """Files by name; `flags` is a number. The carrier of one that is off cannot be read."""
+        """Creates a network device with files by name; `flags` is a number. The carrier of a device that is
+        off cannot be read."""
         folder = device.parents[1] / "net" / name
         folder.mkdir(parents=True, exist_ok=True)
         for file, value in files.items():

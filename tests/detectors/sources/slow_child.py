@@ -1,6 +1,6 @@
-"""A child for test_child.py. A question is the number of its calls; after a minus the last one hangs.
-`close` closes the output without an end, `flood` is answered with too much, and at `half` it dies in its
-answer."""
+"""A child for test_child.py. A question is the number of its calls; after a minus sign the last call hangs.
+`close` closes the output but does not end the child, `flood` is answered with too much, and at `half` the
+child dies in its answer."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""What tenants put into the kernel's log without any right: the kernel's texts that quote names of their choice.
+"""Text that tenants can put into the kernel's log without any permission: the kernel's texts that quote names
+of their choice.
 
-Each text stands as the kernel prints it. `{name}` is what a process calls itself, at most 15 bytes of anything but NUL
-(prctl PR_SET_NAME, the file's name at exec), or the name of a network interface, which is as long. `{long}` is longer:
-a path, a cgroup, an option, a version that a client claims. Collected from Linux 4.18 to 6.18 and NVIDIA's open driver
-R515 to R595.
+Each text is written as the kernel prints it. `{name}` is the name that a process gives itself, at most 15
+bytes of anything but NUL (prctl PR_SET_NAME, the file's name at exec), or the name of a network interface,
+which has the same length. `{long}` is longer: a path, a cgroup, an option, a version that a client claims.
+The texts were collected from Linux 4.18 to 6.18 and NVIDIA's open driver R515 to R595.
 """
 
 # ruff: noqa: E501  the kernel's lines are kept whole
@@ -106,11 +107,13 @@ FIREWALL_TEXTS: tuple[str, ...] = (
     "{long}IN=eth0 OUT= MAC=02:42:ac:11:00:02:02:42:ac:11:00:01:88:b5 ",
     "{long} IN=eth0 OUT=eth1 MAC source = 02:42:ac:11:00:02 MAC dest = 02:42:ac:11:00:01 proto = 0x0800",
 )
-"""Whole prefixes of up to 127 bytes: by CAP_NET_ADMIN in the node's own network, or in any where nf_log_all_netns is 1."""
+"""Texts with a free prefix of up to 127 bytes. CAP_NET_ADMIN in the node's own network, or in any network if
+nf_log_all_netns is 1, allows them."""
 
 
 def escaped(text: bytes) -> bytes:
-    """As /dev/kmsg shows it: nothing that could end a record stays (kernel/printk, msg_print_ext_body)."""
+    """Returns the text as /dev/kmsg shows it, without bytes that could end a record (kernel/printk,
+    msg_print_ext_body)."""
     return b"".join(
         bytes([byte]) if 32 <= byte < 127 and byte != ord("\\") else b"\\x%02x" % byte for byte in text
     )

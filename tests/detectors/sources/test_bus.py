@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs as sysfs shows them: which NVML should know, and which somebody else has."""
+"""NVIDIA's GPUs as sysfs shows them: which GPUs NVML should know, and which another owner uses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_container_that_was_given_some_gpus_does_not_miss_the_others(
 
 
 def test_iluvatars_library_does_not_miss_a_gpu_of_nvidias(tmp_path: Path) -> None:
-    """Servers have display adapters, too, and no driver of NVIDIA's need be there."""
+    """Servers have display adapters, too, and may lack NVIDIA's driver."""
     device(tmp_path, "0000:18:00.0", NVIDIA, DISPLAY, driver="")
 
     assert bus_of(Sample(), tmp_path).ours

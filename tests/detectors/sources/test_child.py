@@ -1,4 +1,5 @@
-"""A child that answers late: the deadline is of each call that it tells of, and nobody is woken by a call."""
+"""A child that answers late: the deadline applies to each call that the child announces, and a call wakes
+nobody."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from detectors.sources.child import LastingChild, SilentError, reaped
 from tests.detectors.sources.slow_child import CALL_S
 
 DEADLINE_S = 4 * CALL_S
-"""Longer than a call and than the start of the child, shorter than the calls of an answer together."""
+"""Deadline in seconds, longer than a call and than the start of the child, and shorter than all calls of an
+answer together."""
 CALLS = 8
 
 
@@ -35,7 +37,7 @@ async def test_the_call_that_hangs_is_named_within_its_deadline(child: LastingCh
     with pytest.raises(SilentError, match=f"^call {CALLS - 1}$"):
         await child.ask(DEADLINE_S, b"-%d" % CALLS)
 
-    # The calls before it, and its own deadline: no deadline is waited for twice.
+    # The time is that of the earlier calls and of the last call's deadline: no deadline is waited for twice.
     assert time.monotonic() - began_s < (CALLS - 1) * CALL_S + 1.5 * DEADLINE_S
 
 
@@ -64,7 +66,8 @@ async def test_a_call_of_an_earlier_answer_is_not_blamed(child: LastingChild) ->
 
 
 async def test_a_child_that_closes_its_output_and_does_not_end_is_silent(child: LastingChild) -> None:
-    """As one that is killed in a driver: its files are closed, and the kernel still works on its end."""
+    """A child that is killed in a driver behaves like this: its files are closed, and the kernel still works
+    on its end."""
     with pytest.raises(SilentError, match="its end"):
         await child.ask(60.0, b"close")
 
@@ -80,7 +83,7 @@ async def test_half_an_answer_of_a_child_that_dies_is_none(child: LastingChild) 
 
 
 async def test_a_cancellation_that_comes_with_the_end_of_the_child_is_not_forgotten() -> None:
-    """Else the agent never ends when it is told to."""
+    """Otherwise the agent would never end on a signal."""
     gone = asyncio.Event()
 
     class Process:

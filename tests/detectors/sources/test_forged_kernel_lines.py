@@ -1,7 +1,8 @@
-"""Nobody makes more than a note by the words that the kernel quotes: names, paths, options, prefixes of a
-firewall.
+"""No tenant can cause more than a note by the text that the kernel quotes: names, paths, options, prefixes of
+a firewall.
 
-Each record goes the whole way from its bytes to the findings, once with the node's devices known and once without.
+Each record goes the whole way from its bytes to the findings, once with the node's devices known and once
+without.
 """
 
 # ruff: noqa: E501  the kernel's lines are kept whole
@@ -52,7 +53,7 @@ SAID_BY_DRIVERS = (
         for example in row.examples
     ),
 )
-"""Each is more than a note."""
+"""Lines each of which is more than a note."""
 NAMED_LINES = (
     "NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, name={name}, GPU has fallen off the bus.",
     "NVRM: Xid (PCI:0000:3b:00): 43, pid=4711, name={name}, Ch 00000008",
@@ -64,7 +65,8 @@ NAMED_LINES = (
     "NVRM: Xid (PCI:0000:3b:00): 154, pid=4711, name={name}, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)",
     "NVRM: Xid (PCI:0000:3b:00): 109, pid=4711, name={name}",
 )
-"""The one place where the driver quotes a name, before each of the texts that the rules read further."""
+"""Lines with the one place where the driver quotes a name, before each of the texts that the rules read
+further."""
 KNOWN_FORGERIES = (
     "NVRM: GPU 3b:0 ",
     "NVRM: Xid (): 7",
@@ -78,7 +80,7 @@ KNOWN_FORGERIES = (
     "IN= OUT= SRC=",
 )
 
-# Pieces of what the driver says are what a forger would try; anything else is a name as well.
+# A forger would try pieces of the driver's text. Any other text is a possible name as well.
 PIECES = st.builds(
     lambda line, start, length: line.encode()[start : start + length],
     st.sampled_from(SAID_BY_DRIVERS),
@@ -99,7 +101,7 @@ LONG = st.one_of(
 
 
 def read(text: bytes, *, prio: int = 3, devices: tuple[Device, ...] = (DEVICE,)) -> Draft | None:
-    """What the rules make of a record of this text, as the kernel writes it."""
+    """Returns the draft that the rules make from a record with this text, as the kernel writes it."""
     record = parse_record(b"%d,7,1000,-;%s" % (prio, escaped(text)))
     assert record is not None
     line = heard(record, lambda usec: NOW)
@@ -108,7 +110,7 @@ def read(text: bytes, *, prio: int = 3, devices: tuple[Device, ...] = (DEVICE,))
 
 
 def harmless(found: Draft | None) -> bool:
-    """Nothing, or a note, which nothing acts upon."""
+    """Whether there is no draft, or only a note, on which nothing acts."""
     return found is None or found.severity is Severity.INFO
 
 
@@ -132,7 +134,7 @@ def test_a_process_that_is_called_like_the_driver_crashes_and_breaks_nothing(nam
 
 @pytest.mark.parametrize("name", ["NVRM: GPU 18:0 ", "NVRM: Xid (): 7", "NVRM: Xid (PCI:"])
 def test_a_crash_in_a_file_that_is_called_like_the_drivers_words_is_none(name: str) -> None:
-    """As Linux 6.18 printed it of three programs that did so."""
+    """Linux 6.18 printed this about three programs that did so."""
     text = (
         f"{name}[32246]: segfault at 0 ip 00007f1a740f4a83 sp 00007fff96f41528 error 6 in GPU has fallen off the bus."
         "[32a83,7f1a740d2000+74000] likely on CPU 0 (core 0, socket 0)"
@@ -174,7 +176,8 @@ def test_what_a_program_writes_into_the_log_is_of_another_facility_and_no_findin
 @settings(deadline=None)
 @given(st.sampled_from(SAID_BY_DRIVERS), st.binary(max_size=40))
 def test_a_line_within_another_is_no_line(line: str, before: bytes) -> None:
-    """A record may hold newlines, which a name may hold too. What follows one is the same record's."""
+    """A record may contain newlines, and so may a name. The text after a newline belongs to the same
+    record."""
     assert read(b"x" + before + b"\n" + line.encode()) is None
 
 
@@ -196,7 +199,7 @@ def core_of(*devices: Device, seen: frozenset[PciAddress] = frozenset()) -> Agen
 
 
 def lost(core: AgentCore, pci: str, sequence: int = 1) -> int:
-    """How many findings there are once the driver has said that it lost this GPU."""
+    """Returns the number of findings once the driver has reported that it lost this GPU."""
     text = f"NVRM: GPU {pci}.0: GPU has fallen off the bus."
     core.kernel_line(KernelLine(sequence=sequence, at=NOW, text=text))
     return len(core.findings)
@@ -211,7 +214,7 @@ def test_while_no_device_of_the_node_is_known_the_drivers_words_count_by_themsel
 
 
 def test_a_gpu_that_was_lost_before_the_driver_knew_it_is_still_on_the_bus() -> None:
-    """Its probe failed: NVML and the driver show the others only."""
+    """The driver's probe of the GPU failed, so NVML and the driver show only the others."""
     address = parse_pci("0000:41:00")
     assert address is not None
 

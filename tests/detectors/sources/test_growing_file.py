@@ -1,4 +1,4 @@
-"""A log that is rotated while it is read: every line once, whenever the turn comes."""
+"""A log that is rotated while it is read: every line is read once, no matter when the read happens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_line_that_comes_just_before_the_rotation_is_read(
 
     def pread(fd: int, length: int, offset: int) -> bytes:
         data = really(fd, length, offset)
-        if not old.exists():  # the runtime is quicker than our next look
+        if not old.exists():  # the runtime is quicker than the next read
             append(path, b"two\n")
             path.rename(old)
             path.write_bytes(b"three\n")
@@ -52,7 +52,7 @@ def test_the_old_file_is_read_for_as_long_as_the_new_one_is_empty(path: Path) ->
     path.touch()
 
     assert file.read(1000) == []
-    append(old, b"two\n")  # a runtime opens the new file before it lets go of the old one
+    append(old, b"two\n")  # a runtime opens the new file before it closes the old one
     assert file.read(1000) == [b"two"]
     append(path, b"three\n")
     assert file.read(1000) == [b"three"]

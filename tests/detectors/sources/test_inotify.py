@@ -1,4 +1,4 @@
-"""Changes in folders are heard, with inotify and without."""
+"""Changes in folders are noticed, with inotify and without."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_many_changes_within_the_pause_make_few_calls(tmp_path: Path) -> N
 
 
 class CountingSelector(selectors.DefaultSelector):
-    """How often a loop has slept, and so was woken."""
+    """A selector that counts how often a loop has slept, and so was woken."""
 
     waits = 0
 
@@ -90,7 +90,7 @@ class CountingSelector(selectors.DefaultSelector):
 
 
 def test_a_change_now_and_then_wakes_the_loop_no_more_than_once(tmp_path: Path) -> None:
-    """A node's logs grow by some lines a second, and each wake costs more than what is read then."""
+    """A node's logs grow by some lines a second, and each wake costs more than reading them."""
     log, changes, pause_s = tmp_path / "0.log", 10, 0.02
     log.touch()
     selector, heard = CountingSelector(), []

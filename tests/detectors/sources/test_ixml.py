@@ -92,7 +92,7 @@ def test_a_library_for_xml_of_the_same_name_is_not_taken(tmp_path: Path) -> None
 
 
 def test_a_library_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
-    """Else the agent would say that there is no NVML, which nobody expects on such a node."""
+    """Otherwise the agent would report that there is no NVML, which nobody expects on such a node."""
     source = tmp_path / "ixml.c"
     source.write_text("int other(void);\nint nvmlInit_v2(void) { return other(); }\n")
     (tmp_path / "other.c").write_text("int other(void) { return 0; }\n")

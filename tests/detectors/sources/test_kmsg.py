@@ -1,4 +1,4 @@
-"""The kernel's log, from the bytes of a record to a file that takes the device's place."""
+"""The kernel's log, from the bytes of a record to a file that replaces the device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ XID = "NVRM: Xid (PCI:0000:38:00): {}, x"
 
 
 class Heard:
-    """A sink that writes down what it hears."""
+    """A sink that records what it gets."""
 
     def __init__(self) -> None:
         self.lines: list[KernelLine] = []
@@ -110,7 +110,8 @@ def test_a_record_has_facility_sequence_and_time() -> None:
 
 @pytest.mark.parametrize("head", [b"4,99999999999999999999,1,-", b"4,1,99999999999999999999,-"])
 def test_numbers_that_no_kernel_reaches_make_no_record(head: bytes) -> None:
-    """A sequence of that size would end the reading: none comes after it, and the API takes none."""
+    """A sequence number of that size would end the reading: no number comes after it, and the API accepts
+    none."""
     assert parse_record(head + b";NVRM: loading") is None
 
 
@@ -259,7 +260,8 @@ async def test_a_file_that_is_cut_or_replaced_is_read_anew(tmp_path: Path) -> No
 
 
 async def test_a_file_that_is_written_under_another_name_is_heard(tmp_path: Path) -> None:
-    """As where it is mounted into a container: its folder there hears nothing of the writer's."""
+    """This happens if the file is mounted into a container: its folder in the container gets no event of the
+    writer."""
     (tmp_path / "host").mkdir()
     (tmp_path / "container").mkdir()
     host, mounted = tmp_path / "host" / "kmsg", tmp_path / "container" / "kmsg"
@@ -282,7 +284,7 @@ async def test_a_missing_device_is_blind_with_the_reason(tmp_path: Path) -> None
 
 
 def answered(answers: list[bytes | int]) -> bytes:
-    """The next answer of a device; a number is an error."""
+    """Returns the next answer of a device. A number is an error."""
     if not answers:
         raise BlockingIOError
     answer = answers.pop(0)
@@ -313,7 +315,8 @@ def test_an_overrun_of_the_device_goes_on_with_the_oldest_record() -> None:
 async def test_an_overrun_among_old_records_is_not_the_end_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int
 ) -> None:
-    """Else the place of an earlier run would look wrong, and what it has read would be news once more."""
+    """Otherwise the position of an earlier run would look wrong, and the lines that it has read would be new
+    again."""
     device = tmp_path / "kmsg"
     os.mkfifo(device)
     answers: list[bytes | int] = [record(number, XID.format(79)).encode() for number in range(1, 3000)]
@@ -357,7 +360,7 @@ def test_garbage_before_a_record_never_costs_the_record(
 
 
 async def test_a_resume_point_that_the_log_has_never_reached_hides_nothing(tmp_path: Path) -> None:
-    """Whoever has the agent's token can write one."""
+    """A thief of the agent's token can write such a resume point."""
     path = tmp_path / "kmsg"
     path.write_text(record(1, "x") + record(2, XID.format(79)))
 

@@ -1,4 +1,4 @@
-"""The child that asks NVML, with the real pynvml and a library made for these tests."""
+"""The child that reads NVML, with the real pynvml and a library made for these tests."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_call_that_never_returns_is_named_and_its_process_ended(gpus: Gp
 
 
 class Heard:
-    """What the source tells the agent."""
+    """A sink that records what the source gives to the agent."""
 
     def __init__(self) -> None:
         self.samples: asyncio.Queue[Sample] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""Names that are longer or odder than the API allows: one of them must not cost the node its whole status."""
+"""Names that are longer or odder than the API allows: such a name must not cost the node its whole status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UID = "0b5a4f2e-1111-4222-8333-444455556666"
 
 
 def accepted(status: NodeHealthStatus) -> NodeHealthStatus:
-    """As the schema would have it; raises where a limit is broken."""
+    """Returns the status as the schema accepts it; raises if a limit is broken."""
     return msgspec.json.decode(msgspec.json.encode(status), type=NodeHealthStatus)
 
 

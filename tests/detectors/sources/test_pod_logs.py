@@ -168,7 +168,7 @@ def test_parts_are_joined_per_stream_and_bounded() -> None:
 
 
 def test_parts_of_one_character_cost_no_more_the_more_there_are() -> None:
-    """conmon tells what a program has written so far, whether its line has ended or not."""
+    """conmon writes what a program has written so far, whether its line has ended or not."""
     joiner = Joiner(chars_max=16 * 1024)
     part, end = (parse_line(line(".", tag).rstrip("\n").encode()) for tag in ("P", "F"))
     assert part is not None
@@ -215,7 +215,7 @@ async def test_a_new_pod_is_found_and_read_as_it_grows(host: Host) -> None:
 
 
 async def test_a_line_that_comes_costs_one_read(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All ranks of a healthy gang print for weeks."""
+    """All ranks of a healthy gang print for weeks, so each line must be cheap."""
     async with host.followed() as heard:
         host.write(line("step 1"))
         await heard.until(lambda: len(heard.lines) == 1)
@@ -263,7 +263,7 @@ async def test_a_rotated_log_is_read_to_its_end_and_then_the_new_one(host: Host)
 
 
 async def test_the_first_line_after_a_rotation_is_read_with_the_last_line_before_it(host: Host) -> None:
-    """The runtime opens the new file first. The two lines come together, and nothing more tells of it."""
+    """The runtime opens the new file first. The two lines come together, and no other event reports them."""
     log = host.folder() / "0.log"
     host.write(line("step 1"))
     async with host.followed() as heard:
@@ -302,7 +302,7 @@ async def test_a_container_has_ended_when_its_cgroup_is_gone(host: Host) -> None
 
 
 async def test_the_kernel_tells_that_a_cgroup_is_gone_before_anybody_looks(host: Host) -> None:
-    """Also of a pod that comes later, and of the second of two."""
+    """This is also true for a pod that comes later, and for the second of two pods."""
     cgroups = {UID: host.cgroup(), "other": host.cgroup("other")}
     host.write(line("step 1"))
     async with host.followed(Logs(ended_poll_s=60, read_pause_s=0.01)) as heard:
@@ -318,7 +318,7 @@ async def test_the_kernel_tells_that_a_cgroup_is_gone_before_anybody_looks(host:
 async def test_a_watch_that_has_ended_unnoticed_costs_a_look(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder above was made anew, with the pod's."""
+    """The parent folder was created again, together with the pod's folder."""
     monkeypatch.setattr(pod_logs, "_LOOK_S", 0.2)
     cgroup = host.cgroup()
     host.write(line("step 1"))
@@ -379,7 +379,7 @@ async def test_a_pod_that_prints_far_more_than_can_be_read_is_continued_near_its
 
 
 async def test_what_follows_a_line_of_megabytes_is_read_though_nothing_more_is_written(host: Host) -> None:
-    """A runtime that is told not to split lines writes such ones."""
+    """A runtime that does not split lines writes such long lines."""
     async with host.followed() as heard:
         await heard.until(lambda: "scanned" in heard.coverage)
         host.write(line("x" * 3_000_000) + line("step 9"))
@@ -396,7 +396,7 @@ async def test_a_pod_that_prints_much_does_not_hold_up_another(host: Host) -> No
 
 
 async def test_many_pods_that_print_much_share_one_rate_and_hold_up_no_other(host: Host) -> None:
-    """A rate for each file alone would leave the agent no time for the kernel's lines."""
+    """If each file had only its own rate, the agent would have no time for the kernel's lines."""
     settings = Logs(ended_poll_s=0.02, read_pause_s=0.01, read_bytes=16 * 1024, node_bytes_per_s=200_000)
     for number in range(20):
         host.write("".join(line(f"noise {n} " + "x" * 200) for n in range(400)), uid=f"loud-{number}")
@@ -427,7 +427,7 @@ async def test_between_two_pieces_everything_else_has_its_turn(host: Host) -> No
 
 FEW = Logs(ended_poll_s=0.02, read_pause_s=0.01, containers_max=3)
 ANY = PodRef("ml", "any", "uid-any")
-"""What is told of a pod whose log is not read names no pod."""
+"""A pod that stands for any pod: the report about a log that is not read names no pod."""
 
 
 async def test_a_rank_that_holds_a_gpu_gets_the_place_of_a_small_pod_and_the_rest_is_told(host: Host) -> None:
@@ -486,7 +486,7 @@ def followed(heard: Heard) -> set[str]:
 
 
 async def test_a_container_that_came_and_went_between_two_samples_is_read_and_told(host: Host) -> None:
-    """Its next instance began within the same second."""
+    """The container's next instance began within the same second."""
     async with host.followed() as heard:
         await heard.until(lambda: "scanned" in heard.coverage)
         for instance in range(3):
@@ -498,7 +498,7 @@ async def test_a_container_that_came_and_went_between_two_samples_is_read_and_to
 
 
 async def test_logs_that_are_links_as_docker_makes_them_are_told_as_not_read(host: Host) -> None:
-    """They lead out of the folder that is mounted, to lines of another form."""
+    """The links lead out of the folder that is mounted, to lines in another format."""
     log = host.folder() / "0.log"
     log.symlink_to(host.root / "var/lib/docker/containers/1/1-json.log")
     async with host.followed() as heard:
@@ -509,14 +509,14 @@ async def test_logs_that_are_links_as_docker_makes_them_are_told_as_not_read(hos
 
 
 async def test_a_container_that_crashes_for_weeks_is_not_kept_for_each_of_its_restarts(host: Host) -> None:
-    """The kubelet keeps the logs of the last two instances."""
+    """The kubelet keeps only the logs of the last two instances."""
     async with host.followed() as heard:
         await heard.until(lambda: "scanned" in heard.coverage)
         for instance in range(5):
             host.write(line(f"ValueError {instance}"), instance=instance)
             await heard.until(lambda number=instance: (number, f"ValueError {number}") in heard.lines)
             (host.folder() / f"{instance - 2}.log").unlink(missing_ok=True)
-        host.write(line("step 1"), uid="another-pod")  # all is looked at anew
+        host.write(line("step 1"), uid="another-pod")  # all folders are read again
         await heard.until(lambda: sorted(ref.instance for ref in heard.removed) == [0, 1, 2])
         host.write(line("step 7"), instance=4)
         await heard.until(lambda: (4, "step 7") in heard.lines)

@@ -1,4 +1,4 @@
-"""The kubelet's PodResources: what is asked over gRPC, by a child process that may be lost."""
+"""The kubelet's PodResources: requests over gRPC, by a child process that may be lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICK = Settings(deadline_s=20, pause_s=0.05, retry_s=0.1)
 
 
 class Heard:
-    """The sink."""
+    """A sink that records what it gets."""
 
     def __init__(self) -> None:
         self.held: dict[str, dict[str, list[str]]] = {}
@@ -60,7 +60,7 @@ class Heard:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A host root of a short name: the path of a socket has 107 bytes at most."""
+    """Yields a host root with a short name, because the path of a socket has 107 bytes at most."""
     folder = Path(tempfile.mkdtemp(prefix="kubelet-"))
     (folder / "var/log/pods").mkdir(parents=True)
     yield folder

@@ -1,4 +1,4 @@
-"""Whose log gives way where there are too many, and what the agent's core says to it."""
+"""Tests which log is given up if there are too many, and how the agent's core reports it."""
 
 from __future__ import annotations
 

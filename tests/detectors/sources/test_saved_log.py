@@ -1,4 +1,4 @@
-"""A saved kernel log, in each form that tools print."""
+"""A saved kernel log, in each format that tools print."""
 
 # ruff: noqa: E501  the lines of logs are kept whole
 
@@ -172,7 +172,7 @@ def test_a_record_that_rsyslog_wrote_as_one_line_has_its_newlines_again() -> Non
 
 
 def test_indented_lines_belong_to_the_record_before_them() -> None:
-    """As dmesg and journalctl print the further lines of a record."""
+    """dmesg and journalctl print the further lines of a record with an indent."""
     head, *more = LONG
     read = list(read_saved([f"[ 5.318437] {head}", *(f"            {text}" for text in more), XID]))
 

@@ -1,4 +1,4 @@
-"""Turns of files that want to be read, in a time that the tests give."""
+"""Turns of files that wait to be read, in a time that the tests set."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_rest_saves_no_turns_for_later() -> None:
 
 
 def test_what_takes_long_takes_half_a_core_at_most_however_few_bytes_it_has() -> None:
-    """Short step lines of hostile pods parse at a hundredth of the speed of others."""
+    """Short step lines of hostile pods are parsed at a hundredth of the speed of other lines."""
     turns, now_s, worked_s = Turns(4e6), 0.0, 0.0
     while now_s < 100.0:
         now_s += turns.wait_s(now_s)

@@ -94,7 +94,7 @@ async def test_a_volume_that_hangs_is_silent_and_hides_no_other(
 async def test_a_child_that_cannot_be_ended_is_not_multiplied(
     tree: VolumeTree, reader: VolumeReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one in state D: it outlives SIGKILL."""
+    """A child in state D, for example, survives SIGKILL."""
     tree.answers(tree.mount("uid-0", "a", device="0:53"), "hang")
     tree.answers(tree.mount("uid-0", "b", device="0:54"), "10 5 10 5")
     left: list[asyncio.subprocess.Process] = []
@@ -247,7 +247,7 @@ def test_no_line_of_a_table_of_mounts_ends_the_child(
 
 
 async def test_odd_names_of_a_mount_come_out_as_they_are(tree: VolumeTree, reader: VolumeReader) -> None:
-    """The kernel writes blanks, tabs, newlines and backslashes as octal numbers, and nothing else."""
+    """The kernel writes blanks, tabs, newlines and backslashes as octal numbers, and no other characters."""
     written = "nas:/a\\040b\\011c\\012d\\134e\u00a0f\x85g"
     path = tree.mount("uid-0", "data", source=written)
     nameless = tree.mount("uid-0", "nameless", source="", device="0:54")

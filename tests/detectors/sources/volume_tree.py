@@ -1,7 +1,7 @@
 """The kubelet's folder of pods with volumes, a table of their mounts, and answers of their file systems.
 
-The production child reads the table and calls statvfs of statvfs_standin.c, which is loaded in front of the C
-library. What real file systems answer is theirs to say.
+The production child reads the table and calls statvfs of statvfs_standin.c, which is loaded before the C
+library. Only the real file systems know what they answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GIB = 2**30
 
 
 def volume_children() -> set[int]:
-    """Processes that look at volumes and are ours."""
+    """Returns the pids of this process's children that read volumes."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -73,7 +73,7 @@ class VolumeTree:
         self._write()
 
     def answers(self, path: Path, answer: str) -> None:
-        """`hang`, the number of an error, or `BYTES FREE INODES INODES_FREE`."""
+        """Sets the answer: `hang`, the number of an error, or `BYTES FREE INODES INODES_FREE`."""
         path.with_name(f"{path.name}.answer").write_text(answer)
 
     def _write(self) -> None:
@@ -81,7 +81,7 @@ class VolumeTree:
 
 
 def _library() -> Path:
-    """Kept outside the tree, by what it was made of."""
+    """Returns the built library. It is kept outside the tree, under a name that depends on its source."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: apt-get install build-essential")

@@ -1,4 +1,4 @@
-"""Literal templates: what they take, what they leave, and that no line makes them slow."""
+"""Literal templates: what they match, what they leave, and that no line makes them slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed of text from others."""
+"""Printing of text from others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_control_codes_are_replaced_and_lines_stay() -> None:
 
 @pytest.mark.parametrize("blank", ["\u115f", "\u1160", "\u2800", "\u3164", "\uffa0", "\U0001d159"])
 def test_letters_that_are_drawn_as_nothing_make_no_row_of_their_own(blank: str) -> None:
-    """A hundred of them fill the row of a terminal, and the text behind them would begin the next row."""
+    """A hundred such letters fill the row of a terminal, and the text after them would begin the next row."""
     assert blank.isprintable()
     assert one_line(f"x{blank * 100}Who is to blame: n7") == "x Who is to blame: n7"
     assert printable(f"x{blank}y\n") == "x y\n"

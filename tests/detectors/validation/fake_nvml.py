@@ -1,4 +1,4 @@
-"""A pynvml whose devices are what a test makes of them, with the names and shapes of nvidia-ml-py 13."""
+"""A pynvml whose devices are defined by the test, with the names and shapes of nvidia-ml-py 13."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Gpu", "put_nvml"]
 class NVMLError(Exception):
     @property
     def value(self) -> object:
-        """The real one's is a number; here it is a text."""
+        """The error's value. The real one is a number; here it is a text."""
         return self.args[0]
 
 
@@ -34,24 +34,24 @@ class NVMLError_FunctionNotFound(NVMLError):  # noqa: N801
 
 
 class Gpu(msgspec.Struct, kw_only=True):
-    """None is what the device does not support, and text the error of every call."""
+    """A GPU. None is a value that the device does not support, and `lost` is the error text of every call."""
 
     uuid: str = "GPU-38"
     pci: str = "00000000:38:00.0"
     lost: str = ""
     rows: tuple[int, int, int, int] | None = (0, 0, 0, 0)
-    """Corrected, uncorrected, pending, failed."""
+    """Numbers of corrected, uncorrected, pending and failed rows."""
     pages_pending: int | None = None
     sram_exceeded: int | None = 0
     uncorrected: int | None = 0
     action: int | None = 0
     clocks: list[int] | None = []
-    """The reasons, one sample after the other; the last one stays."""
+    """Clock reasons, one sample after the other. The last one stays."""
     clock_looks: int = 0
 
 
 def put_nvml(monkeypatch: pytest.MonkeyPatch, *gpus: Gpu, error: NVMLError | None = None) -> None:
-    """In the place of the module that checks import. `error` is raised at nvmlInit."""
+    """Puts the fake in the place of the module that checks import. `error` is raised at nvmlInit."""
     fake = ModuleType("pynvml")
 
     def init() -> None:

@@ -24,7 +24,7 @@ UUIDS = ("GPU-38", "GPU-39")
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A node whose driver shows two GPUs."""
+    """Returns the root of a node whose driver shows two GPUs."""
     for pci, uuid in zip(("0000:38:00.0", "0000:39:00.0"), UUIDS, strict=True):
         folder = tmp_path / "proc/driver/nvidia/gpus" / pci
         folder.mkdir(parents=True)
@@ -243,7 +243,7 @@ CLEARED = "NVRM: Xid (PCI:0000:38:00): 154, GPU recovery action changed from 0x1
 
 
 def says(root: Path, *lines: str, prio: int = 4) -> None:
-    """One record a minute, so that nothing is folded as a consequence."""
+    """Appends one record a minute, so that none is folded as a consequence."""
     log = root / "dev/kmsg"
     begin = log.read_text().count("\n")
     with log.open("a") as file:
@@ -397,7 +397,7 @@ def test_a_log_that_has_lost_its_beginning_says_so(root: Path) -> None:
 
 
 def test_a_device_is_read_record_by_record_until_there_is_none(root: Path) -> None:
-    """A terminal gives one line to a read, and nothing when there is none, as the kernel log does."""
+    """A terminal gives one line to a read, and nothing if there is none, like the kernel log."""
     ours, theirs = os.openpty()
     (root / "dev/kmsg").unlink()
     (root / "dev/kmsg").symlink_to(os.ttyname(theirs))

@@ -1,4 +1,4 @@
-"""A process that is told to end while it starts a check leaves no check behind."""
+"""A process that gets SIGTERM while it starts a check leaves no check behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from detectors.validation.processes import ended
 
 @pytest.fixture
 def told_to_end() -> Iterator[None]:
-    """As `rekindle validate` takes SIGTERM."""
+    """Handles SIGTERM as `rekindle validate` does."""
 
     def leave(*_: object) -> None:
         raise SystemExit(143)

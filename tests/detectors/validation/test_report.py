@@ -1,4 +1,4 @@
-"""What a step of a repair hands to the controller."""
+"""The report that a step of a repair hands to the controller."""
 
 import msgspec
 import pytest

@@ -1,6 +1,8 @@
-"""The checks that use PyTorch, with the real one on a CPU: they pass where all is well, else find the fault.
+"""The checks that use PyTorch, with the real PyTorch on a CPU: they pass if all is well, and otherwise find
+the fault.
 
-REKINDLE_TORCH=1. No GPU and no NCCL takes part: gloo stands in for NCCL, main memory for the GPU's.
+These tests run with REKINDLE_TORCH=1. They need no GPU and no NCCL: gloo replaces NCCL, and main memory
+replaces the GPU's memory.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ cpu = torch.device("cpu")
 
 @pytest.fixture
 def modules(tmp_path: Path) -> Path:
-    """What the interpreter with PyTorch sees beside its own packages, and what a test puts there."""
+    """Returns a folder with the modules that the interpreter with PyTorch sees in addition to its own
+    packages. A test may add modules."""
     folder = tmp_path / "modules"
     folder.mkdir()
     for module in (msgspec, structlog, detectors):
@@ -69,7 +72,8 @@ def test_sound_memory_and_arithmetic_pass(modules: Path) -> None:
     ids=["a bit that is always set", "a bit that is never set"],
 )
 def test_memory_that_does_not_keep_what_is_written_is_found(modules: Path, fault: str, words: int) -> None:
-    """Of the four patterns and the addresses, those count in which the bit is the other way."""
+    """A stuck bit shows only in those of the four patterns and the addresses in which the bit has the other
+    value."""
     script = MEMORY + (
         "fill, copy = torch.Tensor.fill_, torch.Tensor.copy_\n"
         "def broken(write):\n"
@@ -85,7 +89,8 @@ def test_memory_that_does_not_keep_what_is_written_is_found(modules: Path, fault
 
 
 def test_two_addresses_that_lead_to_one_word_are_found(modules: Path) -> None:
-    """Every pattern looks right there: only what is told apart by its address shows it."""
+    """Every pattern looks right at these addresses. Only words that contain their own address show the
+    fault."""
     script = MEMORY + (
         "copy = torch.Tensor.copy_\n"
         "def aliased(chunk, value):\n"
@@ -100,7 +105,7 @@ def test_two_addresses_that_lead_to_one_word_are_found(modules: Path) -> None:
 
 @pytest.mark.parametrize("type_", ["float32", "bfloat16"])
 def test_one_wrong_bit_in_one_product_is_found(modules: Path, type_: str) -> None:
-    """The first product of each type is the one to compare with."""
+    """The first product of each type is the reference for the others."""
     script = MEMORY + (
         "multiply, products = torch.Tensor.__matmul__, 0\n"
         "def broken(left, right):\n"
@@ -126,7 +131,7 @@ def test_ranks_that_add_up_rightly_pass(modules: Path, who: str, ranks: int) -> 
 
 
 def in_rank_1(modules: Path, code: str) -> None:
-    """Runs in that rank's process before anything else."""
+    """Makes the code run in the process of rank 1 before anything else."""
     is_it = "'detectors.validation.nccl_rank' in sys.orig_argv and sys.orig_argv[-1] == '1'"
     (modules / "sitecustomize.py").write_text(f"import sys\nif {is_it}:\n{code}")
 

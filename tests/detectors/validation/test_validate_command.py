@@ -1,4 +1,4 @@
-"""`rekindle validate` as a whole: processes, deadlines, what is printed and what is left in the message."""
+"""`rekindle validate` as a whole: processes, deadlines, its output and its termination message."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _signals_stay_as_they_were() -> object:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A node with one GPU and an empty kernel log."""
+    """Returns the root of a node with one GPU and an empty kernel log."""
     folder = tmp_path / "host/proc/driver/nvidia/gpus/0000:38:00.0"
     folder.mkdir(parents=True)
     (folder / "information").write_text("Model: H100\nGPU UUID: GPU-38\n")
@@ -54,7 +54,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def message(tmp_path: Path) -> Path:
-    """The file that the kubelet makes."""
+    """Returns the file that the kubelet would create."""
     file = tmp_path / "termination-log"
     file.touch()
     return file
@@ -62,7 +62,8 @@ def message(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Puts a module of that name before any real one, in the processes of checks."""
+    """Returns a function that puts a module with the given name before any real one, in the processes of
+    checks."""
 
     def put(name: str, text: str) -> None:
         (tmp_path / "modules").mkdir(exist_ok=True)
@@ -152,7 +153,7 @@ def test_what_a_library_prints_does_not_spoil_the_result(
 
 
 def torch_with(*, built: bool, available: bool, count: int) -> str:
-    """A PyTorch that has what a check asks of it before it begins."""
+    """Returns the source of a PyTorch with the attributes that a check reads before it begins."""
     return f"""
 __version__ = "2.13"
 class backends:
@@ -226,7 +227,7 @@ def test_nothing_that_a_check_has_started_outlives_its_deadline(
 def test_a_process_that_cannot_be_killed_is_told_and_not_waited_for(
     root: Path, message: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one in uninterruptible sleep, whose end nobody sees."""
+    """A process in uninterruptible sleep, for example, has no visible end."""
     started: list[Unkillable] = []
 
     class Unkillable(subprocess.Popen[bytes]):
@@ -255,7 +256,8 @@ def _soon(holds: Callable[[], bool]) -> bool:
 
 
 def test_if_the_pod_ends_in_a_check_that_check_has_failed(root: Path, message: Path, tmp_path: Path) -> None:
-    """The report is already there when it begins, and says so, also of those that were not reached."""
+    """The report exists already when the check begins. It names the check as failed, and the checks that were
+    not reached as not run."""
     kept = tmp_path / "kept"
     given = [f"--host-root={root}", "--checks=kernel-log", f"--termination-log={message}"]
     given += [f"--extra-command=a=cp {message} {kept}", "--extra-command=b=true"]
@@ -353,7 +355,7 @@ def test_the_list_tells_what_each_check_proves_and_needs(capsys: pytest.CaptureF
 
 
 def test_all_checks_together_end_before_the_step_is_given_up() -> None:
-    """The controller waits 30 minutes for a validation, of which some go by before the pod runs."""
+    """The controller waits 30 minutes for a validation, and some of them pass before the pod runs."""
     assert sum(check.deadline_s for check in CHECKS) <= 25 * 60
 
 

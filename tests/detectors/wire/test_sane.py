@@ -1,4 +1,4 @@
-"""What the token of one node's agent may write, and nobody may believe."""
+"""Values that the token of one node's agent may write, and that nobody may believe."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ NAMES = re.compile(rb'"(b|GPU-1|u|ml|llm-0|b-kmsg-1|xid-79|xid-31|oom|s)"')
 
 
 def with_each(pattern: re.Pattern[bytes], value: str) -> list[NodeHealthStatus]:
-    """The whole status, each time with another of the matches replaced."""
+    """Returns copies of the whole status, each with another of the matches replaced."""
     text = msgspec.json.encode(WHOLE)
     new = msgspec.json.encode(value)
     changed = [text[: m.start()] + new + text[m.end() :] for m in pattern.finditer(text)]
@@ -133,7 +133,8 @@ NUMBERS: list[tuple[str, dict[str, object]]] = [
 
 @pytest.mark.parametrize(("field", "changed"), NUMBERS)
 def test_no_number_leaves_what_everybody_can_calculate_with(field: str, changed: dict[str, object]) -> None:
-    """Sums of them are written into Recoveries, and the API server takes no number beyond 2^63."""
+    """Rekindle writes sums of these numbers into Recoveries, and the API server accepts no number beyond
+    2^63."""
     with pytest.raises(NotSaneError) as error:
         demand_sane(msgspec.structs.replace(WHOLE, **changed))
 
