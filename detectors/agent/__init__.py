@@ -1,4 +1,4 @@
-"""The node agent put together: sources to folds, folds to the API; and its command.
+"""Connects the parts of the node agent: sources to folds, folds to the API; and defines its command.
 
 In: arguments and settings.
 Out: writes of NodeHealth.status.

@@ -1,4 +1,5 @@
-"""`rekindle agent`: reads its arguments, sets up logs and signals, runs the agent. No typer, no rich."""
+"""Implements `rekindle agent`: reads its arguments, sets up logs and signals, runs the agent. No typer, no
+rich."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ __all__ = ["run"]
 
 
 def run(args: list[str]) -> int:
-    """The daemon, until a signal ends it; or one scan. The exit status."""
+    """Runs the daemon until a signal ends it, or runs one scan. Returns the exit status."""
     if args[:1] == ["scan"]:
         return scan.run(args[1:])
     try:
@@ -48,7 +49,8 @@ def run(args: list[str]) -> int:
 
 
 def _confine(host_root: Path) -> None:
-    """An agent that cannot be confined works all the same: a GPU that nobody watches is the greater harm."""
+    """Confines the agent. An agent that cannot be confined still works: a GPU that nobody watches is the
+    greater harm."""
     log = structlog.get_logger("confinement")
     try:
         held = confine(host_root)
@@ -137,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _options(args: argparse.Namespace) -> AgentOptions:
-    """Raises `SettingsError`, or `ValueError` for an argument that cannot be used."""
+    """Returns the options. Raises `SettingsError`, or `ValueError` for an argument that cannot be used."""
     if not args.node:
         raise ValueError("--node or $NODE_NAME must name this node")
     for flag, file in (("--token-file", args.token_file), ("--ca-file", args.ca_file)):

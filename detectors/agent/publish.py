@@ -1,8 +1,8 @@
-"""Builds the status patch and writes it: edges at once, counts within ten minutes, and the same again only
-where its age must show that the agent lives.
+"""Builds the status patch and writes it: edges at once, counts within ten minutes, and an unchanged status
+only if its age must show that the agent runs.
 
-Between core and the API. What is sent is always the whole latest status, so a lost or refused write loses no
-edge: the next one carries it. The reply brings this node's spec.
+The publisher is between the core and the API. It always sends the complete latest status, so a lost or
+refused write loses no edge: the next write contains it. The reply contains this node's spec.
 """
 
 from __future__ import annotations
@@ -50,23 +50,25 @@ class Api(Protocol):
 
 
 def patch_body(status: NodeHealthStatus) -> dict[str, Any]:
-    """A merge patch that makes the stored status equal to `status`.
+    """Returns a merge patch that makes the stored status equal to `status`.
 
-    Structs leave defaults out, and a merge patch keeps what it does not name: so each field is named, with
-    null for those that shall go.
+    Structs leave defaults out, and a merge patch keeps fields that it does not name. Therefore the patch
+    names each field, with null for those to remove.
     """
     fields = msgspec.to_builtins(status, str_keys=True)
     return {"status": {name: fields.get(name) for name in _FIELDS}}
 
 
 def content(status: NodeHealthStatus) -> bytes:
-    """What makes two statuses the same to a reader: all but the time of writing and the reading position."""
+    """Returns the part of a status that readers compare: all but the time of writing and the reading
+    position."""
     body = patch_body(status)["status"]
     return msgspec.json.encode({name: value for name, value in body.items() if name not in _NOT_CONTENT})
 
 
 class Publisher:
-    """Writes one node's status and hears its spec. `wake` after the core has changed."""
+    """Writes one node's status and takes its spec from the replies. Call `wake` after the core has
+    changed."""
 
     def __init__(
         self,
@@ -87,7 +89,7 @@ class Publisher:
         self._wake = asyncio.Event()
         self._written = b""
         self._stored_at: datetime | None = None
-        """When the status was written that the API holds, by its own word."""
+        """Time of the status that the API has, as written in that status."""
         self._written_at_s = time.monotonic()
         self._answered_at_s: float | None = None
         self._object_answered = False
@@ -95,7 +97,7 @@ class Publisher:
 
     @property
     def ready(self) -> bool:
-        """Whether our own object answered lately."""
+        """Whether the API has recently answered with our own object."""
         answered = self._answered_at_s
         return (
             answered is not None
@@ -108,7 +110,8 @@ class Publisher:
             self._wake.set()
 
     async def first_reply(self) -> NodeHealth | None:
-        """Our object as it stands, or None where the controller has not created it yet. Waits for the API."""
+        """Returns our object as it is, or None if the controller has not created it yet. Waits for the
+        API."""
         try:
             async for attempt in self._attempts(retry_missing=False):
                 with attempt:
@@ -119,7 +122,7 @@ class Publisher:
         return None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             await self._wait()
             if self._owes_write():
@@ -128,7 +131,8 @@ class Publisher:
                 await self._ask()
 
     async def flush(self, timeout_s: float) -> None:
-        """One last try when the agent stops. The next run reads what is lost again from the kernel's log."""
+        """Makes one last try when the agent stops. The next run reads lost evidence again from the kernel's
+        log."""
         if self._core.dirty is Dirty.NOTHING:
             return
         try:
@@ -143,7 +147,8 @@ class Publisher:
             await self._spread()
             return
         try:
-            # Not by wait_for: before Python 3.12 it forgets a cancellation that comes with the event.
+            # Do not use wait_for: before Python 3.12 it loses a cancellation that comes together with the
+            # event.
             async with asyncio.timeout(self._next_due_s()):
                 await self._wake.wait()
         except TimeoutError:
@@ -160,7 +165,8 @@ class Publisher:
         return max(0.0, due_s - now_s)
 
     async def _spread(self) -> None:
-        """A burst of edges goes out at once; a storm of them is spread over time."""
+        """Waits if there were many edges: a burst of edges is sent at once, and a storm of them is spread
+        over time."""
         if len(self._writes) == self._writes.maxlen:
             rest_s = self._writes[0] + self._settings.burst_window_s - time.monotonic()
             if rest_s > 0:
@@ -172,8 +178,8 @@ class Publisher:
         return self._core.dirty is Dirty.EDGE or self._is_too_old()
 
     def _is_too_old(self) -> bool:
-        """Whether the status must be written again: the controller takes the age of an agent's last write for
-        a sign that the agent is dead."""
+        """Whether the status must be written again because of its age: the controller takes the age of an
+        agent's last write for a sign that the agent is dead."""
         idle_s = self._settings.idle_refresh_s
         return idle_s > 0 and self._is_older_than(idle_s)
 
@@ -199,7 +205,7 @@ class Publisher:
         try:
             await self._patch(patch_body(status))
         except BaseException:
-            self._core.owe()  # also where the reply was lost: writing the same again does no harm
+            self._core.owe()  # also if the reply was lost: writing the same status again does no harm
             raise
         self._written = now_content
         self._written_at_s = time.monotonic()
@@ -225,8 +231,9 @@ class Publisher:
         return reply or NodeHealth()
 
     def _see(self, status: NodeHealthStatus, *, is_ours: bool) -> None:
-        """Whoever deletes a Node takes its NodeHealth along, and a backup brings back an older one: then the
-        controller does not know what we have written."""
+        """Detects a status that is not ours. The deletion of a Node also deletes its NodeHealth, and a
+        restored backup contains an older one. In both cases the controller does not know what the agent has
+        written, so the agent writes everything again."""
         if not is_ours and self._written and status.observed_at != self._stored_at:
             _log.warning("our NodeHealth is not as we wrote it, writing all of it again")
             self._written = b""
@@ -258,7 +265,7 @@ class Publisher:
 
 
 def _decode(payload: bytes) -> NodeHealth | None:
-    """The reply, or None where it cannot be read: the write itself has happened."""
+    """Returns the reply, or None if it cannot be parsed: the write itself has happened."""
     try:
         return msgspec.json.decode(payload, type=NodeHealth)
     except msgspec.MsgspecError as error:

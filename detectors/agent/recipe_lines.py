@@ -1,6 +1,6 @@
-"""Counts the log lines that recipes look for, and tells of templates that cannot be used.
+"""Counts the log lines that recipes search for, and logs templates that cannot be used.
 
-Between core, which finds them, and metrics.
+The module is between the core, which finds the lines, and the metrics.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = structlog.get_logger("recipes")
 
 
 class RecipeLines:
-    """Ask `changed` after the node's spec was taken."""
+    """Counts lines by recipe. Call `changed` after the node's spec was taken."""
 
     def __init__(self, core: AgentCore, metrics: Metrics) -> None:
         self._core = core
@@ -30,7 +30,8 @@ class RecipeLines:
         self._began = datetime.now(UTC)
 
     def changed(self) -> None:
-        """Each recipe has its series at once: to a rate, one that begins with the first line is no rise."""
+        """Updates the series. Each recipe gets its series at once: for a rate, a series that begins with the
+        first line shows no rise."""
         names = frozenset(self._core.sought.names)
         for name in names - self._names:
             self._series.labels(name)
@@ -43,8 +44,8 @@ class RecipeLines:
         self._told = self._core.sought.problems
 
     def count(self, pod: PodRef, names: frozenset[str], at: datetime) -> None:
-        """A log is read again when the agent has restarted, and for a new step template. What it held before
-        is not counted then."""
+        """Counts a line for each of these recipes. A log is read again after a restart of the agent, and for
+        a new step template; lines that the log contained before are not counted then."""
         if names and at > self._counted.get(pod, self._began):
             self._counted[pod] = at
             for name in names:

@@ -1,4 +1,4 @@
-"""The sinks of the sources that take samples of the node: between those sources and the core."""
+"""Connects the sources that take samples of the node to the core."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Heard", "HostEvents", "VolumeEvents"]
 
 
 class Heard(Protocol):
-    """What these sinks need of the agent."""
+    """The part of the agent that these sinks use."""
 
     @property
     def core(self) -> AgentCore: ...
@@ -46,7 +46,7 @@ class VolumeEvents:
 
 
 class HostEvents:
-    """The sink of what is seen of the node itself."""
+    """The sink of the samples of the node itself."""
 
     def __init__(self, agent: Heard) -> None:
         self._agent = agent

@@ -1,4 +1,5 @@
-"""`rekindle agent scan`: what the kernel log of this node, or a saved one, shows. One answer, no cluster."""
+"""Implements `rekindle agent scan`: prints what the kernel log of this node, or a saved log, shows. The
+command answers once, and needs no cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class _Report(msgspec.Struct, frozen=True):
 
 
 def run(args: list[str]) -> int:
-    """The exit status tells the worst finding."""
+    """Runs the command. The exit status shows the worst finding."""
     given = _parser().parse_args(args)
     replayed = given.replay[0] if given.replay else None
     try:
@@ -89,18 +90,20 @@ def _failed(status: Exit, why: str) -> int:
 
 
 class _NoKernelLogError(Exception):
-    """Nothing in the file looks like one. No finding in it would say nothing of the node."""
+    """Nothing in the file looks like a kernel log, so the absence of findings proves nothing about the
+    node."""
 
 
 def _of_file(path: str, settings: AgentSettings) -> _Report:
-    """Of a log from anywhere: which devices the node had is not known, so all addresses count. Raises
-    OSError, or _NoKernelLogError."""
+    """Returns the report of a log from any machine. The devices of that node are not known, so all addresses
+    count. Raises OSError, or _NoKernelLogError."""
     lines, count, is_known, rules = [], 0, False, KernelRules()
     with _opened(path) as file:
         for line, has_form in read_saved(file):
             count += 1
             is_wanted = wants(line.text)
-            # A beginning such as `{` or `INFO: ` alone is no sign: other logs and packed files have it, too.
+            # A beginning such as `{` or `INFO: ` alone proves nothing: other logs and packed files have it,
+            # too.
             is_known = is_known or has_form or (is_wanted and rules.read(line, HostFacts()) is not None)
             if is_wanted:
                 lines.append(line)
@@ -115,7 +118,8 @@ def _of_file(path: str, settings: AgentSettings) -> _Report:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[TextIO]:
-    """Whatever bytes it holds. Raises OSError, or _NoKernelLogError for what must be unpacked first."""
+    """Opens a file with any bytes as text. Raises OSError, or _NoKernelLogError for a file that must be
+    unpacked first."""
     with open(0 if path == "-" else path, "rb", closefd=path != "-") as raw:
         begin = raw.peek(len(_GZIP))
         if begin.startswith(_GZIP):
@@ -126,7 +130,7 @@ def _opened(path: str) -> Iterator[TextIO]:
 
 
 def _of_node(root: Path, settings: AgentSettings) -> _Report:
-    """Raises OSError where the kernel log cannot be read."""
+    """Returns the report of this node. Raises OSError if the kernel log cannot be read."""
     sample, nvml = _sample(settings)
     found = of_sample(sample) if sample is not None else from_proc(root)
     host = HostFacts(
@@ -162,7 +166,7 @@ def _sample(settings: AgentSettings) -> tuple[Sample | None, SourceState]:
 def _by_nvml(
     sample: Sample, host: HostFacts, root: Path, settings: AgentSettings
 ) -> Iterator[tuple[Seen, Draft]]:
-    """What one sample shows. The agent takes further samples before it believes some of it."""
+    """Yields what one sample shows. The agent takes further samples before it believes some of it."""
     now = datetime.now(UTC)
     health = GpuHealth(Catalogues.load(settings.catalogue).user)
     bus = bus_of(sample, root)
@@ -172,7 +176,7 @@ def _by_nvml(
 
 
 def _boot(root: Path) -> datetime:
-    """When the kernel's clock began, by the clock of now."""
+    """Returns the time at which the kernel's clock began, by the present time."""
     now = datetime.now(UTC)
     try:
         uptime_s = float((root / "proc/uptime").read_text(encoding="ascii").split()[0])
@@ -248,7 +252,8 @@ def _read(source: SourceState) -> str:
 
 
 def _when(at: datetime) -> str:
-    """Times of a saved log may count from the boot, have no year, or be none (sources/saved_log.py)."""
+    """Formats a time. A time of a saved log may count from the boot, have no year, or be unknown
+    (sources/saved_log.py)."""
     if at == SINCE_BOOT:
         return "time unknown"
     if at.year == SINCE_BOOT.year:

@@ -1,4 +1,4 @@
-"""What `rekindle agent scan` reads beside the kernel log and NVML: one sample of each of the other parts of
+"""Reads the sources of `rekindle agent scan` other than the kernel log and NVML: one sample of each part of
 the node."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ScannedSource", "SourceState", "scan_sources"]
 
 
 class SourceState(msgspec.Struct, frozen=True):
-    """Whether a source was read; a report of a source that was not read shows nothing of it."""
+    """Whether a source was read. If it was not read, the report shows nothing from it."""
 
     source: Source
     state: CoverageState
@@ -50,7 +50,7 @@ def scan_sources(root: Path, settings: AgentSettings) -> Iterator[ScannedSource]
 
 
 def _of_volumes(root: Path, settings: AgentSettings) -> ScannedSource:
-    """Of all pods of the node: nobody says here which of them hold devices."""
+    """Reads the volumes of all pods of the node: the scan does not know which pods have devices."""
     if not settings.volumes.enabled:
         return _not_read(Source.VOLUMES, "switched off by the setting volumes.enabled")
     try:
@@ -66,7 +66,8 @@ def _of_volumes(root: Path, settings: AgentSettings) -> ScannedSource:
 
 
 def _of_host(root: Path, settings: AgentSettings) -> ScannedSource:
-    """Of the last boot only what is recorded: nobody knows here whether there was one that needs a reason."""
+    """Reads the node itself. The last boot is reported only if its reason is recorded: the scan does not know
+    whether there was an earlier boot."""
     if not settings.host.enabled:
         return _not_read(Source.HOST, "switched off by the setting host.enabled")
     reader = HostReader(root, boot_id="", proc=root / "proc")

@@ -1,4 +1,4 @@
-"""The node agent: wires the sources to the core, and the core to the publisher.
+"""Runs the node agent: connects the sources to the core, and the core to the publisher.
 
 kmsg, pod logs, inventory, PodResources -> AgentCore -> Publisher -> NodeHealth.status
 """
@@ -61,24 +61,24 @@ _log = structlog.get_logger("agent")
 _TICK_S = 1.0
 _FLUSH_S = 0.5
 _SAMPLES_KEPT = 2
-"""So many times between two samples the readings of the last one are told to scrapes."""
+"""Number of intervals between samples for which scrapes still get the readings of the last sample."""
 
 
 class AgentOptions(msgspec.Struct, frozen=True):
-    """What one run of the agent is about."""
+    """The inputs of one run of the agent."""
 
     node: str
     credentials: Credentials
     host_root: Path = Path("/")
     proc: Path = Path("/proc")
-    """Where pressure and the number of processes are read: the same in each container."""
+    """Folder from which pressure and the number of processes are read; the same in each container."""
     listen_host: str = "0.0.0.0"
     listen_port: int = 9101
     settings: AgentSettings = AgentSettings()
 
 
 async def run(options: AgentOptions, stop: asyncio.Event) -> None:
-    """Until `stop` is set. Raises `OSError` where the status port cannot be had."""
+    """Runs until `stop` is set. Raises `OSError` if the status port is not available."""
     metrics = Metrics()
     core = core_of(options.settings, boot_id=_boot_id(options.host_root))
     async with KubeApi(options.credentials, user_agent="rekindle-agent") as api:
@@ -89,7 +89,7 @@ async def run(options: AgentOptions, stop: asyncio.Event) -> None:
             await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             if work.done():
-                work.result()  # it ends by an error only
+                work.result()  # the work ends only by an error
             work.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await work
@@ -97,7 +97,8 @@ async def run(options: AgentOptions, stop: asyncio.Event) -> None:
 
 
 def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
-    """With the packaged rows of the catalogues, and a user's. Raises for a bad row of our own."""
+    """Returns a core with the packaged rows of the catalogues, and a user's. Raises for a bad row of the
+    package."""
     catalogues = Catalogues.load(settings.catalogue)
     for problem in catalogues.problems:
         _log.error("catalogue: not used, the rest is", problem=problem)
@@ -116,7 +117,7 @@ def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
 
 
 class _Agent:
-    """One run: hears the sources (it is the sink of each) and keeps the publisher awake."""
+    """One run: takes the events of the sources (each through a sink) and wakes the publisher."""
 
     def __init__(self, options: AgentOptions, core: AgentCore, metrics: Metrics, api: KubeApi) -> None:
         self._options = options
@@ -125,7 +126,7 @@ class _Agent:
         self._metrics = metrics
         self._api = api
         self.kernel_log_read = False
-        """Whether what the kernel log held at the start has been read, or is known to be unreadable."""
+        """Whether what the kernel log contained at the start has been read, or is known to be unreadable."""
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
         self._fabric = Fabric(options.host_root, _FabricEvents(self), self._settings.fabric)
@@ -159,8 +160,8 @@ class _Agent:
 
     @property
     def ready(self) -> bool:
-        """Whether the agent is ready: not before the kernel log has been read, since the controller takes
-        readiness for a sign of that."""
+        """Whether the agent is ready. It is not ready before the kernel log has been read, since the
+        controller takes readiness for a sign of that."""
         return self.publisher.ready and self.kernel_log_read
 
     def _restore(self, status: NodeHealthStatus) -> None:
@@ -172,7 +173,8 @@ class _Agent:
             self._core.restore(status)
 
     async def work(self) -> None:
-        """Reads nothing before it knows where an earlier run stopped: nothing could be published anyway."""
+        """Runs all parts. Reads nothing before it knows where an earlier run stopped: nothing could be
+        published before anyway."""
         stored = await self.publisher.first_reply()
         if stored is not None:
             self._restore(stored.status)
@@ -220,12 +222,12 @@ class _Agent:
             _log.error("kernel log is not read", why=why)
             self.cover(Source.KMSG, CoverageState.BLIND, why)
             return
-        # A device that broke before we came is published with its pods at once.
+        # A device that broke before the agent started is published with its pods at once.
         await self.devices.asked.wait()
         await kmsg.follow(path, _KernelEvents(self, self._options.host_root), after=self._core.sequence)
 
     async def _sample_volumes(self) -> None:
-        # Else the pods of an earlier run's findings would count as gone.
+        # Otherwise the pods of an earlier run's findings would count as gone.
         await self.devices.asked.wait()
         await self._volumes.run()
 
@@ -250,7 +252,7 @@ class _Agent:
             self.changed()
 
     def prefer(self) -> None:
-        """Logs of pods that hold devices, or that the controller has named."""
+        """Gives priority to logs of pods that have devices, or that the controller has named."""
         self._logs.prefer(self._core.first_pods)
 
     def _heard(self, reply: NodeHealth) -> None:
@@ -294,7 +296,8 @@ class _KernelEvents:
         self._agent.metrics.kernel_records.inc()
 
     def lost(self, count: int, why: str) -> None:
-        """Covered again from now on; what was lost is lost."""
+        """Records lost records. The kernel log is covered again from now on, although the lost records stay
+        lost."""
         self._agent.metrics.kernel_records_lost.inc(count)
         if self._told_lost.may_tell(time.monotonic()):
             before = self._told_lost.held_back()
@@ -310,7 +313,7 @@ class _KernelEvents:
             )
 
     def restarted(self) -> int:
-        """Another file: of the same boot its sequences go on, of another they start anew."""
+        """Handles another file. In the same boot its sequences continue; in another boot they begin again."""
         boot_id = _boot_id(self._host_root)
         if boot_id and boot_id != self._agent.core.boot_id:
             _log.warning("the node has booted", boot_id=boot_id)
@@ -449,7 +452,7 @@ class _LogEvents:
 
 
 class _DeviceEvents:
-    """The sink of what the kubelet says of devices."""
+    """The sink of the kubelet's reports about devices."""
 
     def __init__(self, agent: _Agent) -> None:
         self._agent = agent

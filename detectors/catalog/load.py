@@ -1,4 +1,5 @@
-"""Reads the rows of a catalogue file, strictly. A bad row of ours is an error; one of a user's is skipped."""
+"""Reads the rows of a catalogue file, strictly. A bad row of the package raises an error; a bad row of a user
+is skipped."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ __all__ = ["CatalogError", "extra_tables", "packaged_rows", "rows_of"]
 T = TypeVar("T")
 
 _KEYS = ("code", "value", "name")
-"""What a row is told by, in one table or another."""
+"""Fields that identify a row, in one table or another."""
 
 
 class CatalogError(Exception):
@@ -23,7 +24,8 @@ class CatalogError(Exception):
 
 
 def packaged_rows(name: str, table: str, row: type[T]) -> list[T]:
-    """All rows of a file of this package, or at a path. Raises `BadValueError` at the first bad one."""
+    """Returns all rows of a file of this package, or at a path. Raises `BadValueError` at the first bad
+    row."""
     rows, bad = rows_of(_packaged_tables(name), table, row, file=name)
     if bad:
         raise bad[0]
@@ -32,12 +34,12 @@ def packaged_rows(name: str, table: str, row: type[T]) -> list[T]:
 
 @cache
 def _packaged_tables(name: str) -> dict[str, Any]:
-    """Parsed once for each process: a simulation starts hundreds of agents."""
+    """Parses a file once for each process: a simulation starts hundreds of agents."""
     return tomllib.loads(resources.files("detectors.catalog").joinpath(name).read_text(encoding="utf-8"))
 
 
 def extra_tables(path: Path) -> dict[str, Any]:
-    """The user's file. Raises `CatalogError`."""
+    """Returns the tables of the user's file. Raises `CatalogError`."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -49,7 +51,7 @@ def extra_tables(path: Path) -> dict[str, Any]:
 def rows_of(
     tables: dict[str, Any], table: str, row: type[T], *, file: str
 ) -> tuple[list[T], list[BadValueError]]:
-    """The good rows, and what is wrong with each bad one. A code or name that comes twice is a bad row."""
+    """Returns the good rows, and an error for each bad row. A code or name that occurs twice is a bad row."""
     listed = tables.get(table, [])
     if not isinstance(listed, list):
         error = BadValueError(

@@ -1,4 +1,4 @@
-"""The rows of log_errors.toml: literal text of training logs that names an error."""
+"""Defines the rows of log_errors.toml: literal text of training logs that names an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LOG_ERRORS", "Failed", "Implies", "LogErrorRow", "Traceback", "packa
 
 
 class Implies(StrEnum):
-    """What a line says of the process that printed it; log_errors.toml explains each."""
+    """Implication of a line for the process that printed it; log_errors.toml explains each value."""
 
     NOTHING = "nothing"
     OWN_FAULT = "own-fault"
@@ -28,7 +28,7 @@ class Implies(StrEnum):
 
     @property
     def propagated(self) -> bool:
-        """The cause is elsewhere."""
+        """Whether the cause is elsewhere."""
         return self in _PROPAGATED
 
 
@@ -36,18 +36,18 @@ _PROPAGATED = frozenset({Implies.PEER_LOST, Implies.TIMED_OUT, Implies.TOLD_TO_E
 
 
 class Failed(StrEnum):
-    """What failed where a line tells of an own fault."""
+    """The part that failed, if a line implies that the process itself failed."""
 
     PROGRAM = "program"
     RESOURCES = "resources"
-    """What the job may use is used up: memory, a disk, a quota."""
+    """The job has used up its memory, a disk, or a quota."""
     STORAGE = "storage"
     DEVICE = "device"
-    """An accelerator or an adapter of the network."""
+    """An accelerator or a network adapter."""
 
 
 class Traceback(StrEnum):
-    """Where the Python exception was raised that a row names whatever it is called."""
+    """The thread in which an exception was raised. The row matches the exception whatever its name."""
 
     MAIN = "main"
     THREAD = "thread"
@@ -56,12 +56,12 @@ class Traceback(StrEnum):
 class LogErrorRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     code: Annotated[str, Meta(pattern=r"^log-[a-z0-9-]+$", max_length=63)]
     patterns: tuple[Annotated[str, Meta(min_length=4, max_length=200)], ...]
-    """Literal and case-sensitive; any one matches."""
+    """Literal and case-sensitive patterns; any one matches."""
     meaning: str
     implies: Implies
     failed: Failed = Failed.PROGRAM
     traceback: Traceback | None = None
-    """For the rows that name the end of a Python traceback."""
+    """The traceback whose end the row matches; None for rows that match only by pattern."""
     source: str
 
     @property
@@ -73,5 +73,6 @@ LOG_ERRORS = Table("log_error", LogErrorRow, "log_errors.toml")
 
 
 def packaged_log_errors(extra: Iterable[LogErrorRow] = ()) -> tuple[LogErrorRow, ...]:
-    """The user's rows first: they name a line more closely. Raises `BadValueError` for a bad row of ours."""
+    """Returns all rows, the user's first: they match lines more closely. Raises `BadValueError` for a bad row
+    of the package."""
     return (*extra, *LOG_ERRORS.packaged())

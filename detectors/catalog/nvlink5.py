@@ -1,4 +1,4 @@
-"""The rows of nvlink5.toml: what the register words of an NVLink5 line (Xid 144-150) mean."""
+"""Defines the rows of nvlink5.toml: the meaning of the register words of an NVLink5 line (Xid 144-150)."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class NvLink5Table:
     def decode(
         self, xid: int, units: frozenset[str], intr_info: int, error_status: int, *, major: int | None
     ) -> NvLink5Row | None:
-        """The row for these words, or None if no row fits. The layout of the driver's own era is tried first.
-        If the driver is not known and both layouts fit, the row that acts less is taken. In the present table
-        no words fit both, except for Xid 150, where both say the same."""
+        """Returns the row for these words, or None if no row fits. The layout of the driver's own era is
+        tried first. If the driver is not known and both layouts fit, the less severe row is taken. In the
+        present table no words fit both, except for Xid 150, where both rows mean the same."""
         of_xid = [row for row in self._rows if row.xid == xid and not units.isdisjoint(row.units)]
         fits = []
         for is_r575 in (False, True) if major is not None and major < _NEW_LAYOUT_MAJOR else (True, False):
@@ -77,8 +77,8 @@ class NvLink5Table:
 
 
 def _by_status(rows: list[NvLink5Row], error_status: int) -> NvLink5Row | None:
-    """The row of this status. Several bits are several errors: each must be known, and the gravest one
-    counts."""
+    """Returns the row of this status; None if it is not known. Several bits are several errors: each must be
+    known, and the gravest one counts."""
     for row in rows:
         if not row.error_status or error_status in row.statuses:
             return row
@@ -92,6 +92,6 @@ def _by_status(rows: list[NvLink5Row], error_status: int) -> NvLink5Row | None:
 
 
 def driver_major(version: str) -> int | None:
-    """The branch of a driver: 580 of `580.95.05`; None if it is not known."""
+    """Returns the branch of a driver: 580 of `580.95.05`; None if it is not known."""
     digits = version.partition(".")[0]
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 5 else None

@@ -1,4 +1,4 @@
-"""The rows of nvlink.toml: bits of the seven register words that an Xid 74 line shows."""
+"""Defines the rows of nvlink.toml: bits of the seven register words that an Xid 74 line shows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["NvLinkBits", "packaged_nvlink_bits"]
 
 
 class NvLinkBits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Bits of one register that mean the same."""
+    """Bits of one register that have the same meaning."""
 
     name: str
     register: Annotated[int, Meta(ge=1, le=7)]
-    """The first word of the line is register 1."""
+    """Number of the register: the first word of the line is register 1."""
     bits: Annotated[tuple[Annotated[int, Meta(ge=0, le=31)], ...], Meta(min_length=1)]
     meaning: str
     severity: Severity
     reason: str = ""
-    """Our decision and its reason, where NVIDIA leaves it open."""
+    """Our decision and its reason, if NVIDIA leaves it open."""
     source: str
 
 

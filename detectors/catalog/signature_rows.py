@@ -1,4 +1,5 @@
-"""The rows of signatures.toml: the lines by which the built-in recipes know their issue, as templates.
+"""Defines the rows of signatures.toml: the lines by which the built-in recipes recognise their issue, as
+templates.
 
 The agent's image has no recipes, so tools/docs/signatures.py writes that file from them; `make docs` does it.
 """
@@ -23,23 +24,23 @@ _Template = Annotated[str, Meta(min_length=1, max_length=300)]
 class LogMatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     log: _Template
     at_least: tuple[tuple[str, str], ...] = ()
-    """Pairs of placeholders that are sizes: the line shows the issue only where each first one is at least as
-    much as its second."""
+    """Pairs of placeholders that are sizes: the line shows the issue only if each first one is at least as
+    large as its second."""
 
 
 class SignatureRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One recipe."""
+    """The templates of one recipe."""
 
     name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]*$", max_length=63)]
     match: tuple[LogMatch, ...] = ()
-    """The lines that its match names. Any one may show the issue."""
+    """The lines that the recipe's match names. Any one may show the issue."""
     verify: tuple[_Template, ...] = ()
-    """Lines that show that its change helped."""
+    """Lines that show that the recipe's change helped."""
     source: str
 
 
 def packaged_signatures() -> tuple[SignatureRow, ...]:
-    """Raises `BadValueError` for a bad row of ours."""
+    """Returns the rows of the packaged file. Raises `BadValueError` for a bad row of the package."""
     rows = tuple(packaged_rows(_FILE, "signature", SignatureRow))
     for row in rows:
         for match in row.match:

@@ -1,7 +1,9 @@
-"""The rows of steps.toml: how frameworks tell of their steps and checkpoints in a log.
+"""Defines the rows of steps.toml: how frameworks print their steps and checkpoints in a log.
 
-Regular expressions of ours meet tenant text here. Each is searched only in a line that holds its trigger, in
-at most 4096 characters, and has no repetition within a repetition, so a line costs its length."""
+Our regular expressions read tenant text here. Each expression is searched only in a line that contains its
+trigger, in at most 4096 characters. No expression has a repetition within a repetition, so the cost of a line
+is only in proportion to its length.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=40)]
 _Trigger = Annotated[str, Meta(min_length=1, max_length=40)]
 Scope = Literal["run", "epoch"]
 Complete = Literal["at-once", "next-step", "unknown"]
-"""When a checkpoint of which a line tells is all written."""
+"""When the checkpoint in a line is complete."""
 
 
 class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -40,13 +42,13 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     example: str
     """A line as the framework prints it; a test reads it."""
     reads: int | None = None
-    """What is read from the example."""
+    """The number that is read from the example."""
     source: str
 
 
 class _Line(_Row, frozen=True, forbid_unknown_fields=True, kw_only=True):
     trigger: _Trigger
-    """Literal, in lower case: the pattern is tried only where the line holds it."""
+    """Literal in lower case. The pattern is tried only if the line contains the trigger."""
     pattern: str
 
     def __post_init__(self) -> None:
@@ -58,19 +60,20 @@ class _Line(_Row, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class StepRow(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     scope: Scope = "run"
     begins_at: int = 0
-    """A smaller number is told at the start of the program and is no step."""
+    """Least number that is a step. A smaller number is printed at the start of the program and is no step."""
     unfinished: bool = False
-    """The line is read only while the count is below its total."""
+    """Whether the line is read only while the count is below its total."""
     of_scripts: bool = False
-    """A wording of many programs: the line is no step if its beginning tells of an evaluation or the like."""
+    """Whether many programs use this wording. The line is no step if its beginning shows an evaluation or
+    similar work."""
     since: str
 
 
 class BarRow(_Row, frozen=True, forbid_unknown_fields=True, kw_only=True):
     called: str
-    """The whole name of the bar."""
+    """The complete name of the bar."""
     endless: bool = False
-    """Only a bar whose total nobody knows."""
+    """Whether the row is only for bars without a known total."""
     scope: Scope = "run"
     since: str
 
@@ -102,7 +105,7 @@ class StepCatalog(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1)
 def packaged_steps() -> StepCatalog:
-    """Raises `BadValueError` for a bad row of ours."""
+    """Returns the packaged catalogue. Raises `BadValueError` for a bad row of the package."""
     return StepCatalog(
         steps=tuple(packaged_rows(_FILE, "step", StepRow)),
         bars=tuple(packaged_rows(_FILE, "bar", BarRow)),

@@ -1,7 +1,8 @@
-"""A table of a catalogue: the type of its rows, the packaged ones, and those that a user's file adds.
+"""Defines a table of a catalogue: the type of its rows, the packaged rows, and the rows that a user's file
+adds.
 
-A table belongs to whoever reads its rows, as the rule of a family of faults does. All tables that a user's
-file may extend are known in detectors/rules/catalogues.py.
+A table belongs to the module that reads its rows, such as the rule of a family of faults.
+detectors/rules/catalogues.py knows all tables that a user's file may extend.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ R = TypeVar("R")
 
 class Table(msgspec.Struct, Generic[R], frozen=True):
     name: str
-    """As it stands in a file: `xid` for rows that begin with `[[xid]]`."""
+    """Name in a file: `xid` for rows that begin with `[[xid]]`."""
     row: type[R]
-    """A struct that forbids unknown fields; `code`, `value` or `name` tells one row from the others."""
+    """A struct that forbids unknown fields; `code`, `value` or `name` identifies a row."""
     file: str
-    """The packaged rows: a file of detectors/catalog, or a path."""
+    """The file with the packaged rows: a file of detectors/catalog, or a path."""
 
     def packaged(self) -> list[R]:
-        """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
+        """Returns the packaged rows. Raises `detectors.text.strict.BadValueError` for a bad row of the
+        package's own file."""
         return packaged_rows(self.file, self.name, self.row)
 
 
@@ -43,8 +45,8 @@ class UserRows(msgspec.Struct, frozen=True):
 
 
 def user_rows(path: str, tables: Sequence[Table[Any]]) -> tuple[UserRows, tuple[str, ...]]:
-    """The rows of a user's file, and what is wrong with the others. Raises `CatalogError` for a file that
-    cannot be used at all."""
+    """Returns the rows of a user's file, and messages about the bad ones. Raises `CatalogError` for a file
+    that cannot be used at all."""
     found = extra_tables(Path(path))
     rows, problems = {}, []
     for table in tables:

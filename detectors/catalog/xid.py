@@ -1,4 +1,4 @@
-"""The Xid rows of xid.toml, and the recovery verdicts that Xid 154 carries."""
+"""Defines the Xid rows of xid.toml, and the recovery verdicts in lines of Xid 154."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _FILE = "xid.toml"
 
 
 class XidRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One code. The mapping rule stands in the head of xid.toml."""
+    """One code. The head of xid.toml explains the mapping rule."""
 
     code: Annotated[int, Meta(ge=1, le=9999)]
     mnemonic: str
     meaning: str
     status: str = ""
-    """NVIDIA's: active, unused (retired), driver header only, ..."""
+    """NVIDIA's status: active, unused (retired), driver header only, ..."""
     vendor_action: str = ""
     """NVIDIA's immediate action, verbatim."""
     fault: Fault
@@ -35,10 +35,10 @@ class XidRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     remedy: Remedy
     final: bool = False
     confined: bool = False
-    """Where its line names a MIG GPU instance, it harms the work in that instance alone. Only the driver's
-    own source says so of a code."""
+    """Whether the code harms only the work in one MIG GPU instance if its line names an instance. Only the
+    driver's own source says so about a code."""
     reason: str = ""
-    """What was decided where sources disagree, and why."""
+    """Our decision and its reason, if sources disagree."""
     source: str
 
 
@@ -58,18 +58,20 @@ class RecoveryAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class RecoveryActions:
-    """The vendor's verdicts by their value, as Xid 154 and NVML give them."""
+    """The vendor's verdicts by their value, as Xid 154 and NVML report them."""
 
     def __init__(self, rows: Iterable[RecoveryAction]) -> None:
         self._by_value = {row.value: row for row in rows}
 
     @staticmethod
     def packaged() -> RecoveryActions:
-        """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
+        """Returns the packaged verdicts. Raises `detectors.text.strict.BadValueError` for a bad row of the
+        package's own file."""
         return RecoveryActions(packaged_rows(_FILE, "recovery_action", RecoveryAction))
 
     def of(self, value: int | None) -> RecoveryAction:
-        """An unreadable or unknown verdict asks for a person, and is never "none"."""
+        """Returns the verdict of a value. An unreadable or unknown verdict needs a person, and is never
+        "none"."""
         known = self._by_value.get(value) if value is not None else None
         if known is not None:
             return known
@@ -83,7 +85,7 @@ class RecoveryActions:
 
 
 class XidCatalog:
-    """Rows by code. Every code has a row: an unknown one is never healthy."""
+    """The rows by code. Every code has a row: an unknown code is never healthy."""
 
     def __init__(
         self,
@@ -95,13 +97,14 @@ class XidCatalog:
         self._rows = {row.code: row for row in rows}
         self.actions = actions
         self.nvlink5 = nvlink5
-        """Sub-codes of 144-150."""
+        """Sub-codes of Xids 144-150."""
         self.nvlink_bits = nvlink_bits
-        """Bits of the registers that 74 shows."""
+        """Bits of the registers that Xid 74 shows."""
 
     @staticmethod
     def packaged(extra: Iterable[XidRow] = ()) -> XidCatalog:
-        """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
+        """Returns the packaged catalogue, with further rows. Raises `detectors.text.strict.BadValueError` for
+        a bad row of the package's own file."""
         return XidCatalog(
             [*XIDS.packaged(), *extra],
             RecoveryActions.packaged(),

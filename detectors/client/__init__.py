@@ -1,4 +1,4 @@
-"""The small Kubernetes REST and watch client, and who we are to the API server.
+"""The small Kubernetes REST and watch client, and the credentials for the API server.
 
 In: credentials, kinds, bodies and patches.
 Out: raw objects, watch events, ApiError and ReplyLost.

@@ -1,4 +1,5 @@
-"""Who we are to an API server, and whom we take for one. Read by kubeapi.py before each request."""
+"""Holds the credentials for an API server, and the rules by which we trust one. kubeapi.py reads them before
+each request."""
 
 from __future__ import annotations
 
@@ -17,19 +18,18 @@ class TokenSource(Protocol):
     """Bearer tokens that expire and are renewed."""
 
     async def token(self) -> str:
-        """The one of now; asked before each request. Raises nothing: the API server judges tokens."""
+        """Returns the present token; called before each request. Raises nothing: the API server judges
+        tokens."""
         ...
 
     def refused(self) -> None:
-        """The API server answered 401."""
+        """Records that the API server answered 401."""
         ...
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """How to reach the API server. The token file is read again for each request: tokens rotate.
-
-    A client certificate is read once.
-    """
+    """The way to reach the API server. The token file is read again for each request: tokens rotate. A client
+    certificate is read once."""
 
     server: str
     token_file: str = ""
@@ -39,20 +39,19 @@ class Credentials(msgspec.Struct, frozen=True):
     client_cert_file: str = ""
     client_key_file: str = ""
     server_name: str = ""
-    """Which name its certificate has, where that is not the one in `server`."""
+    """Name in its certificate, if it differs from the name in `server`."""
     proxy: str = ""
-    """The URL of a proxy on the way to it."""
+    """The URL of a proxy on the way to the API server."""
     namespace: str = ""
-    """The one that the kubeconfig's context names; empty where it names none."""
+    """The namespace in the kubeconfig's context; empty if there is none."""
     verify: bool = True
-    """False: any server is believed, as people may say of their own kubeconfig."""
+    """Whether certificates are checked. False trusts any server, which people may choose in their own
+    kubeconfig."""
 
     @staticmethod
     def in_cluster(host: str, port: str) -> Credentials:
-        """What a pod is given: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and the mounted token.
-
-        An IPv6 address comes without the brackets that a URL needs.
-        """
+        """Returns the credentials that a pod has: `KUBERNETES_SERVICE_HOST`, `KUBERNETES_SERVICE_PORT` and
+        the mounted token. An IPv6 address comes without the brackets that a URL needs."""
         return Credentials(
             server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
             token_file=str(_IN_CLUSTER / "token"),
@@ -66,7 +65,8 @@ class Credentials(msgspec.Struct, frozen=True):
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def ssl_context(self) -> ssl.SSLContext | bool:
-        """Trusts the cluster's CA alone where one is given; shows the client certificate, if any."""
+        """Returns a context that trusts only the cluster's CA if there is one, and that presents the client
+        certificate, if any."""
         if not (self.ca_file or self.client_cert_file):
             return self.verify
         context = ssl.create_default_context(cafile=self.ca_file or None)

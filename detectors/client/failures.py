@@ -1,4 +1,5 @@
-"""Why no answer came from an API server, in words for people: no names of classes of a library."""
+"""Explains in words for people why no answer came from an API server: without names of a library's
+classes."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ __all__ = ["why_no_answer"]
 
 
 def why_no_answer(error: Exception, timeout_s: float) -> str:
-    """Of the errors that a request of aiohttp raises."""
+    """Returns the reason for an error that a request of aiohttp raises."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
             return f"its certificate is not accepted: {_reason(error.certificate_error)}"
@@ -31,7 +32,7 @@ def why_no_answer(error: Exception, timeout_s: float) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What the system says, without numbers and addresses that were told already."""
+    """Returns the system's text, without numbers and addresses that the message already has."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     verify = getattr(error, "verify_message", "")

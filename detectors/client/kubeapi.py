@@ -1,8 +1,8 @@
-"""A small Kubernetes REST and watch client: all the agent uses, and what recover/kube builds on.
+"""A small Kubernetes REST and watch client: all that the agent uses, and the base of recover/kube.
 
-It speaks bytes: callers decode with narrow msgspec structs. Every request has a timeout, every non-2xx
-answer raises `ApiError`, and a reply that never came raises `ReplyLost`: whether the write happened is then
-unknown, and the caller must re-read.
+The client returns bytes: callers decode them with narrow msgspec structs. Every request has a timeout, and
+every non-2xx answer raises `ApiError`. If no reply came, the client raises `ReplyLost`: it is then unknown
+whether the write happened, and the caller must re-read.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = [
 ]
 
 CONNECTIONS_MAX = 128
-"""More than the controller's watches, writes and reads need together, slow writes among them: who waits for a
-connection waits in no order of urgency."""
+"""Number of connections: more than the controller's watches, writes and reads need together, including slow
+writes. Requests that wait for a connection are not ordered by urgency."""
 WATCH_LINE_BYTES_MAX = 8 * 1024 * 1024
 SHOWN_BYTES_MAX = 200
-"""Of an answer that is not the API server's, in the error."""
+"""Number of bytes that an error shows of an answer that is not the API server's."""
 
 
 class ApiError(Exception):
@@ -66,27 +66,28 @@ class ApiError(Exception):
 
     @property
     def stale(self) -> bool:
-        """A failed precondition: a stale resourceVersion is 409, a wrong uid in a patch body 422."""
+        """Whether a precondition failed: a stale resourceVersion is 409, a wrong uid in a patch body 422."""
         return (self.status == 409 and self.reason != "AlreadyExists") or self.status == 422
 
     @property
     def of_rights(self) -> bool:
-        """It does not know who we are, or that we may: an API server that has just started says so, too. What
-        admission refuses is another 403."""
+        """Whether the API server does not know us, or does not permit the request. An API server that has
+        just started answers this way, too. A refusal by admission is another kind of 403."""
         return self.status == 401 or (self.status == 403 and 'is forbidden: User "' in self.message)
 
     @property
     def expired(self) -> bool:
-        """The watch history no longer reaches back to that version: list again."""
+        """Whether the watch history no longer reaches back to that version: list again."""
         return self.status == 410
 
 
 class ReplyLost(Exception):
-    """No answer came. For a write this means unknown, not failed: re-read before deciding anything."""
+    """No answer came. For a write this means that the result is unknown, not that the write failed: re-read
+    before deciding anything."""
 
 
 class AnswerTooLarge(Exception):
-    """The answer has more bytes than the caller takes. Only reads limit them."""
+    """The answer has more bytes than the caller accepts. Only reads have such a limit."""
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -104,7 +105,7 @@ class _Status(msgspec.Struct):
 class KubeApi:
     """One HTTP session to one API server.
 
-    Raises `ApiError` for an error answer and `ReplyLost` where none came within `timeout_s`.
+    Raises `ApiError` for an error answer, and `ReplyLost` if no answer came within `timeout_s`.
     """
 
     def __init__(
@@ -115,9 +116,10 @@ class KubeApi:
         user_agent: str = "rekindle",
         may_send: Callable[[], None] | None = None,
     ) -> None:
-        """`user_agent` is what the API server's audit log and an object's managedFields call us.
+        """Takes the credentials. `user_agent` is our name in the API server's audit log and in an object's
+        managedFields.
 
-        `may_send` is asked as a body goes out, after all waiting for a connection. If it raises, nothing is
+        `may_send` is called when a body is sent, after all waiting for a connection. If it raises, nothing is
         sent, and the request ends as ReplyLost.
         """
         self._credentials = credentials
@@ -126,10 +128,10 @@ class KubeApi:
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
         self.date = ""
-        """The server's own clock at its last answer, as its header `Date` says it: in whole seconds."""
+        """The server's clock at its last answer, from the header `Date`, in whole seconds."""
         self.asked_s = self.answered_s = self.took_s = 0.0
-        """When that answer was asked for and came, in seconds since 1970, and how long it took by a clock
-        that nobody sets."""
+        """Times of the request and of that answer, in seconds since 1970, and the time between them by a
+        clock that is never set."""
 
     async def __aenter__(self) -> KubeApi:
         self._session = aiohttp.ClientSession(
@@ -155,8 +157,8 @@ class KubeApi:
         content_type: str = "application/json",
         bytes_max: int | None = None,
     ) -> bytes:
-        """One call; the body is encoded with msgspec. Returns the answer's bytes. Raises `AnswerTooLarge` if
-        there are more than `bytes_max`, without reading the rest."""
+        """Makes one call; the body is encoded with msgspec. Returns the answer's bytes. Raises
+        `AnswerTooLarge` if there are more than `bytes_max`, without reading the rest."""
         assert self._session is not None, "use `async with KubeApi(...)`"
         data = None
         asked_s, began_s = time.time(), time.monotonic()
@@ -191,8 +193,8 @@ class KubeApi:
     ) -> AsyncIterator[WatchEvent]:
         """Yields events until the server ends the stream.
 
-        `timeout_s` is asked of the server; more than `silence_s` without a byte (bookmarks come each minute)
-        raises `ReplyLost`. ERROR events raise `ApiError`: 410 means list again.
+        The server is asked to end the stream after `timeout_s`. More than `silence_s` without a byte
+        (bookmarks come each minute) raises `ReplyLost`. ERROR events raise `ApiError`: 410 means list again.
         """
         assert self._session is not None, "use `async with KubeApi(...)`"
         params = {**params, "watch": "true", "timeoutSeconds": str(max(1, int(timeout_s)))}
@@ -255,8 +257,8 @@ async def _read(response: aiohttp.ClientResponse, bytes_max: int | None) -> byte
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Splits on newlines without aiohttp's limit on the length of a line. A half line at the end is a line
-    too, which then cannot be decoded."""
+    """Yields lines without aiohttp's limit on the length of a line. A half line at the end is yielded too,
+    and then cannot be decoded."""
     rest = bytearray()
     async for chunk in stream.iter_any():
         whole, newline, tail = chunk.rpartition(b"\n")
@@ -279,7 +281,7 @@ def _is_json(response: aiohttp.ClientResponse) -> bool:
 
 
 def _what_came(response: aiohttp.ClientResponse, payload: bytes) -> str:
-    """An answer that no API server gives: what stands between us and it?"""
+    """Describes an answer that no API server gives, but something between us and it."""
     if not payload:
         return f"{response.status} with an empty body"
     shown = payload[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
@@ -289,7 +291,7 @@ def _what_came(response: aiohttp.ClientResponse, payload: bytes) -> str:
 def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:
     try:
         status = msgspec.json.decode(payload, type=_Status)
-    except (msgspec.MsgspecError, RecursionError):  # a proxy's HTML page, say
+    except (msgspec.MsgspecError, RecursionError):  # for example a proxy's HTML page
         shown = payload[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
         status = _Status(reason=response.reason or "", message=shown)
     retry_after = response.headers.get("Retry-After", "")

@@ -1,6 +1,7 @@
-"""The arguments of commands that must start without typer: the daemons, what runs on nodes, the scan pod.
+"""Parses the arguments of commands that must start without typer: the daemons, the commands on nodes, the
+scan pod.
 
-Their help looks as typer's does, which the other commands have.
+Their help looks like typer's, which the other commands have.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ __all__ = ["Parser", "plain_error", "told_to_choose"]
 
 
 class Parser(argparse.ArgumentParser):
-    """Of `rekindle COMMAND`. `about` begins with one imperative sentence; each option's help is a sentence,
-    too."""
+    """The parser of `rekindle COMMAND`. `about` begins with one imperative sentence; each option's help is a
+    sentence, too."""
 
     def __init__(
         self, command: str, about: str, *, positional: str = "", example: str = "", row: str = ""
     ) -> None:
-        """`row` names the exit statuses where several commands share them."""
+        """Takes the texts of the help. `row` names the exit statuses if several commands share them."""
         super().__init__(
             prog=f"rekindle {command}",
             usage=f"%(prog)s [OPTIONS] {positional}".rstrip(),
@@ -56,11 +57,11 @@ _PLAIN = (
     (r"^unrecognized arguments: (-.*)", r"No such option: \1"),
     (r"^unrecognized arguments: (.*)", r"One argument too many: \1"),
 )
-"""What argparse, and the library below typer, say of a wrong call; and our words for the same."""
+"""Errors that argparse, and the library below typer, print for a wrong call, with our words for each."""
 
 
 def plain_error(message: str) -> str:
-    """One sentence about a wrong call, without words of a library."""
+    """Returns one sentence about a wrong call, without words of a library."""
     for pattern, words in _PLAIN:
         message = re.sub(pattern, words, message)
     head, expected, choices = message.partition("expected one of ")
@@ -79,14 +80,14 @@ class _Help(argparse.HelpFormatter):
         super().add_usage(usage, actions, groups, prefix or "Usage: ")
 
     def _format_text(self, text: str) -> str:
-        """Each paragraph by itself."""
+        """Formats each paragraph separately."""
         self._indent()
         paragraphs = [super(_Help, self)._format_text(paragraph) for paragraph in text.split("\n\n")]
         self._dedent()
         return "".join(paragraphs)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        """The value once, behind all names of the option."""
+        """Prints the value once, after all names of the option."""
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
         value = self._format_args(action, action.dest.upper())
@@ -94,7 +95,7 @@ class _Help(argparse.HelpFormatter):
 
 
 def told_to_choose(command: str, about: str, commands: Mapping[str, str], args: list[str]) -> int:
-    """The help of a command that only has further ones, where none of them was asked for: the exit status."""
+    """Prints the help of a command that only has subcommands, and returns the exit status."""
     asked = args[:1] in (["-h"], ["--help"])
     width = max(len(name) for name in commands)
     lines = [

@@ -1,6 +1,7 @@
-"""`rekindle completion SHELL`: prints a script that completes commands and options. Changes nothing.
+"""Implements `rekindle completion SHELL`: prints a script that completes commands and options. Changes
+nothing.
 
-The script is made from the help of every command that is installed, so it knows what `--help` knows.
+The script is made from the help of every installed command, so it has all that `--help` shows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ fish: rekindle completion fish | source"""
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status."""
+    """Runs the command. Returns the exit status."""
     parser = Parser("completion", _ABOUT, positional="SHELL", example="source <(rekindle completion bash)")
     parser.add_argument("shell", metavar="SHELL", choices=_SHELLS, help="bash, zsh or fish.")
     shell = parser.parse_args(args).shell
@@ -54,7 +55,7 @@ def _every(names: tuple[str, ...]) -> dict[str, Words]:
 
 
 def _words(called: str) -> Words:
-    """Of a command, as its help lists them."""
+    """Returns the words of a command, as its help lists them."""
     commands = {point.name: point for point in entry_points(group=GROUP) if is_here(point)}
     if not called:
         return tuple(sorted(commands)), ("help", "--help", "--version")
@@ -63,7 +64,8 @@ def _words(called: str) -> Words:
     with (
         contextlib.redirect_stdout(text),
         contextlib.redirect_stderr(io.StringIO()),
-        contextlib.suppress(SystemExit, ImportError),  # argparse ends by itself; an extra may be missing
+        # Argparse ends the process itself; an extra may be missing.
+        contextlib.suppress(SystemExit, ImportError),
     ):
         commands[name].load()([*rest, "--help"])
     _, _, below = text.getvalue().partition("Commands:\n")

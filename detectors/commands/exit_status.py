@@ -1,4 +1,4 @@
-"""Meaning of the exit status of every command: the one list.
+"""Defines the meaning of the exit status of every command, in one list.
 
 `--help` of a command shows its own row, and docs/reference/commands.md shows all rows. Scripts may rely on
 the kinds: 0 is the good answer, 1 the other answer, 2 a call that the user must correct, 3 no answer.
@@ -25,9 +25,9 @@ class Exit(IntEnum):
     SUSPECT = 5
     """The subject may be broken, without proof."""
     PARTLY = 6
-    """Some checks could not be made, for lack of a right or an answer; all others passed."""
+    """Some checks could not be made, because a permission or an answer was missing; all others passed."""
     INTERRUPTED = 130
-    """By Ctrl-C: 128 and the signal's number, as of every program that a signal ends."""
+    """Ctrl-C ended the command: 128 and the signal's number, as for every program that a signal ends."""
 
 
 UNUSABLE = "an argument, setting or file cannot be used"
@@ -111,11 +111,12 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.BAD: "the measurement failed",
     },
 }
-"""By the command's name; all commands of `bench` share one row. Status 2 means the same for all commands."""
+"""Meanings by the command's name; all commands of `bench` share one row. Status 2 means the same for all
+commands."""
 
 
 def closing(command: str, example: str = "") -> str:
-    """Returns the end of the command's help: an example, where one helps, and the exit statuses."""
+    """Returns the end of the command's help: an example, if one helps, and the exit statuses."""
     row = {**MEANINGS[command], Exit.UNUSABLE: UNUSABLE}
     told = "; ".join(f"{int(status)} {row[status]}" for status in sorted(row))
     return "\n\n".join([*([f"Example: {example}"] if example else []), f"Exit status: {told}."])

@@ -1,5 +1,5 @@
-"""The extra of the package that each command needs. A plain `pip install .` has none of them, and the command
-then says which one is missing instead of ending with a traceback."""
+"""Names the extra of the package that each command needs. A plain `pip install .` has no extra, and the
+command then says which extra is missing instead of ending with a traceback."""
 
 from __future__ import annotations
 
@@ -37,20 +37,22 @@ EXTRA_OF: Mapping[str, str] = {
 NEEDED_AT_ONCE: Mapping[str, tuple[str, ...]] = {
     "chaos": ("kubernetes", "numpy", "kubernetes_asyncio", "typer", "rich", "yaml"),
 }
-"""Extra -> modules that are looked for before the command starts. The processes that a demo starts import
-these modules, so a missing one would show only as a training that never makes a step."""
+"""Extra -> modules that are checked before the command starts. The processes that a demo starts import these
+modules, so a missing module would show only as a training that never makes a step."""
 _OURS = frozenset({"detectors", "recover", "chaos"})
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra, in a clone of the repository. It names no package of an index: no
-    release of Rekindle is published there, and a package of that name would be somebody else's code."""
+    """Returns the command that installs an extra, in a clone of the repository. It names no package of an
+    index: no release of Rekindle is published there, and a package of that name would be another author's
+    code."""
     return f"pip install '.[{extra}]'"
 
 
 def not_installed(command: str, error: ModuleNotFoundError | None = None) -> str:
-    """What to say where a module of the command's extra is not installed: the module that could not be
-    imported, or one that the command needs at once. Empty if the extra is complete or would not help."""
+    """Returns the message for a module of the command's extra that is not installed: the module that could
+    not be imported, or one that the command needs at once. Empty if the extra is complete or would not
+    help."""
     extra = EXTRA_OF.get(command, "")
     if error is None:
         missing = next((name for name in NEEDED_AT_ONCE.get(extra, ()) if find_spec(name) is None), "")

@@ -1,4 +1,4 @@
-"""`rekindle NAME ...`: finds the command by its entry point and loads only that one."""
+"""Implements `rekindle NAME ...`: finds the command by its entry point and loads only that one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["GROUP", "is_here", "main"]
 GROUP = "rekindle.commands"
 EXIT_INTERRUPTED = 130
 _DAEMONS = frozenset({"agent", "controller"})
-"""The standard output of these two is a log, but for what `agent scan` prints."""
+"""Commands whose standard output is a log, except for the output of `agent scan`."""
 
 _HELP = {
     "Ask a cluster": {
@@ -77,16 +77,18 @@ _COLUMNS = 80
 
 
 def main() -> int:
-    """The console script. A command is a callable that takes its arguments and returns an exit status."""
+    """Runs the console script. A command is a callable that takes its arguments and returns an exit
+    status."""
     commands = {point.name: point for point in entry_points(group=GROUP)}
     name, args = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
-    # The first process of a container gets only signals for which it has a handler. The daemons set theirs.
+    # The first process of a container gets only signals for which it has a handler. The daemons set their
+    # own.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if name not in _DAEMONS or args[:1] == ["scan"]:
         ends_with_its_reader()
     try:
         return _answered(commands, name, args)
-    finally:  # also where argparse has printed its help and ends the process
+    finally:  # also if argparse has printed its help and ends the process
         sys.stdout.flush()
 
 
@@ -116,7 +118,7 @@ def _answered(commands: dict[str, EntryPoint], name: str, args: list[str]) -> in
             raise
         print(told, file=sys.stderr)
         return 2
-    except KeyboardInterrupt:  # while the command's modules were still being looked for or loaded
+    except KeyboardInterrupt:  # while the command's modules were still being found or loaded
         return EXIT_INTERRUPTED
 
 
@@ -137,7 +139,7 @@ def _row(name: str, words: str) -> str:
 
 
 def is_here(point: EntryPoint) -> bool:
-    """The image leaves out some commands."""
+    """Whether the command is installed: the image leaves out some commands."""
     return point.module.partition(".")[0] != _PLAY or find_spec(_PLAY) is not None
 
 
@@ -150,7 +152,8 @@ def _left_out(name: str) -> str:
 
 
 def _docstring(point: EntryPoint) -> str:
-    """First line of a third party's command. A command that cannot be loaded does not hide the others."""
+    """Returns the first line of a third party's command. A command that cannot be loaded does not hide the
+    others."""
     try:
         text = point.load().__doc__ or ""
     except (ImportError, AttributeError) as error:

@@ -1,10 +1,11 @@
-"""Standard output, and errors with it, whose reader may go away, as `| head -1` does. main.py lays it
-under commands for people.
+"""Replaces standard output and standard error for commands for people, because their reader may end early, as
+with `| head -1`. main.py installs the replacement.
 
-Python ignores SIGPIPE, and a write then fails with an error that libraries take for their own and answer with
-other statuses and texts: rich and typer with 1, print with a traceback. To let the signal kill would also
-kill on a broken connection to the API server. Here the command ends with SystemExit 141: cleaning up still
-happens, and no library sees an error. Daemons keep their standard output: it is a log.
+Python ignores SIGPIPE, and a write then fails with an error that libraries handle in their own way, with
+other statuses and texts: rich and typer end with 1, print ends with a traceback. If the signal could kill the
+process, a broken connection to the API server would kill it, too. With the replacement the command ends with
+SystemExit 141: clean-up code still runs, and no library sees an error. Daemons keep their standard output: it
+is a log.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from typing import Any, TextIO
 __all__ = ["EXIT_UNREAD", "ends_with_its_reader"]
 
 EXIT_UNREAD = 141
-"""What a shell says of a program that SIGPIPE has ended."""
+"""Status that a shell reports for a program that SIGPIPE has ended."""
 
 
 def ends_with_its_reader() -> None:
-    """From now on a write that nobody reads ends this process: quietly, and after its own cleaning up."""
+    """Makes each later write without a reader end this process: quietly, and after its clean-up code."""
     sys.stdout, sys.stderr = _laid_under(sys.stdout), _laid_under(sys.stderr)
 
 
 def _laid_under(old: TextIO) -> TextIO:
     try:
         raw = _Output(old.fileno(), "w", closefd=False)
-    except OSError:  # it is closed, or no file
+    except OSError:  # the stream is closed, or is no file
         return old
     each_line = raw.isatty() or old is sys.stderr
     return io.TextIOWrapper(
@@ -41,6 +42,6 @@ class _Output(io.FileIO):
         try:
             return super().write(data)
         except BrokenPipeError as error:
-            # What is still buffered goes there as well, else it would fail once more at the end.
+            # The buffered rest goes to /dev/null as well, otherwise it would fail once more at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             raise SystemExit(EXIT_UNREAD) from error

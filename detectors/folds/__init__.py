@@ -1,4 +1,5 @@
-"""The agent's state as pure folds over events: findings of a node, containers, who holds which device.
+"""Keeps the agent's state as pure folds over events: findings of a node, containers, the pods that have each
+device.
 
 In: drafts, lines, facts of the host.
 Out: NodeHealth.status, within its size.

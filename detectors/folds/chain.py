@@ -1,7 +1,7 @@
 """Folds drafts into findings over time: repeats, consequences, verdicts, reset, boot. Pure.
 
-Between rules and publish. `Change` tells what one line did to the findings: only `EDGE` is worth a write.
-Memory is bounded by the number of devices and codes, never by the number of lines.
+The fold stands between the rules and the publisher. `Change` says what one line changed in the findings: only
+`EDGE` is worth a write. The number of devices and codes bounds the memory, never the number of lines.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
 _APART = timedelta(minutes=1)
 _REPEAT_MAX = timedelta(minutes=1)
-"""Longest pause that makes the next line of a code a new finding. For consequences and for whatever takes no
-node out of service this is the only such pause."""
+"""Longest pause that makes the next line of a code a new finding. For consequences, and for codes that take
+no node out of service, this is the only such pause."""
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -47,26 +47,26 @@ _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 class Change(Enum):
     NOTHING = auto()
     COUNT = auto()
-    """Only counts or times moved: can wait for the coarse refresh."""
+    """Only counts or times changed. The change can wait for the coarse refresh."""
     EDGE = auto()
 
 
 class _Open(msgspec.Struct):
-    """A code seen on a subject, and the finding that it counts into."""
+    """A code that was seen on a subject, and the finding in which the code is counted."""
 
     finding: str
     last_seen: datetime
     pause: timedelta
-    """After a pause of this length the code's next line is a new finding."""
+    """Pause after which the code's next line is a new finding."""
 
 
 class Chain:
-    """The live findings of one boot, oldest first."""
+    """Keeps the live findings of one boot, oldest first."""
 
     def __init__(self, settings: ChainSettings, boot_id: str) -> None:
         self._repeat = timedelta(seconds=settings.repeat_s)
-        """The first such pause of a hardware fault. Each further finding of the same fault doubles the pause,
-        so a fault that occurs every few seconds does not cost a write each time."""
+        """The first such pause after a hardware fault. Each further finding of the same fault doubles the
+        pause, so that a fault that occurs every few seconds does not cost a write each time."""
         self._repeat_max = max(self._repeat, _REPEAT_MAX)
         self._consequence = timedelta(seconds=settings.consequence_s)
         self._boot_id = boot_id
@@ -74,7 +74,7 @@ class Chain:
         self._folded: dict[str, FoldedFindings] = {}
         self._open: dict[tuple[str, Subject], _Open] = {}
         self._times: dict[tuple[str, Subject], list[datetime]] = {}
-        """When what may repeat itself has come, with a minute or more in between."""
+        """Times at which drafts came that become graver by repetition, a minute or more apart."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -86,7 +86,7 @@ class Chain:
 
     @property
     def broken_devices(self) -> frozenset[str]:
-        """PCI addresses of those with an open finding for which a gang may be stopped."""
+        """PCI addresses of the devices with an open finding for which a gang may be stopped."""
         return frozenset(
             finding.subject.pci
             for finding in self._findings.values()
@@ -101,7 +101,7 @@ class Chain:
         return bool(self.broken_devices)
 
     def restore(self, findings: list[Finding], folded: list[FoldedFindings]) -> None:
-        """Goes on from a published status. What another boot saw is dropped."""
+        """Continues from a published status. Drops the findings of another boot."""
         for finding in findings:
             if finding.boot_id != self._boot_id or finding.id in self._findings:
                 continue
@@ -113,7 +113,7 @@ class Chain:
         self._folded = {entry.code: entry for entry in folded} | self._folded
 
     def new_boot(self, boot_id: str) -> Change:
-        """A boot clears the hardware: nothing seen before it stays."""
+        """Drops everything that was seen before this boot, since a boot clears the hardware."""
         if boot_id == self._boot_id:
             return Change.NOTHING
         had = bool(self._findings or self._folded)
@@ -125,7 +125,8 @@ class Chain:
         return Change.EDGE if had else Change.NOTHING
 
     def is_open(self, code: str, subject: Subject) -> bool:
-        """Whether an open finding tells of this code, be it as a consequence of another."""
+        """Whether an open finding has this code, also if the code is only a consequence in another
+        finding."""
         return any(
             finding.cleared_at is None
             and code in (finding.code, *finding.chain)
@@ -134,7 +135,8 @@ class Chain:
         )
 
     def knows(self, draft: Draft) -> bool:
-        """Whether an open finding on the same device says as much."""
+        """Whether an open finding on the same device already covers this draft: same fault class, and at
+        least as grave."""
         return any(
             finding.cleared_at is None
             and _same_device(finding.subject, draft.subject)
@@ -147,8 +149,8 @@ class Chain:
     def end(
         self, code: str, subject: Subject, at: datetime, why: str, *, with_prefix: str | tuple[str, ...]
     ) -> bool:
-        """What this code showed is over; False where no open finding begins with it. A finding that codes
-        with another prefix have followed stays open, since those have not ended."""
+        """Ends the open findings that begin with this code; returns False if there is none. A finding stays
+        open if codes with another prefix have followed, since those faults have not ended."""
         ended = [
             finding
             for finding in self._findings.values()
@@ -163,8 +165,8 @@ class Chain:
         return bool(ended)
 
     def repaired(self) -> None:
-        """A repair works on the devices, or has: what a line tells from now on is news, however often it was
-        told before."""
+        """Forgets which codes are repeats, because a repair works, or has worked, on the devices: from now on
+        each line is new evidence, however often it came before."""
         self._open.clear()
 
     def add(self, draft: Draft, line: Seen) -> Change:
@@ -184,8 +186,8 @@ class Chain:
         return self._opened(draft, line, self._pause_after(known, draft, line))
 
     def _as_repeated(self, draft: Draft, line: Seen) -> Draft:
-        """Graver, once it has come often enough. Lines that come together are one: a processor that is held
-        up holds up others."""
+        """Returns the draft with a higher severity if the draft has come often enough. Lines that come close
+        together count once: a processor that is held up holds up others."""
         often, key = draft.repeated, (draft.code, draft.subject)
         if often is None:
             return draft
@@ -199,7 +201,8 @@ class Chain:
         return msgspec.structs.replace(draft, severity=often.severity) if len(times) >= often.times else draft
 
     def _head_of(self, draft: Draft, line: Seen) -> Finding | None:
-        """The finding that this line is a consequence of: the device's first, unless the line is graver."""
+        """Returns the finding of which this line is a consequence: the first finding of the device, unless
+        the line is graver. Returns None if there is no such finding."""
         for finding in self._findings.values():
             if finding.cleared_at is not None or not _same_device(finding.subject, draft.subject):
                 continue
@@ -212,15 +215,16 @@ class Chain:
         return None
 
     def _repeats(self, known: _Open, draft: Draft, line: Seen) -> bool:
-        """Whether a line repeats a finding. A graver line of the same code does not: an NVLink code may be
-        harmless first and fatal later. A verdict raises the finding that it repeats."""
+        """Whether a line repeats a finding. A graver line of the same code is no repeat: an NVLink code may
+        be harmless first and fatal later. A verdict raises the finding that it repeats."""
         if abs(line.at - known.last_seen) >= known.pause:  # the clock may be set back
             return False
         finding = self._findings.get(known.finding)
         return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
 
     def _pause_after(self, known: _Open | None, draft: Draft, line: Seen) -> timedelta:
-        """Length of the pause that ends the finding which this line opens."""
+        """Returns the pause after which the next line of the code no longer belongs to the finding that this
+        line opens."""
         if not _may_stop(draft):
             return self._repeat_max
         if known is None or abs(line.at - known.last_seen) >= self._repeat_max:
@@ -267,7 +271,9 @@ class Chain:
 
     def _repeated(self, finding_id: str, draft: Draft, line: Seen) -> Change:
         finding = self._findings[finding_id]
-        renews = _is_hardware(draft) or not _is_hardware(finding)  # else a program could do so at will
+        # Evidence of a program does not renew a finding of the hardware; otherwise a program could do so at
+        # will.
+        renews = _is_hardware(draft) or not _is_hardware(finding)
         last_seen = max(finding.last_seen, line.at) if renews else finding.last_seen
         changes: dict[str, Any] = {"count": total(finding.count, 1), "last_seen": last_seen}
         if draft.verdict:
@@ -276,7 +282,8 @@ class Chain:
         return Change.EDGE if len(changes) > 2 else Change.COUNT
 
     def _clear(self, draft: Draft, line: Seen) -> Change:
-        """The vendor says that the device needs nothing any more: what is open on it has ended."""
+        """Ends all open findings of the device, because the vendor says that the device needs nothing any
+        more."""
         change = Change.NOTHING
         for finding in self._findings.values():
             if finding.cleared_at is None and _same_device(finding.subject, draft.subject):
@@ -302,8 +309,8 @@ class Chain:
         self._folded[code] = FoldedFindings(code=code, count=count, last_seen=at)
 
     def _id(self, line: Seen) -> str:
-        """By the record's number; where the source numbers nothing, or the record has made a finding already,
-        the first that is free at that time."""
+        """Returns an id from the number of the kernel record. If the source has no numbers, or the record has
+        already made a finding, the id is the first free one at that time."""
         before = f"{self._boot_id[:8] or 'noboot'}-{line.source}"
         if line.source is Source.KMSG and (id_ := f"{before}-{line.sequence}") not in self._findings:
             return id_
@@ -312,8 +319,8 @@ class Chain:
 
 
 def _same_device(a: Subject, b: Subject) -> bool:
-    """What has no place on the bus, as the node itself, is no device: there one thing need not follow from
-    another."""
+    """Whether both subjects are the same device. A subject without a place on the PCI bus, such as the node
+    itself, is no device; on such a subject one fault need not follow from another."""
     return bool(a.pci) and a.kind == b.kind and a.pci == b.pci
 
 
@@ -322,31 +329,33 @@ def _is_hardware(item: Draft | Finding) -> bool:
 
 
 def _may_stop(item: Draft | Finding) -> bool:
-    """Whether a gang may be stopped for it. After a person has returned the node to service, the next line
-    must soon count as new."""
+    """Whether a gang may be stopped for the fault. After a person has returned the node to service, the next
+    line about such a fault must soon count as new."""
     return _is_hardware(item) and item.severity in (Severity.PENDING, Severity.FATAL)
 
 
 def _says_what_broke(finding: Finding) -> bool:
-    """Whether a verdict raises this finding. A finding whose class takes no node out would hide the
-    verdict."""
+    """Whether a verdict raises this finding. A finding of a class that takes no node out of service would
+    hide the verdict."""
     return _is_hardware(finding) and finding.fault not in _VAGUE
 
 
 def _gravity(item: Draft | Finding) -> tuple[bool, int, bool]:
-    """Evidence on the hardware before any application's, then by severity; a final verdict last."""
+    """Returns a sort key: evidence on the hardware above evidence of an application, then severity, then a
+    final verdict."""
     return _is_hardware(item), _GRAVITY[item.severity], item.final
 
 
 def _spreads(draft: Draft, confined: Finding) -> bool:
-    """Whether what follows a finding that is confined to one GPU instance harms work outside of it. What is
-    only noted, or suspected, harms none."""
+    """Whether the draft follows a finding that is confined to one GPU instance, and harms work outside of
+    that instance. A draft that is only a note or a suspicion harms no work."""
     stays = draft.confined and draft.subject == confined.subject
     return _is_hardware(draft) and draft.severity in (Severity.PENDING, Severity.FATAL) and not stays
 
 
 def _raised(finding: Finding, draft: Draft) -> dict[str, Any]:
-    """What the vendor's verdict changes. It names the remedy; it never softens what the first line said."""
+    """Returns what the vendor's verdict changes in the finding. The verdict names the remedy, and never
+    lowers the severity of the first line."""
     changes: dict[str, Any] = {}
     if not finding.final:
         changes["final"] = True
@@ -358,8 +367,8 @@ def _raised(finding: Finding, draft: Draft) -> dict[str, Any]:
 
 
 def repeats(findings: Iterable[Finding]) -> frozenset[str]:
-    """Ids of those that neither begin nor end a row of the same code and severity on the same subject: they
-    say only that it went on."""
+    """Returns the ids of findings that neither begin nor end a row of findings with the same code, severity
+    and subject. These findings say only that the fault went on."""
     rows: dict[tuple[str, Severity, Subject], list[str]] = {}
     for finding in findings:
         if finding.cleared_at is None:
@@ -368,9 +377,10 @@ def repeats(findings: Iterable[Finding]) -> frozenset[str]:
 
 
 def least(findings: Collection[Finding]) -> Finding:
-    """The one that is missed least, of findings oldest first: the ended, then those in the middle of a row,
-    then what no node is taken out for, then the oldest that was not the first on its subject. What was seen
-    first stays: it is the likeliest cause of all that came after."""
+    """Returns the finding that is missed least. `findings` are oldest first. The order is: findings that have
+    ended, then those in the middle of a row, then findings for which Rekindle takes no node out of service,
+    then the oldest that was not the first on its subject. The first finding on a subject stays: it is the
+    likeliest cause of all that came after."""
     in_row = repeats(findings)
     first_of: dict[Subject, str] = {}
     for finding in findings:

@@ -1,7 +1,7 @@
-"""The agent's state as a pure fold: events in, NodeHealth.status out. No file, no clock, no network.
+"""Folds all events of the agent: events in, NodeHealth.status out. No file, no clock, no network.
 
-agent/wiring.py feeds it from the sources and hands its status to the publisher; a simulation feeds it
-directly.
+agent/wiring.py passes the events of the sources to the core and its status to the publisher; a simulation
+passes events directly.
 """
 
 from __future__ import annotations
@@ -69,26 +69,26 @@ _FAMILIES = {
     Source.VOLUMES: [Family.STORAGE],
     Source.HOST: [Family.HOST],
 }
-"""What other sources than the kernel log are read for."""
+"""Families of faults that are read from the sources other than the kernel log."""
 
 
 _EXCEPTION_TOLD = timedelta(minutes=15)
-"""So long after a program's exception the pods of shared GPUs are published. The controller asks who may have
-ended a rank within minutes (its setting `timing.blame_window_s`)."""
+"""Time after a program's exception during which the pods of shared GPUs are published. The controller looks
+within minutes for the pod that may have ended a rank (its setting `timing.blame_window_s`)."""
 
 
 class Dirty(IntEnum):
-    """What publishing is owed."""
+    """How soon the status must be published."""
 
     NOTHING = 0
     COARSE = 1
-    """Counts moved: at the next refresh."""
+    """Counts changed. The status is published at the next refresh."""
     EDGE = 2
-    """At once."""
+    """The status is published at once."""
 
 
 class AgentCore:
-    """All the agent knows. Times are UTC and come in with each event."""
+    """Keeps all that the agent knows. Times are UTC and come in with each event."""
 
     def __init__(
         self,
@@ -122,9 +122,10 @@ class AgentCore:
         self._engine_row = engine_row() if engine is None else engine
         self._engine_faults = EngineFaults(self._engine_row)
         self._exception_at: datetime | None = None
-        """When a program had its last exception on a node where pods shared a GPU, while that is recent."""
+        """Time of the last exception of a program on a node where pods shared a GPU; None once that is no
+        longer recent."""
         self._knows_holders = False
-        """Whether the pods that are known to hold devices held them when the lines were written."""
+        """Whether the pods that are known to have devices had them when the kernel lines were written."""
         self._gpu_states = GpuStates(gpu_health or GpuHealth(), settings.nvml.gpus_expected)
         self._coverage: dict[Source, Coverage] = {}
         self._pods = PodFolds(settings.logs, packaged_log_errors() if log_errors is None else log_errors)
@@ -134,7 +135,7 @@ class AgentCore:
         self._sequence = -1
         self._dirty = Dirty.NOTHING
         self.foreign_lines = 0
-        """Lines of the kernel log that make no finding only because the node has no such device."""
+        """Number of lines of the kernel log that make no finding only because the node has no such device."""
 
     @property
     def dirty(self) -> Dirty:
@@ -146,7 +147,7 @@ class AgentCore:
 
     @property
     def sequence(self) -> int:
-        """Sequence of the last kernel record read, -1 before the first."""
+        """Sequence of the last kernel record that was read; -1 before the first."""
         return self._sequence
 
     @property
@@ -155,19 +156,20 @@ class AgentCore:
 
     @property
     def sought(self) -> Signatures:
-        """The log lines that recipes look for."""
+        """Signatures of the log lines that recipes search for."""
         return self._sought
 
     def wrote(self) -> None:
-        """The last `status` is in the API."""
+        """Records that the last `status` is in the API."""
         self._dirty = Dirty.NOTHING
 
     def owe(self) -> None:
-        """It is not, or nobody knows."""
+        """Records that the last `status` is not in the API, or that nobody knows."""
         self._mark(Dirty.EDGE)
 
     def restore(self, status: NodeHealthStatus) -> None:
-        """Goes on from what an earlier run of this agent wrote. Call before the first event."""
+        """Continues from the status that an earlier run of this agent wrote. Call this before the first
+        event."""
         if status.boot_id != self.boot_id:
             self._gpu_states.last_boot(len(status.devices))
             if status.boot_id:
@@ -187,7 +189,7 @@ class AgentCore:
         self._pods.restore(status.pods)
         if status.kmsg is not None and status.kmsg.boot_id == self.boot_id:
             self._sequence = max(self._sequence, status.kmsg.sequence)
-            # Read on from there without a gap, the kernel log was covered all the while.
+            # If the agent continues to read there without a gap, the kernel log was covered all the time.
             self._coverage = {
                 entry.source: entry
                 for entry in status.coverage
@@ -195,14 +197,15 @@ class AgentCore:
             }
 
     def misplaced(self) -> None:
-        """What was restored of the kernel log's place is wrong: it is read again, and covered from now on."""
+        """Drops the restored position in the kernel log, because it is wrong: the log is read again, and is
+        covered from now on."""
         self._sequence = -1
         self._knows_holders = False
         self._coverage.pop(Source.KMSG, None)
         self._mark(Dirty.EDGE)
 
     def was_open(self, ref: PodRef) -> bool:
-        """Whether an earlier run of this agent published a container as not ended."""
+        """Whether an earlier run of this agent published the container as not ended."""
         published = self._pods.published_before(ref)
         return published is not None and published.edge is not Edge.ENDED
 
@@ -226,10 +229,11 @@ class AgentCore:
         *,
         expected: frozenset[PciAddress] = frozenset(),
     ) -> None:
-        """`mig_devices`: by UUID, where they are known. `expected`: where GPUs should be.
+        """Takes the devices that NVML shows. `mig_devices` is by UUID; None if they are not known. `expected`
+        are the places where GPUs should be.
 
-        NVML shows no GPU that has fallen off the bus. One that is broken or expected keeps its name: what
-        comes later tells of the same GPU.
+        NVML shows no GPU that has fallen off the bus. A GPU that is broken or expected keeps its entry, so
+        that later evidence belongs to the same GPU.
         """
         before = self._devices(), self._host.driver_version
         shown = tuple(devices)
@@ -256,8 +260,8 @@ class AgentCore:
         bus: BusGpus,
         now: datetime,
     ) -> bool:
-        """One sample of all GPUs by NVML, and the `devices` that it shows. True if the next sample should
-        come soon."""
+        """Takes one sample of all GPUs by NVML, and the `devices` that it shows. Returns True if the next
+        sample should come soon."""
         expected = expected_gpus(self._host, bus)
         self.on_bus(expected)
         self.inventory(devices, sample.driver_version, mig_devices, expected=expected)
@@ -266,17 +270,17 @@ class AgentCore:
         return folded.is_doubtful
 
     def nvml_silent(self, times: int, why: str, now: datetime) -> None:
-        """So many times in succession the driver has given no answer at all."""
+        """Records that the driver has given no answer at all, `times` times in succession."""
         self._folded(self._gpu_states.silent(self._chain, times, why, now))
 
     @property
     def gpu_shares(self) -> list[Share]:
-        """Which GPUs the pods of the node have."""
+        """GPUs that the pods of the node have."""
         return self._holders.shares(self._host.devices)
 
     @property
     def holds_devices(self) -> bool:
-        """Whether any pod of the node is known to hold a device."""
+        """Whether any pod of the node is known to have a device."""
         return bool(self._holders.uids)
 
     @property
@@ -285,11 +289,12 @@ class AgentCore:
         return self._holders.there
 
     def on_bus(self, addresses: frozenset[PciAddress]) -> None:
-        """All places that are taken, by whatever shows them. One that was taken once stays the node's."""
+        """Adds all places on the bus that are taken, by any driver. A place that was taken once stays one of
+        the node's places."""
         self._host = msgspec.structs.replace(self._host, addresses=self._host.addresses | addresses)
 
     def pods_listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
-        """What the kubelet says of the pods' devices. `there` are the uids of the node's pods."""
+        """Takes the kubelet's report about the devices of pods. `there` are the uids of the node's pods."""
         before, first = self._devices(), self.first_pods
         self._holders.listed(pods, there)
         self._first_were(first)
@@ -297,11 +302,13 @@ class AgentCore:
             self._mark(Dirty.EDGE)
 
     def device_memory(self, free_bytes: int | None) -> None:
-        """The least free memory of a device, as just read; None where it is not known. No news by itself."""
+        """Takes the least free memory of any device, as just read; None if it is not known. This alone causes
+        no write."""
         self._free_device_bytes = free_bytes
 
     def let_go(self, step: str) -> None:
-        """For this step of a repair no process of the agent has a device open; empty when that is over."""
+        """Records the step of a repair for which no process of the agent has a device open; empty when the
+        step is over."""
         if step != self._hands_off:
             self._hands_off = step
             self._chain.repaired()
@@ -309,7 +316,7 @@ class AgentCore:
             self._mark(Dirty.EDGE)
 
     def cover(self, source: Source, state: CoverageState, now: datetime, *, why: str = "") -> None:
-        """A source is read from now on, or is blind. Saying the same again changes nothing."""
+        """Records that a source is read from now on, or is blind. The same report again changes nothing."""
         why = fit(Coverage, "why", why)
         known = self._coverage.get(source)
         if known is None or known.state is not state or known.why != why:
@@ -320,7 +327,7 @@ class AgentCore:
             self._mark(Dirty.EDGE)
 
     def kernel_line(self, line: KernelLine) -> bool:
-        """True if it was an edge of a finding."""
+        """Takes one line of the kernel log. Returns True if the line made an edge of a finding."""
         self._sequence = max(self._sequence, line.sequence)
         draft = self._kernel_rules.read(line, self._host)
         if draft is None:
@@ -335,43 +342,45 @@ class AgentCore:
         return is_edge
 
     def caught_up(self) -> None:
-        """What the kernel log held at the start has been read: lines are of now from here on."""
+        """Records that the agent has read what the kernel log contained at the start: lines are current from
+        here on."""
         self._knows_holders = True
 
     def ports(self, sample: PortSample, now: datetime) -> bool:
-        """One sample of the ports of the network. True if it was an edge of a finding."""
+        """Takes one sample of the network ports. Returns True if the sample made an edge of a finding."""
         ranks = self._pods.ranks(self._holders.there, now)
         folded = self._fabric.fold(self._chain, sample, now, ranks)
         self._folded(folded)
         return folded.is_edge
 
     def volumes(self, sample: VolumeSample, now: datetime) -> None:
-        """One sample of the volumes of the pods that hold devices."""
+        """Takes one sample of the volumes of the pods that have devices."""
         self._folded(self._volumes.fold(self._chain, sample, now))
 
     def booted(self, boot: Boot, now: datetime) -> None:
-        """What is known of the present boot."""
+        """Takes what is known about the present boot."""
         if boot.boot_id == self.boot_id:
             self._folded(self._host_state.booted(self._chain, boot, now))
 
     def host(self, sample: HostSample, now: datetime) -> None:
-        """One sample of the node's pressure and processes."""
+        """Takes one sample of the node's pressure and processes."""
         self._folded(self._host_state.fold(self._chain, sample, now))
 
     def api_answered(self, answer: Answered, now: datetime) -> None:
-        """An answer of the API server says what time it is there."""
+        """Takes an answer of the API server, which contains the time of the server's clock."""
         self._folded(self._host_state.answered(self._chain, answer, now))
 
     def pods_changed(self, now: datetime) -> None:
-        """A pod came or went."""
+        """Records that a pod came or went."""
         self._fabric.pods_changed(now)
 
     def passed(self, sequence: int) -> None:
-        """Records up to this one were read, and are of no interest."""
+        """Records that records up to this one were read and are of no interest."""
         self._sequence = max(self._sequence, sequence)
 
     def log_line(self, pod: PodRef, text: str, at: datetime) -> frozenset[str]:
-        """The names of the recipes whose issue the line shows."""
+        """Takes one line of a container's log. Returns the names of the recipes whose issue the line
+        shows."""
         hits = signatures.read(self._sought, text)
         if self._pod(pod).line(text, at, hits):
             self._mark(Dirty.EDGE)
@@ -383,39 +392,42 @@ class AgentCore:
             self._mark(Dirty.EDGE)
 
     def pod_removed(self, pod: PodRef) -> None:
-        """Its log is gone."""
+        """Records that the log of the container no longer exists."""
         self._pods.removed(pod)
 
     def pod_left(self, pod: PodRef) -> None:
-        """It is not followed any more, though it runs."""
+        """Records that the agent no longer follows the container, although the container runs."""
         if self._pods.left(pod):
             self._mark(Dirty.EDGE)
 
     def is_silent(self, pod: PodRef) -> bool:
-        """Whether nothing is published of this container."""
+        """Whether nothing is published about this container."""
         return self._pods.is_silent(pod)
 
     @property
     def first_pods(self) -> frozenset[str]:
-        """Uids of the pods whose logs matter most: they were given devices, or the controller names them."""
+        """Uids of the pods whose logs matter most: the pods that were given devices, and the pods that the
+        controller names."""
         return self._holders.uids | {pod.uid for pod in self._spec.pods}
 
     def logs_left_out(self, uids: frozenset[str]) -> None:
-        """Of these pods not all logs are read: too many containers run."""
+        """Records the pods of which not all logs are read, because too many containers run."""
         if bool(uids) != bool(self._unread_pods) or (uids ^ self._unread_pods) & self.first_pods:
             self._mark(Dirty.EDGE)
         self._unread_pods = uids
 
     def logs_scanned(self, now: datetime, left_out: Collection[PodRef] = ()) -> None:
-        """All logs of this node have been found: what was published before and has none any more is over."""
+        """Records that all logs of this node have been found: a container that was published before and has
+        no log any more has ended."""
         for ref in self._pods.vanished(left_out):
             self.pod_ended(ref, now)
             self._pods.removed(ref)
 
     def spec(self, spec: NodeHealthSpec) -> list[PodRef]:
-        """Takes the controller's wishes; returns containers whose log must be read again from its start.
+        """Takes the `spec` that the controller wrote. Returns the containers whose log must be read again
+        from its start.
 
-        A new request id asks for a fresh status, which then names it as served.
+        A new request id requests a fresh status, which then names the id as served.
         """
         if spec.request != self._spec.request:
             self._mark(Dirty.EDGE)
@@ -426,8 +438,8 @@ class AgentCore:
         return self._pods.job_settings(spec.pods)
 
     def tick(self, now: datetime, unread: Collection[PodRef] = ()) -> None:
-        """Finds stalls and first checkpoints, and forgets containers that ended long ago where newer ones
-        need the room. What the last lines of `unread` say is not known yet."""
+        """Finds stalls and first checkpoints, and forgets containers that ended long ago if newer ones need
+        the room. The content of the last lines of `unread` is not known yet."""
         if self._pods.stalled(now, unread):
             self._mark(Dirty.EDGE)
         if self._exception_at is not None and now - self._exception_at > _EXCEPTION_TOLD:
@@ -438,13 +450,14 @@ class AgentCore:
             self._mark(Dirty.COARSE)
 
     def clock_set(self, by: timedelta, now: datetime) -> None:
-        """Forwards or back, since the last tick. `now` is by the new time."""
+        """Takes a step of the clock, forwards or back, since the last tick. `now` is by the new time."""
         self._pods.clock_set(by, now)
         self._fabric.clock_set(by, now)
         self._host_state.clock_set()
 
     def ask_every_s(self, now: datetime) -> float:
-        """The sooner the controller may want something of us, the more often its wishes are asked for."""
+        """Returns the time until the agent reads its `spec` again. The sooner the controller may have a
+        request, the shorter this time is."""
         publishing = self._settings.publishing
         recent = timedelta(seconds=publishing.ask_busy_for_s)
         is_busy = self._pods.any_stalled or any(
@@ -477,7 +490,8 @@ class AgentCore:
         return leaving_out(status, left_out | self._unread_pods, self.first_pods)
 
     def _first_were(self, before: frozenset[str]) -> None:
-        """Where pods are left out, the status names those that come first and are whole."""
+        """Marks the status if pods are left out: it then names the first pods of which no container is left
+        out."""
         if before != self.first_pods and (self._unread_pods or self._pods.are_many):
             self._mark(Dirty.COARSE)
 
@@ -489,8 +503,8 @@ class AgentCore:
             self._mark(Dirty.EDGE)
 
     def _devices(self) -> tuple[Device, ...]:
-        """With their pods only while one is broken, or a program of several that share one has just had an
-        exception: else each start of a pod would be a write."""
+        """Returns the devices. They include their pods only while a device is broken, or shortly after an
+        exception of a program on a shared device: otherwise each start of a pod would be a write."""
         devices = self._host.devices
         if not self._chain.device_broken and self._exception_at is None:
             return devices
@@ -500,7 +514,7 @@ class AgentCore:
         return self._pods.fold(ref, self._spec.pods, self._sought)
 
     def _tenant_of(self, subject: Subject) -> str:
-        """Namespace of the only pod that has the device; empty where there is not just one."""
+        """Returns the namespace of the only pod that has the device; empty if not exactly one pod has it."""
         pod = self._holders.sole(self._host.devices, subject.device, subject.gpu_instance)
         return pod.namespace if pod is not None else ""
 
@@ -522,5 +536,6 @@ class AgentCore:
 
 
 def _is_of_node(finding: Finding) -> bool:
-    """A note about the node itself, for which the controller wants nothing: each has one after a boot."""
+    """Whether the finding is a note about the node itself, to which the controller does not react: each node
+    has such a note after a boot."""
     return finding.code in (*BOOTS, *LASTING) and finding.severity is Severity.INFO

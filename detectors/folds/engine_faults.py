@@ -1,17 +1,16 @@
-"""Counts in which place of a GPU the programs of several tenants had exceptions. Pure; core.py keeps one.
+"""Counts in which places of a GPU the programs of several tenants had exceptions. Pure; core.py keeps one.
 
-NVIDIA's workflow for Xid 13 and 31: an exception that repeats in one TPC may be the hardware's; exceptions in
-several TPCs are the program's. Any program can provoke both, and may run again and again, so this fold counts
-tenants and not exceptions: a namespace counts once, and only if all its exceptions on that GPU were in that
-one place. These exceptions make no GPU suspect:
+According to NVIDIA's workflow for Xid 13 and 31, an exception that repeats in one TPC may be caused by the
+hardware; exceptions in several TPCs are caused by the program. Any program can provoke both, and may run many
+times. Therefore this fold counts tenants and not exceptions: a namespace counts once, and only if all its
+exceptions on that GPU were in that one place. These exceptions make no GPU suspect:
+- exceptions that show several places at once: a program with a large grid fails wherever it runs
+- exceptions where a GPU places the first blocks of a grid
+- exceptions in a place where another GPU of the node has had some, too: the programs cause them
+- exceptions on a GPU, or GPU instance, that several pods have: nobody knows whose program failed, and under
+  MPS the exception of one client ends all clients
 
-- those that show several places at once: a program with a large grid fails wherever it runs
-- those where a GPU places the first blocks of a grid
-- those in a place where another GPU of the node has had some, too: the programs lead there
-- those on a GPU, or GPU instance, that several pods hold: nobody knows whose program failed, and by MPS the
-  exception of one client ends all clients
-
-Memory is bounded by the numbers below. An agent that starts again counts from the beginning.
+The numbers below bound the memory. An agent that starts again counts from the beginning.
 """
 
 from __future__ import annotations
@@ -28,41 +27,41 @@ from detectors.wire.contract import Origin, Subject
 __all__ = ["EngineFaults"]
 
 _BURST = timedelta(minutes=1)
-"""Lines of one GPU that are nearer to each other tell of one exception."""
+"""Two lines of one GPU that are closer together than this belong to one exception."""
 _BURST_MAX = timedelta(minutes=10)
 _PARTS_MAX = 128
 _TENANTS_MAX = 32
 _PLACES_MAX = 4
 _NO_PLACE = ""
 _SHARE_MIN = 3, 4
-"""Of all tenants that had exceptions on the GPU, so many had theirs in that place."""
+"""Share of the tenants with exceptions on the GPU that must have had all of them in that place: 3 of 4."""
 
 
 class _Burst(msgspec.Struct):
-    """What the lines of one exception have shown."""
+    """Evidence in the lines of one exception so far."""
 
     tenant: str
-    """Empty where nobody knows."""
+    """Namespace; empty if nobody knows whose program failed."""
     subject: Subject
     began: datetime
     last: Seen
     places: dict[str, str] = {}
-    """Code -> place, or `_NO_PLACE` where it showed several."""
+    """Code -> place, or `_NO_PLACE` if the exception showed several places."""
 
 
 class _Tenant(msgspec.Struct):
-    """When its programs had exceptions on one GPU: (code, place) -> the last time."""
+    """Times of the exceptions of one tenant's programs on one GPU: (code, place) -> the last time."""
 
     seen: dict[tuple[str, str], datetime] = {}
 
 
 class _Part(msgspec.Struct):
-    """A GPU, or one GPU instance of it."""
+    """A GPU, or one GPU instance of a GPU."""
 
     burst: _Burst | None = None
     tenants: dict[str, _Tenant] = {}
     told: dict[tuple[str, str], frozenset[str]] = {}
-    """The tenants of whom a finding on a place has been made."""
+    """Tenants that a finding on a place has already named."""
 
 
 class EngineFaults:
@@ -72,8 +71,8 @@ class EngineFaults:
         self._parts: dict[tuple[str, int | None], _Part] = {}
 
     def line(self, draft: Draft, line: Seen, tenant_of: Callable[[Subject], str]) -> list[tuple[Draft, Seen]]:
-        """Takes a line whose draft has a place. `tenant_of` names the namespace of the only pod that has the
-        subject; empty where there is not just one. Returns the findings that earlier lines make."""
+        """Takes a line whose draft has a place, and returns the findings that earlier lines make. `tenant_of`
+        returns the namespace of the only pod that has the subject; empty if not exactly one pod has it."""
         part = self._part(draft.subject)
         burst, found = part.burst, []
         if burst is not None and _is_over(burst, line.at):
@@ -87,7 +86,7 @@ class EngineFaults:
         return found
 
     def tick(self, now: datetime) -> list[tuple[Draft, Seen]]:
-        """The findings of exceptions that are over."""
+        """Returns the findings from exceptions that are over."""
         found = []
         for part in self._parts.values():
             if part.burst is not None and _is_over(part.burst, now):
@@ -115,13 +114,13 @@ class EngineFaults:
             tenant.seen[code, _NO_PLACE if is_first_place(place) else place] = at
         while len(tenant.seen) > _PLACES_MAX:
             del tenant.seen[min(tenant.seen, key=tenant.seen.__getitem__)]
-            tenant.seen[burst.subject.pci, _NO_PLACE] = at  # it fails in many places
+            tenant.seen[burst.subject.pci, _NO_PLACE] = at  # the tenant fails in many places
         self._forget(at)
         told = (self._told(part, burst, spot) for spot in burst.places.items())
         return [one for one in told if one is not None]
 
     def _forget(self, at: datetime) -> None:
-        """What is older than the window."""
+        """Forgets exceptions that are older than the window."""
         for part in self._parts.values():
             for name, tenant in list(part.tenants.items()):
                 tenant.seen = {spot: then for spot, then in tenant.seen.items() if at - then < self._window}
@@ -129,7 +128,7 @@ class EngineFaults:
                     del part.tenants[name]
 
     def _told(self, part: _Part, burst: _Burst, spot: tuple[str, str]) -> tuple[Draft, Seen] | None:
-        """A finding, where one more tenant makes the place suspect."""
+        """Returns a finding if one more tenant makes the place suspect."""
         code, place = spot
         fits = frozenset(name for name, tenant in part.tenants.items() if _is_only(tenant, spot))
         part.told[spot] = before = part.told.pop(spot, frozenset()) & fits
@@ -156,7 +155,7 @@ class EngineFaults:
         return draft, msgspec.structs.replace(burst.last, text=text)
 
     def _is_elsewhere(self, part: _Part, spot: tuple[str, str]) -> bool:
-        """Whether exceptions were in the same place of another GPU."""
+        """Whether another GPU had exceptions in the same place."""
         others = (other for other in self._parts.values() if other is not part)
         return any(spot in tenant.seen for other in others for tenant in other.tenants.values())
 
@@ -166,6 +165,7 @@ def _is_over(burst: _Burst, now: datetime) -> bool:
 
 
 def _is_only(tenant: _Tenant, spot: tuple[str, str]) -> bool:
-    """Whether all its exceptions of that code were in that place, and none of any code in several."""
+    """Whether all exceptions of the tenant with that code were in that place, and none of any code in several
+    places."""
     spots = tenant.seen.keys()
     return spot in spots and all(one == spot or (one[0] != spot[0] and one[1] != _NO_PLACE) for one in spots)

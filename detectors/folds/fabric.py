@@ -1,7 +1,7 @@
-"""The ports of a node over time: which of them show a fault now, and which no longer do. Pure.
+"""Folds samples of a node's network ports: which ports show a fault now, and which no longer do. Pure.
 
-states.py makes findings of it. A state is shown in each sample as long as it lasts, and ends only where a
-sample proves that it is over: what is not seen is not over.
+states.py makes findings from the observations. Each sample shows a state as long as the state lasts. The
+state ends only when a sample proves that it is over: a state that a sample does not show may still last.
 """
 
 from __future__ import annotations
@@ -45,17 +45,18 @@ __all__ = ["FabricFold"]
 _AROUND = timedelta(seconds=60)
 _PEERS_MIN = 2
 _CODE_PREFIX = "port-"
-"""With this the codes begin of what may follow another state of the same adapter."""
+"""Prefix of the codes that may follow another state of the same adapter."""
 _PORTS_MAX = 256
-"""More than any node has. What comes after is not followed."""
+"""Number of ports that are followed, more than any node has. Further ports are not followed."""
 
 
 class FabricFold:
     def __init__(self, settings: Settings, rows: Mapping[str, FabricRow]) -> None:
-        """`rows`: by code."""
+        """Takes the rows by code."""
         self._settings = settings
         self._rows = rows
-        # The kernel log may tell that a link was lost and never tells that it is back, so it hides nothing.
+        # The kernel log may report that a link was lost, and never reports that it is back. So no known
+        # finding hides a state of a port.
         self._states = States(Source.FABRIC, _CODE_PREFIX, samples_to_end=1, unless_known=False)
         self._tracks: dict[tuple[str, int], Track] = {}
         self._gone_since: dict[str, datetime] = {}
@@ -63,20 +64,22 @@ class FabricFold:
         self._has_sample = False
 
     def pods_changed(self, at: datetime) -> None:
-        """A pod of the node came or went: what its network did to the links is no fault."""
+        """Records that a pod of the node came or went: what the pod's network did to the links is no
+        fault."""
         self._pods_changed_at = at
         self._tracks = {key: track.without(at) for key, track in self._tracks.items()}
 
     def clock_set(self, by: timedelta, now: datetime) -> None:
-        """No more and no less time went by for it: else no port would be judged until a clock that was set
-        back by hours is as far as before. `now` is by the new time."""
+        """Shifts all remembered times with the clock, so that the time that has passed stays the same.
+        Otherwise no port would be judged until a clock that was set back by hours has caught up. `now` is by
+        the new time."""
         self._tracks = {key: track.clock_set(by, now) for key, track in self._tracks.items()}
         self._gone_since = {pci: clock_set(since, by, now) for pci, since in self._gone_since.items()}
         if self._pods_changed_at is not None:
             self._pods_changed_at = clock_set(self._pods_changed_at, by, now)
 
     def fold(self, chain: Chain, sample: PortSample, at: datetime, ranks: Ranks) -> Folded:
-        """Begins and ends findings."""
+        """Begins and ends findings from one sample."""
         known = {
             finding.subject.pci
             for finding in chain.findings
@@ -87,8 +90,9 @@ class FabricFold:
     def _observations(
         self, sample: PortSample, at: datetime, ranks: Ranks, known: Collection[str]
     ) -> list[Observation]:
-        """What is over comes first: what begins now must not join a finding that ends now. `known` are the
-        PCI functions of which something is open: an earlier run of the agent has seen their ports active."""
+        """Returns what the sample shows. States that are over come first: a state that begins now must not
+        join a finding that ends now. `known` are the PCI functions with an open finding: an earlier run of
+        the agent has seen their ports active."""
         if sample.ports and not self._has_sample:
             self._begin(sample, at)
         self._follow(sample, at, ranks, known)
@@ -111,7 +115,7 @@ class FabricFold:
         return Observation(draft=draft(self._rows[code], pci), text=text, since=since)
 
     def _begin(self, sample: PortSample, at: datetime) -> None:
-        """What the first sample shows is as old as the boot, as far as anybody knows."""
+        """Begins the tracks. The states in the first sample are assumed to be as old as the boot."""
         self._has_sample = True
         since = at - timedelta(seconds=sample.up_s)
         for port in sample.ports[:_PORTS_MAX]:
@@ -160,7 +164,7 @@ class FabricFold:
             yield self._so(PORT_SLOW, pci, f"{now} at {port.rate_gbps:g} Gb/s; {faster}")
 
     def _faster(self, port: Port, track: Track, sample: PortSample) -> str:
-        """What shows that the port should be faster; empty where nothing does."""
+        """Returns the reason why the port should be faster; empty if nothing shows that."""
         rate = port.rate_gbps
         if rate is None or link(port) is not Link.ACTIVE:
             return ""
@@ -180,7 +184,7 @@ class FabricFold:
         return ""
 
     def _over(self, ports: list[Port], sample: PortSample, at: datetime) -> Iterator[tuple[str, str]]:
-        """What is over for a function all of whose ports prove it."""
+        """Yields the states that are over for a function, because all its ports prove it."""
         yield ADAPTER_GONE, "the adapter is on the bus"
         tracks = [track for port in ports if (track := self._tracks.get(port.key)) is not None]
         limits = self._settings

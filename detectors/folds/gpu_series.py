@@ -1,7 +1,7 @@
-"""One sample of the GPUs, and the pods that hold them, as series for dashboards. Pure.
+"""Turns one sample of the GPUs, and the pods that have them, into series for dashboards. Pure.
 
-sources/nvml.py -> here -> service/gpu_metrics.py, which a scrape reads. What a GPU does not tell has no
-series, and nothing of a GPU that pods share is divided among them.
+The data flow is sources/nvml.py -> here -> service/gpu_metrics.py, which a scrape reads. A value that a GPU
+does not report has no series. The values of a GPU that pods share are not divided among the pods.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["gpu_series"]
 
 
 def gpu_series(sample: Sample, shares: Iterable[Share]) -> Iterator[Series]:
-    """Those of the GPUs first, then those of pods: where there are too many, the last are left out."""
+    """Yields the series of the GPUs first, then those of pods: if there are too many series, the last are
+    left out."""
     gpus = [gpu for gpu in sample.gpus if gpu.readings is not None and gpu.uuid and not gpu.refused]
     for gpu in gpus:
         yield from _of_gpu(gpu, gpu.readings or GpuReadings())

@@ -1,6 +1,6 @@
-"""What samples of the GPUs by NVML show, after those before them; states.py makes findings of it. Pure.
+"""Derives from samples of the GPUs by NVML what they show, compared with earlier samples. Pure.
 
-Memory is bounded by the number of GPUs and rows.
+states.py makes findings from the observations. The number of GPUs and rows bounds the memory.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _CODE_PREFIXES = ("nvml-", "ixml-")
 
 
 class BusGpus(msgspec.Struct, frozen=True):
-    """NVIDIA's GPUs as the kernel's PCI bus shows them."""
+    """NVIDIA GPUs as the kernel's PCI bus shows them."""
 
     ours: frozenset[PciAddress] = frozenset()
-    """Bound to NVIDIA's driver or to none, so that NVML should show them."""
+    """GPUs bound to NVIDIA's driver or to none. NVML should show them."""
     others: frozenset[PciAddress] = frozenset()
-    """Bound to another driver, as those that a virtual machine was given."""
+    """GPUs bound to another driver, for example GPUs that were given to a virtual machine."""
 
 
 def expected_gpus(host: HostFacts, bus: BusGpus) -> frozenset[PciAddress]:
-    """Where GPUs are that NVML should show: those that the bus or an earlier sample of this boot has
-    shown."""
+    """Returns the places of the GPUs that NVML should show: the GPUs that the bus or an earlier sample of
+    this boot has shown."""
     return (addresses_of(host.devices) | bus.ours) - bus.others
 
 
@@ -44,18 +44,18 @@ class GpuStates:
         self._health = health
         self._gpus_expected = gpus_expected
         self._gpus_before = 0
-        # The kernel log tells of the same faults, and ends what it has told.
+        # The kernel log reports the same faults, and ends the faults that it has reported.
         self._states = States(Source.NVML, _CODE_PREFIXES, samples_to_end=_SAMPLES_TO_END, unless_known=True)
         self._last: dict[PciAddress, tuple[datetime, GpuSample]] = {}
         self._links_up: dict[PciAddress, frozenset[int]] = {}
         self._driver_version = ""
 
     def last_boot(self, gpus: int) -> None:
-        """How many the node had then."""
+        """Takes the number of GPUs that the node had in the last boot."""
         self._gpus_before = gpus
 
     def begin_anew(self) -> None:
-        """The devices were reset, or the driver was loaded anew: counters and links begin anew."""
+        """Forgets counters and links, because the devices were reset or the driver was loaded again."""
         self._states.clear()
         self._last.clear()
         self._links_up.clear()
@@ -64,7 +64,7 @@ class GpuStates:
         return self._states.fold(chain, [self._health.of_silence(times, why)], at)
 
     def fold(self, chain: Chain, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime) -> Folded:
-        """`host` knows the devices of this sample."""
+        """Begins and ends findings from one sample. `host` has the devices of this sample."""
         if sample.driver_version != self._driver_version:
             self.begin_anew()
             self._driver_version = sample.driver_version
@@ -81,7 +81,7 @@ class GpuStates:
     def observations(
         self, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime
     ) -> Iterator[Observation]:
-        """What this sample says, after those before it."""
+        """Yields what this sample shows, compared with earlier samples."""
         expected = expected_gpus(host, bus)
         refusing = unanswered(sample, expected)
         yield self._health.of_silence(0, "")
@@ -99,8 +99,9 @@ class GpuStates:
     def _missing(
         self, sample: Sample, expected: frozenset[PciAddress], host: HostFacts, bus: BusGpus
     ) -> Iterator[Observation]:
-        """Nothing where GPUs that do not tell who they are may be the ones that are missed. One that another
-        driver has counts as one of the node: somebody gave it to a virtual machine."""
+        """Yields what is missing. If some GPUs do not report their address, they may be the missing ones, so
+        no single GPU is judged as missing. A GPU that has another driver counts as one of the node's GPUs:
+        somebody gave it to a virtual machine."""
         there = answered(sample)
         if all(gpu.pci for gpu in sample.gpus):
             for pci in sorted(expected, key=str):
@@ -123,8 +124,8 @@ class GpuStates:
 
 
 def _with_count(gpu: GpuSample, before: GpuSample | None) -> GpuSample:
-    """With the last known count of errors, where this sample tells none: the next count is compared with
-    it."""
+    """Returns the GPU with the last known count of errors if this sample has no count: the next count is
+    compared with it."""
     if gpu.uncorrected is not None or before is None:
         return gpu
     return msgspec.structs.replace(gpu, uncorrected=before.uncorrected)

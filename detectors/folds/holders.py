@@ -1,7 +1,7 @@
-"""Which pods hold which devices, from what the kubelet says. Pure; core.py keeps one for its node.
+"""Knows which pods have which devices, from the reports of the kubelet. Pure; core.py keeps one for its node.
 
-A pod is placed at its devices only where every accelerator that it was given is one of the inventory. One
-that stands at no device counts as holding each of them: a victim is never missed, at worst one too many is
+A pod is placed at its devices only if every accelerator that it was given is in the inventory. A pod that is
+placed at no device counts as having each of them: no affected pod is missed, and at worst one too many is
 counted.
 """
 
@@ -24,7 +24,7 @@ _ACCELERATOR_WORDS = ("gpu", "mig-", "mps", "cuda")
 _OLD_MIG = "MIG-GPU-"
 _DRA_DRIVER = "gpu.nvidia.com"
 _DRIVERS_WITHOUT_GPUS = frozenset({"compute-domain.nvidia.com"})
-"""NVIDIA's for channels of multi-node NVLink. Any other driver may have given the pod any GPU."""
+"""NVIDIA's driver for channels of multi-node NVLink. Any other driver may have given the pod any GPU."""
 _DEVICE_FILE = re.compile(r"nvidia(?P<minor>[0-9]{1,4})(?:/gi(?P<instance>[0-9]{1,4}))?(?:/vgpu[0-9]+)?")
 _DRA_DEVICE = re.compile(r"gpu-(?P<minor>[0-9]{1,4})(?:-mig-.+)?")
 
@@ -33,12 +33,12 @@ class Claimed(msgspec.Struct, frozen=True):
     """A device of a resource claim (DRA), as the kubelet names it. The driver gives the device its name."""
 
     driver: str = ""
-    """Empty where the kubelet does not say whose device it is: it may be any."""
+    """Name of the driver; empty if the kubelet does not name it. The device may then be any."""
     device: str = ""
 
 
 class Given(msgspec.Struct, frozen=True):
-    """What the kubelet gave one pod, as it says it: resource name -> ids of devices."""
+    """Devices that the kubelet reports for one pod: resource name -> ids of devices."""
 
     namespace: str
     name: str
@@ -47,47 +47,47 @@ class Given(msgspec.Struct, frozen=True):
 
 
 class MigDevice(msgspec.Struct, frozen=True):
-    """Where a MIG device, or a whole GPU, is."""
+    """The place of a MIG device, or of a whole GPU."""
 
     gpu: str
-    """UUID of the GPU that it is a part of."""
+    """UUID of the GPU, or of the GPU to which the MIG device belongs."""
     instance: int | None = None
-    """Id of its GPU instance; None for the whole GPU, and where it is not known."""
+    """Id of the GPU instance; None for the whole GPU, and if the id is not known."""
 
 
 class HeldDevices(msgspec.Struct, frozen=True):
-    """The same, of a pod whose uid is known."""
+    """Devices that the kubelet gave to a pod whose uid is known."""
 
     pod: DevicePod
     given: Given
 
 
 class Sharing(StrEnum):
-    """How a pod has a GPU."""
+    """The way in which a pod has a GPU."""
 
     WHOLE = "whole"
     MIG = "mig"
     SHARED = "shared"
-    """With other pods."""
+    """The pod shares the GPU with other pods."""
     UNPLACED = "unplaced"
-    """It has some, and its plugin alone knows which."""
+    """The pod has GPUs, and only the device plugin knows which."""
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A GPU, or one of its GPU instances, of a pod that is there."""
+    """A GPU, or one of its GPU instances, that a present pod has."""
 
     pod: DevicePod
     uuid: str
-    """Empty for a pod that is not placed."""
+    """UUID of the GPU; empty for a pod that is not placed."""
     instance: int | None
     sharing: Sharing
 
 
 def uids(folders: Iterable[tuple[str, str, str]], runs: Callable[[str], bool]) -> dict[tuple[str, str], str]:
-    """(namespace, pod) -> uid, for each pod that is the only one of its name that runs.
+    """Returns (namespace, pod) -> uid, for each pod that is the only running one of its name.
 
-    The kubelet tells names only; (namespace, pod, uid) come from the names of the log folders. A pod that was
-    made anew under its name leaves its old folder for a while.
+    The kubelet reports only names; (namespace, pod, uid) come from the names of the log folders. A pod that
+    was created again under its name leaves its old folder for a while.
     """
     found: dict[tuple[str, str], list[str]] = {}
     for namespace, name, uid in folders:
@@ -97,28 +97,28 @@ def uids(folders: Iterable[tuple[str, str, str]], runs: Callable[[str], bool]) -
 
 
 class Holders:
-    """Devices of pods by uid. A pod keeps its devices as long as it lives; the last that are gone are kept,
-    since a pod may be deleted within the second in which its device breaks."""
+    """Keeps the devices of pods by uid. A pod keeps its devices as long as it lives. The last pods that are
+    gone are remembered, since a pod may be deleted within the second in which its device breaks."""
 
     def __init__(self) -> None:
         self._held: dict[str, HeldDevices] = {}
         self._gone: dict[str, None] = {}
         self._listed: frozenset[str] = frozenset()
-        """Those of the kubelet's last answer. A pod that has ended keeps its log folder, and no device."""
+        """Uids in the kubelet's last answer. A pod that has ended keeps its log folder, but no device."""
         self._mig_devices: Mapping[str, MigDevice] = {}
 
     @property
     def uids(self) -> frozenset[str]:
-        """Of the pods that were given devices, of any kind."""
+        """Uids of the pods that were given devices of any kind."""
         return frozenset(self._held)
 
     @property
     def there(self) -> frozenset[str]:
-        """Of those that are still on the node."""
+        """Uids of the pods with devices that are still on the node."""
         return frozenset(self._held.keys() - self._gone.keys())
 
     def restore(self, devices: Iterable[Device]) -> None:
-        """Goes on from what an earlier run of the agent published."""
+        """Continues from what an earlier run of the agent published."""
         pods: dict[str, DevicePod] = {}
         ids: dict[str, list[str]] = {}
         for device in devices:
@@ -131,11 +131,11 @@ class Holders:
             self._held[uid] = HeldDevices(pod, Given(pod.namespace, pod.name, {"": ids[uid]}))
 
     def mig_devices(self, mig_devices: Mapping[str, MigDevice]) -> None:
-        """Where each MIG device is, by its UUID."""
+        """Takes the place of each MIG device, by UUID."""
         self._mig_devices = mig_devices
 
     def listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
-        """The kubelet's answer. `there` are the uids of all pods that the node has a log folder of."""
+        """Takes the kubelet's answer. `there` are the uids of all pods that have a log folder on the node."""
         listed = {held.pod.uid: held for held in pods}
         self._listed = frozenset(listed)
         self._held |= listed
@@ -149,8 +149,8 @@ class Holders:
             del self._gone[oldest], self._held[oldest]
 
     def sole(self, devices: tuple[Device, ...], uuid: str, instance: int | None) -> DevicePod | None:
-        """The only pod that has the device, or that GPU instance of it. None where there is not just one, and
-        where a pod may have any device."""
+        """Returns the only pod that has the device, or that GPU instance of the device. Returns None if not
+        exactly one pod has it, or if a pod may have any device."""
         found = [
             share
             for share in self.shares(devices)
@@ -161,7 +161,7 @@ class Holders:
         return found[0].pod if is_sole else None
 
     def shares(self, devices: tuple[Device, ...]) -> list[Share]:
-        """What the pods have, by the kubelet's last answer."""
+        """Returns what the pods have, by the kubelet's last answer."""
         known = _Known(frozenset(one.uuid for one in devices), _by_minor(devices), self._mig_devices)
         listed = self._listed & self.there
         held = sorted((self._held[uid] for uid in listed), key=_order)
@@ -185,13 +185,13 @@ class Holders:
         return any(count > 1 for count in pods.values())
 
     def placed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
-        """The devices with their pods."""
+        """Returns the devices with their pods."""
         pods: dict[str, list[DevicePod]] = {device.uuid: [] for device in devices}
         parts: dict[str, list[str]] = {device.uuid: [] for device in devices}
         known = _Known(frozenset(pods), _by_minor(devices), self._mig_devices)
         for held in sorted(self._held.values(), key=_order):
             mine = _devices(held.given, known)
-            # Where there is no room at one of its devices, it must not stand at the others alone.
+            # If one of its devices has no room for the pod, the pod must not be listed at the others alone.
             if all(len(pods[uuid]) < DEVICE_PODS_MAX for uuid in mine):
                 for uuid, instances in mine.items():
                     pods[uuid].append(held.pod)
@@ -214,9 +214,9 @@ def _order(held: HeldDevices) -> tuple[str, str, str]:
 
 
 def _by_minor(devices: Iterable[Device]) -> dict[int, str]:
-    """UUID of the GPU that is called by number, as `gpu-N` in a resource slice. N is the minor number of its
-    device file; earlier versions of NVIDIA's DRA driver took NVML's number, so a GPU of which the two differ
-    is left out."""
+    """Returns number -> UUID for GPUs that are named by a number, such as `gpu-N` in a resource slice. N is
+    the minor number of the device file; earlier versions of NVIDIA's DRA driver took NVML's number, so a
+    number that could name several GPUs is left out."""
     found: dict[int, list[str]] = {}
     for device in devices:
         for number in {one for one in (device.minor, device.index) if one is not None}:
@@ -226,15 +226,15 @@ def _by_minor(devices: Iterable[Device]) -> dict[int, str]:
 
 
 def _devices(given: Given, known: _Known) -> dict[str, list[int]]:
-    """The devices that the pod holds, each with its GPU instances, or without any for the whole device; no
-    device where they cannot all be told."""
+    """Returns the devices that the pod has, each with its GPU instances; an empty list is the whole device.
+    Returns no device if not all of them can be identified."""
     places: list[MigDevice] = []
     for resource, ids in given.devices.items():
         named = [place for id_ in ids if (place := _place(id_, known)) is not None]
         if len(named) == len(ids):
             places += named
         elif named or any(word in resource.lower() for word in _ACCELERATOR_WORDS):
-            return {}  # else it is no accelerator: a network card, /dev/fuse
+            return {}  # otherwise the resource is no accelerator: a network card, /dev/fuse
     for claimed in given.claims:
         if claimed.driver in _DRIVERS_WITHOUT_GPUS:
             continue
@@ -255,8 +255,8 @@ def _share(
     *,
     is_sure: bool,
 ) -> Share:
-    """`is_sure`: no other pod may have the GPU. One that has all of it shares it with those of its
-    instances."""
+    """Returns the share of one pod. `is_sure`: no other pod may have the GPU. A pod that has the whole GPU
+    shares it with the pods of its instances."""
     pod, uuid, instance = part
     if instance is None:
         sharing = Sharing.WHOLE if is_sure and gpus[uuid] == 1 else Sharing.SHARED
@@ -267,7 +267,7 @@ def _share(
 
 
 def _has_accelerators(given: Given) -> bool:
-    """Whether the pod was given any that could not be placed."""
+    """Whether the pod was given an accelerator that could not be placed."""
     is_claimed = any(claimed.driver not in _DRIVERS_WITHOUT_GPUS for claimed in given.claims)
     return is_claimed or any(word in name.lower() for name in given.devices for word in _ACCELERATOR_WORDS)
 
@@ -278,11 +278,13 @@ def _instances(instances: set[int | None]) -> list[int]:
 
 
 def _place(id_: str, known: _Known) -> MigDevice | None:
-    """The GPU, or the part of one, that a device plugin's id means. Ids other than these say nothing sure:
-    plugins that share GPUs by themselves (`GPU-<uuid>-3`, `tencent.com/vcuda-core-12`) choose the GPU later.
+    """Returns the GPU, or the part of a GPU, that an id of a device plugin names; None for any other id.
+    Plugins that share GPUs by themselves (`GPU-<uuid>-3`, `tencent.com/vcuda-core-12`) choose the GPU later,
+    so their ids prove nothing.
 
-    `GPU-<uuid>`, shared in time or by MPS `GPU-<uuid>::3`, `MIG-<uuid>`, before R470 `MIG-GPU-<uuid>/gi/ci`;
-    on GKE by device file `nvidia0`, `nvidia0/gi5`, each shared with `/vgpu3` behind it.
+    Known ids are `GPU-<uuid>`; shared in time or by MPS `GPU-<uuid>::3`; `MIG-<uuid>`; before R470
+    `MIG-GPU-<uuid>/gi/ci`; on GKE the device file `nvidia0` or `nvidia0/gi5`, and for sharing each with a
+    suffix such as `/vgpu3`.
     Source: NVIDIA k8s-device-plugin; GoogleCloudPlatform/container-engine-accelerators, pkg/gpu/nvidia
     (mig.go, gpusharing.go); HAMi, pkg/device-plugin (Allocate). All of summer 2026.
     """
@@ -302,10 +304,10 @@ def _place(id_: str, known: _Known) -> MigDevice | None:
 
 
 def _claimed_gpu(claimed: Claimed, known: _Known) -> str:
-    """UUID of the GPU that NVIDIA's DRA driver means, or of which it has cut a MIG device; empty where nobody
-    can tell. Where on the GPU the MIG device is, its name does not say by instance ids.
+    """Returns the UUID of the GPU that NVIDIA's DRA driver names, or on which the driver has created a MIG
+    device; empty if it cannot be identified. The name of a MIG device does not contain its instance ids.
 
-    `gpu-<minor>`, `gpu-<minor>-mig-<profile>-<profile id>-<placement>`.
+    The names are `gpu-<minor>` and `gpu-<minor>-mig-<profile>-<profile id>-<placement>`.
     Source: NVIDIA k8s-dra-driver-gpu, cmd/gpu-kubelet-plugin/deviceinfo.go and mig.go (May 2026).
     """
     named = _DRA_DEVICE.fullmatch(claimed.device) if claimed.driver == _DRA_DRIVER else None

@@ -1,6 +1,6 @@
-"""The node itself over time: why it has booted, its clock, its pressure and its processes. Pure.
+"""Folds evidence about the node itself: why it has booted, its clock, its pressure and its processes. Pure.
 
-states.py makes findings of it. All of them are notes.
+states.py makes findings from the observations. All of these findings are notes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["HostFold"]
 
 class HostFold:
     def __init__(self, settings: Settings, rows: Mapping[str, HostStateRow]) -> None:
-        """`rows`: by code."""
+        """Takes the rows by code."""
         self._settings = settings
         self._rows = rows
         self._drift = Drift()
@@ -31,11 +31,11 @@ class HostFold:
         self._booted_before = False
 
     def earlier_boot(self) -> None:
-        """An earlier boot of the node is known."""
+        """Records that an earlier boot of the node is known."""
         self._booted_before = True
 
     def booted(self, chain: Chain, boot: Boot, at: datetime) -> Folded:
-        """Once in each boot. What an earlier run of the agent said of it stays."""
+        """Makes the note about the boot, once in each boot. A note by an earlier run of the agent stays."""
         if any(chain.is_open(code, NODE) for code in BOOTS):
             return Folded()
         reason = reason_of(boot, is_known=self._booted_before)
@@ -45,11 +45,11 @@ class HostFold:
         return self._states.fold(chain, [one], at)
 
     def clock_set(self) -> None:
-        """What answers said before of the node's clock is over."""
+        """Forgets what earlier answers showed about the node's clock."""
         self._drift = Drift()
 
     def answered(self, chain: Chain, answer: Answered, at: datetime) -> Folded:
-        """One answer of the API server."""
+        """Takes one answer of the API server."""
         self._drift = self._drift.with_answer(answer)
         text = self._drift.beyond(self._settings.clock_s) if self._settings.enabled else ""
         if not text and not self._drift.within(self._settings.clock_s):
@@ -59,7 +59,7 @@ class HostFold:
         return self._states.fold(chain, [one], at)
 
     def fold(self, chain: Chain, sample: HostSample, at: datetime) -> Folded:
-        """One sample of pressure and processes."""
+        """Begins and ends findings from one sample of pressure and processes."""
         return self._states.fold(chain, self.observations(sample), at)
 
     def observations(self, sample: HostSample) -> list[Observation]:

@@ -1,6 +1,6 @@
-"""The containers of a node, each folded by pods.py: which are known, restored, gone, or left. Pure.
+"""Keeps the containers of a node, each folded by pods.py: which are known, restored, gone, or left. Pure.
 
-core.py keeps one, and tells it what the logs say.
+core.py keeps one, and passes the lines of the logs to it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ class PodFolds:
         return any(fold.stalled for fold in self._folds.values())
 
     def restore(self, pods: Iterable[PodProgress]) -> None:
-        """What an earlier run of the agent published; each is taken up when its log is seen."""
+        """Takes what an earlier run of the agent published. A container continues from it when its log is
+        found."""
         self._restored = {(pod.uid, pod.container, pod.instance): pod for pod in pods}
 
     def published_before(self, ref: PodRef) -> PodProgress | None:
         return self._restored.get((ref.uid, ref.container, ref.instance))
 
     def fold(self, ref: PodRef, jobs: Iterable[PodSettings], sought: Signatures) -> PodFold:
-        """The container's, which begins with its first line."""
+        """Returns the fold of the container. The first line of a container creates the fold."""
         fold = self._folds.get(ref)
         if fold is None:
             fold = self._folds[ref] = PodFold(ref, self._settings, self._rows)
@@ -57,26 +58,30 @@ class PodFolds:
         return fold
 
     def hold_devices(self, uids: Collection[str]) -> bool:
-        """Pods that were given devices. True if a container is published for that."""
+        """Records the pods that were given devices. Returns True if a container is published for that
+        reason."""
         news = [fold for ref, fold in self._folds.items() if ref.uid in uids and fold.holds_devices()]
         return bool(news)
 
     def removed(self, ref: PodRef) -> None:
-        """Its log is gone. What was published stays a while: the controller may still want the tail."""
+        """Records that the log of the container no longer exists. The published progress stays for a while:
+        the controller may still need the tail."""
         if ref in self._folds:
             self._gone.add(ref)
 
     def left(self, ref: PodRef) -> bool:
-        """It is not followed any more: what is known of it gets old. True if it was known."""
+        """Forgets a container that the agent no longer follows, since what is known about it gets old.
+        Returns True if the container was known."""
         self._gone.discard(ref)
         return self._folds.pop(ref, None) is not None
 
     def is_silent(self, ref: PodRef) -> bool:
-        """Whether nothing is published of this container."""
+        """Whether nothing is published about this container."""
         return ref not in self._folds or self._folds[ref].published() is None
 
     def vanished(self, left_out: Collection[PodRef]) -> list[PodRef]:
-        """Containers that were published before and have no log any more; one that is left out has."""
+        """Returns the containers that were published before and have no log any more. A container in
+        `left_out` still has a log."""
         known = {(ref.uid, ref.container, ref.instance) for ref in (*self._folds, *left_out)}
         return [
             PodRef(pod.namespace, pod.name, pod.uid, pod.container, pod.instance)
@@ -85,7 +90,7 @@ class PodFolds:
         ]
 
     def job_settings(self, jobs: Iterable[PodSettings]) -> list[PodRef]:
-        """Containers whose log must be read again from its start."""
+        """Takes the settings of jobs. Returns the containers whose log must be read again from its start."""
         wanted = {job.uid: job for job in jobs}
         for ref, fold in self._folds.items():
             if ref.uid not in wanted:
@@ -101,17 +106,17 @@ class PodFolds:
             fold.clock_set(by, now)
 
     def stalled(self, now: datetime, unread: Collection[PodRef] = ()) -> bool:
-        """True if one has stalled just now, or waits long for the line that proves its first step; of
-        `unread` nobody knows."""
+        """Returns True if a container has stalled just now, or has waited long for the line that proves its
+        first step. Nothing is known about the containers in `unread`."""
         stalled = [fold for ref, fold in self._folds.items() if ref not in unread and fold.tick(now)]
         waiting = [fold for fold in self._folds.values() if fold.waits_for_second(now)]
         return bool(stalled or waiting)
 
     def ranks(self, uids: frozenset[str], now: datetime) -> Ranks:
-        """What is known of the training in these pods. A pod of which all known containers have ended is
-        none of those that train. What ends beside a container that trains, as a helper that is started
-        again, is no end of the rank. A step that is later than now was dated before the clock was set back,
-        and nobody knows when it was."""
+        """Returns what is known about the training in these pods. A pod counts as training unless all its
+        known containers have ended. A container that ends beside a container that trains, such as a helper
+        that is started again, is no end of the rank. A step later than `now` was dated before the clock was
+        set back, and its true time is not known."""
         folds = [fold for ref, fold in self._folds.items() if ref.uid in uids]
         trains = {
             (fold.ref.uid, fold.ref.container)
@@ -139,11 +144,11 @@ class PodFolds:
         )
 
     def begin_to_save(self) -> bool:
-        """True if the log of one has just shown its first complete checkpoint."""
+        """Returns True if the log of a container has just shown its first complete checkpoint."""
         return bool([fold for fold in self._folds.values() if fold.begins_to_save()])
 
     def tidied(self, now: datetime) -> bool:
-        """Forgets containers that ended long ago where newer ones need the room. True if that changed
+        """Forgets containers that ended long ago if newer ones need the room. Returns True if that changed
         something."""
         keep = timedelta(seconds=self._settings.ended_keep_s)
         changed = False
@@ -159,13 +164,14 @@ class PodFolds:
 
     @property
     def are_many(self) -> bool:
-        """Whether perhaps not all can be published."""
+        """Whether there may be too many containers to publish all of them."""
         return len(self._folds) > PODS_MAX
 
     def published(self, first: Collection[str]) -> tuple[list[PodProgress], frozenset[str]]:
-        """Oldest edge first, and the uids of pods of which a container finds no place. Where there are too
-        many, those of the pods in `first` come first. Of a pod that has told anything the silent containers
-        do not count: they may be beside the training's."""
+        """Returns the containers to publish, oldest edge first, and the uids of pods with a container that
+        has no room. If there are too many, the containers of the pods in `first` have priority. If one
+        container of a pod has reported anything, the silent containers of the pod do not count: they may be
+        sidecars of the training."""
         telling = {fold.ref.uid for fold in self._folds.values() if fold.tells}
         folds = [f for f in self._folds.values() if f.tells or f.named or f.ref.uid not in telling]
         pods = [published for fold in folds if (published := fold.published()) is not None]

@@ -1,4 +1,5 @@
-"""One container's log lines folded into the edges of its progress. Pure; core.py holds one per container."""
+"""Folds the log lines of one container into the edges of its progress. Pure; core.py keeps one per
+container."""
 
 from __future__ import annotations
 
@@ -19,16 +20,18 @@ from detectors.wire.training import Edge, PodProgress, PodSettings
 __all__ = ["PodFold"]
 
 _HEARD_ALONE_S = 60.0
-"""A job that tells of its steps so seldom is published before the second line: it has come that far."""
+"""Time in seconds after which a step that only one line has named is published. The job prints its steps so
+seldom that the second line may come much later."""
 
 
 class PodFold:
-    """Where one container instance stands, and its last edge.
+    """Keeps the progress of one container instance, and its last edge.
 
-    A container is published once it has printed a step or a line that a recipe looks for, or an own fault if
-    its pod was given devices or the controller has named it. One that has ended is published if it printed an
-    error, or for its devices or name alone: a rank may end without a word that anybody knows, and then its
-    last lines are all that tells why. Everything else on the node is none of our business.
+    A container is published once it has printed a step or a line that a recipe searches for. It is also
+    published if it failed by itself, and its pod was given devices or the controller has named the pod. A
+    container that has ended is published if it printed an error, or only because its pod has devices or was
+    named: a rank may end without a line that any rule knows, and then only its last lines say why. All other
+    containers of the node are not published.
     """
 
     def __init__(self, ref: PodRef, settings: Logs, rows: tuple[LogErrorRow, ...]) -> None:
@@ -41,16 +44,17 @@ class PodFold:
         self._steps = step_track.Steps()
         self._progress = progress.Progress()
         self._heard: tuple[int, datetime] | None = None
-        """The last number that may be a step, before one is believed, and when another one came."""
+        """The last number that may be a step, until a step is proven, and the time of the line with a new
+        number."""
         self._told_heard = False
         self._saves = saves.Saves()
         self._told_save = False
-        """That the log of this container tells of complete checkpoints."""
+        """Whether it was reported that the log of this container shows complete checkpoints."""
         self._sign: step_lines.Sign | step_lines.Metrics | step_lines.Candidate | None = None
-        """The last sign of work that makes no step."""
+        """The last sign of work that is not itself a step."""
         self._errors = first_error.Errors()
         self._told_faults: set[str] = set()
-        """Codes of this container's own faults that were told before its end."""
+        """Codes of this container's own faults that were published before its end."""
         self._known = Known()
         self._free_device_bytes: int | None = None
         self._tail = Tail()
@@ -58,14 +62,14 @@ class PodFold:
         self._edge_at: datetime | None = None
         self._known_until: datetime | None = None
         self._goes_on = False
-        """The last step stood in a line that has not ended."""
+        """Whether the last step was in a line that has not ended."""
         self._held = held_back.HeldBack()
         self._clock_set = timedelta(0)
-        """By how much, since the last step."""
+        """Amount by which the clock was set since the last step."""
         self._is_fresh = False
-        """It has come since the last tick."""
+        """Whether the last step or sign of work has come since the last tick."""
         self._was_away = False
-        """The agent has begun anew, and has read no step since."""
+        """Whether the agent has started again and has read no step since."""
 
     @property
     def ended_at(self) -> datetime | None:
@@ -73,7 +77,7 @@ class PodFold:
 
     @property
     def steps(self) -> step_track.Steps:
-        """What was read as a step so far, believed or not."""
+        """All that was read as a step so far, whether proven or not."""
         return self._steps
 
     @property
@@ -90,14 +94,14 @@ class PodFold:
 
     @property
     def tells(self) -> bool:
-        """Its log holds something that is published, whoever has printed it."""
+        """Whether the log contains anything that is published, no matter which process printed it."""
         steps = self._progress.first_step is not None or self._heard is not None
         lines = self._saves.last is not None or bool(self._known.lines)
         return steps or lines or self._errors.error is not None
 
     @property
     def named(self) -> bool:
-        """The controller has named its pod."""
+        """Whether the controller has named the pod."""
         return self._named
 
     @property
@@ -105,7 +109,7 @@ class PodFold:
         return self._edge is Edge.STALLED
 
     def restore(self, published: PodProgress, sought: Signatures) -> None:
-        """Goes on from what an earlier run of the agent published."""
+        """Continues from what an earlier run of the agent published."""
         self._edge, self._edge_at = published.edge, published.at
         is_stepping = published.first_step is not None
         self._steps = step_track.Steps(known=published.last_step if is_stepping else None)
@@ -133,8 +137,9 @@ class PodFold:
         self._tail.keep(published.tail)
 
     def job_settings(self, job: PodSettings) -> bool:
-        """True if the step template changed: the log must then be read again from its start. That of a
-        container that has ended is closed."""
+        """Takes the settings of the job. Returns True if the step template changed: the log must then be read
+        again from its start. The log of a container that has ended is closed, so its template no longer
+        changes anything."""
         changed = job.step_template != self._job.step_template and self._edge is not Edge.ENDED
         self._job, self._named = job, True
         self.awaits_save(job.awaits_save)
@@ -148,13 +153,14 @@ class PodFold:
         return changed
 
     def awaits_save(self, request: str) -> None:
-        """The controller waits for the next complete checkpoint; empty if it does not."""
+        """Takes the request of the controller, which waits for the next complete checkpoint; empty if it does
+        not wait."""
         self._saves = saves.asked(self._saves, request)
 
     def line(self, text: str, at: datetime, hits: Sequence[Hit] = ()) -> bool:
-        """True if this line was an edge. `hits` are what the recipes find in it.
+        """Takes one line. Returns True if the line was an edge. `hits` are what the recipes find in the line.
 
-        One that ends with a carriage return goes on: the runtime tells of such a line in large parts.
+        A line that ends with a carriage return is not complete: the runtime writes long lines in large parts.
         """
         knew, saved = self._known.lines, self._saves
         if hits:
@@ -210,8 +216,8 @@ class PodFold:
         return self._moved(before, at, alive=alive, pauses=bool(told) or evaluates)
 
     def _fails(self, at: datetime) -> bool:
-        """True once for each kind of own fault. The API tells of a pod's end before its node sees it, and the
-        controller decides at once."""
+        """Returns True once for each kind of fault of the container's own. The API shows a pod's end before
+        the node sees it, and the controller decides at once."""
         error = self._errors.error
         if error is None or self._errors.implies is not Implies.OWN_FAULT or error.code in self._told_faults:
             return False
@@ -223,18 +229,20 @@ class PodFold:
         return True
 
     def _saved(self, told: Sequence[step_lines.Save], before: Track | None, at: datetime) -> None:
-        """A rank may tell of checkpoints and of no step: another rank prints the steps."""
+        """Takes what the line says about checkpoints. A rank may print checkpoints and no steps, because
+        another rank prints the steps."""
         self._saves = saves.observe(self._saves, told, before, self._steps.lead, at)
         if self._edge is None and self._saves.last is not None:
             self._turn(Edge.STARTED, at)
 
     def _is_new(self, sign: step_lines.Sign | step_lines.Metrics | step_lines.Candidate) -> bool:
-        """A bar or a figure that is printed again as it was shows no life."""
+        """Whether the sign differs from the last one. A bar or a number that is printed again without a
+        change shows no progress."""
         told, self._sign = self._sign, sign
         return told != sign
 
     def _hear(self, read: step_lines.Candidate, at: datetime) -> None:
-        """A number that may be a step, as long as none is known to be one."""
+        """Takes a number that may be a step, as long as no step is proven."""
         if read.strong and self._progress.first_step is None:
             if self._heard is None or self._heard[0] != read.step:
                 self._heard = read.step, at
@@ -242,8 +250,8 @@ class PodFold:
                 self._turn(Edge.STARTED, at)
 
     def _moved(self, before: Track | None, at: datetime, *, alive: bool, pauses: bool) -> bool:
-        """What the line has changed: the step, or only a sign that the training goes on. True if it was an
-        edge."""
+        """Takes what the line has changed: the step, or only a sign that the training continues. Returns True
+        if it was an edge."""
         lead, was = self._steps.lead, self._progress
         if lead is not None:
             self._progress = progress.observe(
@@ -265,14 +273,15 @@ class PodFold:
         return self._turn(Edge.RESUMED, at) if self._edge is Edge.STALLED else False
 
     def tick(self, now: datetime) -> bool:
-        """True if the container has stalled just now."""
+        """Returns True if the container has stalled just now."""
         self._is_fresh = False
         self._saves = saves.ticked(self._saves, now)
         last_at = self._progress.alive_at
         if last_at is None or self._edge not in (Edge.STEPPING, Edge.RESUMED):
             return False
         if self._was_away:
-            self._clock_set, self._was_away = now - last_at, False  # what it did not hear was no silence
+            # The time in which the agent did not read was no silence.
+            self._clock_set, self._was_away = now - last_at, False
         limit_s = progress.stall_limit_s(
             self._progress,
             stall_min_s=self._settings.stall_min_s,
@@ -287,29 +296,31 @@ class PodFold:
         return self._turn(Edge.STALLED, now)
 
     def waits_for_second(self, now: datetime) -> bool:
-        """True once, if one line has named a step a while ago, and no other has come since."""
+        """Returns True once, if one line named a step a while ago and no other has come since."""
         if self._heard is None or self._edge is not Edge.STARTED or self._told_heard:
             return False
         self._told_heard = (now - self._heard[1]).total_seconds() >= _HEARD_ALONE_S
         return self._told_heard
 
     def begins_to_save(self) -> bool:
-        """True once, if its log has shown a complete checkpoint: the controller may wait for the next one."""
+        """Returns True once, if the log has shown a complete checkpoint: the controller may wait for the next
+        one."""
         if self._told_save or self._saves.last is None:
             return False
         self._told_save = True
         return True
 
     def clock_set(self, by: timedelta, now: datetime) -> None:
-        """The node's clock was set: no more and no less time went by since the last step. Of a step since the
-        last tick nobody knows by which time it was dated; it has only just come."""
+        """Adjusts to a step of the node's clock: the time since the last step stays the same. It is not known
+        by which clock a step since the last tick was dated; that step has only just come."""
         last_at = self._progress.alive_at
         self._clock_set = now - last_at if self._is_fresh and last_at else self._clock_set + by
         self._progress = progress.clock_set(self._progress, by, is_fresh=self._is_fresh)
         self._saves = saves.clock_set(self._saves, by)
 
     def end(self, at: datetime, free_device_bytes: int | None = None) -> bool:
-        """True if this is news, and news that is published. The memory is as last read before now."""
+        """Records the end. Returns True if the end is new and is published. `free_device_bytes` is the value
+        last read before now."""
         if self._edge is Edge.ENDED:
             return False
         self._free_device_bytes = free_device_bytes
@@ -317,8 +328,8 @@ class PodFold:
         return self.published() is not None
 
     def holds_devices(self) -> bool:
-        """The kubelet tells that its pod was given devices, perhaps only after the end. True if the container
-        is published for that."""
+        """Records that the kubelet lists devices for the pod, perhaps only after the end. Returns True if the
+        container is published for that reason."""
         if self._holds_devices:
             return False
         was = self.published()
@@ -326,7 +337,7 @@ class PodFold:
         return was is None and self.published() is not None
 
     def drop_tail(self) -> bool:
-        """True if there was one. The room is for those that ended later."""
+        """Returns True if there was a tail. Dropping it makes room for containers that ended later."""
         return self._tail.drop()
 
     def published(self) -> PodProgress | None:

@@ -1,7 +1,7 @@
-"""What a whole kernel log shows, at once: each code on each subject, and what it followed from. Pure.
+"""Lists what a complete kernel log shows: each code on each subject, and what it followed from. Pure.
 
 The agent folds consequences into the finding that caused them, since only changes are worth a write. A report
-for people and scripts keeps each as an entry of its own, and names its cause.
+for people and scripts keeps each code as a separate entry, and names its cause.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ class EntrySubject(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One code on one subject."""
+    """The lines with one code on one subject."""
 
     code: str
     fault: Fault
     severity: Severity
     origin: Origin
     action: Remedy
-    """What the source of the code recommends: `remedy` of the catalogue's row."""
+    """The recommendation of the code's source: `remedy` of the catalogue's row."""
     subject: EntrySubject
     count: int
     first_at: datetime
     last_at: datetime
     evidence: str
-    """The first of the gravest lines."""
+    """The first line among the gravest."""
     caused_by: str = ""
-    """The code on the same subject that it followed from."""
+    """The code on the same subject that caused this one; empty if none is known."""
 
 
 class _Seen(msgspec.Struct):
     draft: Draft
     shown: Seen
-    """The first of the gravest lines."""
+    """The first line among the gravest."""
     first_at: datetime
     last_at: datetime
     count: int = 1
@@ -59,7 +59,8 @@ class _Seen(msgspec.Struct):
 
 
 def entries(found: Iterable[tuple[Seen, Draft]], settings: ChainSettings, boot_id: str = "") -> list[Entry]:
-    """In the order in which they were seen first. A code that becomes graver keeps its gravest severity."""
+    """Returns the entries in the order in which they were seen first. A code that becomes graver keeps its
+    gravest severity."""
     chain = Chain(settings, boot_id)
     seen: dict[tuple[str, Subject], _Seen] = {}
     for line, draft in found:

@@ -1,10 +1,10 @@
-"""Folds samples of a part of the node into findings: gpu_states.py those of the GPUs, fabric.py those of the
-network's ports, volumes.py those of the volumes of pods, host.py those of the node itself. A state opens a
-finding once as many samples in succession as its row wants have shown it, and ends the finding once samples
-show that the state is over. In between nothing is added, so that a state that lasts costs no write, and its
-finding grows old. Pure.
+"""Folds samples of a part of the node into findings. Pure.
 
-Memory is bounded by the number of subjects and codes.
+Each part has its own module: gpu_states.py for GPUs, fabric.py for network ports, volumes.py for volumes of
+pods, host.py for the node itself. A state opens a finding once it appears in as many samples in succession as
+its row requires. The finding ends once samples show that the state is over. In between nothing is added to
+the finding, so a state that lasts causes no writes, and the times of its finding do not change.
+The number of subjects and codes bounds the memory.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["Folded", "States"]
 
 
 class Folded(msgspec.Struct, frozen=True):
-    """What a sample has changed."""
+    """The changes that a sample has made."""
 
     is_edge: bool = False
     is_count: bool = False
     is_doubtful: bool = False
-    """Something graver than a note must be seen again before it counts."""
+    """Whether something graver than a note must be seen again before it counts."""
 
 
 class States:
@@ -41,10 +41,13 @@ class States:
         unless_known: bool,
         notes_at_once: bool = False,
     ) -> None:
-        """`code_prefix`: how the codes of these states begin, or the ways in which they do; empty for any
-        beginning. A finding that other codes have followed is not ended. `unless_known`: a state is no news
-        where another source has told as much of its device. `notes_at_once`: a note, too, is worth a write
-        when it begins."""
+        """Takes the rules for these states.
+
+        `code_prefix`: one or more prefixes of the codes of these states; empty for any code. A finding that
+        other codes have followed is not ended. `unless_known`: a state is no new information if another
+        source has already reported as much about its device. `notes_at_once`: a note, too, is worth a write
+        when it begins.
+        """
         self._source = source
         self._code_prefix = code_prefix
         self._samples_to_end = samples_to_end
@@ -54,12 +57,12 @@ class States:
         self._not_so: Counter[tuple[str, Subject]] = Counter()
 
     def clear(self) -> None:
-        """Samples before this one count no longer."""
+        """Forgets all earlier samples."""
         self._so.clear()
         self._not_so.clear()
 
     def fold(self, chain: Chain, observations: Iterable[Observation], at: datetime) -> Folded:
-        """In their order. What a sample does not speak of stays as it was."""
+        """Folds the observations in their order. A state that a sample does not mention stays as it was."""
         is_edge = is_count = is_doubtful = False
         for one in observations:
             change = self._so_again(chain, one, at) if one.text else self._so_no_longer(chain, one, at)

@@ -1,11 +1,11 @@
-"""Keeps a status within its size bound, and says which pods come first. Pure; agent/publish.py asks just
-before a write.
+"""Keeps a status within its size bound, and decides which pods have priority. Pure; agent/publish.py calls it
+just before a write.
 
-What is dropped first is what is missed least: bad rows of the user's catalogue but the first, tails of logs,
-lines of recipes that another container shows as well, findings that only repeat others, evidence, all lines
-of recipes, the words of errors, which pods hold which devices (all may, then), the findings that are not
-fatal, pods, and last the fatal findings. Logs are tenants' own words: they must not crowd out what the
-hardware says.
+The parts that are missed least are dropped first: bad rows of the user's catalogue except the first, tails of
+logs, lines of recipes that another container shows as well, findings that only repeat others, evidence, all
+lines of recipes, the text of errors, which pods have which devices (then any pod may have any device), the
+findings that are not fatal, pods, and last the fatal findings. Logs are text of tenants: they must not crowd
+out evidence from the hardware.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from detectors.wire.training import Edge, PodProgress
 __all__ = ["STATUS_BYTES_MAX", "best_first", "bounded", "leaving_out"]
 
 STATUS_BYTES_MAX = OBJECT_BYTES_MAX - 2048
-"""Room is left for the object's metadata."""
+"""Maximum size in bytes; the rest of the object's bound is for its metadata."""
 
 _FOLDED_MAX = 16
 _WORTH = {Edge.STARTED: 0, Edge.ENDED: 1}
 
 
 def best_first(pods: Iterable[PodProgress], first: Collection[str]) -> list[PodProgress]:
-    """In the order in which pods lose their places, from the end. Those of the uids in `first` hold devices,
-    or the controller has named them: they are the ranks. Of the others, whose logs anybody may fill, each
-    namespace gets its share, and each pod of a namespace."""
+    """Returns the pods with the most important first; pods lose their places from the end. The pods whose
+    uids are in `first` have devices, or the controller has named them: they are the ranks. Any tenant may
+    fill the logs of the others, so each namespace gets its share, and each pod of a namespace."""
     best = sorted(pods, key=_worth, reverse=True)
     fair = in_turn(in_turn(best, lambda pod: pod.uid), lambda pod: (pod.namespace, pod.uid in first))
     return sorted(fair, key=lambda pod: pod.uid not in first)
@@ -50,8 +50,9 @@ def best_first(pods: Iterable[PodProgress], first: Collection[str]) -> list[PodP
 def leaving_out(
     status: NodeHealthStatus, left_out: Collection[str], first: Collection[str]
 ) -> NodeHealthStatus:
-    """The same status, which says that of these pods (uids) not everything is published: a reader must not
-    take silence for an answer. Where there is no room left it names the whole pods, too."""
+    """Returns the status, with a mark that not everything about these pods (uids) is published: a reader must
+    not conclude anything from missing data. If the status has no room for more pods, it also names the pods
+    of which everything is published."""
     if not left_out and len(status.pods) < PODS_MAX:
         return status
     whole = status.whole_pods if status.pods_left_out else sorted(first)
@@ -63,7 +64,8 @@ def leaving_out(
 def bounded(
     status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX, *, first: Collection[str] = ()
 ) -> NodeHealthStatus:
-    """`status` itself where it fits. Pods with the uids in `first` are the last to go."""
+    """Returns `status` itself if it fits, otherwise a smaller one. Pods with the uids in `first` are dropped
+    last."""
     if not _fits(status, bytes_max):
         status = msgspec.structs.replace(status, catalogue_problems=status.catalogue_problems[:1])
     for tail_bytes in (1024, 512, 256, 0):
@@ -109,7 +111,7 @@ def _fits(status: NodeHealthStatus, bytes_max: int) -> bool:
 
 
 def _shorter_tail(pod: PodProgress, bytes_max: int) -> PodProgress:
-    """Keeps the end: it is the last lines that tell."""
+    """Keeps the end of the tail, since the last lines say the most."""
     data = pod.tail.encode()
     if len(data) <= bytes_max:
         return pod
@@ -118,8 +120,9 @@ def _shorter_tail(pod: PodProgress, bytes_max: int) -> PodProgress:
 
 
 def _repeating(pods: list[PodProgress]) -> PodProgress | None:
-    """The latest container whose lines are of recipes that another one of its namespace shows, too: the ranks
-    of a gang mostly fail in one way, and the first to do so tells it."""
+    """Returns the latest container whose lines belong to recipes that another container of its namespace
+    shows, too; None if there is none. The ranks of a gang mostly fail in one way, and the first rank that
+    fails shows it."""
     told: set[tuple[str, str]] = set()
     repeating = None
     for pod in _telling(pods):
@@ -131,7 +134,7 @@ def _repeating(pods: list[PodProgress]) -> PodProgress | None:
 
 
 def _telling(pods: list[PodProgress]) -> list[PodProgress]:
-    """Those with lines of recipes; who told first, first."""
+    """Returns the containers with lines of recipes, ordered by the time of the first line."""
     return sorted((pod for pod in pods if pod.known_lines), key=lambda pod: pod.known_lines[0].at)
 
 
@@ -146,7 +149,7 @@ def _shorter_evidence(finding: Finding, bytes_max: int) -> Finding:
 
 
 def _shorter_error(pod: PodProgress, bytes_max: int) -> PodProgress:
-    """Its code stays: that is what decisions read."""
+    """Shortens the text of the error and keeps its code, since decisions read the code."""
     error = pod.first_error
     if error is None:
         return pod
@@ -173,5 +176,6 @@ def _fold_least(status: NodeHealthStatus) -> NodeHealthStatus:
 
 
 def _worth(pod: PodProgress) -> tuple[int, datetime]:
-    """A running container without steps is mostly a service that has nothing to do with training."""
+    """Returns the sort key by which pods keep their places. A running container without steps is worth least:
+    it is mostly a service that has nothing to do with training."""
     return _WORTH.get(pod.edge, len(_WORTH)), pod.at

@@ -1,4 +1,4 @@
-"""The last lines of one container's log, at most 2 KiB of UTF-8 with their newlines. Part of pods.py."""
+"""Keeps the last lines of one container's log, at most 2 KiB of UTF-8 including newlines. Part of pods.py."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tail:
             self._bytes -= _size(self._lines.popleft())
 
     def drop(self) -> bool:
-        """True if there was one."""
+        """Returns True if there was a tail."""
         had = bool(self._lines)
         self._lines.clear()
         self._bytes = 0
@@ -37,5 +37,5 @@ class Tail:
 
 
 def _size(line: str) -> int:
-    """In bytes, with its newline."""
+    """Returns the size of the line in bytes, with its newline."""
     return (len(line) if line.isascii() else len(line.encode())) + 1

@@ -1,7 +1,8 @@
-"""The volumes of a node's pods over time: which of them show a fault now, and which no longer do. Pure.
+"""Folds samples of the volumes of a node's pods: which volumes show a fault now, and which no longer do.
+Pure.
 
-states.py makes findings of it. All of them are notes; each is published at once, since a rank that has no
-room for its checkpoint ends within moments.
+states.py makes findings from the observations. All of them are notes. Each is published at once, since a rank
+that has no room for its checkpoint ends within moments.
 """
 
 from __future__ import annotations
@@ -41,27 +42,29 @@ __all__ = ["VolumeFold"]
 
 _CODE_PREFIX = "volume-"
 _OPEN_MAX = 12
-"""So many findings of volumes are open at once: a file server that is gone must not crowd out others."""
+"""Number of findings of volumes that may be open at once. A file server that is gone must not crowd out other
+findings."""
 _IN_USER_SPACE = "fuse"
-"""Such a file system says of itself what its program likes, as that it never has room. So it counts as full
-only once it was seen with room."""
+"""Prefix of the types of file systems in user space. The program behind such a file system may report
+anything, for example that it never has room. So such a volume counts as full only after it was seen with
+room."""
 
 
 class VolumeFold:
     def __init__(self, settings: Settings, rows: Mapping[str, VolumeRow]) -> None:
-        """`rows`: by code."""
+        """Takes the rows by code."""
         self._settings = settings
         self._rows = rows
-        # The kernel log names servers and devices, and no pod: it hides nothing.
+        # The kernel log names servers and devices, and no pod, so no known finding hides a state of a volume.
         self._states = States(
             Source.VOLUMES, _CODE_PREFIX, samples_to_end=1, unless_known=False, notes_at_once=True
         )
         self._took_writes: frozenset[Subject] = frozenset()
-        """Volumes whose file system took writes in an earlier sample."""
+        """Volumes whose file system accepted writes in an earlier sample."""
         self._had_room: frozenset[Subject] = frozenset()
 
     def fold(self, chain: Chain, sample: VolumeSample, at: datetime) -> Folded:
-        """Begins and ends findings."""
+        """Begins and ends findings from one sample."""
         open_ones = {
             (finding.code, finding.subject)
             for finding in chain.findings
@@ -80,7 +83,7 @@ class VolumeFold:
         return folded
 
     def observations(self, sample: VolumeSample) -> Iterator[Observation]:
-        """What this sample says, after those before it."""
+        """Yields what this sample shows, compared with earlier samples."""
         for volume in sample.volumes:
             subject = subject_of(volume)
             yield from self._room(volume, subject)
@@ -122,8 +125,8 @@ class VolumeFold:
                 yield self._over(code, subject, "the volume is no longer mounted")
 
     def _remember(self, sample: VolumeSample) -> None:
-        """Of the volumes that are mounted now: what was unmounted begins again. One that is silent or broken
-        stays as it was known."""
+        """Remembers which of the mounted volumes accepted writes and had room. A volume that was unmounted is
+        forgotten. A volume that is silent or broken keeps what was known."""
         before_writes, before_room = self._took_writes, self._had_room
         writes, room = set(), set()
         for volume in sample.volumes:

@@ -1,7 +1,8 @@
-"""`rekindle reset-devices`: resets the node's GPUs that a repair names, or says why it does not.
+"""Implements `rekindle reset-devices`: resets the node's GPUs that a repair names, or says why it does not.
 
-First who still uses them is waited for, then named. Persistence mode is switched off for the reset, since it
-keeps the device open, and on again afterwards. A line in the kernel log tells the validation when it was.
+The command first waits for processes that still use the GPUs; if they do not end, it names them. Persistence
+mode keeps the device open, so the command switches it off for the reset, and on again afterwards. A line in
+the kernel log tells the validation when the reset was.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _RefusedError(Exception):
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status."""
+    """Runs the command. Returns the exit status."""
     given = _parser().parse_args(args)
     wanted = [name.strip() for name in given.devices.split(",") if name.strip()]
     bad = [name for name in wanted if not name.startswith("GPU-")]
@@ -57,14 +58,14 @@ def run(args: list[str]) -> int:
 
 
 def _reset(given: argparse.Namespace, wanted: list[str]) -> str:
-    """What nvidia-smi said. Raises `_RefusedError`, `SmiError`, `OSError`."""
+    """Resets the devices. Returns the output of nvidia-smi. Raises `_RefusedError`, `SmiError`, `OSError`."""
     smi = NvidiaSmi(given.host_root, given.nvidia_smi)
     shown = from_proc(given.host_root).devices
     if not shown:
         raise _RefusedError(f"{given.host_root / 'proc/driver/nvidia/gpus'} shows no GPU to reset")
     devices = [device for device in shown if device.uuid in wanted] if wanted else list(shown)
     for device in devices:
-        with contextlib.suppress(SmiError):  # a GPU that tells nothing is the one to reset
+        with contextlib.suppress(SmiError):  # a GPU that reports nothing is the one to reset
             if smi.ask(device.uuid, "mig.mode.current") == "Enabled":
                 raise _RefusedError(f"{device.uuid} is in MIG mode: a reset would delete its instances")
     with _persistence_off(smi, devices):
@@ -76,7 +77,7 @@ def _reset(given: argparse.Namespace, wanted: list[str]) -> str:
 
 @contextlib.contextmanager
 def _persistence_off(smi: NvidiaSmi, devices: list[Device]) -> Iterator[None]:
-    """Those that had it on get it back, however the reset ends."""
+    """Switches persistence mode off, and on again for the devices that had it on, however the reset ends."""
     had = []
     for device in devices:
         with contextlib.suppress(SmiError):
@@ -94,7 +95,7 @@ def _persistence_off(smi: NvidiaSmi, devices: list[Device]) -> Iterator[None]:
 
 
 def _wait_for_users(host_root: Path, devices: list[Device], wait_s: float) -> None:
-    """Raises `_RefusedError` that names them."""
+    """Waits until no process uses the devices. Raises `_RefusedError`, which names the processes."""
     end_s = time.monotonic() + wait_s
     while using := users(host_root, devices):
         if time.monotonic() >= end_s:
@@ -106,7 +107,8 @@ def _wait_for_users(host_root: Path, devices: list[Device], wait_s: float) -> No
 
 
 def _note(log: Path, line: str) -> None:
-    """Without it the validation counts all of this boot, which is told here and harms nobody."""
+    """Writes the line to the kernel log. Without the line the validation counts the whole boot; the command
+    reports that, and it does no harm."""
     try:
         if not stat.S_ISCHR(log.stat().st_mode):
             return

@@ -1,4 +1,5 @@
-"""The node's own nvidia-smi, which fits its driver: found below the node's root, and run in that root."""
+"""Runs the node's own nvidia-smi, which fits its driver: the program is found below the node's root, and runs
+in that root."""
 
 from __future__ import annotations
 
@@ -19,12 +20,13 @@ _WORDS_CHARS_MAX = 600
 
 
 class SmiError(Exception):
-    """nvidia-smi cannot be had, or did not do what it was asked. The message holds its own words."""
+    """nvidia-smi is not available, or failed. The message contains its output."""
 
 
 class NvidiaSmi:
     def __init__(self, host_root: Path, program: str = "") -> None:
-        """`program`: where it lies on the node, if not in one of the usual places. Raises `SmiError`."""
+        """Finds nvidia-smi. `program` is its path on the node, if it is in no usual place. Raises
+        `SmiError`."""
         places = (("", program.lstrip("/")),) if program else _PLACES
         for root, path in places:
             if (host_root / root / path).is_file():
@@ -34,16 +36,16 @@ class NvidiaSmi:
         raise SmiError(f"the node has no nvidia-smi: looked for {looked}")
 
     def ask(self, device: str, field: str) -> str:
-        """One word about one device. Raises `SmiError`."""
+        """Returns one value of one device. Raises `SmiError`."""
         return self._run(["-i", device, f"--query-gpu={field}", "--format=csv,noheader"], _ASK_S)
 
     def persistence(self, device: str, *, on: bool) -> None:
-        """Raises `SmiError`."""
+        """Switches persistence mode on or off. Raises `SmiError`."""
         self._run(["-i", device, "-pm", "1" if on else "0"], _ASK_S)
 
     def reset(self, devices: list[str], deadline_s: float) -> str:
-        """In one command, as GPUs that NVLink connects may have to be; all of the node where none is named.
-        Returns what it said. Raises `SmiError`."""
+        """Resets the devices in one command, which GPUs connected by NVLink may require; all devices of the
+        node if none is named. Returns the output. Raises `SmiError`."""
         return self._run(["--gpu-reset", *(["-i", ",".join(devices)] if devices else [])], deadline_s)
 
     def _run(self, arguments: list[str], deadline_s: float) -> str:

@@ -1,6 +1,6 @@
-"""Which processes of the node have a GPU open. Read from /proc, whose links name the device files.
+"""Finds the processes of the node that have a GPU open, from /proc, whose links name the device files.
 
-The driver resets no GPU that anybody has open, and nvidia-smi does not say who that is.
+The driver resets no GPU that any process has open, and nvidia-smi does not name the process.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ from detectors.wire.contract import Device
 __all__ = ["User", "users"]
 
 _ON_OUR_SIDE = frozenset({"nvidia-persistenced", "nv-fabricmanager"})
-"""The first lets go when persistence mode is switched off; the second takes part in the reset on NVSwitch
-systems of Ampere's time. Source: NVIDIA, nvidia-smi, --gpu-reset."""
+"""Programs that do not prevent a reset. The first closes the devices when persistence mode is switched off;
+the second takes part in the reset on NVSwitch systems of the Ampere generation. Source: NVIDIA, nvidia-smi,
+--gpu-reset."""
 
 
 class User(msgspec.Struct, frozen=True, order=True):
     pid: int
-    """As the node counts."""
+    """Process id in the node's namespace."""
     program: str
     device_file: str
 
 
 def users(host_root: Path, devices: list[Device]) -> list[User]:
-    """Of those devices, or of any where none is given; but for those that do not stand in a reset's way."""
+    """Returns the users of those devices, or of any device if none is given. Processes that do not prevent a
+    reset are left out."""
     minors = {device.index for device in devices}
     wanted = {f"/dev/nvidia{minor}" for minor in minors if minor is not None}
     found = set()
@@ -42,12 +44,12 @@ def users(host_root: Path, devices: list[Device]) -> list[User]:
 
 
 def _pids(host_root: Path) -> Iterator[int]:
-    """Raises OSError where there is no /proc."""
+    """Returns the process ids. Raises OSError if there is no /proc."""
     return (int(name) for name in listdir(host_root / "proc") if name.isdigit())
 
 
 def _open_files(process: Path) -> Iterator[str]:
-    """A process may end at any time."""
+    """Yields the files that a process has open. The process may end at any time."""
     with contextlib.suppress(OSError):
         for name in listdir(process / "fd"):
             with contextlib.suppress(OSError):

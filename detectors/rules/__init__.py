@@ -1,4 +1,5 @@
-"""Rules: from one line of a kernel log or a container's log to a draft of a finding, a step, a save.
+"""Reads one line of a kernel log or a container's log, and turns it into a draft of a finding, a step, a
+save.
 
 In: lines and catalogue rows.
 Out: drafts, candidates and edges.
@@ -44,8 +45,8 @@ RULES: tuple[Rule[Any], ...] = (
     host_lines.RULE,
 )
 """One entry for each file that reads lines of the kernel log. For each line of the log the agent asks the
-rules in this order, and takes the first draft. Heads of two rules may overlap; then the rule with the
-narrower match stands first."""
+rules in this order, and takes the first draft. If the heads of two rules overlap, the rule with the narrower
+match comes first."""
 
 
 class KernelRules:
@@ -58,7 +59,8 @@ class KernelRules:
         self._rules = [(rule, rule.catalog(user or UserRows())) for rule in RULES]
 
     def read(self, line: KernelLine, host: HostFacts) -> Draft | None:
-        """The first draft that a rule makes of the line, in the order of `RULES`."""
+        """Returns the first draft that a rule makes of the line, in the order of `RULES`; None if no rule
+        makes one."""
         for rule, catalog in self._rules:
             if line.text.startswith(rule.heads):
                 draft = rule.match(line, host, catalog)
@@ -68,8 +70,8 @@ class KernelRules:
 
 
 def _demand_distinct(rules: Sequence[Rule[Any]]) -> None:
-    """Otherwise the rows of one driver would be checked against the heads of the other driver, and the error
-    would accuse the rows."""
+    """Raises ValueError if two rules read one table. Otherwise the rows of one driver would be checked
+    against the heads of the other driver, and the error would blame the rows."""
     by_table: dict[str, list[str]] = {}
     for rule in rules:
         for table in rule.tables:
@@ -83,7 +85,8 @@ def _demand_distinct(rules: Sequence[Rule[Any]]) -> None:
 
 
 def wants(text: str) -> bool:
-    """Whether any rule may read a line with this beginning. Cheap: most kernel lines go no further."""
+    """Whether any rule may read a line with this beginning. The check is cheap, since most kernel lines go no
+    further."""
     for rule in RULES:  # noqa: SIM110  any() takes three times as long
         if text.startswith(rule.heads):
             return True
@@ -91,10 +94,10 @@ def wants(text: str) -> bool:
 
 
 def families() -> list[Family]:
-    """The families of the registered rules, which the agent reads from the kernel log."""
+    """Returns the families of the registered rules, which the agent reads from the kernel log."""
     return [family for family in Family if any(rule.family is family for rule in RULES)]
 
 
 def tables() -> tuple[Table[Any], ...]:
-    """The tables of the rules, which a user's file may extend."""
+    """Returns the tables of the rules, which a user's file may extend."""
     return tuple(table for rule in RULES for table in rule.tables)

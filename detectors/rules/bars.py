@@ -1,9 +1,11 @@
-"""Progress bars, which write over their own line with carriage returns. Pure.
+"""Reads progress bars, which overwrite their own line with carriage returns. Pure.
 
-One line of a log then holds many pieces, of which a terminal shows the last. tqdm writes
-`Steps:  12%|#2   | 12/100 [00:10<01:15,  1.17it/s, loss=0.31]`, and `<?, ?it/s` before its first count. In a
-terminal without width it leaves out what is between the `|`. A bar that is drawn below another one moves the
-cursor up again behind itself.
+One line of a log then contains many pieces, of which a terminal shows the last. tqdm writes:
+
+    Steps:  12%|#2   | 12/100 [00:10<01:15,  1.17it/s, loss=0.31]
+
+Before its first count the rate is `<?, ?it/s`. In a terminal without width tqdm leaves out the part between
+the `|`. A bar that is drawn below another one moves the cursor up again after itself.
 """
 
 from __future__ import annotations
@@ -25,24 +27,25 @@ _LOSS = re.compile(
     r"(?<!val_)(?<!eval_)(?<!test_)(?<!valid_)loss(?:/[a-z_/]{1,40})?[\"']?[:= ] {0,4}-?(?:\d|nan)"
 )
 _RANK = re.compile(r"^\s*(?:\[[^\] ]{1,40}\]:|\([^)]{1,80}\)|\d{1,6}:)\s")
-"""`[rank3]: ` of torch, `(TaskRunner pid=1234) ` of Ray, `3: ` of srun --label."""
+"""Prefix of a rank: `[rank3]: ` by torch, `(TaskRunner pid=1234) ` by Ray, `3: ` by srun --label."""
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """What a bar shows. `total` is None where nobody knows it."""
+    """The content of a bar. `total` is None if it is unknown."""
 
     name: str
     count: int
     total: int | None
     behind: str
-    """What the line holds behind the count."""
+    """The rest of the line after the count."""
     is_inner: bool = False
-    """It is drawn below another bar."""
+    """Whether the bar is drawn below another bar."""
 
 
 def pieces(text: str) -> list[str]:
-    """The first and the last ones, in their order; a line without a carriage return is one piece. Of the
-    terminal's codes only one that moves the cursor up behind a bar is kept, at the end of its piece."""
+    """Returns the first and the last pieces of a line, in their order; a line without a carriage return is
+    one piece. Codes of the terminal are removed, except one that moves the cursor up after a bar, which stays
+    at the end of its piece."""
     if "\r" not in text:
         return [_plain(text)]
     found = [piece for piece in text.split("\r") if piece]
@@ -59,12 +62,12 @@ def _plain(piece: str) -> str:
 
 
 def without_rate(piece: str) -> bool:
-    """A bar as it is first drawn, at 0 or where it begins: nothing has been done yet."""
+    """Whether the bar is as first drawn, at 0 or where it begins: nothing has been done yet."""
     return "<?, ?" in piece
 
 
 def gives_loss(bar: Bar) -> bool:
-    """Whether it shows a loss beside its count, or in its name."""
+    """Whether the bar shows a loss beside its count, or in its name."""
     return _names_loss(bar.behind.lower()) or _names_loss(bar.name.lower())
 
 
@@ -73,7 +76,7 @@ def _names_loss(lower: str) -> bool:
 
 
 def bar_in(piece: str) -> Bar | None:
-    """The bar that a piece of a line draws.
+    """Returns the bar that a piece of a line draws; None if there is none.
 
     >>> bar_in("(Runner pid=7) Steps:  12%|#2   | 12/100 [00:10<01:15,  1.17it/s]")
     Bar(name='Steps', count=12, total=100, behind='01:15,  1.17it/s]', is_inner=False)

@@ -1,9 +1,9 @@
-"""What a rule is, and what every rule demands of a line before it believes that a driver wrote it.
+"""Defines a rule, and the proof that every rule requires before it believes that a driver wrote a line.
 
 A head alone proves nothing. The kernel begins some records with a name that a tenant chooses, of at most 15
 bytes: the name of a process (`NAME[4711]: segfault at ...`, and dozens of others) or of a network interface.
-So every rule demands more than 15 characters in which a tenant can write nothing: the driver's own words, up
-to an address and behind it.
+So every rule requires more than 15 characters that no tenant can choose: the driver's own words, up to an
+address and after it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,33 @@ __all__ = ["ADDRESS", "Rule", "is_packet"]
 C = TypeVar("C")
 
 ADDRESS = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
-"""Of a PCI device, whole: `dddd:bb:dd`. Some drivers print more digits of the domain, and the function."""
+"""Complete address of a PCI device: `dddd:bb:dd`. Some drivers print more digits of the domain, and the
+function."""
 
 _PACKET = re.compile(r"IN=\S* OUT=\S* (?:.*? )??(?:\w*SRC=\S* \w*DST=|MAC=(?:[0-9a-f]{2}:){5}|MAC source = )")
 
 
 class Rule(msgspec.Struct, Generic[C], frozen=True):
-    """How the lines of one driver are read. A file of detectors/rules makes it, and `RULES` registers it."""
+    """The reader for the lines of one driver. A file of detectors/rules creates it, and `RULES` registers
+    it."""
 
     name: str
     family: Family
     """The kind of faults that the rule reads. Several rules may read one family; a family that no rule reads
     is not covered."""
     heads: tuple[str, ...]
-    """Literal beginnings of the lines that it reads. Escapes are undone only after a head matched."""
+    """Literal beginnings of the lines that the rule reads. Escapes are decoded only after a head matched."""
     match: Callable[[KernelLine, HostFacts, C], Draft | None]
     catalog: Callable[[UserRows], C]
-    """Makes what `match` judges a line by, from the packaged rows and those of a user."""
+    """Creates the catalogue by which `match` judges a line, from the packaged rows and those of a user."""
     tables: tuple[Table[Any], ...] = ()
-    """The tables of TOML that hold its rows, and that a user's file may extend."""
+    """The TOML tables of its rows, which a user's file may extend."""
 
 
 def is_packet(text: str) -> bool:
-    """Whether the kernel tells of a packet: the rule of a firewall that asks for it chooses up to 127 bytes
-    that stand before. All that is looked for together is longer than a name.
+    """Whether the kernel reports a packet. The firewall rule that logs the packet chooses up to 127 bytes
+    before the report. The parts that must match together are longer than a name.
+
     Source: Linux, net/netfilter/nf_log_syslog.c, net/bridge/netfilter/ebt_log.c.
     """
     return " OUT=" in text and _PACKET.search(text) is not None

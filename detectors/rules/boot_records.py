@@ -1,9 +1,9 @@
-"""Why a node has booted: what pstore and a watchdog kept over the boot. After sources/host.py. Pure.
+"""Finds out why a node has booted, from what pstore and a watchdog kept over the boot. After sources/host.py.
+Pure.
 
-Only what is recorded is told. A clean shutdown, a loss of power and a reset from outside leave nothing that a
-node could read for sure, so of these it is said that nothing tells why. What firmware recorded stands in the
-kernel log (host_memory.toml: `firmware-fatal-before`).
-
+Only recorded reasons are reported. A clean shutdown, a loss of power and a reset from outside leave nothing
+that a node could read with certainty; then the text says that nothing shows the reason. Records of the
+firmware are in the kernel log (host_memory.toml: `firmware-fatal-before`).
 Sources: Linux, fs/pstore/platform.c (`Panic#1 Part1`, the first line of a record), kernel/panic.c,
 include/uapi/linux/watchdog.h (WDIOF_*); systemd-pstore(8).
 """
@@ -24,11 +24,12 @@ _HEAD = re.compile(r"(Panic|Oops|Emergency)#[0-9]{1,10} Part[0-9]{1,10}")
 _PREFIX = re.compile(r"(?:<[0-9]{1,3}>)?(?:\[ {0,8}[0-9]{1,8}\.[0-9]{6}\](?:\[ {0,8}[TC][0-9]{1,8}\])? )?")
 _PANIC = "Kernel panic - not syncing: "
 _FIRST = ("BUG: ", "Oops: ", "general protection fault", "Unable to handle kernel ", "watchdog: BUG: ")
-"""What the kernel prints before it panics for it: the error itself."""
+"""Beginnings of lines that the kernel prints before a panic: the error itself."""
 _BEFORE = timedelta(hours=1)
-"""A server may take this long from its crash to its next boot: it writes its memory to a disk first."""
+"""Time that a server may take from its crash to its next boot: it writes its memory to a disk first."""
 _AFTER = timedelta(minutes=10)
-"""A record without a time of its own is as old as the file, which may have come with the boot."""
+"""Time after the boot at which a record may be dated. A record without a time of its own is as old as its
+file, which may have been written at the boot."""
 _BY_WATCHDOG = 0x20
 _OTHER_STATUS = {0x01: "overheating", 0x02: "a failed fan", 0x10: "low power"}
 _LINE_CHARS_MAX = 160
@@ -39,13 +40,13 @@ class CrashRecord(msgspec.Struct, frozen=True):
 
     at: datetime
     is_panic: bool
-    """False for an oops that the kernel survived, at least for a while."""
+    """Whether the kernel panicked. False for an oops that the kernel survived, at least for a while."""
     line: str
-    """The line that says most; empty where the part holds none."""
+    """The line that says most; empty if the part has none."""
 
 
 class Boot(msgspec.Struct, frozen=True):
-    """What one sample shows of the present boot."""
+    """The evidence about the present boot in one sample."""
 
     boot_id: str
     at: datetime
@@ -60,7 +61,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 def crash_record(text: str, at: datetime) -> CrashRecord | None:
-    """None for what is no record of a crash: a console, or something that cannot be read."""
+    """Parses a record; returns None if it is no record of a crash: a console, or something unreadable."""
     lines = text.splitlines()
     kinds = [found[1] for line in lines[:2] if (found := _HEAD.search(line)) is not None]
     bare = [_PREFIX.sub("", line, count=1) for line in lines]
@@ -73,8 +74,9 @@ def crash_record(text: str, at: datetime) -> CrashRecord | None:
 
 
 def reason_of(boot: Boot, *, is_known: bool) -> Reason | None:
-    """`is_known`: an earlier boot was seen, so there was a boot to explain. None where nothing is to be said:
-    a node that is seen first, and of which nothing is recorded."""
+    """Returns the reason of the boot. `is_known`: an earlier boot was seen, so this boot needs an
+    explanation. Returns None if there is nothing to report: the node is seen for the first time, and nothing
+    is recorded about it."""
     near = [one for one in boot.records if -_BEFORE <= one.at - boot.at <= _AFTER]
     since = f"booted at {boot.at:%Y-%m-%d %H:%M:%S} UTC"
     if any(one.is_panic for one in near):
@@ -92,6 +94,6 @@ def reason_of(boot: Boot, *, is_known: bool) -> Reason | None:
 
 
 def _said(records: Iterable[CrashRecord]) -> str:
-    """Of all parts the line that says most: the reason of the panic."""
+    """Returns the line that says most among all parts: the reason of the panic."""
     lines = sorted((one.line for one in records if one.line), key=lambda line: not line.startswith(_PANIC))
     return lines[0].removeprefix(_PANIC) if lines else "its record holds no line that says why"

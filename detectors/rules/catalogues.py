@@ -1,4 +1,5 @@
-"""What a user's file adds to the catalogues of one run: rows of each rule's tables, and errors of logs."""
+"""Adds the rows of a user's file to the catalogues of one run: rows of each rule's tables, and errors of
+logs."""
 
 from __future__ import annotations
 
@@ -22,27 +23,28 @@ __all__ = ["Catalogues", "extended"]
 
 
 def extended() -> tuple[Table[Any], ...]:
-    """The tables to which a user's file may add rows."""
+    """Returns the tables to which a user's file may add rows."""
     return (*tables(), ENGINE, GPU_HEALTH, FABRIC, VOLUMES, HOST_STATES, LOG_ERRORS)
 
 
 class Catalogues(msgspec.Struct, frozen=True):
     user: UserRows
-    """For the rules of the kernel log, of NVML, of ports, volumes and the node itself."""
+    """Rows for the rules of the kernel log, of NVML, of ports, volumes and the node itself."""
     log_errors: tuple[LogErrorRow, ...]
     problems: tuple[str, ...] = ()
-    """What is wrong with the user's file; the rest of it is in use."""
+    """The errors in the user's file; the rest of the file is in use."""
 
     @property
     def told(self) -> str:
-        """For a message: what of the user's file is not used; empty where all of it is."""
+        """Text for a message about the part of the user's file that is not used; empty if all of it is
+        used."""
         if not self.problems:
             return ""
         more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
         return f"not used: {self.problems[0]}{more}"
 
     def meanings(self) -> dict[str, str]:
-        """The meaning of each code whose row has one; a row of the user replaces the packaged row."""
+        """Returns the meaning of each code whose row has one; a row of the user replaces the packaged row."""
         found = {}
         for table in extended():
             for row in (*table.packaged(), *self.user.of(table)):
@@ -52,7 +54,8 @@ class Catalogues(msgspec.Struct, frozen=True):
 
     @staticmethod
     def load(settings: Catalogue) -> Catalogues:
-        """Never fails for the user's file. Raises for a bad row of our own."""
+        """Loads the catalogues. A bad user's file becomes a problem and raises nothing; a bad row of the
+        package raises."""
         user = UserRows()
         problems: tuple[str, ...] = ()
         if settings.extra:

@@ -1,9 +1,9 @@
-"""How far the node's clock is from the API server's, as answers of the API server bound it. Pure.
+"""Bounds the difference between the node's clock and the API server's from answers of the API server. Pure.
 
-An answer says the server's time in whole seconds, and was made between the moment when the node asked and the
-moment when the answer came. So each answer gives an interval for the difference. The true difference lies in
-all of them, as long as neither clock is set: answers that contradict each other begin again, as those of two
-API servers whose clocks differ do. Only several answers that agree are told.
+An answer contains the server's time in whole seconds, and was made between the moment of the node's request
+and the moment when the answer came. So each answer gives an interval for the difference. The true difference
+is in all intervals, as long as neither clock is set. Answers that contradict each other, for example from two
+API servers whose clocks differ, begin a new series. Only several answers that agree are reported.
 Source: RFC 9110, 6.6.1 (Date) and 5.6.7 (whole seconds).
 """
 
@@ -22,7 +22,7 @@ _CLOCK_STEP_S = 0.5
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """One answer of the API server, and when it was asked for, by the node's clocks."""
+    """One answer of the API server, with the times of the request and the answer by the node's clocks."""
 
     date: str
     """The header `Date`."""
@@ -30,11 +30,12 @@ class Answered(msgspec.Struct, frozen=True):
     """Seconds since 1970, before the request was sent."""
     answered_s: float
     took_s: float
-    """The same time by a clock that nobody sets."""
+    """Time between request and answer, by a clock that is never set."""
 
 
 def difference(answer: Answered) -> tuple[float, float] | None:
-    """By how many seconds the server's clock is ahead, at least and at most. None where it cannot be said."""
+    """Returns the number of seconds by which the server's clock is ahead, at least and at most. Returns None
+    if it cannot be computed."""
     if abs(answer.answered_s - answer.asked_s - answer.took_s) > _CLOCK_STEP_S:
         return None  # the node's clock was set meanwhile
     try:
@@ -46,7 +47,7 @@ def difference(answer: Answered) -> tuple[float, float] | None:
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """What the answers so far agree on."""
+    """The interval on which the answers so far agree."""
 
     least_s: float = float("-inf")
     most_s: float = float("inf")
@@ -57,12 +58,12 @@ class Drift(msgspec.Struct, frozen=True):
         if bounds is None:
             return self
         least_s, most_s = max(self.least_s, bounds[0]), min(self.most_s, bounds[1])
-        if least_s > most_s or self.answers >= _ANSWERS_MAX:  # or the clocks may have gone apart since
+        if least_s > most_s or self.answers >= _ANSWERS_MAX:  # the clocks may have diverged since
             return Drift(*bounds, 1)
         return Drift(least_s, most_s, self.answers + 1)
 
     def beyond(self, limit_s: float) -> str:
-        """In words, where the clocks are certainly further apart; else empty."""
+        """Returns a text if the clocks certainly differ by more than the limit; otherwise an empty one."""
         if self.answers < _ANSWERS_MIN:
             return ""
         if self.least_s > limit_s:
@@ -76,5 +77,5 @@ class Drift(msgspec.Struct, frozen=True):
         return f"the node's clock is {apart} {way} the API server's, as {self.answers} answers agree"
 
     def within(self, limit_s: float) -> bool:
-        """Whether enough answers agree that the clocks may be that close."""
+        """Whether enough answers agree that the clocks may be within the limit."""
         return self.answers >= _ANSWERS_MIN and self.least_s <= limit_s and self.most_s >= -limit_s

@@ -1,4 +1,5 @@
-"""Plain NVRM lines that carry no Xid: a GPU that has fallen off the bus. First stop after sources.kmsg."""
+"""Reads plain NVRM lines that contain no Xid: a GPU that has fallen off the bus. First stop after
+sources.kmsg."""
 
 from __future__ import annotations
 
@@ -23,9 +24,13 @@ _FALLEN_AT_PROBE = re.compile(
 
 
 def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
-    """Reads `NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.`, of older drivers
-    `NVRM: GPU at 0000:91:00.0 has fallen off the bus.`, and the long form, which comes as one record of three
-    lines with `NVRM:` before each, broken here or there. None for anything else.
+    """Reads the reports of a GPU that has fallen off the bus; returns None for any other line.
+
+        NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.
+        NVRM: GPU at 0000:91:00.0 has fallen off the bus.       older drivers
+
+    A third, long form comes as one record of three lines, with `NVRM:` before each and with varying line
+    breaks.
     Source: open driver R515 to R595, osinit.c and osapi.c; logs of R470 and before.
     """
     if line.text.startswith(_LONG):

@@ -1,8 +1,8 @@
-"""In which part of a GPU an exception occurred: Xid 13 names the TPC, Xid 31 the client of the MMU. Pure.
+"""Reads in which part of a GPU an exception occurred: Xid 13 names the TPC, Xid 31 the client of the MMU.
+Pure.
 
-detectors/catalog/engine.toml says when a part that repeats makes the GPU suspect, and folds/engine_faults.py
-counts.
-
+detectors/catalog/engine.toml defines when a part that repeats makes the GPU suspect, and
+folds/engine_faults.py counts.
 Source of the lines: open driver R515 to R595; gpud and NVSentinel (tests).
 """
 
@@ -39,8 +39,8 @@ class EngineRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     source: str
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for a code that nothing finds out, and for more than a suspicion: programs can
-        provoke these exceptions."""
+        """Raises `ValueError` for a code that no check detects, and for a severity above suspect: programs
+        can provoke these exceptions."""
         if self.code != _CODE:
             raise ValueError(f"expected {_CODE}, not {self.code!r} - at `$.code`")
         if self.severity not in (Severity.INFO, Severity.SUSPECT):
@@ -52,14 +52,14 @@ ENGINE = Table("engine", EngineRow, "engine.toml")
 
 
 def engine_row(user: UserRows | None = None) -> EngineRow:
-    """The last row wins. Raises `detectors.text.strict.BadValueError` for a bad row of the package's own
+    """Returns the last row. Raises `detectors.text.strict.BadValueError` for a bad row of the package's own
     file."""
     return [*ENGINE.packaged(), *(user or UserRows()).of(ENGINE)][-1]
 
 
 def place_of(code: int, text: str) -> str:
-    """`text` is that of an Xid line, behind the process. Empty where the line names no place that can be
-    compared: older drivers leave out the GPC of an MMU fault."""
+    """Returns the place that a line names. `text` is that of an Xid line, after the process. The place is
+    empty if the line names none that can be compared: older drivers leave out the GPC of an MMU fault."""
     if code == 13:
         shown = _EXCEPTION.match(text)
         return f"GPC {int(shown['gpc'])}, TPC {int(shown['tpc'])}" if shown is not None else ""

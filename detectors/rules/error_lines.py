@@ -1,4 +1,5 @@
-"""One line of a log: which row of log_errors.toml names it, and what of a Python traceback it is. Pure.
+"""Reads one line of a container's log: which row of log_errors.toml matches, and which part of a Python
+traceback the line is. Pure.
 
 First stop of the lines in first_error.py, which decides over many lines which error is the first one.
 """
@@ -21,9 +22,10 @@ TRIGGERS = (
     "ti", "al", "en", "ro", ": ", "et",
 )
 # fmt: on
-"""A pattern without a rare word is looked for only where the first of these that it holds is in the line.
-They are short, so that few cover most patterns, and the first ones are rare in the lines of a healthy
-training. A pattern without any is its own trigger, which costs a search for each new line."""
+"""Short parts of patterns. A pattern without a rare word is searched only if the first of these triggers that
+it contains is in the line. Triggers are short, so that few cover most patterns, and the first ones are rare
+in the lines of a healthy training. A pattern without any trigger is its own trigger, which costs a search for
+each new line."""
 _FREQUENT = frozenset(
     {"a", "an", "and", "are", "at", "be", "been", "by", "for", "from", "has", "have", "in", "is", "it", "no"}
     | {
@@ -45,13 +47,13 @@ _FREQUENT = frozenset(
     }
     | {"your", "when", "after", "before", "more", "loss", "data", "step", "file", ":", "=", "/"}
 )
-"""Words that many healthy lines hold."""
+"""Words that many healthy lines contain."""
 _EXCEPTION = re.compile(r"([^\W\d][\w.]*)(?::|$)")
 _LIKE_AN_EXCEPTION = re.compile(
     r"(?:Error|Exception|Warning|Interrupt|Exit|Empty|Full|Timeout|Failure|Abort|Cancelled|Errors)$"
 )
 _Pattern = tuple[int, str, str]
-"""The place of its row, the pattern, and the same without digits."""
+"""The index of its row, the pattern, and the pattern without digits."""
 
 
 class Mark(Enum):
@@ -83,10 +85,11 @@ class Rows:
         self.rows = rows
         self.main = _traceback_place(rows, Traceback.MAIN)
         self.thread = _traceback_place(rows, Traceback.THREAD)
-        """Places of the rows that name a traceback."""
+        """Indices of the rows for a traceback, of the main thread and of another thread."""
         self.by_trigger: dict[str, list[_Pattern]] = {}
         self.by_word: dict[str, list[_Pattern]] = {}
-        """Patterns that hold a whole word between two spaces, which a line that they match has as well."""
+        """Patterns that contain a complete word between two spaces. A line that matches such a pattern has
+        the word as well."""
         for place, row in enumerate(rows):
             for pattern in row.patterns:
                 words = without_digits(pattern)
@@ -96,7 +99,8 @@ class Rows:
                     trigger = next((one for one in TRIGGERS if one in words), words)
                     self.by_trigger.setdefault(trigger, []).append((place, pattern, words))
         self.near = by_words(self._near)
-        """The patterns that may be in a line, in order of precedence, with the places of their rows."""
+        """Function that returns the patterns that may be in a line, in order of precedence, with the indices
+        of their rows."""
 
     def place_of(self, code: str) -> int | None:
         return next((place for place, row in enumerate(self.rows) if row.code == code), None)
@@ -116,7 +120,7 @@ def compiled(rows: tuple[LogErrorRow, ...]) -> Rows:
 
 
 def row_in(rows: Rows, line: str) -> int | None:
-    """The place of the first row that matches the line."""
+    """Returns the index of the first row that matches the line; None if no row matches."""
     for place, pattern in rows.near(line):
         if pattern in line:
             return place
@@ -133,26 +137,26 @@ def mark_in(line: str) -> Mark | None:
 
 
 def is_exception(line: str) -> bool:
-    """Whether it ends a traceback: `torch.OutOfMemoryError: ...`, `KeyboardInterrupt`, `socket.timeout: ...`.
-    Standard output may come in between: `loss: 0.5`, `INFO: saved` and `Epoch: 3` are no exceptions."""
+    """Whether the line ends a traceback: `torch.OutOfMemoryError: ...`, `KeyboardInterrupt`, `socket.timeout:
+    ...`. Standard output may come in between: `loss: 0.5`, `INFO: saved` and `Epoch: 3` are no exceptions."""
     found = _EXCEPTION.match(line)
     if found is None:
         return False
     name = found[1]
     if "." in name or _LIKE_AN_EXCEPTION.search(name):
         return True
-    # Somebody's own class: at least two humps.
+    # A class of the program itself has at least two capitalised words in its name.
     return name[0].isupper() and any(a.islower() and b.isupper() for a, b in pairwise(name))
 
 
 def _rare_word(pattern: str) -> str:
-    """The longest word within a pattern that stands between spaces, and is in few healthy lines; empty if
+    """Returns the longest word in a pattern that is between spaces, and is in few healthy lines; empty if
     there is none."""
     inner = (word for word in pattern.split(" ")[1:-1] if word.split() == [word])
     return max((word for word in inner if word.lower() not in _FREQUENT), key=len, default="")
 
 
 def _traceback_place(rows: tuple[LogErrorRow, ...], traceback: Traceback) -> int:
-    """Of the first row for it, or of the last of all."""
+    """Returns the index of the first row for the traceback, or of the last of all rows."""
     found = (place for place, row in enumerate(rows) if row.traceback is traceback)
     return next(found, len(rows) - 1)

@@ -1,11 +1,11 @@
-"""Ports of the network's adapters: from one sample of a port, and what was seen of it before, to what it
-shows.
+"""Judges the ports of network adapters: from one sample of a port and its history to the states that it
+shows. Pure.
 
-After sources/fabric.py; folds/fabric.py keeps the tracks, and the chain makes findings of what is shown.
+After sources/fabric.py; folds/fabric.py keeps the tracks, and the chain makes findings from the states.
 
-Only a port that was active in this boot, and is known to have stayed in place since, is judged. So a port
-that nobody uses says nothing, nor does one that trains its link after a boot or a reload of its driver, nor
-one that a pod has taken into its own network namespace. Pure.
+Only a port is judged that was active in this boot, and is known to have stayed in place since. So a port that
+nobody uses shows no state. The same is true for a port that trains its link after a boot or a reload of its
+driver, and for a port that a pod has taken into its own network namespace.
 Sources: Linux, Documentation/ABI/stable/sysfs-class-infiniband and testing/sysfs-class-net;
 drivers/infiniband/core/sysfs.c (names of the states); drivers/infiniband/hw/mlx5/main.c (the state of a RoCE
 port is the carrier of its network device); InfiniBand Architecture, PortCounters (8 bits of LinkDowned).
@@ -39,7 +39,7 @@ __all__ = [
 
 ETHERNET = "Ethernet"
 _ACTIVE = (4, 5)
-"""ACTIVE, and ACTIVE_DEFER."""
+"""The states ACTIVE and ACTIVE_DEFER."""
 _STATES = {0: "no state", 1: "Down", 2: "Init", 3: "Armed", 4: "Active", 5: "Active (deferred)"}
 _PHYSICAL = {
     1: "Sleep",
@@ -51,20 +51,21 @@ _PHYSICAL = {
     7: "Phy Test",
 }
 _WITHOUT_LINK = (1, 2, 6)
-"""Disabled is missing on purpose: people switch an InfiniBand port off so, and nothing shows who did it."""
+"""Physical states without a link. Disabled is missing on purpose: people use it to switch an InfiniBand port
+off, and nothing shows who did it."""
 _BURST = timedelta(seconds=60)
-"""What goes down again so soon has one cause: a new MTU, ring size and number of queues take the link of an
-Ethernet port down three times within seconds."""
+"""Time in which several losses of a link have one cause: a new MTU, ring size and number of queues take the
+link of an Ethernet port down three times within seconds."""
 _LATE = timedelta(seconds=30)
-"""A link that goes down counts after this time: the pod that caused it may be noticed a moment later."""
+"""Time after which a loss of the link counts: the pod that caused it may be noticed a moment later."""
 _STILL = timedelta(seconds=1800)
-"""A port has stopped flapping when it has stayed up for this long."""
+"""Time for which a port must stay up until it has stopped flapping."""
 _HOUR = timedelta(hours=1)
 _TRAINED = timedelta(seconds=60)
-"""A link that is lost sooner than this was still in training."""
+"""Time for which a link must be up to count as trained. A link that is lost sooner was still in training."""
 _DIES_WITHIN = timedelta(hours=1)
-"""A rank that lost a port which it needs has ended by then: NCCL's own limit, and those that PyTorch,
-Megatron, DeepSpeed and Hugging Face set, are 30 minutes or less. A later end has another cause."""
+"""Time within which a rank that lost a port which it needs has ended: NCCL's own limit, and the limits that
+PyTorch, Megatron, DeepSpeed and Hugging Face set, are 30 minutes or less. A later end has another cause."""
 _DOWNS_MAX = 8
 _MOMENT = timedelta(seconds=3)
 _DATED = ("since", "active_since", "down_since", "dead_since", "errors_since")
@@ -74,7 +75,7 @@ _WAIT_S_MAX = 900.0
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
-    """One port of an RDMA device in one sample. What could not be read is None or empty."""
+    """One port of an RDMA device in one sample. Values that could not be read are None or empty."""
 
     device: str
     """The kernel's name: `mlx5_0`."""
@@ -86,16 +87,16 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     link_layer: str = ""
     rate_gbps: float | None = None
     downs: int | None = None
-    """How often the link went down: of InfiniBand by the port's counter, of Ethernet by that of its network
-    device."""
+    """Number of times that the link went down: by the port's counter for InfiniBand, by the counter of the
+    network device for Ethernet."""
     errors: int | None = None
-    """Of InfiniBand symbol errors and errors of the link's integrity, of EFA broken connections."""
+    """For InfiniBand the symbol errors and errors of the link's integrity, for EFA the broken connections."""
     is_up: bool | None = None
-    """Whether the network device of an Ethernet port is switched on; None where it is not seen here."""
+    """Whether the network device of an Ethernet port is switched on; None if the device is not seen here."""
     has_carrier: bool | None = None
     model: str = ""
     registration: int = 0
-    """The number of the device's folder in sysfs: another one after its driver was loaded again."""
+    """Inode of the device's folder in sysfs, which differs after its driver was loaded again."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -103,52 +104,53 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortSample(msgspec.Struct, frozen=True):
-    """One sample of the node."""
+    """One sample of the node's ports."""
 
     ports: tuple[Port, ...] = ()
     gone: frozenset[str] = frozenset()
-    """PCI functions that had a port in an earlier sample, and are on the bus no more."""
+    """PCI functions that had a port in an earlier sample, and are no longer on the bus."""
     up_s: float = 0.0
-    """Time since the boot."""
+    """Time since the boot, in seconds."""
 
 
 class Ranks(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of the training on the node."""
+    """The known facts about the training on the node."""
 
     pods: frozenset[str] = frozenset()
-    """Uids of those that hold accelerators now."""
+    """Uids of the pods that have accelerators now."""
     ended: Mapping[str, datetime] = {}
-    """When a container of such a pod ended last."""
+    """Time at which a container of such a pod ended last."""
     steps: Mapping[str, datetime] = {}
-    """The last step that the log of such a pod has shown."""
+    """Time of the last step that the log of such a pod has shown."""
     stepped_at: datetime | None = None
-    """The last step that the log of one of these pods has shown; None where none shows its steps."""
+    """Time of the last step that the log of any of these pods has shown; None if no log shows steps."""
     pause_s: float = 0.0
-    """The usual time between two lines with a step, of the slowest of them."""
+    """The usual time in seconds between two lines with a step, of the slowest of them."""
 
     def end_of(self, uid: str, since: datetime, at: datetime) -> datetime | None:
-        """When this pod, or a container of it, ended after `since`; None where it goes on."""
+        """Returns the time at which this pod, or a container of it, ended after `since`; None if the pod
+        still runs."""
         ended = self.ended.get(uid, since)
         return ended if ended > since else at if uid not in self.pods else None
 
     @property
     def wait_s(self) -> float:
-        """How long to wait for a step that proves that the training goes on."""
+        """Time in seconds to wait for a step that proves that the training continues."""
         return min(_PAUSES_WAITED_FOR * self.pause_s, _WAIT_S_MAX)
 
 
 class Link(Enum):
     ACTIVE = auto()
     DOWN = auto()
-    """Not active, for whatever reason: what manages the subnet may have to say more to it."""
+    """Not active, for any reason: the manager of the subnet may still have to configure the port."""
     DEAD = auto()
     """Not active, and without a link to the other side."""
     UNSEEN = auto()
-    """Not to be judged."""
+    """The port cannot be judged."""
 
 
 def clock_set(at: datetime, by: timedelta, now: datetime) -> datetime:
-    """A time by the node's new clock. What came in the last moment may be dated by that already."""
+    """Converts a time to the node's new clock. A time within the last moment may already be by that clock."""
     return at if abs(now - at) <= _MOMENT else at + by
 
 
@@ -163,20 +165,21 @@ def link(port: Port) -> Link:
 
 
 class Track(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of one port in this boot."""
+    """The history of one port in this boot."""
 
     was_active: bool = False
-    """For so long that its link counts as trained."""
+    """Whether the port was active for so long that its link counts as trained."""
     registration: int = 0
     since: datetime | None = None
-    """Seen in each sample since then, as registered now."""
+    """Start of the time in which each sample has shown the port with its present registration."""
     active_since: datetime | None = None
     down_samples: int = 0
     down_since: datetime | None = None
-    """The first of these samples. A rank that dies of the lost port may die before the second one."""
+    """Time of the first of these samples. A rank that dies because of the lost port may die before the second
+    one."""
     dead_since: datetime | None = None
     ranks: frozenset[str] = frozenset()
-    """Uids of the pods with accelerators that were on the node when the port was up last."""
+    """Uids of the pods with accelerators that were on the node when the port was last up."""
     best_gbps: float = 0.0
     counted_downs: int | None = None
     downs: tuple[datetime, ...] = ()
@@ -184,10 +187,10 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     errors: int = 0
     errors_since: datetime | None = None
     last_hour_errors: int | None = None
-    """Of the last whole hour."""
+    """Number of errors in the last complete hour."""
 
     def settled(self, at: datetime, limits: Settings) -> bool:
-        """The link had its time to come up after a boot, or after its driver was loaded."""
+        """Whether the link had its time to come up after a boot, or after its driver was loaded."""
         return self.since is not None and at - self.since >= timedelta(seconds=limits.settle_s)
 
     def flaps(self, at: datetime, limits: Settings) -> bool:
@@ -199,7 +202,7 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.errors, self.last_hour_errors or 0) > limits.errors_per_hour
 
     def is_steady(self, at: datetime) -> bool:
-        """It is up, and was for so long that flaps are over."""
+        """Whether the port is up, and has been up for so long that flaps are over."""
         quiet_since = max([*self.downs[-1:], self.active_since or at])
         return at - quiet_since >= _STILL
 
@@ -207,7 +210,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
         return self.active_since is not None and at - self.active_since >= timedelta(seconds=limits.settle_s)
 
     def spared(self, ranks: Ranks, limits: Settings) -> Track:
-        """Without the pods that have shown a step since the port has been dead: they do not need it."""
+        """Returns the track without the pods that have shown a step since the port has been dead: they do not
+        need it."""
         if self.dead_since is None or not self.ranks:
             return self
         proven = self.dead_since + timedelta(seconds=limits.dead_s)
@@ -215,13 +219,13 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, ranks=needing)
 
     def clock_set(self, by: timedelta, now: datetime) -> Track:
-        """By the node's new clock."""
+        """Returns the track with all times by the node's new clock."""
         dated = {name: value for name in _DATED if (value := getattr(self, name)) is not None}
         new = {name: clock_set(value, by, now) for name, value in dated.items()}
         return msgspec.structs.replace(self, downs=tuple(clock_set(at, by, now) for at in self.downs), **new)
 
     def without(self, around: datetime) -> Track:
-        """Without what the link did at about this time, when a pod came or went."""
+        """Returns the track without what the link did at about this time, when a pod came or went."""
         kept = tuple(down for down in self.downs if abs(down - around) > _BURST)
         return msgspec.structs.replace(self, downs=kept)
 
@@ -229,8 +233,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
 def with_sample(
     track: Track, port: Port, at: datetime, limits: Settings, *, ranks: frozenset[str], pods_changed: bool
 ) -> Track:
-    """The track with one more sample. `ranks`: the pods with accelerators that are on the node now;
-    `pods_changed`: a pod came or went about now."""
+    """Returns the track with one more sample. `ranks` are the pods with accelerators that are on the node
+    now; `pods_changed`: a pod came or went about now."""
     now = link(port)
     if now is Link.UNSEEN:
         return _begun_again(track)
@@ -264,7 +268,7 @@ def with_sample(
 
 
 def _begun_again(track: Track) -> Track:
-    """As if the port had not been seen yet, but for what it was in this boot."""
+    """Returns the track as if the port had not been seen yet, but keeps what it was in this boot."""
     return msgspec.structs.replace(
         track,
         since=None,
@@ -278,8 +282,8 @@ def _begun_again(track: Track) -> Track:
 
 
 def _counted(track: Track, port: Port, at: datetime, limits: Settings, *, pods_changed: bool) -> Track:
-    """A counter that is lower than before was reset, and one that was not read counts from the next
-    sample."""
+    """Returns the track with the counters of the sample. A counter that is lower than before was reset, and a
+    counter that was not read counts from the next sample."""
     downs, before = track.downs, track.counted_downs
     has_risen = port.downs is not None and before is not None and port.downs > before
     is_news = not downs or at - downs[-1] >= _BURST
@@ -302,14 +306,15 @@ def _counted(track: Track, port: Port, at: datetime, limits: Settings, *, pods_c
 
 
 def is_down(track: Track) -> bool:
-    """It was active in this boot, and was not in two samples or more."""
+    """Whether the port was active in this boot, and was not in the last two samples or more."""
     return track.down_samples >= 2
 
 
 def is_dead(track: Track, at: datetime, limits: Settings, ranks: Ranks) -> bool:
-    """It has no link for long, and a rank that was there when the link was lost does not go on without it:
-    it has ended soon after, or its steps have stopped. A rank whose steps nobody can read goes on as long as
-    it runs: what loses a port that it needs ends by an error within minutes, or is found to hang."""
+    """Whether the port has had no link for long, and a rank that was on the node when the link was lost does
+    not continue without it: the rank has ended soon after, or its steps have stopped. A rank whose steps
+    nobody can read counts as continuing as long as it runs: a rank that loses a port which it needs ends by
+    an error within minutes, or is found to hang."""
     since = track.dead_since
     if since is None or not track.ranks or at - since < timedelta(seconds=limits.dead_s):
         return False
@@ -325,7 +330,7 @@ def is_dead(track: Track, at: datetime, limits: Settings, ranks: Ranks) -> bool:
 
 
 def told(port: Port) -> str:
-    """The port and its state, for people."""
+    """Returns the port and its state as text."""
     physical = _PHYSICAL.get(port.phys_state or 0, "")
     state = ", ".join(filter(None, (_STATES.get(port.state if port.state is not None else -1, ""), physical)))
     layer = f" ({port.link_layer})" if port.link_layer else ""

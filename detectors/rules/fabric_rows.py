@@ -1,4 +1,4 @@
-"""What each state of a port means to Rekindle: rows in detectors/catalog/fabric.toml. Pure."""
+"""Defines the rows for each state of a port, in detectors/catalog/fabric.toml. Pure."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class FabricRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     code: str
     meaning: str
     ends: str = ""
-    """What ends the finding, for people."""
+    """Text for people about what ends the finding."""
     fault: Fault
     severity: Severity
     remedy: Remedy = Remedy.NONE
     source: str
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for a code that nothing finds out."""
+        """Raises `ValueError` for a code that no check detects."""
         if self.code not in _CODES:
             raise ValueError(f"expected one of {', '.join(_CODES)}, not {self.code!r} - at `$.code`")
 
@@ -51,7 +51,8 @@ FABRIC = Table("fabric", FabricRow, "fabric.toml")
 
 
 def fabric_rows(user: UserRows | None = None) -> dict[str, FabricRow]:
-    """By code. Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
+    """Returns the rows by code. Raises `detectors.text.strict.BadValueError` for a bad row of the package's
+    own file."""
     rows = (*FABRIC.packaged(), *(user or UserRows()).of(FABRIC))
     return {row.code: row for row in rows}  # a later row wins
 

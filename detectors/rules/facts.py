@@ -1,4 +1,4 @@
-"""The plain values that sources hand to rules and the core: kernel lines, host facts, pods. Pure."""
+"""Defines the plain values that sources hand to rules and the core: kernel lines, host facts, pods. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["Draft", "HostFacts", "KernelLine", "Observation", "PodRef", "Repeate
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What a source showed at some time, in words that are the evidence of a finding."""
+    """Something that a source showed at some time. Its text is the evidence of a finding."""
 
     sequence: int
-    """Of the record in the kernel's log; 0 for a source that numbers nothing."""
+    """Number of the record in the kernel's log; 0 for a source without numbers."""
     at: datetime
     text: str
     source: Source = Source.KMSG
     since: datetime | None = None
-    """When it began; None where only `at` is known."""
+    """Time at which it began; None if only `at` is known."""
 
 
 class KernelLine(Seen, frozen=True):
@@ -32,26 +32,26 @@ class KernelLine(Seen, frozen=True):
 
 
 def addresses_of(devices: Iterable[Device]) -> frozenset[PciAddress]:
-    """Where they sit. What has no readable address is left out."""
+    """Returns the places of the devices. A device without a readable address is left out."""
     return frozenset(pci for device in devices if (pci := parse_pci(device.pci)) is not None)
 
 
 class HostFacts(msgspec.Struct, frozen=True):
-    """What rules may know about the node."""
+    """The facts that rules may know about the node."""
 
     boot_id: str = ""
     devices: tuple[Device, ...] = ()
     driver_version: str = ""
-    """Of the GPU driver; empty where it is not known."""
+    """Version of the GPU driver; empty if it is not known."""
     addresses: frozenset[PciAddress] = frozenset()
-    """All places on the bus that anybody has shown: also that of a GPU which was lost since, or which the
-    driver never came to know. Empty where nobody has shown any."""
+    """All places on the bus that any source has shown, including the place of a GPU that was lost since, or
+    that the driver never recognised. Empty if no source has shown any."""
 
     def subject(
         self, pci_text: str, *, kind: SubjectKind = SubjectKind.DEVICE, gpu_instance: int | None = None
     ) -> Subject | None:
-        """What sits at an address as the kernel wrote it. None where the node has nothing there; as long as
-        nobody has shown what the node has, the address counts by itself."""
+        """Returns the subject at an address as the kernel wrote it; None if the node has nothing there. As
+        long as no source has shown the node's devices, any address counts."""
         pci = parse_pci(pci_text)
         if pci is None or (self.addresses and pci not in self.addresses):
             return None
@@ -66,16 +66,17 @@ class HostFacts(msgspec.Struct, frozen=True):
 
 
 class Repeated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The severity of a code that is found again, several times within some time."""
+    """The severity of a code that is found several times within some time."""
 
     times: Annotated[int, Meta(ge=2, le=100)]
-    """How often it must come, each time a minute or more after the last."""
+    """Number of times that the code must come, each time a minute or more after the last."""
     within_s: Annotated[float, Meta(gt=0, le=86_400)]
     severity: Severity
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule read from one line. folds/chain.py makes a finding of it, or adds it to a finding."""
+    """A fault as a rule read it from one line. folds/chain.py makes a finding from it, or adds it to a
+    finding."""
 
     code: str
     fault: Fault
@@ -83,41 +84,42 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity
     subject: Subject
     remedy: Remedy = Remedy.NONE
-    """What the source of the code recommends."""
+    """The recommendation of the code's source."""
     final: bool = False
-    """No later line can make the finding less severe, so that decisions need not wait."""
+    """Whether no later line can make the finding less severe, so that decisions need not wait."""
     confined: bool = False
-    """It harms the subject's GPU instance alone."""
+    """Whether the fault harms only the subject's GPU instance."""
     caused_by: str = ""
     """Code that the line itself names as its cause."""
     verdict: bool = False
-    """The vendor's own judgement of the device: raises what is known of it."""
+    """Whether this is the vendor's own judgement of the device, which raises an existing finding."""
     clears: bool = False
-    """The vendor says that the device needs nothing any more."""
+    """Whether the vendor says that the device needs nothing any more."""
     repeated: Repeated | None = None
     place: str = ""
-    """The part of the device where it showed, if the line names one that can be compared."""
+    """The part of the device where the fault showed, if the line names one that can be compared."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one sample of the node shows of one state of one subject: the subject is in that state, or is not.
+    """One state of one subject in one sample of the node: the subject is in that state, or is not.
     folds/states.py decides whether the state is a finding."""
 
     draft: Draft
     text: str = ""
-    """The evidence; empty where the subject is not in that state."""
+    """The evidence; empty if the subject is not in that state."""
     samples: int = 1
-    """In how many samples in succession the subject must be in that state before the state counts."""
+    """Number of samples in succession in which the subject must be in that state before the state counts."""
     since: datetime | None = None
-    """When the state began; None where only the time of this sample is known."""
+    """Time at which the state began; None if only the time of this sample is known."""
     is_event: bool = False
-    """It happens at a time, and does not last: each sample that shows it counts, and nothing ends it."""
+    """Whether the state is an event that does not last: each sample that shows it counts, and nothing ends
+    it."""
     ended_by: str = ""
-    """For people: what shows that the subject is no longer in that state."""
+    """Text for people about what shows that the subject is no longer in that state."""
 
 
 class PodRef(msgspec.Struct, frozen=True):
-    """One container instance, as its log file's path names it."""
+    """One container instance, as the path of its log file names it."""
 
     namespace: str
     name: str

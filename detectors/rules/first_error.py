@@ -1,11 +1,11 @@
-"""The first error of a container's log. Pure.
+"""Finds the first error of a container's log. Pure.
 
-Each line that a row of log_errors.toml names implies something of the process that printed it: its own
-fault, a peer that was gone first, a wait in vain, an end that somebody asked for. An own fault is the
-container's first error, though others may have printed earlier that they lost a peer; the rest are its
-consequences. recover/diagnose/ranks.py compares what the containers of a gang told.
+Each line that matches a row of log_errors.toml implies something about the process that printed it: its own
+fault, a peer that was lost first, a wait in vain, an end that somebody requested. An own fault is the
+container's first error, even if others printed earlier that they lost a peer; the rest are consequences of
+that fault. recover/diagnose/ranks.py compares the errors of the containers of a gang.
 
-Whatever it finds is the tenant's own word, and never takes a node out.
+All that this module finds is text of the tenant, and never takes a node out of service.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ __all__ = ["Errors", "Rows", "compiled", "observe", "restored", "survived"]
 
 _LINE_CHARS_MAX = 4096
 _SURVIVED = timedelta(seconds=60)
-"""Within that, the other ranks of a container may print what they had done before one of them failed."""
+"""Time within which the other ranks of a container may still print what they had done before one of them
+failed."""
 _GOES_ON_LINES = 100
-"""A program that prints so many lines without an error, after that time, has survived its last one. Where
-steps are unread, nothing else tells."""
+"""Number of lines without an error, after that time, that prove that a program has survived its last error.
+If steps are not read, nothing else proves that."""
 _MESSAGE_LINES = 8
-"""The message of an exception may go on for so many lines: NCCL's last error stands in its third one."""
+"""Number of lines over which the message of an exception may continue: NCCL's last error is in its third
+line."""
 _OPEN_MAX = 16
 _OTHER_LINE = re.compile(r"\[|[A-Z]\d{4} |[A-Z]+:|[\w.-]+:\d+:\d+ \[|slurm|srun")
-"""How a line begins that is no part of an exception's message: one of a logger or of NCCL, which another rank
-may have printed, or of Slurm."""
+"""Beginnings of lines that are no part of an exception's message: a line of a logger or of NCCL, which
+another rank may have printed, or of Slurm."""
 _TOGETHER = timedelta(seconds=10)
-"""A rank that fails first may print why only once it has closed its connections, after its peers."""
+"""Time by which the first rank that fails may print its error after its peers: it may close its connections
+first."""
 _WEIGHT = {
     Implies.MAYBE_OWN: 0,
     Implies.SAID_ELSEWHERE: 1,
@@ -47,7 +50,8 @@ _WEIGHT = {
     Implies.OWN_END: 3,
     Implies.OWN_FAULT: 4,
 }
-"""The more a line tells of why the process ended. Of two that tell as much, the first one counts."""
+"""How much a line says about why the process ended. If two lines have the same weight, the first one
+counts."""
 
 
 class _In(Enum):
@@ -59,27 +63,28 @@ class _In(Enum):
 
 
 class Errors(msgspec.Struct, frozen=True):
-    """`error` is the one to publish; it gives way to a line that tells more of why the process ended."""
+    """The state over all lines. `error` is the error to publish; a line that says more about why the process
+    ended replaces it."""
 
     error: LogError | None = None
     place: int = -1
-    """Of its row, in order of precedence."""
+    """Index of the error's row, in order of precedence."""
     implies: Implies = Implies.NOTHING
     open: tuple[tuple[str, _In], ...] = ()
     """The tracebacks whose exception has not come yet, with the prefix of their rank: many ranks may print
     theirs at once."""
     announced: _In = _In.MAIN
-    """What the next traceback will be."""
+    """Kind of the next traceback."""
     chained: bool = False
-    """The next exception was raised because of this error, or while it was handled."""
+    """Whether the next exception was raised because of this error, or while it was handled."""
     prefix: str = ""
-    """Of the rank that printed the error."""
+    """Prefix of the rank that printed the error."""
     open_lines: int = 0
-    """So many more lines of that rank may belong to the error's message."""
+    """Number of further lines of that rank that may belong to the error's message."""
     heard_at: datetime | None = None
-    """When the last line came that tells of any error."""
+    """Time of the last line about any error."""
     quiet_lines: int = 0
-    """Lines since `_SURVIVED` after that."""
+    """Number of lines after `_SURVIVED` had passed since then."""
 
     @property
     def propagated(self) -> bool:
@@ -87,7 +92,7 @@ class Errors(msgspec.Struct, frozen=True):
 
 
 def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
-    """Reads one line."""
+    """Reads one line, and returns the new state."""
     line = line[:_LINE_CHARS_MAX]
     mark = mark_in(line)
     if mark is not None:
@@ -132,12 +137,12 @@ def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
 
 
 def _is_source(text: str) -> bool:
-    """Whether a line within a traceback is the program's own source, which may hold any words."""
+    """Whether a line within a traceback is the program's own source, which may contain any words."""
     return not text or text[0] in " \t│╭╰"
 
 
 def _is_settled(errors: Errors, at: datetime) -> bool:
-    """Whether a line that tells of no error changes nothing, whoever has printed it."""
+    """Whether a line without an error changes nothing, no matter which rank has printed it."""
     if errors.error is None:
         return True
     is_recent = errors.heard_at is None or at - errors.heard_at <= _SURVIVED
@@ -145,14 +150,14 @@ def _is_settled(errors: Errors, at: datetime) -> bool:
 
 
 def survived(errors: Errors, at: datetime) -> Errors:
-    """A new step was made. An error that lies so far back has ended nothing: a program may print a traceback
-    and go on."""
+    """Returns the state after a new step. An error that lies far enough back has ended nothing: a program may
+    print a traceback and continue."""
     since = errors.error.at if errors.error is not None else errors.heard_at
     return Errors() if since is not None and at - since > _SURVIVED else errors
 
 
 def restored(error: LogError | None, rows: Rows) -> Errors:
-    """What an earlier run of the agent published."""
+    """Returns the state from the error that an earlier run of the agent published."""
     if error is None:
         return Errors()
     place = rows.place_of(error.code)
@@ -162,7 +167,7 @@ def restored(error: LogError | None, rows: Rows) -> Errors:
 
 
 def _tells_more(errors: Errors, place: int, prefix: str, text: str, at: datetime, rows: Rows) -> bool:
-    """Whether a line tells more of why the process ended than the error that is known."""
+    """Whether a line says more about why the process ended than the known error."""
     row = rows.rows[place]
     if errors.error is None:
         return True
@@ -177,7 +182,8 @@ def _tells_more(errors: Errors, place: int, prefix: str, text: str, at: datetime
     if old is Implies.OWN_FAULT:
         return new is Implies.OWN_FAULT and goes_on and place < errors.place
     if new is Implies.OWN_END and _WEIGHT[old] == _WEIGHT[Implies.PEER_LOST]:
-        # What follows a wait in vain is how the process took it. A lost peer may be another rank here.
+        # After a wait in vain, an own end is only a consequence of the wait. A lost peer may be another rank
+        # of this container.
         is_another = bool(prefix) and bool(errors.prefix) and not of_one_rank
         return old is Implies.PEER_LOST and is_another and at - errors.error.at <= _TOGETHER
     return _WEIGHT[new] > _WEIGHT[old]
@@ -199,8 +205,8 @@ def _marked(errors: Errors, mark: Mark, line: str, at: datetime) -> Errors:
 
 
 def _ended(errors: Errors, prefix: str) -> int | None:
-    """Which of the open tracebacks an exception of this rank ends. A bar that was drawn before a traceback
-    may hide its prefix."""
+    """Returns the index of the open traceback that an exception of this rank ends; None if there is none. A
+    bar that was drawn before a traceback may hide its prefix."""
     for of in (prefix, ""):
         for place in reversed(range(len(errors.open))):
             if errors.open[place][0] == of:
@@ -209,7 +215,8 @@ def _ended(errors: Errors, prefix: str) -> int | None:
 
 
 def _quiet(errors: Errors, prefix: str, text: str, at: datetime) -> Errors:
-    """A line that tells of no error: the message of one may go on, or the program does."""
+    """Takes a line without an error: the line may continue the message of an error, or show that the program
+    continues."""
     if errors.error is None:
         return errors
     if errors.heard_at is not None and at - errors.heard_at > _SURVIVED:

@@ -1,5 +1,5 @@
-"""Lines of the GPU driver other than Xids: a device that does not start, links that do not come up. The rows
-are in detectors/catalog/gpu_driver.toml."""
+"""Reads lines of the GPU driver other than Xids: a device that does not start, links that do not come up. The
+rows are in detectors/catalog/gpu_driver.toml."""
 
 from __future__ import annotations
 

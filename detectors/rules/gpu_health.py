@@ -1,8 +1,8 @@
-"""What one sample of the GPUs by NVML shows, compared with what earlier samples showed. Rows stand in
-detectors/catalog/gpu_health.toml; which of them is the case is found out here.
+"""Judges one sample of the GPUs by NVML, compared with earlier samples. The rows are in
+detectors/catalog/gpu_health.toml; this module finds out which of them apply.
 
-A sample may say of a row that it is so, that it is not so, or nothing: what a GPU does not support, or cannot
-tell while its MIG mode changes, is no data and ends nothing.
+A sample may show that a row applies, that it does not apply, or neither: a value that a GPU does not support,
+or cannot report while its MIG mode changes, is no data and ends nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _HOT_C = 0
 _POWER_BRAKE = 0x80
 _SLOWDOWNS = {0x08: "hardware slowdown", 0x40: "thermal slowdown by hardware"}
 _FABRIC_QUESTIONS = {0: "degraded bandwidth", 4: "an unhealthy route"}
-"""Places of two bits in the fabric's health; 1 is yes."""
+"""Positions of two bits in the fabric's health; 1 means yes."""
 _IXML_NAMED = 0x7F
 _MISCONFIGURED = range(2, 9)
-"""Values of the bits from 8 on that name what is wrong with the fabric's set-up."""
+"""Values of the bits from 8 on that name the fault in the fabric's set-up."""
 
 
 class Past(msgspec.Struct, frozen=True):
-    """What earlier samples of this boot showed of one GPU."""
+    """The state of one GPU in earlier samples of this boot."""
 
     last: GpuSample | None = None
     since_s: float = 0.0
-    """How long ago that was."""
+    """Time in seconds since that sample."""
     links_up: frozenset[int] = frozenset()
     """NVLinks that have been up."""
 
@@ -53,8 +53,8 @@ def _flag(field: str, text: str) -> Check:
 
 
 def _new_errors(gpu: GpuSample, past: Past) -> str | None:
-    """Counted since the driver was loaded: what stood there at the first sample is no news, and a counter
-    that has become smaller has begun anew."""
+    """Checks the errors counted since the driver was loaded. Errors that the first sample shows are not new,
+    and a counter that has become smaller was reset."""
     before = None if past.last is None else past.last.uncorrected
     if before is None or gpu.uncorrected is None:
         return None
@@ -67,7 +67,8 @@ def _new_errors(gpu: GpuSample, past: Past) -> str | None:
 
 
 def _links_down(gpu: GpuSample, past: Past) -> str | None:
-    """With MIG on, nothing uses the links, and an A100 that was reset into that mode has them off."""
+    """Checks for links that were up and are down. With MIG on, nothing uses the links, and an A100 that was
+    reset into that mode has them off."""
     if not gpu.links or gpu.is_mig:
         return None
     down = [str(link) for link, is_up in enumerate(gpu.links) if is_up is False and link in past.links_up]
@@ -135,7 +136,7 @@ def _narrow(gpu: GpuSample, past: Past) -> str | None:
 
 
 def _ixml(bit: int, text: str) -> Check:
-    """One bit of the verdict of Iluvatar's library."""
+    """Returns the check for one bit of the verdict of Iluvatar's library."""
 
     def check(gpu: GpuSample, past: Past) -> str | None:
         return None if gpu.health_bits is None else f"IXML: {text}" if gpu.health_bits & bit else ""
@@ -144,7 +145,8 @@ def _ixml(bit: int, text: str) -> Check:
 
 
 def _ixml_other(gpu: GpuSample, past: Past) -> str | None:
-    """A newer library may know more that can be wrong than its published header names."""
+    """Checks the bits without a name: a newer library may report faults that its published header does not
+    name."""
     if gpu.health_bits is None:
         return None
     unnamed = gpu.health_bits & ~_IXML_NAMED
@@ -157,7 +159,8 @@ def _ever(gpu: GpuSample, past: Past) -> str | None:
 
 
 Check = Callable[[GpuSample, Past], str | None]
-"""The evidence; empty where it is not so, None where the GPU tells nothing of it."""
+"""A check of one GPU. It returns the evidence; empty if the row does not apply, None if the GPU does not
+report it."""
 
 _CHECKS: Mapping[str, Check] = {
     "nvml-row-remap-failed": _flag("rows_failed", "a row of memory could not be remapped"),
@@ -209,7 +212,7 @@ class HealthRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     source: str
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for a code that nothing finds out."""
+        """Raises `ValueError` for a code that no check detects."""
         if self.code not in _CODES:
             raise ValueError(f"expected one of {', '.join(_CODES)}, not {self.code!r} - at `$.code`")
 
@@ -218,20 +221,20 @@ GPU_HEALTH = Table("gpu_health", HealthRow, "gpu_health.toml")
 
 
 def answered(sample: Sample) -> frozenset[PciAddress]:
-    """Where the GPUs are that told who they are."""
+    """Returns the places of the GPUs that reported their address."""
     return frozenset(pci for gpu in sample.gpus if (pci := parse_pci(gpu.pci)) is not None)
 
 
 def unanswered(sample: Sample, expected: frozenset[PciAddress]) -> dict[int, PciAddress]:
-    """GPUs that NVML counts and that did not tell who they are, by their place in its list, which is in the
-    order of the bus. Empty where that does not settle which they are."""
+    """Returns the places of GPUs that NVML counts and that did not report their address, by their index in
+    NVML's list, which is in the order of the bus. The result is empty if that does not identify them."""
     nameless = [gpu.index for gpu in sample.gpus if not gpu.pci]
     absent = sorted(expected - answered(sample), key=str)
     return dict(zip(nameless, absent, strict=True)) if len(nameless) == len(absent) else {}
 
 
 class GpuHealth:
-    """The rows, ready to judge a sample by."""
+    """The rows by which a sample is judged."""
 
     def __init__(self, user: UserRows | None = None) -> None:
         """Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
@@ -240,7 +243,8 @@ class GpuHealth:
         self._actions = RecoveryActions.packaged()
 
     def of_gpu(self, gpu: GpuSample, past: Past, subject: Subject) -> Iterator[Observation]:
-        """Of one that told who it is. While its MIG mode changes it may need a reset for that alone."""
+        """Yields the states of a GPU that reported its address. While its MIG mode changes nothing is
+        yielded, since the GPU may need a reset for that alone."""
         if gpu.mig_changes:
             return
         yield self._observed(_REFUSED, subject, "")
@@ -255,7 +259,8 @@ class GpuHealth:
             yield from self._verdicts(gpu, subject)
 
     def of_refusals(self, gpus: Iterable[GpuSample], subject: Subject) -> Iterator[Observation]:
-        """Of those that NVML counts and gives no handle for, but for one that we may not see."""
+        """Yields the states of GPUs that NVML counts and gives no handle for. A GPU that the agent may not
+        see is not among them."""
         texts = {_FATES.get(gpu.refused, _REFUSED): _refusal(gpu) for gpu in gpus if gpu.refused}
         for code in (_LOST, _RESET, _REFUSED):
             yield self._observed(code, subject, texts.get(code, ""))
@@ -272,7 +277,8 @@ class GpuHealth:
         return self._observed(_SILENT, _NODE, f"{times} times in succession: {why}" if times else "")
 
     def _verdicts(self, gpu: GpuSample, subject: Subject) -> Iterator[Observation]:
-        """Each value has a code of its own: a graver one that follows is news."""
+        """Yields a state for each value of the recovery action. Each value has a separate code, so that a
+        graver value that follows makes a new finding."""
         value = gpu.recovery_action or 0
         for number in sorted({*range(1, 8), value} - {0}):
             action = self._actions.of(number)

@@ -1,4 +1,4 @@
-"""Lines about the host itself: lockups, hung tasks, errors of the kernel. The rows are in
+"""Reads lines about the host itself: lockups, hung tasks, errors of the kernel. The rows are in
 detectors/catalog/host.toml."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Lines about host memory and processors: EDAC, memory failures, errors that firmware reports (CPER). The
-rows are in detectors/catalog/host_memory.toml; machine_check.py decodes machine checks."""
+"""Reads lines about host memory and processors: EDAC, memory failures, errors that firmware reports (CPER).
+The rows are in detectors/catalog/host_memory.toml; machine_check.py decodes machine checks."""
 
 from __future__ import annotations
 

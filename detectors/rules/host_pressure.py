@@ -1,11 +1,12 @@
-"""What one sample of the node's pressure and processes shows. After sources/host.py; folds/host.py makes
-findings of it. Pure.
+"""Judges one sample of the node's pressure and processes. After sources/host.py; folds/host.py makes findings
+from the states. Pure.
 
-For each code a sample says that the node is in the state, that the state has clearly ended, or nothing. A
+For each code a sample shows that the node is in the state, that the state has clearly ended, or neither. A
 state begins above its limit. It ends at half of the limit for pressure, and at nine tenths of the limit for
-counts as `pids-short`; in between it stays as it was. What the kernel does not show is no data.
-Sources: Linux, Documentation/accounting/psi.rst; fs/proc/loadavg.c (all threads of the node, whichever
-namespace asks); proc(5), threads-max and pid_max.
+counts such as `pids-short`; in between the state stays as it was. A value that the kernel does not show is no
+data.
+Sources: Linux, Documentation/accounting/psi.rst; fs/proc/loadavg.c (all threads of the node, from any
+namespace); proc(5), threads-max and pid_max.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ _LOADAVG = re.compile(r"[0-9. ]{5,60} [0-9]{1,10}/(?P<threads>[0-9]{1,10}) [0-9]
 
 
 class Pressure(msgspec.Struct, frozen=True):
-    """Percent of the last five minutes in which some, or all, work waited."""
+    """Percentage of the last five minutes in which some, or all, work waited."""
 
     some: float | None = None
     full: float | None = None
 
 
 class HostSample(msgspec.Struct, frozen=True):
-    """One sample of the node. What could not be read is missing or None."""
+    """One sample of the node. Values that could not be read are missing or None."""
 
     pressure: Mapping[str, Pressure] = {}
-    """By `cpu`, `io`, `memory`."""
+    """Pressure by `cpu`, `io`, `memory`."""
     threads: int | None = None
     threads_max: int | None = None
 
@@ -46,17 +47,17 @@ class HostSample(msgspec.Struct, frozen=True):
 class State(msgspec.Struct, frozen=True):
     code: str
     text: str = ""
-    """The evidence; empty where it is clearly not so."""
+    """The evidence; empty if the node is clearly not in the state."""
 
 
 def pressure_of(text: str) -> Pressure:
-    """Of a file of /proc/pressure."""
+    """Parses a file of /proc/pressure."""
     found = {m["kind"]: float(m["avg300"]) for line in text.splitlines() if (m := _LINE.fullmatch(line))}
     return Pressure(found.get("some"), found.get("full"))
 
 
 def threads_of(text: str) -> int | None:
-    """Of /proc/loadavg."""
+    """Parses /proc/loadavg; returns the number of threads, or None if it has another form."""
     found = _LOADAVG.fullmatch(text.strip())
     return int(found["threads"]) if found is not None else None
 

@@ -1,4 +1,4 @@
-"""What each state of the node itself means to Rekindle: rows in detectors/catalog/host_states.toml. Pure."""
+"""Defines the rows for each state of the node itself, in detectors/catalog/host_states.toml. Pure."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class HostStateRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     code: str
     meaning: str
     ends: str = ""
-    """What ends the finding, for people."""
+    """Text for people about what ends the finding."""
     fault: Fault
     severity: Severity
     source: str
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for a code that nothing finds out."""
+        """Raises `ValueError` for a code that no check detects."""
         if self.code not in _CODES:
             raise ValueError(f"expected one of {', '.join(_CODES)}, not {self.code!r} - at `$.code`")
 
@@ -59,7 +59,8 @@ HOST_STATES = Table("host_states", HostStateRow, "host_states.toml")
 
 
 def host_state_rows(user: UserRows | None = None) -> dict[str, HostStateRow]:
-    """By code. Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
+    """Returns the rows by code. Raises `detectors.text.strict.BadValueError` for a bad row of the package's
+    own file."""
     rows = (*HOST_STATES.packaged(), *(user or UserRows()).of(HOST_STATES))
     return {row.code: row for row in rows}  # a later row wins
 

@@ -1,4 +1,5 @@
-"""What launchers and log collectors put before each line of a rank. Pure; for first_error.py."""
+"""Removes the prefixes that launchers and log collectors put before each line of a rank. Pure; used by
+first_error.py."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _PREFIX = re.compile(
 
 
 def without_prefix(line: str) -> tuple[str, str]:
-    """(prefix, line without it). Lines of one rank have the same prefix, but for times.
+    """Returns (prefix, line without it). Lines of one rank have the same prefix, apart from times.
 
     >>> without_prefix("[default3]:[rank3]: ValueError: bad shape")
     ('[default3]:[rank3]:', 'ValueError: bad shape')

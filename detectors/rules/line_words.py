@@ -1,11 +1,11 @@
-"""What is looked for in a line, remembered by the line's words. Pure.
+"""Caches the results of searches in lines by the words of a line. Pure.
 
-Rules look for hundreds of literals in each line of each container, and a log repeats itself: its lines differ
-in their numbers and in little else. So a search is made once for all lines that are the same without digits.
+Rules search for hundreds of literals in each line of each container, and a log repeats itself: its lines
+differ in their numbers and in little else. So one search serves all lines that are the same without digits.
 
-That hides nothing. Where a literal stands in a line, the literal without its digits stands in the line
-without its digits, since both leave out the same characters. What is found so may be in the line; whoever
-asks looks for it there, digits and all.
+No match is missed. If a literal is in a line, then the literal without its digits is in the line without its
+digits, since both leave out the same characters. A result means that the literal may be in the line; the
+caller then searches the line itself, including digits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["REMEMBERED_CHARS_MAX", "by_words", "without_digits"]
 T = TypeVar("T")
 
 REMEMBERED_CHARS_MAX = 512
-"""A longer line is searched each time, so that little is kept."""
+"""Length of lines that are cached. A longer line is searched each time, so that the cache stays small."""
 _REMEMBERED_MAX = 512
 _DIGITS = b"0123456789"
 
@@ -32,7 +32,8 @@ def without_digits(text: str) -> str:
 
 
 def by_words(search: Callable[[str], T]) -> Callable[[str], T]:
-    """`search`, which gets a line without its digits, and is asked once for all that are the same so."""
+    """Wraps `search`. `search` gets a line without its digits, and is called once for all lines that are the
+    same without digits."""
 
     memory: dict[bytes, T] = {}
 
@@ -43,7 +44,7 @@ def by_words(search: Callable[[str], T]) -> Callable[[str], T]:
         told = search(words.decode("utf-8", "surrogatepass"))
         if len(line) <= REMEMBERED_CHARS_MAX:
             if len(memory) >= _REMEMBERED_MAX:
-                memory.clear()  # cheaper than to drop the oldest, where every line is a new one
+                memory.clear()  # cheaper than dropping the oldest if every line is new
             memory[words] = told
         return told
 

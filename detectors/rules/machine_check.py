@@ -1,10 +1,14 @@
-"""Machine checks: what a bank of the processor's error registers says. Pure.
+"""Reads machine checks: the errors in a bank of the processor's error registers. Pure.
 
-`mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 5: be00000000800400`; without `Exception` where
-the kernel found it on its own, as after a boot that a machine check ended. Where AMD's decoder is loaded,
-`[Hardware Error]: CPU:21 (19:1:1) MC1_STATUS[-|UE|MiscV|-|-|TCC|-|-|-|-]: 0xbcb0000000000108` instead. The
-last number is the bank's status register. Source: Intel SDM volume 3B, 15.3.2.2; AMD64 APM volume 2, 9.3.2;
-Linux, arch/x86/kernel/cpu/mce and drivers/edac/mce_amd.c.
+The kernel prints the first form, without `Exception` if it found the error without one, for example after a
+boot that a machine check caused. If AMD's decoder is loaded, the kernel prints the second form instead:
+
+    mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 5: be00000000800400
+    [Hardware Error]: CPU:21 (19:1:1) MC1_STATUS[-|UE|MiscV|-|-|TCC|-|-|-|-]: 0xbcb0000000000108
+
+The last number is the bank's status register.
+Source: Intel SDM volume 3B, 15.3.2.2; AMD64 APM volume 2, 9.3.2; Linux, arch/x86/kernel/cpu/mce and
+drivers/edac/mce_amd.c.
 """
 
 from __future__ import annotations
@@ -32,18 +36,21 @@ _UNCORRECTED = 1 << 61
 _ENABLED = 1 << 60
 _CONTEXT_CORRUPT = 1 << 57
 _DEFERRED = 1 << 44
-"""Of AMD: an error that was not corrected, and that nobody has used. Intel uses the bit otherwise."""
+"""On AMD: an error that was not corrected, and whose data no program has used. Intel uses the bit for
+something else."""
 _ACTION_REQUIRED = 1 << 55
-"""Of Intel. Of AMD: the context of the task is corrupt, which means the same for whoever ran there."""
+"""On Intel: action is required. On AMD: the context of the task is corrupt, which means the same for the
+program that ran there."""
 
 
 def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
-    """A corrected error is a note. An uncorrected one that nobody has used yet, as a scrubber finds it, makes
-    its node suspect; one that was used, or that left the processor in an unknown state, is fatal.
+    """Reads a machine check. A corrected error is a note. An uncorrected error whose data no program has used
+    yet, for example one that a scrubber found, makes its node suspect. An error whose data was used, or that
+    left the processor in an unknown state, is fatal.
 
-    An error that was not enabled is a note: nobody was to be told of it. Firmware leaves it behind, and
-    healthy machines print it at each boot (`Machine Check: 0 Bank 7: ee2000000040110a`). Within an exception
-    the kernel grades it as no error, too (`Not enabled` in kernel/cpu/mce/severity.c).
+    An error that was not enabled is a note: nobody was to be informed of it. Firmware leaves such errors
+    behind, and healthy machines print them at each boot (`Machine Check: 0 Bank 7: ee2000000040110a`). Within
+    an exception the kernel, too, grades them as no error (`Not enabled` in kernel/cpu/mce/severity.c).
     """
     of_amd = _AMD_LINE.fullmatch(line.text)
     found = of_amd or _LINE.fullmatch(line.text)

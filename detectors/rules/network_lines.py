@@ -1,4 +1,4 @@
-"""Lines of the drivers of network adapters. The rows are in detectors/catalog/network.toml."""
+"""Reads lines of the drivers of network adapters. The rows are in detectors/catalog/network.toml."""
 
 from __future__ import annotations
 

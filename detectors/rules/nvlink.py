@@ -1,11 +1,10 @@
-"""What the register words of NVLink lines mean: Xids 144-150 (NVLink5) and 74 (before). Called by rules.xid.
+"""Decodes the register words of NVLink lines: Xids 144-150 (NVLink5) and 74 (before). Called by rules.xid.
 
-NVLink5: `UNIT Fatal|Nonfatal XCn in Link nn (INTRINFO ERRORSTATUS DEBUG...)`, n a digit, link -1 where none.
-Some drivers pad the columns: `NETIR_LINK_EVT  Fatal   XC0 i0 Link 01`.
+NVLink5: `UNIT Fatal|Nonfatal XCn in Link nn (INTRINFO ERRORSTATUS DEBUG...)`; n is a digit, and the link is
+-1 if there is none. Some drivers pad the columns: `NETIR_LINK_EVT  Fatal   XC0 i0 Link 01`.
 Before: `NVLink: fatal error detected on link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)`.
 Source: NVIDIA Xid catalogue R595, WORKFLOW_NVLINK5_ERR and WORKFLOW_NVLINK_ERR.
-
-Only the last part of a line is read: a process name stands before it, and may hold a comma.
+Only the last part of a line is read: a process name comes before it, and may contain a comma.
 """
 
 from __future__ import annotations
@@ -21,20 +20,21 @@ __all__ = ["NvLink5Line", "decode", "parse", "register_severity", "registers"]
 _WORDS = {"Fatal": True, "Nonfatal": False}
 _HEX = frozenset("0123456789abcdefABCDEF")
 _AFTER_UNIT = 5
-"""`Fatal XC0 i0 Link 03`: so many tokens follow the unit's name, which may itself hold a space."""
+"""Number of tokens after the unit's name, which may itself contain a space: `Fatal XC0 i0 Link 03`."""
 _REGISTERS = 7
 _ON_LINK = "NVLink: fatal error detected on link "
 
 
 class NvLink5Line(msgspec.Struct, frozen=True):
     units: frozenset[str]
-    """A unit that two drivers name differently may be printed with both names: `TLW_RX/TLW_RX_PIPE1`."""
+    """Names of the unit. A unit that two drivers name differently may be printed with both names:
+    `TLW_RX/TLW_RX_PIPE1`."""
     is_fatal: bool
     words: tuple[int, ...]
 
 
 def parse(text: str) -> NvLink5Line | None:
-    """Reads the text after the process; None if it has another form. `words` is empty if the line has
+    """Reads the text after the process; returns None if it has another form. `words` is empty if the line has
     none."""
     head, _, rest = text.rpartition(", ")[2].partition(" (")
     tokens = head.split()
@@ -50,7 +50,8 @@ def parse(text: str) -> NvLink5Line | None:
 
 
 def decode(xid: int, line: NvLink5Line, table: NvLink5Table, *, major: int | None) -> NvLink5Row | None:
-    """The sub-code's row. None if no row fits, or if the row contradicts the driver's own word."""
+    """Returns the row of the sub-code; None if no row fits, or if the row contradicts the driver's own
+    severity."""
     if len(line.words) < 2:
         return None
     row = table.decode(xid, line.units, line.words[0], line.words[1], major=major)
@@ -60,7 +61,7 @@ def decode(xid: int, line: NvLink5Line, table: NvLink5Table, *, major: int | Non
 
 
 def registers(text: str) -> tuple[int, ...]:
-    """The seven register words of an Xid 74 line; empty if the line has another form."""
+    """Returns the seven register words of an Xid 74 line; none if the line has another form."""
     _, found, rest = text.rpartition(_ON_LINK)
     words, closed, _ = rest.partition("(")[2].partition(")")
     numbers = _numbers(words.split(", ")) if found and closed else ()
@@ -68,7 +69,7 @@ def registers(text: str) -> tuple[int, ...]:
 
 
 def register_severity(words: tuple[int, ...], rows: tuple[NvLinkBits, ...]) -> Severity | None:
-    """The severity of the gravest bit; None if no bit is set, or if one of them has no row."""
+    """Returns the severity of the gravest bit; None if no bit is set, or if one of them has no row."""
     severities = []
     for number, word in enumerate(words, start=1):
         for bit in (n for n in range(word.bit_length()) if word >> n & 1):
@@ -81,7 +82,7 @@ def register_severity(words: tuple[int, ...], rows: tuple[NvLinkBits, ...]) -> S
 
 
 def _numbers(words: list[str]) -> tuple[int, ...]:
-    """Hexadecimal words of at most 32 bits; none at all if one is something else."""
+    """Parses hexadecimal words of at most 32 bits; returns none at all if one is something else."""
     digits = [word.removeprefix("0x") for word in words]
     if any(not 0 < len(word) <= 8 or not _HEX.issuperset(word) for word in digits):
         return ()

@@ -1,8 +1,10 @@
-"""The kernel's out-of-memory killer: whose limit was reached, or that the whole node had no memory left.
+"""Reads lines of the kernel's out-of-memory killer: whose limit was reached, or that the whole node had no
+memory left.
 
 `oom-kill:constraint=CONSTRAINT_MEMCG,...,oom_memcg=/kubepods/burstable/pod<uid>/...,task_memcg=...,pid=1,uid=0`.
-The kubelet writes a pod's uid into the names of its cgroups, with `_` for `-` where systemd names
-them. All of it is the tenant's: a note, which takes no node out. Source: Linux, mm/oom_kill.c.
+The kubelet writes a pod's uid into the names of its cgroups, with `_` for `-` if systemd names them. All of
+these lines are about the tenant's program: each is a note, which takes no node out of service. Source: Linux,
+mm/oom_kill.c.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors that PCIe reports (AER), of a GPU, of a network adapter, of a port above them. Rows stand in
+"""Reads errors that PCIe reports (AER), of a GPU, of a network adapter, of a port above them. The rows are in
 detectors/catalog/pcie.toml."""
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The pace of a container's steps, and when their absence is a stall. Pure; folds/pods.py makes edges of it.
+"""Computes the pace of a container's steps, and when their absence is a stall. Pure; folds/pods.py makes
+edges from it.
 
-step_track.py says which number is the step. The limit follows the job's own pace: the median of its last
-steps, the usual pause between two lines, the longest pause that it has made, and more while it writes a
-checkpoint, or where its first one is likely due."""
+step_track.py finds out which number is the step. The limit follows the job's own pace: the median of its last
+steps, the usual pause between two lines, and the longest pause that it has made. The limit is longer while
+the job writes a checkpoint, or if its first checkpoint is probably due.
+"""
 
 from __future__ import annotations
 
@@ -30,51 +32,58 @@ _TOGETHER_S = 0.005
 _LONGEST_FACTOR = 1.5
 _MILESTONE_FACTOR = 3.0
 _INTERVAL_MIN = 50
-"""Fewer steps take so long each that ten of them are a longer limit."""
+"""Least interval of checkpoints in steps. With fewer steps, each takes so long that ten of them are a longer
+limit."""
 _INTERVAL_LINES_MIN = 10
-"""Where fewer lines tell of so many steps, most of them do."""
+"""Least number of lines within an interval. With fewer lines, most lines would be at an interval."""
 _INTERVALS = frozenset({12, 15, 25, 75})
-"""Beside numbers of one digit, what an interval of checkpoints is once its zeros are left out."""
+"""Intervals of checkpoints without their zeros, in addition to numbers of one digit."""
 _PARTS_MIN = 4
-"""The time before the first of them is no pause between two."""
+"""Number of pauses from which they are known. The time before the first line is no pause between two
+lines."""
 _PARTS_FACTOR = 4.0
-"""A step may come to take longer, and the next part of a line then takes as much longer to fill."""
+"""Factor for a line that is written in parts: steps may become slower, and the next part of a line then takes
+as much longer to fill."""
 _LONGEST_S_MAX = 3600.0
-"""A longer pause was no habit of the job: its storage was away, or it had hung."""
+"""Longest pause in seconds that counts. A longer pause was no habit of the job: its storage was away, or it
+had hung."""
 
 
 class Progress(msgspec.Struct, frozen=True):
     """Steps of one container instance. `durations_s` are the last times per step, `pauses_s` those between
-    two lines that tell of one, newest last; the first pause is the time before the first such line."""
+    two lines that contain a step, newest last; the first pause is the time before the first such line."""
 
     first_step: int | None = None
     first_step_at: datetime | None = None
     last_step: int | None = None
     last_step_at: datetime | None = None
     of_epoch: bool = False
-    """The numbers begin again with each epoch."""
+    """Whether the numbers begin again with each epoch."""
     stride: int = 1
-    """By how much the last number was higher than the one before."""
+    """Amount by which the last number was higher than the one before."""
     total: int | None = None
-    """How many steps the epoch or the run has, where the log tells."""
+    """Number of steps of the epoch or the run, if the log shows it."""
     alive_at: datetime | None = None
-    """The last sign that the training goes on: a step, another number of it, or a checkpoint that is
-    written."""
+    """Time of the last sign that the training continues: a step, another line with a number, or a checkpoint
+    that is written."""
     pausing_at: datetime | None = None
-    """Since the last step it has told of a checkpoint or an evaluation, first at that time."""
+    """Time of the first report of a checkpoint or an evaluation since the last step; None if there was
+    none."""
     durations_s: tuple[float, ...] = ()
     pauses_s: tuple[float, ...] = ()
     longest_s: float = 0.0
     """The longest pause between two lines."""
     heard_at: datetime | None = None
-    """When the last pause ended, by what we have read ourselves; at first, when the container began."""
+    """End of the last pause among lines that this run of the agent has read; at first, the start of the
+    container."""
     heard_step: int | None = None
-    """The step that ended it."""
+    """The step that ended that pause."""
 
 
 def observe(progress: Progress, track: Track, at: datetime, *, is_new: bool = False) -> Progress:
-    """The leading track says the step. One that is not the last one again moves the progress; going back
-    counts too (a resume in place). `is_new`: another track led before, which counted something else."""
+    """Takes the leading track, which has the step. A step that differs from the last one moves the progress,
+    and going back counts, too (a resume in place). `is_new`: another track led before, which counted
+    something else."""
     if track.last == progress.last_step:
         return progress
     if is_new:
@@ -97,13 +106,13 @@ def observe(progress: Progress, track: Track, at: datetime, *, is_new: bool = Fa
 
 
 def began(progress: Progress, at: datetime) -> Progress:
-    """The container's first line, whatever it says: the pause before its first step begins."""
+    """Takes the container's first line, whatever its text: the pause before its first step begins."""
     return progress if progress.heard_at is not None else msgspec.structs.replace(progress, heard_at=at)
 
 
 def clock_set(progress: Progress, by: timedelta, *, is_fresh: bool) -> Progress:
-    """The pause that goes on is no longer or shorter for it. One that ended just now was measured by two
-    clocks."""
+    """Adjusts to a step of the clock: the present pause gets neither longer nor shorter. A pause that ended
+    just now was measured by two clocks, so the longest pause is forgotten."""
     if is_fresh:
         return msgspec.structs.replace(progress, longest_s=0.0)
     heard_at = progress.heard_at + by if progress.heard_at is not None else None
@@ -111,13 +120,13 @@ def clock_set(progress: Progress, by: timedelta, *, is_fresh: bool) -> Progress:
 
 
 def heard(progress: Progress, at: datetime) -> Progress:
-    """A sign of life that is no new step."""
+    """Records a sign of progress that is no new step."""
     return msgspec.structs.replace(progress, alive_at=at)
 
 
 def pausing(progress: Progress, at: datetime, limit_s: float) -> Progress:
-    """It tells of a checkpoint or an evaluation. One that does so for longer than `limit_s` shows no life by
-    that."""
+    """Records a line about a checkpoint or an evaluation. After `limit_s` of such lines without a step, they
+    are no longer a sign of progress."""
     since = progress.pausing_at if progress.pausing_at is not None else at
     if (at - since).total_seconds() >= limit_s:
         return progress
@@ -125,7 +134,8 @@ def pausing(progress: Progress, at: datetime, limit_s: float) -> Progress:
 
 
 def _heard(progress: Progress, step: int, at: datetime) -> Progress:
-    """What came together counts once: a program that buffers its output prints a hundred steps at a time."""
+    """Counts lines that came together as one: a program that buffers its output prints a hundred steps at a
+    time."""
     last_at = progress.last_step_at
     if last_at is not None and 0 <= (at - last_at).total_seconds() < _TOGETHER_S:
         return progress
@@ -162,12 +172,13 @@ def stall_limit_s(
     goes_on: bool = False,
     in_parts: bool = False,
 ) -> float | None:
-    """How long no step may come before the container counts as stalled; None where the job wants no limit,
-    or none can be known.
+    """Returns the time in seconds without a step after which the container counts as stalled; None if the job
+    wants no limit, or if none can be computed.
 
-    Many steps may go by between two lines that tell of one: so long no line is due. `goes_on`: the steps
-    stand in a line that does not end, of which the runtime tells in large parts. `in_parts`: their lines are
-    held back, in this way or until they end. The job's own limit was not meant for the silence between them.
+    Many steps may pass between two lines that contain one, and during that time no line is due. `goes_on`:
+    the steps are in a line that does not end, which the runtime writes in large parts. `in_parts`: lines with
+    steps are held back, in this way or until they end. The job's own limit was not meant for the silence
+    between them.
     """
     known = len(progress.pauses_s) >= _PARTS_MIN
     if hang_timeout_s is not None and hang_timeout_s <= 0:
@@ -189,9 +200,9 @@ def stall_limit_s(
 
 
 def is_milestone(progress: Progress) -> bool:
-    """Whether a checkpoint or an evaluation that nothing announces is likely due where it stands: at the end
-    of an epoch or of the run, or where as many steps are made as people choose for the interval, counted
-    from 0 or from where it began. Once the first one has gone by, its pause is known.
+    """Whether an unannounced checkpoint or evaluation is probably due at this step: at the end of an epoch or
+    of the run, or after a number of steps that people choose as the interval, counted from 0 or from the
+    first step. Once the first one has passed, its pause is known.
 
     >>> [is_milestone(Progress(first_step=1, last_step=step)) for step in (999, 1000, 1234, 2500)]
     [True, True, False, True]
@@ -208,7 +219,7 @@ def is_milestone(progress: Progress) -> bool:
 
 
 def _is_interval(steps: int) -> bool:
-    """500, 1000, 2500 or 1024, and neither 510 nor 1234. The next line may tell of the step only after it."""
+    """Whether the number is a usual interval: 500, 1000, 2500 or 1024, but neither 510 nor 1234."""
     is_power_of_two = steps & (steps - 1) == 0
     while steps % 10 == 0:
         steps //= 10

@@ -1,9 +1,10 @@
-"""Which checkpoint of a container is known to be complete, by its log. Pure; folds/pods.py holds one for each
-container.
+"""Finds out from a container's log which checkpoint is known to be complete. Pure; folds/pods.py keeps one
+for each container.
 
-A line tells that a checkpoint is written, and its row of catalog/steps.toml when all of it is. The controller
-may ask for the next one: it counts only if the line that completes it is younger than the moment at which the
-agent heard of that. Both times are of the node's own clock, so no other clock is compared with it.
+A line shows that a checkpoint is written, and its row of catalog/steps.toml says when the checkpoint is
+complete. The controller may request the next one: a checkpoint counts for the request only if the line that
+completes it is later than the moment at which the agent heard of the request. Both times are of the node's
+own clock, so no other clock is compared with it.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ __all__ = ["Saves", "asked", "clock_set", "observe", "read_again", "restored", "
 
 
 class _Pending(msgspec.Struct, frozen=True):
-    """A save after which the training's next step shows that it is over."""
+    """A save that is complete once the training shows its next step."""
 
     step: int | None
-    """Of the checkpoint; None where the line does not say."""
+    """Step of the checkpoint; None if the line does not contain it."""
     after: int | None
-    """The step that the log had come to."""
+    """The step that the log had reached."""
 
 
 class Saves(msgspec.Struct, frozen=True):
     last: LastSave | None = None
-    """As published."""
+    """The last complete checkpoint, as published."""
     pending: _Pending | None = None
     request: str = ""
-    """The controller waits for a checkpoint, and calls that wait so."""
+    """Id of the controller's request for the next checkpoint; empty if there is none."""
     heard_at: datetime | None = None
-    """When the agent heard of the request; None until its next tick."""
+    """Time at which the agent heard of the request; None until its next tick."""
 
     @property
     def served(self) -> str:
@@ -48,8 +49,8 @@ class Saves(msgspec.Struct, frozen=True):
 def observe(
     saves: Saves, told: Sequence[Save], before: Track | None, lead: Track | None, at: datetime
 ) -> Saves:
-    """With one line: the checkpoints of which it tells, and the leading track of the steps before and after
-    it. One line may hold both a step and a save, and the step is the older of them."""
+    """Takes one line: the checkpoints in it, and the leading track before and after it. If one line contains
+    both a step and a save, the step is the older of the two."""
     if lead is not None and (before is None or (before.name, before.last) != (lead.name, lead.last)):
         saves = _stepped(saves, lead, at)
     for save in told:
@@ -71,8 +72,9 @@ def _told(saves: Saves, save: Save, lead: Track | None, at: datetime) -> Saves:
 
 
 def _stepped(saves: Saves, lead: Track, at: datetime) -> Saves:
-    """A step that a buffer held back may be printed behind the save. So it must be higher than the steps of
-    the save and of the line before it. A lower one shows that the training began again."""
+    """Takes a new step. A step that a buffer held back may be printed after the save, so the step must be
+    higher than those of the save and of the line before it. A lower step shows that the training began
+    again."""
     pending = saves.pending
     if pending is None:
         return saves
@@ -91,14 +93,15 @@ def _completed(saves: Saves, step: int | None, at: datetime) -> Saves:
 
 
 def asked(saves: Saves, request: str) -> Saves:
-    """The controller's wish; empty where it has none."""
+    """Takes the controller's request; empty if there is none."""
     if request == saves.request:
         return saves
     return msgspec.structs.replace(saves, request=request, heard_at=None)
 
 
 def ticked(saves: Saves, now: datetime) -> Saves:
-    """The log has been read up to now, so lines that follow are younger than a request that was heard."""
+    """Records that the log has been read up to now, so lines that follow are later than a request that was
+    heard."""
     if not saves.request or saves.heard_at is not None:
         return saves
     return msgspec.structs.replace(saves, heard_at=now)
@@ -111,10 +114,10 @@ def clock_set(saves: Saves, by: timedelta) -> Saves:
 
 
 def read_again(saves: Saves) -> Saves:
-    """The log is read from its start once more."""
+    """Forgets all saves, because the log is read again from its start."""
     return msgspec.structs.replace(saves, last=None, pending=None)
 
 
 def restored(saves: Saves, published: LastSave | None) -> Saves:
-    """With what an earlier run of the agent has published."""
+    """Continues from what an earlier run of the agent published."""
     return msgspec.structs.replace(saves, last=published)

@@ -1,6 +1,6 @@
-"""Rules whose lines are sentences: what a driver prints, with addresses and numbers in some places.
+"""Defines rules whose lines are sentences: text of a driver with addresses and numbers in some places.
 
-Each row of such a rule's table shows whole lines, with placeholders:
+Each row of the table of such a rule shows complete lines, with placeholders:
 
     {pci}     a full address of a device of this node, `dddd:bb:dd` or with the function
     {number}  digits                       {hex}   hexadecimal digits, with or without 0x
@@ -8,8 +8,8 @@ Each row of such a rule's table shows whole lines, with placeholders:
     {word}    anything without a space     {rest}  anything, to the end of the line
 
 A sentence begins where the line begins. A row that is not always a note (`info`) needs at least 16 fixed
-characters before its first {word} or {rest}: a name that a tenant chooses and the kernel prints in front of
-its own words is shorter (rules/base.py). {pci} counts as 10 fixed characters, every other placeholder as 1.
+characters before its first {word} or {rest}: a name that a tenant chooses and the kernel prints before its
+own text is shorter (rules/base.py). {pci} counts as 10 fixed characters, every other placeholder as 1.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _CODE_MAX = limit(Finding, "code")
 
 
 class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A code, and the lines of the kernel log that have this meaning. Each rule derives a type of its own,
-    with `heads`: how the lines of its driver begin."""
+    """A code, and the lines of the kernel log that have this meaning. Each rule derives its own type, with
+    `heads`: the beginnings of its driver's lines."""
 
     heads: ClassVar[tuple[str, ...]] = ()
     code: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=_CODE_MAX)]
@@ -74,7 +74,7 @@ class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
                 raise ValueError(f"{problem}, not {line!r} - at `$.lines`")
 
     def _problem(self, line: str) -> str:
-        """What was expected instead; empty where the sentence can be used."""
+        """Returns what was expected instead; empty if the sentence can be used."""
         names = _NAMES.findall(line)
         if not line.startswith(self.heads):
             return f"expected lines that begin with {' or '.join(map(repr, self.heads))}"
@@ -137,12 +137,12 @@ def _fixed_chars(line: str) -> int:
 
 
 def _head(line: str) -> str:
-    """The literal beginning."""
+    """Returns the literal beginning."""
     return next(_parts(line))[0]
 
 
 def _parts(line: str) -> Iterator[tuple[str, str]]:
-    """Literals, each with the name of the placeholder that follows; the last has none."""
+    """Yields the literals, each with the name of the placeholder that follows; the last has none."""
     pieces = _NAMES.split(line)
     for number in range(0, len(pieces), 2):
         yield pieces[number], pieces[number + 1] if number + 1 < len(pieces) else ""
@@ -156,9 +156,9 @@ def _compiled(line: str) -> re.Pattern[str]:
 
 
 def sentence_rule(family: Family, row: type[SentenceRow], *, file: str = "") -> Rule[Sentences]:
-    """The rule of a driver whose lines are sentences.
+    """Returns the rule of a driver whose lines are sentences.
 
-    `file` holds the packaged rows: the name of a file in detectors/catalog, or a path. The rule and its table
+    `file` has the packaged rows: the name of a file in detectors/catalog, or a path. The rule and its table
     have the name of this file without `.toml`. Without `file` the rule, the table and the file have the name
     of the family, with underscores. A second driver of the same family must name its own file.
     """

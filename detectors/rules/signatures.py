@@ -1,8 +1,8 @@
-"""The lines that recipes look for, in a container's log. Pure; folds/pods.py publishes them, agent/wiring.py
-counts them.
+"""Finds the lines that recipes search for in a container's log. Pure; folds/pods.py publishes them,
+agent/wiring.py counts them.
 
-Whatever they say is the tenant's own word. Whether a recipe fits is the controller's to decide: the agent
-only keeps the lines, the first for each template.
+All of these lines are text of the tenant. The controller decides whether a recipe fits: the agent only keeps
+the lines, the first for each template.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Hit", "Known", "Signatures", "known_again", "observe", "read", "show
 
 _LINE_CHARS_MAX = 16 * 1024
 _PARTS = ("cuda", "paddle", "float", "alloc")
-"""Most heads of the built-in templates hold one of these, and most lines hold none."""
+"""Parts of heads. Most heads of the built-in templates contain one of these, and most lines contain none."""
 
 
 class _Sought(msgspec.Struct, frozen=True):
@@ -45,20 +45,20 @@ class _Sought(msgspec.Struct, frozen=True):
     written: str
     template: Template
     signature: str
-    """The first recipe that has it, by which a line is named."""
+    """The first recipe with the template. Its name is published with the line."""
     issues: tuple[tuple[str, LogMatch], ...]
-    """The recipes that match by it; none where it only verifies."""
+    """The recipes that match by the template; none if the template only verifies."""
 
 
 class Signatures(msgspec.Struct, frozen=True):
-    """All that is looked for."""
+    """All templates that are searched for."""
 
     names: tuple[str, ...] = ()
-    """The recipes that look for lines of an issue."""
+    """The recipes that search for lines of an issue."""
     problems: tuple[str, ...] = ()
-    """Templates that cannot be used; they are left out."""
+    """Messages about templates that cannot be used and are left out."""
     near: Callable[[str], tuple[_Sought, ...]] = lambda _: ()
-    """Those whose head may be in a line, by its words."""
+    """Function that returns the templates whose head may be in a line, by its words."""
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -69,27 +69,30 @@ class Hit(msgspec.Struct, frozen=True):
     signature: str
     text: str
     issues: tuple[str, ...]
-    """The recipes whose issue the line shows. None where a recipe's own comparison of what was captured says
+    """The recipes whose issue the line shows; none if a recipe's own comparison of the captured values shows
     that it is not the issue."""
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What one container has printed of it."""
+    """The matching lines of one container."""
 
     lines: tuple[KnownLine, ...] = ()
     seen: frozenset[tuple[str, bool]] = frozenset()
-    """Templates, and whether the line shows an issue: one that does is kept beside one that does not."""
+    """Templates, each with whether the line shows an issue: a line that shows one is kept in addition to a
+    line that does not."""
 
 
 def signatures_of(rows: tuple[SignatureRow, ...], own: Iterable[Signature] = ()) -> Signatures:
-    """`rows` are built in. One of people's own replaces the built-in one of its name."""
+    """Returns the templates of the built-in `rows` and the user's `own` recipes. A user's recipe replaces the
+    built-in one with its name."""
     by_name = {row.name: row for row in rows} | {one.name: _row_of(one) for one in own}
     return _compiled(tuple(by_name.values()))
 
 
 @lru_cache(maxsize=2)
 def _compiled(rows: tuple[SignatureRow, ...]) -> Signatures:
-    """Takes milliseconds, which a simulation of thousands of agents would spend for each."""
+    """Compiles the templates once, since that takes milliseconds, which a simulation of thousands of agents
+    would spend for each."""
     problems: list[str] = []
     sought: dict[str, _Sought] = {}
     for row in rows:
@@ -113,7 +116,7 @@ def _compiled(rows: tuple[SignatureRow, ...]) -> Signatures:
 
 
 def _finder(sought: tuple[_Sought, ...]) -> Callable[[str], tuple[_Sought, ...]]:
-    """By the words of a line, those that may match it."""
+    """Returns a function from the words of a line to the templates that may match it."""
     by_part: dict[str, list[tuple[int, str, _Sought]]] = {}
     for number, one in enumerate(_by_head(sought)):
         head = without_digits(one.template.head)
@@ -130,7 +133,7 @@ def _finder(sought: tuple[_Sought, ...]) -> Callable[[str], tuple[_Sought, ...]]
 
 
 def _by_head(sought: tuple[_Sought, ...]) -> Iterator[_Sought]:
-    """Those with one head stand together."""
+    """Yields the templates so that those with the same head are together."""
     by_head: dict[str, list[_Sought]] = {}
     for one in sought:
         by_head.setdefault(one.template.head, []).append(one)
@@ -138,7 +141,8 @@ def _by_head(sought: tuple[_Sought, ...]) -> Iterator[_Sought]:
 
 
 def read(signatures: Signatures, text: str) -> tuple[Hit, ...]:
-    """In any piece of a line that is written over. Most lines hold none of the heads."""
+    """Returns the matches in any piece of a line that overwrites itself. Most lines contain none of the
+    heads."""
     text = text[:_LINE_CHARS_MAX]
     found = signatures.near(without_colours(text))
     if not found:
@@ -149,7 +153,7 @@ def read(signatures: Signatures, text: str) -> tuple[Hit, ...]:
 
 
 def observe(known: Known, hits: Iterable[Hit], at: datetime) -> Known:
-    """With the first line for each template."""
+    """Returns the state with the first line for each template."""
     for hit in hits:
         key = (hit.written, bool(hit.issues))
         if key in known.seen:
@@ -163,14 +167,14 @@ def observe(known: Known, hits: Iterable[Hit], at: datetime) -> Known:
 
 
 def known_again(signatures: Signatures, lines: Iterable[KnownLine]) -> Known:
-    """What an earlier run of the agent published."""
+    """Returns the state from what an earlier run of the agent published."""
     lines = tuple(lines)
     hits = (hit for line in lines for hit in read(signatures, line.text))
     return Known(lines, frozenset((hit.written, bool(hit.issues)) for hit in hits))
 
 
 def shown_by(hits: Iterable[Hit]) -> frozenset[str]:
-    """The recipes whose issue one line shows, each once."""
+    """Returns the recipes whose issue one line shows, each once."""
     return frozenset(name for hit in hits for name in hit.issues)
 
 
@@ -197,6 +201,6 @@ def _at_least(left: str, right: str) -> bool:
 
 
 def _cut(text: str, place: Place) -> str:
-    """A line that is too long begins with what matched, unless that is in its first part."""
+    """Cuts a line. A line that is too long begins with the match, unless the match is in its first part."""
     fits = len(text[: place.end].encode("utf-8", "replace")) <= LINE_BYTES_MAX
     return cut(text if fits else text[place.start :], LINE_BYTES_MAX)

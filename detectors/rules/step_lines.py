@@ -1,8 +1,10 @@
-"""One line of a training's log: which step it may tell of, and whether it tells of a checkpoint. Pure.
+"""Reads one line of a training's log: the step that it may contain, and whether it is about a checkpoint.
+Pure.
 
 First stop of the lines in folds/pods.py; step_track.py decides over several lines which of these candidates
-is the step. The facts are rows of catalog/steps.toml; wordings.py reads what no row knows. A job's own
-template stands for all of it."""
+is the step. The facts are rows of catalog/steps.toml; wordings.py reads steps that match no row. A job's own
+template replaces all of these for the step.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ __all__ = [
 
 TEMPLATE = "template"
 ANONYMOUS = "bar of "
-"""The name of a bar without a name begins so, and ends with its total."""
+"""Prefix of the name of a bar without a name; the bar's total follows."""
 LOSS_BAR = "bar with a loss"
 PLAIN = "wording"
 PLAIN_OF_EPOCH = "wording with an epoch"
@@ -46,9 +48,9 @@ COMMON = (
     *("step", "iter", "epoch", "train", "batch", "loss", "_updates", "kimg", "up. "),
     *("sav", "checkpoint", "finalized", "[torch]", "val", "test: ", "*****", "g "),
 )
-"""Each trigger of the catalogue holds one of these, and most lines hold none."""
+"""Parts of triggers. Each trigger of the catalogue contains one of these, and most lines contain none."""
 _OF_BARS = ("/ [", "/? [", "<?, ?")
-"""Each bar of tqdm holds one of these, without its digits: `12/100 [00:10<01:15, ...`."""
+"""Parts of bars. Each bar of tqdm, without its digits, contains one of these: `12/100 [00:10<01:15, ...`."""
 _LINE_CHARS_MAX = 4096
 _PLACES_MAX = 8
 _BETWEEN_CHARS_MAX = 8
@@ -63,24 +65,25 @@ class Candidate(msgspec.Struct, frozen=True):
     """A number that may be the training's step."""
 
     name: str
-    """Lines of one name count the same thing."""
+    """Name of what is counted. Lines with the same name count the same thing."""
     step: int
     order: int
-    """Of two that disagree, the lower one wins."""
+    """Precedence: of two candidates that disagree, the lower order wins."""
     total: int | None = None
     strong: bool = True
-    """One line of this form is known to come from a training loop. Of the others nothing is known until they
+    """Whether a single line of this form proves a training loop. Other numbers prove nothing until they
     rise."""
     of_epoch: bool = False
-    """It begins again with each epoch."""
+    """Whether the count begins again with each epoch."""
     is_bar: bool = False
-    """Bars are drawn some time apart, however many of them the runtime hands on at once."""
+    """Whether the number is from a bar. Bars are drawn some time apart, even if the runtime writes many of
+    them at once."""
     is_inner: bool = False
-    """It is a bar below another one."""
+    """Whether the bar is drawn below another one."""
 
 
 class Total(msgspec.Struct, frozen=True):
-    """So many steps the training will make."""
+    """The number of steps that the training will make, as announced."""
 
     steps: int
 
@@ -100,12 +103,12 @@ class Save(msgspec.Struct, frozen=True):
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """Work that makes no step goes on: another bar moves, or an evaluation prints. The same sign again tells
-    nothing."""
+    """A sign that work other than steps continues: another bar moves, or an evaluation prints. The same sign
+    twice in succession proves nothing."""
 
     told: str
     evaluates: bool = False
-    """As long as it lasts no step is due."""
+    """Whether an evaluation runs. No step is due as long as it lasts."""
 
 
 Read = Candidate | Total | Metrics | Save | Sign
@@ -113,18 +116,19 @@ Read = Candidate | Total | Metrics | Save | Sign
 
 class _Compiled(msgspec.Struct, frozen=True):
     steps: tuple[re.Pattern[str], ...]
-    """Of the steps, and then of the totals."""
+    """Patterns of the steps, followed by those of the totals."""
     metrics: tuple[re.Pattern[str], ...]
     saves: tuple[re.Pattern[str], ...]
     evaluations: tuple[re.Pattern[str], ...]
     bars: tuple[re.Pattern[str], ...]
     by_common: tuple[tuple[str, tuple[tuple[str, int, int], ...]], ...]
-    """For each part of COMMON the triggers that hold it, with the number of the list above and the place."""
+    """For each part of COMMON the triggers that contain it, with the index of the list above and the index in
+    that list."""
     catalog: StepCatalog
 
 
 class Near(msgspec.Struct, frozen=True):
-    """What a line with these words may tell of: the numbers of the rows whose trigger it holds."""
+    """Readings that a line with these words may contain: the indices of the rows whose trigger is in it."""
 
     steps: tuple[int, ...]
     metrics: tuple[int, ...]
@@ -135,8 +139,8 @@ class Near(msgspec.Struct, frozen=True):
 
 
 def read(piece: str, template: str = "", *, is_drawn: bool = False) -> tuple[Read, ...]:
-    """What one piece of a line tells; nothing for most. `is_drawn`: others of the line are written over it,
-    or it over them."""
+    """Returns what one piece of a line contains; nothing for most. `is_drawn`: other pieces of the line
+    overwrite this one, or this one overwrites them."""
     line = piece[:_LINE_CHARS_MAX]
     near = _near(line)
     saves = _saves(line, near) if near.saves else ()
@@ -171,7 +175,8 @@ def _step(line: str, near: Near, saves: tuple[Save, ...]) -> Candidate | Total |
 
 @by_words
 def _near(words: str) -> Near:
-    """`words` is a line without its digits. No trigger holds a digit."""
+    """Finds the rows whose trigger is in the line. `words` is a line without its digits. No trigger contains
+    a digit."""
     lower = words.lower()
     held: tuple[list[int], ...] = ([], [], [], [])
     for part, triggers in _compiled().by_common:
@@ -198,7 +203,8 @@ def _by_wording(wording: wordings.Wording, lower: str) -> Candidate:
 
 
 def _by_row(line: str, near: Near) -> tuple[bool, Candidate | Total | None]:
-    """Whether a row fits, and what it reads: a number that is no step is read by nobody else either."""
+    """Returns whether a row fits, and what the row reads. If a row fits and reads no step, no other reader
+    may take the number for one."""
     compiled = _compiled()
     rows = compiled.catalog.steps
     for number in near.steps:
@@ -221,7 +227,7 @@ def _by_row(line: str, near: Near) -> tuple[bool, Candidate | Total | None]:
 
 
 def _by_bar(bar: bars.Bar, saves: tuple[Save, ...]) -> Candidate | Sign:
-    """A bar with another name may be an evaluation or the reading of data."""
+    """Reads a bar. A bar with another name may be an evaluation or the reading of data."""
     compiled = _compiled()
     if not bar.name:
         if bar.total is None:
@@ -281,8 +287,8 @@ def _compiled() -> _Compiled:
 
 
 def _by_template(line: str, template: str) -> Candidate | None:
-    """A literal with the number in its place, padded with spaces or grouped as `1,234`. No regular
-    expression."""
+    """Reads a literal with the number in its place, padded with spaces or grouped as `1,234`. No regular
+    expression is used."""
     if bars.without_rate(line):
         return None
     head, _, tail = template.partition("{step}")

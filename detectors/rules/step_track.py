@@ -1,19 +1,18 @@
-"""Which of the numbers in a container's log is the training's step. Pure; folds/pods.py holds one for each
-container.
+"""Finds out which of the numbers in a container's log is the training's step. Pure; folds/pods.py keeps one
+for each container.
 
-step_lines.py names candidates. Lines of one name are a track, and a track is believed once it has risen from
-one line to another: a line that is printed once, as `step=0` when a framework is initialised, is believed
-never. Several tracks may rise together; one of them leads.
+step_lines.py names candidates. Lines with one name are a track, and a track is believed once it has risen
+from one line to another. A line that is printed once, such as `step=0` when a framework is initialised, is
+never believed. Several tracks may rise together; one of them leads.
 
-    candidate -> track, unproven -> risen over two lines -> believed -> leads, or counts beside the leading
-    one
+    candidate -> track, unproven -> risen over two lines -> believed -> leads, or counts beside the lead
 
-- Lower numbers that rise again take the track back: a restart in place, or an epoch that begins again. One
-  lower number does not: the ranks of a container print in any order.
-- A bar without a name is the training's where the log names its total, or a checkpoint has its count, or the
+- Lower numbers that rise again take the track back: a restart in place, or an epoch that begins again. A
+  single lower number does not: the ranks of a container print in any order.
+- A bar without a name is the training's if the log shows its total, or a checkpoint has its count, or the
   training's own figures come between its counts. Evaluations and the reading of data draw such bars, too. The
-  figures may come late, since a program holds its standard output back and a runtime holds back a line that
-  goes on: they count only for a bar that is no inner one, and that rises after them.
+  figures may come late, since a program holds its standard output back, and a runtime holds back a line that
+  does not end: they count only for a bar that is no inner one, and that rises after them.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from detectors.rules.step_lines import ANONYMOUS, PLAIN, VAGUE, Candidate, Metri
 __all__ = ["Steps", "Track", "observe", "shows_life"]
 
 TOGETHER_S = 0.005
-"""What comes within that came out of one buffer."""
+"""Time in seconds. Lines that are closer together came out of one buffer."""
 _TRACKS_MAX = 12
 _PACE_PER_S_MAX = 100_000.0
 _VAGUE_RISES = 3
-"""Each by the same: a rate or a duration rises now and then, too."""
+"""Number of rises by the same amount that are required: a rate or a duration rises now and then, too."""
 _VAGUE_TOTAL_MIN = 64
-"""`step 3/20` of who knows what is set up, downloaded or sampled, and rises as well."""
+"""Least total: `step 3/20` of some set-up, download or sampling rises as well."""
 _FIGURES_MIN = 2
 _SILENT_RISES = 4
 
 
 class Track(msgspec.Struct, frozen=True):
-    """What was read under one name. `at` is the time of the line that rose last, `heard_at` of the last
-    line."""
+    """The numbers that were read under one name. `at` is the time of the line that rose last, `heard_at` that
+    of the last line."""
 
     name: str
     order: int
@@ -53,9 +52,9 @@ class Track(msgspec.Struct, frozen=True):
     heard_at: datetime
     rises: int = 0
     stride: int = 0
-    """How far it rose last."""
+    """Amount by which it rose last."""
     total: int | None = None
-    """What it counts to, as the last line told."""
+    """The total in the last line."""
     lowered: int | None = None
     """A number below the last one, which may begin another run."""
     believed: bool = False
@@ -63,25 +62,26 @@ class Track(msgspec.Struct, frozen=True):
 
 class Steps(msgspec.Struct, frozen=True):
     """All tracks of one container instance. `known` is the last step that an earlier run of the agent has
-    published: a higher one goes on from it."""
+    published: a higher step continues from it."""
 
     tracks: tuple[Track, ...] = ()
     leading: str = ""
     total: int | None = None
-    """As the training announced it."""
+    """Number of steps that the training announced."""
     bar: str = ""
     """The bar without a name that was drawn last, and is no inner one."""
     waiting: str = ""
     """That bar, if the training's figures have come since and it has not moved."""
     figures: tuple[tuple[str, int], ...] = ()
-    """How often the training's figures came between two rising counts of each bar without a name."""
+    """Number of times that the training's figures came between two rising counts of each bar without a
+    name."""
     silent_rises: int = 0
-    """Rises of other tracks since the leading one rose."""
+    """Number of rises of other tracks since the leading one rose."""
     known: int | None = None
 
     @property
     def lead(self) -> Track | None:
-        """The track that is the training's; None before one is believed."""
+        """The track of the training; None before a track is believed."""
         return _named(self, self.leading) if self.leading else None
 
     @property
@@ -91,7 +91,7 @@ class Steps(msgspec.Struct, frozen=True):
 
 
 def observe(steps: Steps, read: Read, at: datetime) -> Steps:
-    """With one thing that a line tells."""
+    """Returns the state with one more reading of a line."""
     match read:
         case Candidate():
             return _numbered(steps, read, at)
@@ -103,7 +103,7 @@ def observe(steps: Steps, read: Read, at: datetime) -> Steps:
 
 
 def shows_life(before: Steps, after: Steps, candidate: Candidate) -> bool:
-    """Whether a line of a believed track told another number than the last one did."""
+    """Whether a line of a believed track contained another number than the line before."""
     now = _named(after, candidate.name)
     if now is None or not now.believed:
         return False
@@ -119,7 +119,8 @@ def _named(steps: Steps, name: str) -> Track | None:
 
 
 def _drawn(steps: Steps, bar: Candidate, before: Track | None) -> Steps:
-    """Whether the training's figures came between two counts of this bar. One that begins again had none."""
+    """Records whether the training's figures came between two counts of this bar. A bar that begins again
+    loses its figures."""
     if steps.bar != bar.name:
         steps = msgspec.structs.replace(steps, bar=bar.name)
     waiting = steps.waiting
@@ -227,7 +228,7 @@ def _is_believable(steps: Steps, track: Track, candidate: Candidate, at: datetim
         return _is_vague(track) and is_long and track.rises >= _VAGUE_RISES
     if steps.known is not None and track.last > steps.known:
         return True
-    # A program may print 0 when it starts, and then the step after its checkpoint's.
+    # A program may print 0 when it starts, and then the step after that of its checkpoint.
     return track.rises >= (2 if track.first == 0 and track.last > 1 else 1)
 
 
@@ -236,7 +237,8 @@ def _is_vague(track: Track) -> bool:
 
 
 def _led(steps: Steps, before: Track | None, track: Track) -> Steps:
-    """Which track leads now. The leading one gives way to one that says more, or when it alone is silent."""
+    """Decides which track leads now. The leading track gives way to one that says more, or if only the
+    leading one is silent."""
     if not track.believed:
         return steps
     if track.name == steps.leading and not steps.silent_rises:
@@ -254,6 +256,6 @@ def _led(steps: Steps, before: Track | None, track: Track) -> Steps:
 
 
 def _without_oldest(tracks: list[Track]) -> list[Track]:
-    """Room for another one: a believed track is kept longest."""
+    """Makes room for another track. A believed track is kept longest."""
     oldest = min(tracks, key=lambda track: (track.believed, track.heard_at))
     return [track for track in tracks if track is not oldest]

@@ -1,5 +1,5 @@
-"""Lines about local disks, file systems and file servers. Each row is a note, because the volume may belong
-to a tenant. The rows are in detectors/catalog/storage.toml."""
+"""Reads lines about local disks, file systems and file servers. Each row is a note, because the volume may
+belong to a tenant. The rows are in detectors/catalog/storage.toml."""
 
 from __future__ import annotations
 

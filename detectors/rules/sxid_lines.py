@@ -1,8 +1,9 @@
-"""SXid lines of NVSwitches. Rows stand in detectors/catalog/sxid.toml.
+"""Reads SXid lines of NVSwitches. The rows are in detectors/catalog/sxid.toml.
 
 Layout: `nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 28 sourcetrack timeout error (First)`.
-Some codes come without a severity. Behind such a line come others of the same code with its registers
-(`Severity 1 Engine instance ...`, `Data {0x...}`), which say nothing new. Source: open driver R515 to R595.
+Some codes come without a severity. After such a line come others of the same code with its registers
+(`Severity 1 Engine instance ...`, `Data {0x...}`), which contain nothing new. Source: open driver R515 to
+R595.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _REGISTERS = ("Severity ", "Data {")
 
 
 class SxidRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One code. What the columns mean stands in the head of sxid.toml."""
+    """One code. The head of sxid.toml explains the columns."""
 
     code: int
     mnemonic: str
     driver: str = ""
-    """Which severity the open driver prints, by generation of the switch."""
+    """The severity that the open driver prints, by generation of the switch."""
     guide: str = ""
     """The class in NVIDIA's Fabric Manager guide."""
     nvsentinel: str = ""

@@ -1,4 +1,4 @@
-"""What each state of a pod's volume means to Rekindle: rows in detectors/catalog/volumes.toml. Pure."""
+"""Defines the rows for each state of a pod's volume, in detectors/catalog/volumes.toml. Pure."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class VolumeRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     code: str
     meaning: str
     ends: str = ""
-    """What ends the finding, for people."""
+    """Text for people about what ends the finding."""
     fault: Fault
     origin: Origin
     severity: Severity
     source: str
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for a code that nothing finds out."""
+        """Raises `ValueError` for a code that no check detects."""
         if self.code not in _CODES:
             raise ValueError(f"expected one of {', '.join(_CODES)}, not {self.code!r} - at `$.code`")
 
@@ -49,7 +49,8 @@ VOLUMES = Table("volumes", VolumeRow, "volumes.toml")
 
 
 def volume_rows(user: UserRows | None = None) -> dict[str, VolumeRow]:
-    """By code. Raises `detectors.text.strict.BadValueError` for a bad row of the package's own file."""
+    """Returns the rows by code. Raises `detectors.text.strict.BadValueError` for a bad row of the package's
+    own file."""
     rows = (*VOLUMES.packaged(), *(user or UserRows()).of(VOLUMES))
     return {row.code: row for row in rows}  # a later row wins
 

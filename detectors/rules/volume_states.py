@@ -1,9 +1,9 @@
-"""Volumes of pods: what one sample of a volume shows. After sources/volumes.py; folds/volumes.py makes
-findings of it. Pure.
+"""Judges one sample of a pod's volume. After sources/volumes.py; folds/volumes.py makes findings from the
+states. Pure.
 
-A volume is judged by what its file system says of itself to whoever may write there. What it does not tell is
-no data: many file systems count no inodes, and some in user space tell no size. One that takes no writes has
-no room by its nature.
+A volume is judged by the values that its file system reports to unprivileged users. A value that it does not
+report is no data: many file systems count no inodes, and some in user space report no size. A file system
+that accepts no writes has no room by its nature.
 """
 
 from __future__ import annotations
@@ -38,51 +38,53 @@ _BROKEN = {
     errno.EREMOTEIO: "remote input/output error",
     errno.EUCLEAN: "structure needs cleaning",
 }
-"""Errors of a file system that serves nobody any more. All others say only that the call was not answered, as
-EACCES of a file system in user space that belongs to somebody else."""
+"""Errors of a file system that no longer serves anyone. All others say only that the call was not answered,
+such as EACCES of a file system in user space that belongs to another user."""
 _END_FACTOR = 2.0
-"""A volume has room again where twice as much is free as a full one may have."""
+"""Factor by which the limit is exceeded until a volume has room again: twice as much must be free."""
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
-    """One volume of one pod in one sample. What could not be read is None or empty."""
+    """One volume of one pod in one sample. Values that could not be read are None or empty."""
 
     pod: str
-    """Its uid."""
+    """Uid of the pod."""
     name: str
-    """As the kubelet calls it: the persistent volume's name, or without one the name in the pod's spec."""
+    """Name by which the kubelet knows it: the persistent volume's name, or without one the name in the pod's
+    spec."""
     path: str = ""
     device: str = ""
-    """`major:minor` of its file system. Several mounts may be of one."""
+    """`major:minor` of its file system. Several mounts may have the same file system."""
     type: str = ""
-    """Of the file system: `nfs4`, `ext4`."""
+    """Type of the file system: `nfs4`, `ext4`."""
     source: str = ""
-    """What is mounted: a device, or an export of a server."""
+    """The source of the mount: a device, or an export of a server."""
     is_read_only: bool = False
-    """The file system takes no writes, whoever asks."""
+    """Whether the file system accepts no writes from anyone."""
     is_mounted_read_only: bool = False
-    """It takes none by this mount."""
+    """Whether it accepts no writes by this mount."""
     bytes: int | None = None
     bytes_free: int | None = None
-    """For users without rights."""
+    """Free bytes for users without privileges."""
     inodes: int | None = None
     inodes_free: int | None = None
     errno: int = 0
-    """Of the call that asked for its room."""
+    """Error of the call that asked for its room; 0 if there was none."""
     silent_s: float = 0.0
-    """The call was not answered within this time; 0 where it was."""
+    """Time in seconds within which the call was not answered; 0 if it was answered."""
 
 
 class VolumeSample(msgspec.Struct, frozen=True):
-    """One sample of the node."""
+    """One sample of the node's volumes."""
 
     volumes: tuple[Volume, ...] = ()
     pods: frozenset[str] = frozenset()
-    """Uids of the pods whose volumes were looked for."""
+    """Uids of the pods whose volumes were searched for."""
 
 
 def lacks_bytes(volume: Volume, limits: Settings, *, factor: float = 1.0) -> bool | None:
-    """None where it cannot be said. With a larger `factor` as much more counts as little."""
+    """Whether the volume is short of bytes; None if that is not known. With a larger `factor` as much more
+    free space counts as short."""
     total, free = volume.bytes, volume.bytes_free
     if total is None or free is None or total <= 0 or not _takes_writes(volume):
         return None
@@ -97,7 +99,8 @@ def lacks_inodes(volume: Volume, limits: Settings, *, factor: float = 1.0) -> bo
 
 
 def has_bytes(volume: Volume, limits: Settings) -> bool:
-    """So clearly that a volume which goes up and down around the limit is one finding."""
+    """Whether the volume has room clearly enough. With a margin, a volume that goes up and down around the
+    limit is one finding."""
     return lacks_bytes(volume, limits, factor=_END_FACTOR) is False
 
 
@@ -106,18 +109,18 @@ def has_inodes(volume: Volume, limits: Settings) -> bool:
 
 
 def is_bad(volume: Volume) -> bool:
-    """It does not answer, or answers with an error."""
+    """Whether the volume does not answer, or answers with an error."""
     return bool(volume.silent_s or volume.errno)
 
 
 def broken(volume: Volume) -> str:
-    """Why; empty where its file system does not say so."""
+    """Returns the reason why the volume is broken; empty if its file system does not report a break."""
     words = _BROKEN.get(volume.errno)
     return f"answers with {errno.errorcode[volume.errno]} ({words})" if words else ""
 
 
 def told(volume: Volume, what: str) -> str:
-    """The volume and its state, for people."""
+    """Returns the volume and its state as text."""
     of = ", ".join(filter(None, (volume.type, volume.source)))
     return f"volume {volume.name} ({of}) {what}" if of else f"volume {volume.name} {what}"
 

@@ -1,7 +1,8 @@
-"""The usual wordings of a step, `step 12/100 loss 0.3`, in logs of no framework that has a row. Pure.
+"""Reads the usual wordings of a step, `step 12/100 loss 0.3`, in logs of frameworks without a row. Pure.
 
-A line is plain where it also gives a figure of the training, or says nothing else. Any other line with such
-words is vague: `==> Step 1: preparing the data`. step_track.py asks more of those before it believes them.
+A line is plain if it also shows a figure of the training, or contains nothing else. Any other line with such
+words is vague: `==> Step 1: preparing the data`. step_track.py requires more of vague lines before it
+believes them.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _PLACE = re.compile(
     r"(?P<word>step|iteration|iter|batch)(?P<many>s?)(?P<between>[ \t:=#\[(\"']{1,8})(?P<digits>\d{1,16})"
 )
 _RANKS = {"iteration": 2, "step": 3, "iter": 4, "batch": 5}
-"""Of several numbers in a line the one with the lowest rank is read: `Step 5/100 | Global Step: 205`."""
+"""Ranks of the words. The number with the lowest rank in a line is read: `Step 5/100 | Global Step: 205`."""
 _MANY_RANK = 6
-"""`iterations: 57` may count, and may say how many there will be."""
+"""Rank of a plural: `iterations: 57` may be a count, or the number that there will be."""
 _KINDS = frozenset({"global", "train", "training", "optimizer"})
 _PER = re.compile(r"(?:\b(?:[mun]?s|secs?|seconds?|time|words?|tok(?:en)?s?|samples?)|batch(?:es)?)/$")
-"""`ms/step 12` and `words/batch 906` are rates; `train/step 12` is a step."""
+"""The part before a rate: `ms/step 12` and `words/batch 906` are rates; `train/step 12` is a step."""
 _PREFIXES = (("global_", 0), ("global ", 0), ("train_", 1), ("training_", 1))
-"""Words that a step may be one with, and its rank then."""
+"""Words that may precede the word for a step, and its rank in that case."""
 _NOT_AFTER = frozenset(
     {"from", "at", "for", "to", "after", "until", "every", "per", "last", "latest", "best", "max", "than"}
 )
-"""`resumed from step 40`, `seconds per step: 3`: such a line tells of a step and makes none."""
+"""Words before a step that was not just made: `resumed from step 40`, `seconds per step: 3`."""
 _NOT_OF_TRAINING = (
     "checkpoint",
     "saved",
@@ -75,7 +76,8 @@ _NOT_OF_TRAINING = (
     "profil",
     "benchmark",
 )
-"""`Validation: iteration 1/32`, `Sampling step 20/50`, `warmup step: 2000`, `Checkpoint saved: step 40`."""
+"""Beginnings of words before steps of other work: `Validation: iteration 1/32`, `Sampling step 20/50`,
+`warmup step: 2000`, `Checkpoint saved: step 40`."""
 _TOLD_BEFORE = frozenset(
     {"resumed", "resuming", "restored", "restoring", "loaded", "saved", "saving", "wandb", "starting"}
     | {"continuing", "skipping", "skipped"}
@@ -85,40 +87,42 @@ _TOLD_BEFORE = frozenset(
     | {"tokenizing", "preprocessing", "preparing", "shuffling", "indexing", "converting", "exporting"}
     | {"sampling", "generating", "decoding"}
 )
-"""`Restoring states from the checkpoint path at /ckpt/epoch=0-step=40.ckpt`: of PyTorch Lightning."""
+"""Words earlier in the line that show that the step was made before, or is other work: `Restoring states from
+the checkpoint path at /ckpt/epoch=0-step=40.ckpt`, by PyTorch Lightning."""
 _SET_UP = _TOLD_BEFORE | frozenset(
     {"installing", "pulling", "cloning", "copying", "creating", "checking", "verifying", "configuring"}
     | {"initializing", "launching", "setting", "writing", "processing", "computing", "calling", "performing"}
 )
 _NEXT_WORD = re.compile(r"[\s\])}:.,|-]{1,6}([a-z]+)")
-"""`[Step 2/5] Installing python:3.11`: the word behind the number tells of a preparation."""
+"""The word after the number. In `[Step 2/5] Installing python:3.11` it shows a preparation."""
 _EVALUATION = re.compile(
     r"\b(?:(?:val|valid|validation|validating|eval|evaluation|evaluating)(?:[\])]| [|-]|[,:|](?! *-?[\d.]))"
     r"|(?:val|valid|validation|eval|test) $)"
 )
-"""`val, rank: 1, epoch: 0, step: 100` and `Test epoch`, and not `val: 0.31`."""
+"""An evaluation: `val, rank: 1, epoch: 0, step: 100` and `Test epoch`, but not `val: 0.31`."""
 _BEFORE_CHARS = 20
 _AROUND_WORD = str.maketrans("()[]:,;*", "        ")
 _DIGITS_MAX = 15
 _GROUP_DIGITS = 3
 _PLACES_MAX = 8
 _EPOCH = re.compile(r"epoch[\"']?[ :=\[(|#]{0,4}\d+(?![\d.]*\d)")
-"""A whole epoch, behind which a step counts within the epoch. `'epoch': 0.25` tells of the place itself."""
+"""The number of an epoch, after which a step counts within the epoch. `'epoch': 0.25` shows the position
+itself."""
 _TIME = re.compile(r" ?(?:ms|[smhuµ]|secs?|seconds?|min(?:ute)?s?|hours?)\b(?! ?[:=])")
-"""`step 12 ms | loss 2.1` tells of a duration."""
+"""A unit of time: `step 12 ms | loss 2.1` shows a duration."""
 _TOTAL = re.compile(r"\s*(?:/|of)\s*(?P<total>\d[\d,]{0,18})")
 _BUILD = re.compile(
     r" : (?:from|run|copy|add|env|arg|cmd|user|label|shell|expose|volume|workdir|entrypoint|maintainer)\b"
 )
-"""`Step 1/6 : FROM nginx:1.21` of a container image that is built."""
+"""A step of a container image that is built: `Step 1/6 : FROM nginx:1.21`."""
 _FIGURE = re.compile(
     r"(?:loss|lr|learning[_ ]rate|grad_?norm|norm|ppl|perplexity|acc(?:uracy)?|eta|mfu|tflops?|"
     r"(?<!put )tokens?|samples?|time|elapsed|reward|throughput|tgs|tps|bsz|mem(?:ory)?|s/it|it/s)"
     r"\w{0,12}[\"']?[)/\w]{0,12}[ :=(\[|]{1,4}(?:is )?-?(?:\d|nan|inf)"
     r"|[a-z_][\"')\]]?[:=] ?-?\d{1,9}\.\d"
 )
-"""A figure of the training, or any with a name and a point: a time such as 09:30:00.5 has none. Input and
-output tokens are those of an agent's steps."""
+"""A figure of the training, or any number with a name and a decimal point: a time such as 09:30:00.5 has no
+name. Input and output tokens are figures of an agent's steps."""
 _SAYS_NOTHING = frozenset(
     {"epoch", "batch", "train", "training", "trainer", "finished", "completed", "done", "end", "ended"}
     | {"step", "steps", "iter", "iteration", "iterations", "global", "optimizer", "optimization", "of", "in"}
@@ -134,13 +138,14 @@ class Wording(msgspec.Struct, frozen=True):
     total: int | None
     plain: bool
     of_epoch: bool = False
-    """The line names the epoch before the step, which then begins again with each epoch, or may."""
+    """Whether the line names the epoch before the step. The step then begins again with each epoch, or may do
+    so."""
     of_run: bool = False
-    """The line says that the step is the global one."""
+    """Whether the line says that the step is the global one."""
 
 
 def wording_in(line: str, lower: str) -> Wording | None:
-    """The step that a line names, `lower` being the same in lower case.
+    """Returns the step that a line names; None if it names none. `lower` is the line in lower case.
 
     >>> wording_in("Step 12/100", "step 12/100")
     Wording(step=12, total=100, plain=True, of_epoch=False, of_run=False)
@@ -163,7 +168,8 @@ def wording_in(line: str, lower: str) -> Wording | None:
 
 
 def _place_at(lower: str, at: int) -> tuple[int, int, int, str] | None:
-    """The rank of the word that begins there, where it begins, where its number ends, and the digits."""
+    """Returns the rank of the word that begins at `at`, where it begins, where its number ends, and the
+    digits. Returns None if no step begins there."""
     found = _PLACE.match(lower, at)
     if found is None:
         return None
@@ -201,12 +207,13 @@ def _wording(line: str, lower: str, rank: int, begin: int, end: int, digits: str
 
 
 def _gives_figure(lower: str, end: int) -> bool:
-    """Most figures stand behind the step."""
+    """Whether the line shows a figure. Most figures come after the step."""
     return _FIGURE.search(lower, end) is not None or _FIGURE.search(lower) is not None
 
 
 def _says_no_more(line: str, lower: str, end: int) -> bool:
-    """Nothing but the step. One that is indented, or ends as an entry of a list, is of a settings dump."""
+    """Whether the line contains nothing but the step. A line that is indented, or ends like an entry of a
+    list, belongs to a dump of settings."""
     if line[:1].isspace() or lower.rstrip().endswith((",", "(", "{", "[")):
         return False
     head, tail = lower[:end], lower[end:]
@@ -214,14 +221,14 @@ def _says_no_more(line: str, lower: str, end: int) -> bool:
 
 
 def _is_listed(lower: str, between: str, end: int) -> bool:
-    """`step=[8, 11]` is a list; `[12/100]` and `(12)` are not."""
+    """Whether the number is in a list: `step=[8, 11]` is a list; `[12/100]` and `(12)` are not."""
     opened = between.lstrip(" \t:=#")[:1]
     return opened in ("[", "(") and lower[end:].lstrip()[:1] == ","
 
 
 def _begins_word(lower: str, at: int) -> bool:
-    """`--step` is an argument, `SGD(lr=0.1, step=40)` an object, and `val_loss=0.21-step=40` a file of
-    Lightning."""
+    """Whether a word begins here. `--step` is an argument, `SGD(lr=0.1, step=40)` an object, and
+    `val_loss=0.21-step=40` a file of Lightning."""
     if at == 0:
         return True
     before = lower[max(0, at - _BEFORE_CHARS) : at]
@@ -237,7 +244,7 @@ def _begins_word(lower: str, at: int) -> bool:
 
 
 def _only_told(lower: str, at: int) -> bool:
-    """Whether the step that may be named here was made earlier, or is none of the training."""
+    """Whether the step that the line may name here was made earlier, or is not the training's."""
     if at == 0 or not _may_be_told(lower[:at]):
         return False
     words = _PART.findall(lower[max(0, at - _BEFORE_CHARS) : at])
@@ -256,21 +263,22 @@ def _only_told(lower: str, at: int) -> bool:
 
 @by_words
 def _may_be_told(head: str) -> bool:
-    """Whether the head of a line, without its digits, holds any of the words that `_only_told` asks for."""
+    """Whether the head of a line, without its digits, contains any of the words that `_only_told` searches
+    for."""
     asked_for = (*_NOT_OF_TRAINING, *_TOLD_BEFORE, "warm", "val", "test")
     return not _NOT_AFTER.isdisjoint(_PART.findall(head)) or any(word in head for word in asked_for)
 
 
 def is_other_work(head: str) -> bool:
-    """Whether the line, whose beginning this is in lower case, tells of an evaluation, a preparation or an
-    earlier step."""
+    """Whether the line is about an evaluation, a preparation or an earlier step. `head` is the beginning of
+    the line in lower case."""
     if ("val" in head or "test" in head) and _EVALUATION.search(head) is not None:
         return True
     return not _TOLD_BEFORE.isdisjoint(head.translate(_AROUND_WORD).split())
 
 
 def is_of_training(name: str) -> bool:
-    """Whether no word of a name, in lower case, tells of an evaluation, a preparation or the like."""
+    """Whether no word of a name, in lower case, is about an evaluation, a preparation or similar work."""
     return not any(word.startswith(_NOT_OF_TRAINING) for word in _WORD.findall(name))
 
 
@@ -280,7 +288,8 @@ def digits_at(text: str, start: int) -> str:
 
 
 def grouped_at(text: str, start: int) -> str:
-    """The same with a comma before each three digits, as `1,234`, where they are laid out so."""
+    """Returns the digits with a comma before each three of them, such as `1,234`, if they are grouped that
+    way; otherwise the digits without groups."""
     digits = digits_at(text, start)
     end = start + len(digits)
     if not 1 <= len(digits) <= _GROUP_DIGITS:
@@ -296,7 +305,8 @@ def count_of(digits: str) -> int:
 
 
 def _ends_number(text: str, at: int) -> bool:
-    """`12.5`, `12ms`, `12%` and `12.ckpt` are no steps; `12.` at the end of a sentence is."""
+    """Whether the number ends here. `12.5`, `12ms`, `12%` and `12.ckpt` are no steps; `12.` at the end of a
+    sentence is one."""
     after = text[at : at + 2]
     if after[:1].isalnum() or after[:1] in ("_", "%"):
         return False

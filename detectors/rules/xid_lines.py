@@ -1,12 +1,12 @@
-"""Xid lines of the kernel log. First stop after sources.kmsg; folds/chain.py folds what comes out.
+"""Reads Xid lines of the kernel log. First stop after sources.kmsg; folds/chain.py folds the drafts.
 
 Layout: `NVRM: Xid (PCI:dddd:bb:dd[ GPU-I:NN[ GPU-CI:NN]]): CODE, [pid=P, name=N, ]TEXT`, in 2012 without
 `PCI:` and in 2017 without pid; TEXT may end with ` caused by previous Xid N`. Source: NVIDIA Xid messages,
 open driver R515 to R595.
 
-Only the process name is the tenant's to choose, at most 15 characters of it; nothing that decides is read
-from there, and each phrase that is looked for behind it is longer. The head is one expression that cannot go
-back, every other step a search for a literal, so a long line costs its length and no more.
+A tenant can choose only the process name, at most 15 characters of it. No decision reads the name, and each
+phrase that is searched after it is longer. The head is one expression that cannot backtrack, and every other
+step is a search for a literal, so the cost of a long line is only in proportion to its length.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CAUSE = " caused by previous Xid "
 
 
 class XidLine(msgspec.Struct, frozen=True):
-    """The fields of one line. `pid` is of the host's namespace, None where absent or unknown."""
+    """The fields of one line. `pid` is of the host's namespace, and None if absent or unknown."""
 
     code: int
     pci: str
@@ -51,7 +51,7 @@ class XidLine(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> XidLine | None:
-    """None where the line is not an Xid line after all."""
+    """Parses a line; returns None if the line is not an Xid line after all."""
     head = _HEAD.match(text)
     if head is None:
         return None
@@ -68,7 +68,7 @@ def parse(text: str) -> XidLine | None:
 
 
 def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | None:
-    """Reads one NVRM Xid line; None if it is not one."""
+    """Reads one NVRM Xid line; returns None if it is not one."""
     fields = parse(line.text)
     if fields is None:
         return None
@@ -109,7 +109,8 @@ def _instance(digits: str | None) -> int | None:
 
 
 def _process(text: str) -> tuple[int | None, str, str]:
-    """(pid, name, the rest). A name may hold spaces and colons; it ends at the first comma and space."""
+    """Returns (pid, name, the rest). A name may contain spaces and colons; it ends at the first comma and
+    space."""
     pid: int | None = None
     name = ""
     if text.startswith("pid="):
@@ -127,7 +128,8 @@ def _cause(text: str) -> int | None:
 
 
 def _recovery_value(text: str) -> int | None:
-    """The number after `to` in `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)`."""
+    """Returns the number after `to` in `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and
+    Reset)`; None if the text has another form."""
     _, marker, after = text.partition("GPU recovery action changed from ")
     _, to, value = after.partition(" to 0x")
     digits = value.split(" ")[0]
@@ -140,9 +142,9 @@ def _recovery_value(text: str) -> int | None:
 
 
 def _decoded(row: XidRow, fields: XidLine, host: HostFacts, catalog: XidCatalog) -> tuple[Severity, Remedy]:
-    """The severity and remedy of the row, or what the line's own words say more exactly.
+    """Returns the severity and remedy of the row, or the more exact ones that the line itself shows.
 
-    Only rows with NVIDIA's own workflow are decoded: a user's row for the same code is taken as it stands.
+    Only rows with NVIDIA's own workflow are decoded: a user's row for the same code is taken as it is.
     """
     if row.vendor_action == _NVLINK_WORKFLOW:
         shown = nvlink.register_severity(nvlink.registers(fields.text), catalog.nvlink_bits)
@@ -157,8 +159,8 @@ def _decoded(row: XidRow, fields: XidLine, host: HostFacts, catalog: XidCatalog)
 
 
 def _remedy(remedy: Remedy, fields: XidLine) -> Remedy:
-    """94 and 95 end with the reset that is wanted: `RST: Yes` at once, `D-RST: Yes` once the device is
-    drained."""
+    """Returns the remedy. Lines of Xid 94 and 95 end with the reset that is needed: `RST: Yes` at once,
+    `D-RST: Yes` once the device is drained."""
     if fields.code not in _CONTAINMENT:
         return remedy
     wanted = _RESET_WANTED.search(fields.text)

@@ -1,7 +1,8 @@
-"""How the node's clocks go, from what they show. Pure: sources/kmsg.py and agent/wiring.py read them.
+"""Computes the behaviour of the node's clocks from their values. Pure: sources/kmsg.py and agent/wiring.py
+read the clocks.
 
 The wall clock may be set, by NTP or by a person. The monotonic clock never jumps. The kernel dates its log by
-a third one, which no NTP corrects: after weeks it is minutes behind or ahead.
+a third clock, which NTP does not correct: after weeks it is minutes behind or ahead.
 """
 
 from __future__ import annotations
@@ -9,27 +10,28 @@ from __future__ import annotations
 __all__ = ["KernelClock", "WallClock", "until_next_s"]
 
 _STEP_S = 5.0
-"""What NTP corrects without a step is far less, between two samples."""
+"""Least difference in seconds that counts as a step. A correction of NTP without a step is far less between
+two samples."""
 _DRIFT_MAX = 2e-4
-"""Of the kernel's clock, in seconds a second; crystals are a tenth of that off."""
+"""Greatest drift of the kernel's clock, in seconds a second; crystals drift a tenth of that."""
 
 
 def until_next_s(every_s: float, now_s: float) -> float:
-    """Until the next full period of a clock that is never set. Loops whose periods are multiples of each
-    other then wake the process together: to be woken costs more than what they do. A loop that was woken a
-    moment early, or that took most of its period, waits for one period more."""
+    """Returns the time until the next full period of a clock that is never set. Loops whose periods are
+    multiples of each other then wake the process together: a wake-up costs more than the work of the loops. A
+    loop that was woken a moment early, or that took most of its period, waits for one period more."""
     rest_s = every_s - now_s % every_s
     return rest_s if rest_s > every_s / 10 else rest_s + every_s
 
 
 class WallClock:
-    """Tells when it was set. Seconds of both clocks at the beginning."""
+    """Detects that the wall clock was set. Takes the seconds of both clocks at the beginning."""
 
     def __init__(self, wall_s: float, monotonic_s: float) -> None:
         self._offset_s = wall_s - monotonic_s
 
     def set_by_s(self, wall_s: float, monotonic_s: float) -> float:
-        """By how much since the last sample; 0 where it only went on."""
+        """Returns the seconds by which the clock was set since the last sample; 0 if it was not set."""
         step_s = wall_s - monotonic_s - self._offset_s
         if abs(step_s) < _STEP_S:
             return 0.0
@@ -38,15 +40,15 @@ class WallClock:
 
 
 class KernelClock:
-    """What the kernel's clock showed, as seconds of the monotonic clock."""
+    """Converts times of the kernel's clock to seconds of the monotonic clock."""
 
     def __init__(self) -> None:
         self._behind_s = 0.0
         self._known_at_s = 0.0
 
     def just_showed(self, kernel_s: float, monotonic_s: float) -> None:
-        """A record of that time has come now. We may be late ourselves: it is behind by no more than it could
-        have lost since the last sample, or since the boot."""
+        """Takes the time of a record that has come now. The agent itself may be late: the kernel's clock is
+        behind by no more than it could have lost since the last sample, or since the boot."""
         lost_s = max(0.0, monotonic_s - self._known_at_s) * _DRIFT_MAX
         self._behind_s = min(monotonic_s - kernel_s, self._behind_s + lost_s)
         self._known_at_s = monotonic_s

@@ -1,12 +1,13 @@
-"""What the agent gives up before it reads the first byte of a tenant's.
+"""Removes permissions of the agent before it reads the first byte of a tenant's text.
 
-Its container is privileged for the sake of a few devices: the kernel log and those of the GPUs' driver
-(docs/decisions/0018 says what else was tried). All other rights go at the start, for the agent and each
-process that it starts: every capability but CAP_SYSLOG, and by Landlock every access to files but to read
-what is not a device and to use those devices. Whoever takes the agent over by a log that it reads cannot
-mount, trace, load a module or write to a disk.
+The agent's container is privileged because of a few devices: the kernel log and the devices of the GPUs'
+driver (docs/decisions/0018 lists the alternatives that were tried). The agent drops all other permissions at
+the start, for itself and each process that it starts. It drops every capability but CAP_SYSLOG. By Landlock
+it can then only read files that are not devices, and use those few devices. An attacker who takes over the
+agent by a log that the agent reads cannot mount, trace, load a module or write to a disk.
 
-The calls are written here: the packages that wrap them are young, and would run with all of those rights.
+The calls are written here: the packages that wrap them are young, and would run with all of those
+permissions.
 Sources: kernel.org, userspace-api/landlock; capabilities(7), capset(2), prctl(2).
 """
 
@@ -36,11 +37,12 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _USE = _READ_FILE | _READ_DIR | _WRITE_FILE | _IOCTL_DEV
 _MAKE_DEVICES = 1 << 5 | 1 << 6 | 1 << 7
-"""Remove a file, make a device, make a folder."""
+"""Permissions to remove a file, make a device, and make a folder."""
 _RIGHTS_OF = {1: 13, 2: 14, 3: 15, 4: 15}
-"""How many rights a version of Landlock knows. From 5 on there are 16 that are named here."""
+"""Number of permissions that a version of Landlock knows. From version 5 on there are 16 that are named
+here."""
 _SCOPES = 0b11
-"""No abstract socket and no signal but among ourselves."""
+"""Scopes: no abstract socket and no signal except among our own processes."""
 
 _HARMLESS = ("null", "zero", "full", "random", "urandom")
 
@@ -48,18 +50,20 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Confined(msgspec.Struct, frozen=True):
-    """What holds from now on, in words for the log."""
+    """The restrictions from now on, as text for the log."""
 
     capabilities: str
     landlock: int
-    """The version that the kernel has; 0 where it has none, and files are as open as they were."""
+    """The version of Landlock that the kernel has; 0 if it has none, and access to files is not
+    restricted."""
     devices: str
 
 
 def confine(host_root: Path, dev: Path = Path("/dev")) -> Confined:
-    """Irrevocable. It holds for this thread and what that starts, so no other thread may run yet.
+    """Confines this thread and what the thread starts, so no other thread may run yet. The change cannot be
+    undone.
 
-    Raises `OSError` where the kernel has a part of this and refuses it; the other parts hold all the same.
+    Raises `OSError` if the kernel has a part of this and refuses it; the other parts are still in effect.
     """
     nvidia, iluvatar = sorted(dev.glob("nvidia*")), sorted(dev.glob("iluvatar*"))
     driver = host_root / "proc/driver/nvidia"
@@ -88,9 +92,10 @@ def confine(host_root: Path, dev: Path = Path("/dev")) -> Confined:
 
 
 def _missing(devices: set[str], driver: Path) -> str:
-    """Which of NVIDIA's devices NVML will have to make, if any: those of a driver that comes later, or some.
+    """Returns which of NVIDIA's devices NVML will have to make; empty if none: all devices of a driver that
+    comes later, or some.
 
-    Names are listed, and no file of the driver is read, which could take for ever.
+    Only names are listed. No file of the driver is read, since a read could wait without end.
     Source: NVIDIA/nvidia-modprobe, modprobe-utils/nvidia-modprobe-utils.c.
     """
     if "nvidiactl" not in devices:
@@ -108,7 +113,7 @@ def _missing(devices: set[str], driver: Path) -> str:
 
 
 def _bound(kept: list[int]) -> None:
-    """No program that we start gets more, root's neither."""
+    """Limits the capabilities of all programs that the agent starts, including programs of root."""
     _prctl(_CAP_AMBIENT, _CLEAR_ALL)
     for one in range(_CAPABILITIES_MAX):
         if one not in kept and _libc.prctl(_CAPBSET_READ, one, 0, 0, 0) == 1:
@@ -129,8 +134,8 @@ def _keep(kept: list[int]) -> None:
 
 
 def _restrict_files(devices: Mapping[Path, int], hidden: list[Path]) -> int:
-    """`hidden`: folders of which nothing is opened. Landlock does not bind the calls that ask for the room of
-    a file system."""
+    """Restricts access to files by Landlock, and returns its version. `hidden` are folders in which nothing
+    may be opened. Landlock does not restrict the calls that ask for the room of a file system."""
     try:
         version = _syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     except OSError as error:
@@ -152,8 +157,8 @@ def _restrict_files(devices: Mapping[Path, int], hidden: list[Path]) -> int:
 
 
 def _all_but(folder: Path, hidden: list[Path]) -> Iterator[Path]:
-    """What is in a folder, whole where nothing of it is hidden. A link adds nothing: where it leads to is
-    allowed, or hidden, by its own place."""
+    """Yields the entries of a folder, each complete if nothing in it is hidden. A link adds nothing: its
+    target is allowed, or hidden, by its own place."""
     for path in folder.iterdir():
         if path in hidden or path.is_symlink():
             continue

@@ -1,6 +1,5 @@
-"""The GPUs' series in a scrape: those of the last sample, and none once it is old. Docs are generated from
-`GPU_TABLE`. folds/gpu_series.py makes the series.
-"""
+"""Serves the GPUs' series in a scrape: those of the last sample, and none once it is old. Docs are generated
+from `GPU_TABLE`. folds/gpu_series.py makes the series."""
 
 from __future__ import annotations
 
@@ -78,15 +77,16 @@ GPU_TABLE = (
 class Series(msgspec.Struct, frozen=True):
     name: str
     labels: tuple[str, ...]
-    """The values, in the order of the table."""
+    """The values of the labels, in the order of the table."""
     value: float
 
 
 class GpuMetrics(Collector):
-    """Nothing at all before the first sample."""
+    """The collector of the GPUs' series. It yields nothing before the first sample."""
 
     def __init__(self, *, series_max: int, kept_s: float, clock_s: Callable[[], float]) -> None:
-        """`kept_s`: how long a sample is served. `clock_s` is never set."""
+        """Takes the bounds. `kept_s` is the time in seconds for which a sample is served. `clock_s` is never
+        set."""
         self._series_max = series_max
         self._kept_s = kept_s
         self._clock_s = clock_s
@@ -118,7 +118,8 @@ class GpuMetrics(Collector):
             yield family
 
     def describe(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """The registry asks for the names when the collector is registered, before any sample."""
+        """Yields the names, for which the registry asks when the collector is registered, before any
+        sample."""
         for row in GPU_TABLE:
             type_ = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
             yield type_(row.name, row.help, labels=row.labels)

@@ -1,6 +1,7 @@
-"""The agent's own small HTTP server: /healthz, /readyz, /metrics.
+"""Runs the agent's own small HTTP server: /healthz, /readyz, /metrics.
 
-Its loop is the agent's: where that stalls, no probe is answered, and the kubelet sees it.
+The server runs in the agent's event loop: if the loop stalls, no probe is answered, and the kubelet notices
+that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["serve"]
 
 @asynccontextmanager
 async def serve(host: str, port: int, metrics: Metrics, *, ready: Callable[[], bool]) -> AsyncIterator[int]:
-    """Yields the port; 0 asks for any free one. Raises `OSError` where it is taken."""
+    """Yields the port; with port 0 any free one. Raises `OSError` if the port is taken."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -1,4 +1,5 @@
-"""The server on which a daemon answers probes and scrapes: http_status.py and recover/runtime/web.py."""
+"""Runs the server on which a daemon answers probes and scrapes; used by http_status.py and
+recover/runtime/web.py."""
 
 from __future__ import annotations
 
@@ -10,14 +11,15 @@ from aiohttp import web
 __all__ = ["CONNECTIONS_MAX", "bound", "started"]
 
 CONNECTIONS_MAX = 32
-"""A kubelet and some scrapers need one each, for a moment."""
+"""Number of open connections. A kubelet and some scrapers need one each, for a moment."""
 _HEADERS_MAX = 32
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """An address of either family, in brackets or not. Each that says everywhere means both families: pods of
-    some clusters have addresses of the one, of others of the other. Raises OSError."""
+    """Returns a socket bound to an address of either family, in brackets or not. An address that means all
+    interfaces binds both families: pods of some clusters have IPv4 addresses, and pods of others IPv6
+    addresses. Raises OSError."""
     address = host.strip("[]")
     if address not in _EVERYWHERE:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -28,7 +30,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 async def started(app: web.Application, host: str, port: int) -> web.AppRunner:
-    """The caller cleans the runner up. Raises OSError where nobody can listen there."""
+    """Starts the app. The caller cleans the runner up. Raises OSError if the address cannot be bound."""
     listening = bound(host, port)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, max_headers=_HEADERS_MAX)
     await runner.setup()
@@ -37,8 +39,9 @@ async def started(app: web.Application, host: str, port: int) -> web.AppRunner:
 
 
 class _Site(web.SockSite):
-    """Where no NetworkPolicy holds, any pod reaches this port. Whoever opens connections and sends no request
-    takes neither the daemon's memory nor its probes: the oldest connection makes room for the next one."""
+    """Limits the number of connections. Without a NetworkPolicy any pod reaches this port. A client that
+    opens connections and sends no request takes neither the daemon's memory nor its probes: the oldest
+    connection makes room for the next one."""
 
     async def start(self) -> None:
         await web.BaseSite.start(self)

@@ -1,4 +1,5 @@
-"""The agent's metrics, in a registry of their own. Each is one row of `TABLE`; docs are generated from it."""
+"""Defines the agent's metrics, in a separate registry. Each is one row of `TABLE`; docs are generated from
+it."""
 
 from __future__ import annotations
 
@@ -93,7 +94,7 @@ class Metrics:
         self.loop_stall_s_max = gauge["rekindle_agent_loop_stall_seconds_max"]
 
     def text(self) -> bytes:
-        """The exposition format of a scrape."""
+        """Returns the metrics in the exposition format of a scrape."""
         return generate_latest(self.registry)
 
 

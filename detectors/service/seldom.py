@@ -1,8 +1,8 @@
-"""How often a message may come that each line of a source could cause. Pure; agent/wiring.py asks before it
-warns.
+"""Limits how often a message appears that each line of a source could cause. Pure; agent/wiring.py asks
+before it warns.
 
-The source is written by others, without end where something is broken. An agent that says so for each line
-fills the disk with its own log, and tells no more than one that says how many there were.
+Other programs write the source, and write without end if something is broken. An agent that warns for each
+line fills the disk with its own log, and that log says no more than one line with the number of lines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _EVERY_S = 60.0
 
 
 class Seldom:
-    """Lets one message through at a time, and counts those that it holds back."""
+    """Lets one message through in each interval, and counts the messages that it holds back."""
 
     def __init__(self, every_s: float = _EVERY_S) -> None:
         self._every_s = every_s
@@ -21,7 +21,7 @@ class Seldom:
         self._held_back = 0
 
     def may_tell(self, now_s: float) -> bool:
-        """By a clock that is never set."""
+        """Returns whether a message may be logged now. The time is of a clock that is never set."""
         if self._told_s is not None and now_s - self._told_s < self._every_s:
             self._held_back += 1
             return False
@@ -29,6 +29,7 @@ class Seldom:
         return True
 
     def held_back(self) -> int:
-        """How many since the message before; asked once, by the message that is let through."""
+        """Returns the number of messages held back since the last one. The message that is let through calls
+        this once."""
         count, self._held_back = self._held_back, 0
         return count

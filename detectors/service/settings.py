@@ -1,4 +1,5 @@
-"""The agent's settings: small groups, each field with its unit, default and reason; and the loader.
+"""Defines the agent's settings, as small groups, each field with its unit, default and reason; and the
+loader.
 
 The controller reads its own groups with the same `load`.
 """
@@ -39,9 +40,9 @@ __all__ = [
 T = TypeVar("T")
 
 _SECONDS_MAX = 1e9
-"""30 years: an infinite time is no time that Python's clocks can add to another."""
+"""30 years. Python's clocks cannot add an infinite time to another time."""
 _OVERRIDE_CHARS_MAX = 200
-"""Of one in a message."""
+"""Number of characters of an override that a message shows."""
 
 Seconds = Annotated[float, Meta(ge=0, le=_SECONDS_MAX)]
 PositiveSeconds = Annotated[float, Meta(gt=0, le=_SECONDS_MAX)]
@@ -141,7 +142,7 @@ class Nvml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Export(StrEnum):
     OFF = "off"
     AUTO = "auto"
-    """Unless the node has a pod of NVIDIA's dcgm-exporter, which tells the same and more."""
+    """On, unless the node has a pod of NVIDIA's dcgm-exporter, which exports the same readings and more."""
     ON = "on"
 
 
@@ -321,7 +322,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load(path: Path | None, overrides: list[str], type_: type[T]) -> T:
     """Reads a TOML file and `group.field=value` overrides into `type_`, a struct that forbids unknown fields.
 
-    Raises `SettingsError`. An override's value is read as JSON where it is JSON, else as a string.
+    Raises `SettingsError`. An override's value is read as JSON if it is valid JSON, otherwise as a string.
     """
     data: dict[str, Any] = {}
     file = "(defaults)"

@@ -1,4 +1,4 @@
-"""The only modules of the agent that read the node; each says what it covers, or why it is blind.
+"""Reads the node. Only the modules of this room do so; each reports what it covers, or why it is blind.
 
 In: /dev/kmsg, NVML, log files, the kubelet's socket.
 Out: events for the folds, and coverage.

@@ -1,4 +1,4 @@
-"""Finds the cgroup folder of a pod. While it is there, the pod runs."""
+"""Finds the cgroup folder of a pod. The pod runs as long as this folder exists."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ _QOS = ("burstable", "besteffort")
 
 class Cgroups:
     """The cgroup tree under a host root: v2 or v1, laid out by cgroupfs (`kubepods/burstable/pod<uid>`) or by
-    systemd (`kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid, _ for ->.slice`). It begins
-    at the top, or in a folder of any name, which is the kubelet's `cgroupRoot`.
-    """
+    systemd (`kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid, _ for ->.slice`). The tree
+    begins at the top, or in a folder of any name, which is the kubelet's `cgroupRoot`."""
 
     def __init__(self, host_root: Path) -> None:
         self._root = host_root / "sys/fs/cgroup"
 
     def known(self) -> bool:
-        """Whether there is a tree of pods at all; without one, a missing folder says nothing."""
+        """Whether a tree of pods was found; without a tree, a missing folder proves nothing."""
         return bool(self._bases())
 
     def find(self, uid: str) -> Path | None:
@@ -34,7 +33,7 @@ class Cgroups:
         return None
 
     def _bases(self) -> list[Path]:
-        """The folders in which trees of pods begin."""
+        """Returns the folders in which trees of pods begin."""
         tops = [top for name in _V1_CONTROLLERS if (top := self._root / name).is_dir()] or [self._root]
         bases: list[Path] = []
         for top in tops:
@@ -61,7 +60,7 @@ def _kube_folders(folder: Path) -> list[Path]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """Those in it; none where it cannot be read."""
+    """Returns the folders in a folder; none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]

@@ -1,5 +1,5 @@
-"""Runs one of our modules as a process that may be lost, and takes what it prints: once, or each time it is
-asked."""
+"""Runs one of our modules as a process that may be lost, and takes its output: once, or one line for each
+question."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ async def printed_by(
     deadline_s: float,
     outlived: list[asyncio.subprocess.Process] | None = None,
 ) -> tuple[bytes, int | None]:
-    """Its output and exit status. Raises `TimeoutError`, or `OSError` where it cannot be started.
-
-    A child that does not end when it is killed is put into `outlived`.
-    """
+    """Returns the child's output and exit status. Raises `TimeoutError`, or `OSError` if the child cannot be
+    started. A child that does not end when it is killed is put into `outlived`."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -47,15 +45,16 @@ async def printed_by(
 
 
 class SilentError(Exception):
-    """The child said nothing for too long. The message says what it is doing, by its own word."""
+    """The child gave no answer for too long. The message names the call that the child is in, as the child
+    reported it."""
 
 
 class LastingChild:
-    """A process that is asked by a line, which may be empty, and answers with a line. It is started when it
-    is asked first, and ended by `end`.
+    """A process that reads a question as one line, which may be empty, and answers with one line. The first
+    question starts the process, and `end` ends it.
 
-    With `tells_calls` its last argument is a file in memory into which it writes each call that it makes
-    (calls_file.py). Nobody is woken by that: the file is read only when an answer takes long.
+    With `tells_calls` the last argument of the child is a file in memory into which it writes each call that
+    it makes (calls_file.py). These writes wake no process: the file is read only when an answer takes long.
     """
 
     def __init__(
@@ -66,8 +65,8 @@ class LastingChild:
         tells_calls: bool = False,
         is_lean: bool = False,
     ) -> None:
-        """A child that does not end when it is killed is put into `outlived`. A lean one imports the standard
-        library alone, and starts in a third of the time."""
+        """Takes the module to run. A child that does not end when it is killed is put into `outlived`. A lean
+        child imports only the standard library, and starts in a third of the time."""
         self._module = module
         self._arguments = arguments
         self._outlived = outlived
@@ -81,9 +80,9 @@ class LastingChild:
         return self._child is not None
 
     async def ask(self, deadline_s: float, question: bytes = b"") -> bytes:
-        """The answer. Raises `SilentError` if the answer, or any call that the child tells of, takes longer
-        than `deadline_s`, `EOFError` where the child has ended or answers with too much, or `OSError` where
-        it cannot be started. After each of them, as after a cancellation, `end` it."""
+        """Returns the answer. Raises `SilentError` if the answer, or any call that the child records, takes
+        longer than `deadline_s`; `EOFError` if the child has ended or its answer is too long; `OSError` if it
+        cannot be started. After each of these errors, and after a cancellation, call `end`."""
         asked_s = time.monotonic()
         child = self._child = self._child or await self._started()
         assert child.stdin is not None
@@ -105,12 +104,12 @@ class LastingChild:
             line = answer.result()
         except ValueError:
             raise EOFError(f"answered with more than {_LINE_BYTES_MAX} bytes") from None
-        if not line.endswith(b"\n"):  # it has ended, perhaps in the middle of its answer
+        if not line.endswith(b"\n"):  # the child has ended, perhaps in the middle of its answer
             doing = self._call(asked_s)[1]
             try:
                 async with asyncio.timeout(_REAP_S):
                     status = await child.wait()
-            except TimeoutError:  # one that is killed closes its files, and the driver may hold it up in that
+            except TimeoutError:  # A child that is killed closes its files, and the driver may block that.
                 raise SilentError(f"its end, in {doing}") from None
             raise EOFError(f"ended with status {status} in {doing}")
         return line
@@ -124,7 +123,7 @@ class LastingChild:
             self._outlived.append(child)
 
     def _call(self, asked_s: float) -> tuple[float, str]:
-        """Since when the child is in its last call, and which that is."""
+        """Returns the start time of the child's current call, and the name of the call."""
         begun_s, name = last_call(self._calls) if self._tells_calls else (0.0, "")
         return (begun_s, name) if begun_s >= asked_s else (asked_s, "its start")
 
@@ -146,21 +145,23 @@ class LastingChild:
 
 
 def _lean(module: str) -> tuple[str, ...]:
-    """Without site's search for packages, without the environment, and with `main` of the compiled module: a
-    script would be compiled at each start."""
+    """Returns arguments that start Python without site's search for packages and without the environment, and
+    that call `main` of the compiled module: a script would be compiled at each start."""
     folder, name = Path(__file__).parent, module.rpartition(".")[2]
     program = f"import sys; sys.path.append({str(folder)!r}); import {name}; sys.exit({name}.main())"
     return "-I", "-S", "-c", program
 
 
 async def reaped(child: asyncio.subprocess.Process) -> bool:
-    """Kills the child by its id. One stuck in the driver outlives that; it is left to the kernel."""
+    """Kills the child by its id; returns False if it still exists. A child that is stuck in the driver
+    survives the kill, and is left to the kernel."""
     if child.returncode is not None:
         return True
     with contextlib.suppress(ProcessLookupError):
         child.kill()
     with contextlib.suppress(TimeoutError):
-        # Not by wait_for: before Python 3.12 it forgets a cancellation that comes with the child's end.
+        # Do not use wait_for: before Python 3.12 it loses a cancellation that comes together with the child's
+        # end.
         async with asyncio.timeout(_REAP_S):
             await child.wait()
     return child.returncode is not None

@@ -1,4 +1,4 @@
-"""One container instance and its open log, and who hears what pod_logs.py reads of it."""
+"""Holds one container instance and its open log, and defines the sink that takes what pod_logs.py reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PodLogSink(Protocol):
     def pod_removed(self, pod: PodRef) -> None: ...
 
     def pod_left(self, pod: PodRef) -> None:
-        """It is followed no more, though it runs: others need the room."""
+        """Records that the container is no longer followed, although it runs: others need the room."""
 
     def is_silent(self, pod: PodRef) -> bool:
         """Whether nothing was published of this container."""
@@ -32,13 +32,15 @@ class PodLogSink(Protocol):
         """Whether an earlier run of the agent published this container as not ended."""
 
     def scanned(self, left_out: frozenset[PodRef]) -> None:
-        """Every log there is has been found; these are not followed."""
+        """Records that all logs of the node have been found; the logs in `left_out` are not followed."""
 
     def pods_changed(self) -> None:
-        """A pod has come to the node, or the last of one has gone; its namespace may be excluded."""
+        """Records that a pod has come to the node, or the last container of a pod has gone. Its namespace may
+        be excluded."""
 
     def covered(self, why: str, left_out: frozenset[str] = frozenset()) -> None:
-        """All logs are read, or all but some of the pods with these uids: `why` says so."""
+        """Records that all logs are read, or all but some of the pods with these uids: `why` gives the
+        reason."""
 
     def blind(self, why: str) -> None: ...
 
@@ -52,16 +54,16 @@ class Container:
         self.joiner = Joiner(settings.line_bytes_max)
         self.cgroup: Path | None = None
         self.looked = 0
-        """How often its end was looked for, by time."""
+        """Number of times that the end was checked by timer."""
         self.ended = False
         self.timer: asyncio.TimerHandle | None = None
         self.waits = False
-        """For its turn."""
+        """Whether the container waits for its turn."""
         self.read_at_s = 0.0
         self.line_at: datetime | None = None
-        """Of the last line that was read, by the runtime's word."""
+        """Time of the last line that was read, as the runtime dated it."""
         self.unreadable = ""
-        """Why its log cannot be read."""
+        """Reason why its log cannot be read; empty if it can."""
 
     def close(self) -> None:
         self.file.close()

@@ -1,4 +1,4 @@
-"""One line of a container log as the container runtime writes it. Pure.
+"""Parses one line of a container log as the container runtime writes it. Pure.
 
 `2026-11-21T09:30:00.123456789Z stdout F text`: time, stream, P (part of a line) or F (its end), text.
 Source: Kubernetes, CRI logging format.
@@ -13,7 +13,8 @@ import msgspec
 __all__ = ["HEAD_BYTES_MAX", "CriLine", "Joiner", "parse_line"]
 
 HEAD_BYTES_MAX = 64
-"""Time, stream and tag. The runtime's bound of a line is for the text behind them."""
+"""Size of time, stream and tag. The runtime's bound on the length of a line is only for the text after
+them."""
 
 
 class CriLine(msgspec.Struct, frozen=True):
@@ -24,7 +25,7 @@ class CriLine(msgspec.Struct, frozen=True):
 
 
 def parse_line(data: bytes) -> CriLine | None:
-    """None where it is not such a line."""
+    """Parses a line; returns None if it does not have this format."""
     parts = data.split(b" ", 3)
     if len(parts) < 3 or parts[1] not in (b"stdout", b"stderr"):
         return None
@@ -39,20 +40,22 @@ def parse_line(data: bytes) -> CriLine | None:
 
 
 class Joiner:
-    """Puts the parts of long lines together again, per stream, up to a bound; the rest is left out.
+    """Joins the parts of long lines, per stream, up to a bound; the rest is left out.
 
-    A progress bar may end its line only after hours: what is written over is handed on with each part, and
-    ends with a carriage return. No whole line does.
+    A progress bar may end its line only after hours. Text that the bar has overwritten is therefore returned
+    with each part, and ends with a carriage return. No complete line does.
     """
 
     def __init__(self, chars_max: int) -> None:
         self._chars_max = chars_max
         self._parts: dict[str, list[str]] = {}
         self._chars: dict[str, int] = {}
-        """Of all parts: to count them for each part would take as long as there are many."""
+        """Total length of all parts. Counting the parts again for each new one would take time in proportion
+        to their number."""
 
     def add(self, line: CriLine) -> str | None:
-        """The whole line once its end has come, or the pieces of it that are written over."""
+        """Returns the complete line once its end has come, or the overwritten pieces of the line. Returns
+        None if there is neither."""
         if not line.partial:
             if not self._parts:
                 return line.text.rstrip("\r")
@@ -67,14 +70,15 @@ class Joiner:
         return done
 
     def _taken(self, stream: str, end: str) -> str:
-        """All parts of the line so far, and its end."""
+        """Returns all parts of the line so far, and its end."""
         text = "".join(self._parts.pop(stream, []))
         self._chars.pop(stream, None)
         return text + end[: max(0, self._chars_max - len(text))] if text else end
 
 
 def _time(data: bytes) -> datetime | None:
-    """RFC 3339 with up to nine digits of a second, of which Python keeps six."""
+    """Parses an RFC 3339 time with up to nine digits of a second, of which Python keeps six; None if it is
+    not one."""
     text = data.decode("ascii", "replace")
     if not 20 <= len(text) <= 40:
         return None

@@ -1,11 +1,10 @@
 """Takes samples of the ports of the node's RDMA adapters in /sys, every few seconds.
 
-Adapters of InfiniBand and RoCE that sit on the PCI bus are read. Virtual functions are left out, since they
-come and go with pods, and so are devices without an adapter of their own (Soft-RoCE, scalable functions).
-An EFA adapter has ports that are always active, so only its counters tell of the network.
-
-The driver asks the adapter's firmware for most of these files. A firmware that died lets a reader wait for a
-minute, so a thread of its own reads, and its silence is told.
+The source reads adapters of InfiniBand and RoCE on the PCI bus. It leaves out virtual functions, since they
+come and go with pods, and devices without their own adapter (Soft-RoCE, scalable functions). An EFA adapter
+has ports that are always active, so only its counters show the state of the network.
+For most of these files the driver asks the adapter's firmware. If the firmware has died, a reader waits for a
+minute. Therefore a separate thread reads, and the source reports a missing answer.
 Sources: Linux, Documentation/ABI/stable/sysfs-class-infiniband, Documentation/ABI/testing/sysfs-class-net,
 drivers/infiniband/hw/efa/efa_verbs.c (names of EFA's counters).
 """
@@ -40,8 +39,8 @@ _ERRORS = (
     "hw_counters/impaired_remote_conn_events",
     "hw_counters/unresponsive_remote_events",
 )
-"""The first two are InfiniBand's, the others EFA's. EFA's retransmissions are missing on purpose: a busy
-network has thousands."""
+"""Counters of errors. The first two are InfiniBand's, the others EFA's. EFA's retransmissions are missing on
+purpose: a busy network has thousands."""
 
 
 class FabricSink(Protocol):
@@ -60,9 +59,9 @@ class Fabric:
         self._told = ""
 
     async def run(self) -> None:
-        """Until cancelled. All agents take their samples at the same times, by their clocks, so that a switch
-        that fails under many nodes is told by all of them within a moment, and looks like the one event that
-        it is."""
+        """Runs until cancelled. All agents take their samples at the same times of their clocks. If a switch
+        fails under many nodes, all agents report that within a moment, so the failure looks like the single
+        event that it is."""
         if not self._settings.enabled:
             self._sink.blind("switched off by the setting fabric.enabled")
             return
@@ -87,7 +86,7 @@ class Fabric:
             with contextlib.suppress(RuntimeError):  # the agent has ended meanwhile
                 loop.call_soon_threadsafe(give, found)
 
-        # No pool: its threads are waited for at the end of the process, and one may hang.
+        # No thread pool: the end of the process would wait for its threads, and one may hang.
         threading.Thread(target=read, name="fabric", daemon=True).start()
         done, _ = await asyncio.wait({answer}, timeout=self._settings.deadline_s)
         if not done:
@@ -111,7 +110,7 @@ class Fabric:
 
 
 class FabricReader:
-    """Remembers which adapters it has seen, to tell those that are gone."""
+    """Reads the ports, and remembers which adapters it has seen, to report adapters that are gone."""
 
     def __init__(self, host_root: Path) -> None:
         self._class = str(host_root / "sys/class")
@@ -119,8 +118,8 @@ class FabricReader:
         self._seen: set[str] = set()
 
     def read(self) -> PortSample:
-        """Raises `OSError` where the node's classes of devices cannot be listed. A node without RDMA has no
-        class `infiniband`; a file that cannot be read hides no other."""
+        """Returns a sample. Raises `OSError` if the node's device classes cannot be listed. A node without
+        RDMA has no class `infiniband`. A file that cannot be read does not prevent the reading of others."""
         os.stat(self._class)
         folder = f"{self._class}/infiniband"
         try:
@@ -142,7 +141,7 @@ class FabricReader:
 
 
 def _function(device: str) -> str:
-    """The physical PCI function of an RDMA device; empty where it has none."""
+    """Returns the physical PCI function of an RDMA device; empty if it has none."""
     try:
         pci = os.path.basename(os.readlink(f"{device}/device"))
     except OSError:
@@ -159,7 +158,8 @@ def _ports(device: str, name: str, pci: str) -> list[Port]:
 
 
 def _registration(device: str) -> int:
-    """0 where the device has just gone."""
+    """Returns the inode of the device, which changes with each registration; 0 if the device has just
+    gone."""
     try:
         return os.stat(device).st_ino
     except OSError:
@@ -200,8 +200,9 @@ def _with_netdev(port: Port, netdev: str) -> Port:
 
 
 def _netdev(device: str, number: int) -> str:
-    """The network device of a port; empty where it is in a pod, or cannot be told from others. In switchdev
-    mode those of the virtual functions stand there, too, and only the physical ones have a name like `p0`."""
+    """Returns the network device of a port; empty if it is in a pod, or if it cannot be distinguished from
+    others. In switchdev mode the folder also lists the devices of virtual functions, and only the physical
+    ones have a name such as `p0`."""
     folder = f"{device}/device/net"
     found = [f"{folder}/{name}" for name in _listed(folder)]
     if len(found) > 1:
@@ -212,7 +213,7 @@ def _netdev(device: str, number: int) -> str:
 
 
 def _is_physical(port_name: str) -> bool:
-    """Most drivers name no port."""
+    """Whether the name is that of a physical port. Most drivers give ports no name."""
     return not port_name or (port_name[:1] == "p" and port_name[1:].isdecimal())
 
 
@@ -232,7 +233,7 @@ def _text(path: str) -> str:
 
 
 def _leading(path: str) -> int | None:
-    """`4: ACTIVE` -> 4."""
+    """Reads a number: `4: ACTIVE` -> 4. Returns None if there is none."""
     return _decimal(_text(path).partition(":")[0])
 
 
@@ -245,7 +246,7 @@ def _decimal(text: str) -> int | None:
 
 
 def _rate(path: str) -> float | None:
-    """`400 Gb/sec (4X NDR)` -> 400."""
+    """Reads a rate in Gb/s: `400 Gb/sec (4X NDR)` -> 400. Returns None if there is none."""
     number, _, unit = _text(path).partition(" ")
     whole, _, part = number.partition(".")
     is_rate = unit.startswith("Gb/sec") and _decimal(whole) is not None and (not part or part.isdecimal())

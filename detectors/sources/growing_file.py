@@ -1,4 +1,5 @@
-"""Reads a file that others append to: whole lines only, across rotation and truncation, in bounded pieces."""
+"""Reads a file to which others append: complete lines only, across rotation and truncation, in bounded
+pieces."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ __all__ = ["GrowingFile"]
 
 
 class GrowingFile:
-    """Lines of one path, from its start. The open file is kept: a renamed or deleted one is read to its end.
+    """Reads the lines of one path, from its start. The file is kept open: a file that was renamed or deleted
+    is read to its end.
 
     A line longer than `line_bytes_max` is cut, and counted in `cut_lines`.
     """
@@ -18,7 +20,7 @@ class GrowingFile:
         self.path = path
         self.cut_lines = 0
         self.restarts = 0
-        """How often the path became another file, or a shorter one."""
+        """Number of times that the path became another file, or a shorter one."""
         self.bytes_read = 0
         self._line_bytes_max = line_bytes_max
         self._fd = -1
@@ -32,7 +34,7 @@ class GrowingFile:
             self._fd = -1
 
     def rewind(self) -> None:
-        """Read again from the start."""
+        """Starts to read again from the beginning."""
         self._start_over()
 
     def backlog_bytes(self) -> int:
@@ -48,18 +50,19 @@ class GrowingFile:
             return False
 
     def skip_to_last(self, keep_bytes: int) -> int:
-        """Leaves all but the end unread; returns how many bytes that were."""
+        """Skips all but the last `keep_bytes` bytes; returns the number of bytes skipped."""
         skipped = max(0, self.backlog_bytes() - keep_bytes)
         if skipped:
             self._offset += skipped
             self._rest = b""
-            self._discarding = True  # we land inside a line
+            self._discarding = True  # the new offset is inside a line
         return skipped
 
     def read(self, bytes_max: int) -> list[bytes]:
-        """The next whole lines without their newline; empty where there is nothing new. Raises `OSError`.
+        """Returns the next complete lines without their newline; empty if there is nothing new. Raises
+        `OSError`.
 
-        A missing path is no error: the lines of the file that was there are read to the end.
+        A missing path is no error: the lines of the file that existed before are read to the end.
         """
         if self._fd < 0 and not self._open():
             return []
@@ -67,7 +70,7 @@ class GrowingFile:
         if not data:
             if not self._replaced():
                 return []
-            # Its last lines may have come after the read above.
+            # The last lines may have come after the read above.
             data = os.pread(self._fd, bytes_max, self._offset)
         if not data:
             last = [self._rest] if self._rest and not self._discarding else []
@@ -87,7 +90,8 @@ class GrowingFile:
         return True
 
     def _replaced(self) -> bool:
-        """Not by a file that is still empty: a runtime opens the new one before it lets go of the old one."""
+        """Whether the file was truncated or replaced. A file that is still empty is not taken as the
+        successor: a runtime opens the new file before it closes the old one."""
         ours = os.fstat(self._fd)
         if ours.st_size < self._offset:
             return True

@@ -1,7 +1,7 @@
-"""Reads the node itself: once in a boot what was kept over the boot, and every some seconds a sample of the
-pressure of its work and the number of its processes.
+"""Reads the node itself. Once in a boot the source reads the records that were kept over the boot. At an
+interval it takes a sample of the pressure of the node's work and the number of its processes.
 
-All files are the kernel's own, in memory, or small ones on the node's disk.
+All files are files of the kernel, in memory, or small files on the node's disk.
 Sources: Linux, Documentation/ABI/testing/pstore and sysfs-class-watchdog; systemd-pstore(8), which moves the
 records of pstore to /var/lib/systemd/pstore at a boot.
 """
@@ -48,7 +48,7 @@ class Host:
         self._settings = settings
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         if not self._settings.enabled:
             self._sink.blind("switched off by the setting host.enabled")
             return
@@ -64,13 +64,14 @@ class Host:
 
 class HostReader:
     def __init__(self, host_root: Path, *, boot_id: str, proc: Path) -> None:
-        """`proc`: where the kernel shows the node as a whole, which any container's /proc does, too."""
+        """Takes the root of the node's files. `proc` is a folder in which the kernel shows the node as a
+        whole; the /proc of any container does so, too."""
         self._root = host_root
         self._boot_id = boot_id
         self._proc = str(proc)
 
     def sample(self) -> HostSample:
-        """What the kernel does not show is left out: PSI may be switched off."""
+        """Returns a sample. Values that the kernel does not show are left out: PSI may be switched off."""
         shown = {name: _text(f"{self._proc}/pressure/{name}") for name in ("cpu", "io", "memory")}
         most = [_number(f"{self._proc}/sys/kernel/{name}") for name in ("threads-max", "pid_max")]
         return HostSample(
@@ -80,7 +81,7 @@ class HostReader:
         )
 
     def boot(self) -> tuple[Boot, list[str]]:
-        """What is known of this boot, and the folders of crash records that are not seen here."""
+        """Returns what is known about this boot, and the folders of crash records that do not exist here."""
         at = datetime.now(UTC) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME))
         records: list[CrashRecord] = []
         unseen = []
@@ -94,7 +95,8 @@ class HostReader:
 
 
 def _records(folder: Path) -> Iterator[CrashRecord]:
-    """The newest files come first, since an archive keeps those of all years."""
+    """Yields the crash records of a folder. The newest files come first, since an archive keeps the records
+    of many years."""
     dated = []
     for path in _files(folder, _DEPTH_MAX):
         try:
@@ -134,7 +136,7 @@ def _text(path: str) -> str:
 
 
 def _bootstatus(folder: Path) -> Iterator[int]:
-    """Also of a watchdog without such a file, as many have none: nothing."""
+    """Yields the boot status of each watchdog. Many watchdogs have no such file, and yield nothing."""
     for path in sorted(folder.glob("*/bootstatus")):
         try:
             yield int(path.read_text(encoding="ascii").strip(), 0)

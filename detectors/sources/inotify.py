@@ -1,4 +1,4 @@
-"""Tells when something in a folder changes, by inotify on libc; where that fails, by looking every 20 ms.
+"""Reports changes in a folder, by inotify from libc; if inotify fails, it checks the folder every 20 ms.
 
 The standard library has no inotify, and a dependency for three calls would be one more thing to trust.
 """
@@ -29,7 +29,7 @@ _POLL_S = 0.02
 class FolderWatch:
     """Calls back after changes in watched folders; several changes may make one call. Needs a running loop.
 
-    `pause_s` bounds how often it wakes: changes in between wait and come together.
+    `pause_s` bounds how often the watch wakes: changes in between wait, and are reported together.
     """
 
     def __init__(self, *, pause_s: float = 0.0) -> None:
@@ -52,10 +52,9 @@ class FolderWatch:
             self._poll()
 
     def add(self, folder: Path, call: Callable[[], None], *, grown: Callable[[], None] | None = None) -> bool:
-        """False where the folder cannot be watched: it is not there, or the user's watches are used up.
-
-        `grown` is called instead of `call` where files in it were written to and nothing else happened.
-        """
+        """Watches a folder. Returns False if the folder cannot be watched: it does not exist, or the user's
+        watches are used up. `grown` is called instead of `call` if files in the folder were written to and
+        nothing else happened."""
         if folder in self._folders:
             self._register(self._folders[folder], call, grown)
             return True
@@ -91,7 +90,7 @@ class FolderWatch:
             self._fd = -1
 
     def _readable(self) -> None:
-        # A timer only where changes come faster than that: to be woken costs more than to read a change.
+        # A timer is used only if changes come faster than that: a wake-up costs more than reading a change.
         rest_s = self._rests_until_s - self._loop.time()
         if rest_s > 0:
             self._loop.remove_reader(self._fd)
@@ -124,7 +123,8 @@ class FolderWatch:
             self._loop.add_reader(self._fd, self._readable)
 
     def _forget(self, watch: int) -> None:
-        """The folder is gone; the kernel has dropped its watch. Its owner has heard of the deletion."""
+        """Forgets a folder that is gone. The kernel has dropped its watch, and its owner has heard of the
+        deletion."""
         self._calls.pop(watch, None)
         self._grown.pop(watch, None)
         self._folders = {folder: number for folder, number in self._folders.items() if number != watch}

@@ -1,4 +1,5 @@
-"""The node's GPUs: of a sample that NVML gave (nvml.py), of /proc/driver/nvidia, and of the PCI bus."""
+"""Builds the list of the node's GPUs: from a sample of NVML (nvml.py), from /proc/driver/nvidia, and from the
+PCI bus."""
 
 from __future__ import annotations
 
@@ -24,13 +25,14 @@ class Inventory(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
     driver_version: str = ""
     mig_devices: dict[str, MigDevice] | None = None
-    """By UUID; only NVML tells them."""
+    """MIG devices by UUID; None if not known, since only NVML reports them."""
     free_device_bytes: int | None = None
-    """Of the device that has least; only NVML tells it."""
+    """Free memory of the device that has the least; None if not known, since only NVML reports it."""
 
 
 def from_proc(host_root: Path) -> Inventory:
-    """What the driver shows under /proc. Empty without a driver; a folder that cannot be read is left out."""
+    """Returns what the driver shows under /proc. The result is empty without a driver; a folder that cannot
+    be read is left out."""
     root = host_root / "proc/driver/nvidia"
     devices = []
     with contextlib.suppress(OSError):
@@ -42,8 +44,8 @@ def from_proc(host_root: Path) -> Inventory:
 
 
 def addresses(host_root: Path) -> frozenset[PciAddress]:
-    """All places on the node's bus, by the kernel and by the GPU driver: also of a GPU without a UUID, and of
-    one that the driver never came to know. Empty where neither shows any."""
+    """Returns all places on the node's bus that the kernel or the GPU driver shows, including a GPU without a
+    UUID and a GPU that the driver never recognised. The result is empty if neither shows any."""
     found = set()
     for folder in ("sys/bus/pci/devices", "proc/driver/nvidia/gpus"):
         with contextlib.suppress(OSError):
@@ -52,7 +54,7 @@ def addresses(host_root: Path) -> frozenset[PciAddress]:
 
 
 def of_sample(sample: Sample) -> Inventory:
-    """Of the GPUs that told who they are."""
+    """Returns the GPUs of a sample that have a UUID and an address."""
     told = [gpu for gpu in sample.gpus if gpu.uuid and gpu.pci]
     return Inventory(
         devices=tuple(
@@ -68,15 +70,16 @@ def of_sample(sample: Sample) -> Inventory:
 
 
 def bus_of(sample: Sample, host_root: Path) -> BusGpus:
-    """The bus' GPUs of which the sample should tell. None where this container was not given all of them, or
-    where another vendor's library was asked, as on a node whose display is NVIDIA's."""
+    """Returns the GPUs on the bus that the sample should show. Returns none if this container was not given
+    all GPUs, or if the sample is from another vendor's library, for example on a node whose display adapter
+    is NVIDIA's."""
     sees_all = os.environ.get("NVIDIA_VISIBLE_DEVICES", _ALL) == _ALL
     return bus_gpus(host_root) if sees_all and not sample.is_by_ixml else BusGpus()
 
 
 def bus_gpus(host_root: Path) -> BusGpus:
-    """Virtual functions are left out: a GPU that is shared by virtual machines has dozens, and NVML tells of
-    none on the host. What cannot be read is left out."""
+    """Returns NVIDIA's GPUs on the PCI bus. Virtual functions are left out: a GPU that virtual machines share
+    has dozens, and NVML shows none of them on the host. Entries that cannot be read are left out."""
     ours: set[PciAddress] = set()
     others: set[PciAddress] = set()
     with contextlib.suppress(OSError):
@@ -90,7 +93,7 @@ def bus_gpus(host_root: Path) -> BusGpus:
 
 
 def _is_gpu(folder: Path) -> bool:
-    """NVIDIA's, and a display controller by the first byte of its class."""
+    """Whether the device is NVIDIA's, and is a display controller by the first byte of its class."""
     return _text(folder / "vendor") == "0x10de" and _text(folder / "class").startswith("0x03")
 
 
@@ -101,7 +104,7 @@ def _text(path: Path) -> str:
 
 
 def _link(path: Path) -> str:
-    """The last part of where it leads; empty where there is none."""
+    """Returns the last part of the link's target; empty if there is no link."""
     with contextlib.suppress(OSError):
         return path.readlink().name
     return ""
@@ -117,7 +120,7 @@ def _device_of(folder: Path) -> Device | None:
             name, _, value = line.partition(":")
             fields[name.strip()] = value.strip()
     uuid = fields.get("GPU UUID", "")
-    if not uuid.startswith("GPU-") or "?" in uuid:  # the driver prints question marks until it knows
+    if not uuid.startswith("GPU-") or "?" in uuid:  # the driver prints question marks until it knows the UUID
         return None
     minor = fields.get("Device Minor", "")
     index = int(minor) if minor.isdigit() else None
@@ -125,7 +128,8 @@ def _device_of(folder: Path) -> Device | None:
 
 
 def _driver_version(path: Path) -> str:
-    """The first word like a version: `NVRM version: NVIDIA UNIX x86_64 Kernel Module  595.45.04  Tue ...`."""
+    """Returns the first word that looks like a version: `NVRM version: NVIDIA UNIX x86_64 Kernel Module
+    595.45.04  Tue ...`."""
     with contextlib.suppress(OSError):
         first = path.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
         for word in first.split():

@@ -1,5 +1,5 @@
-"""Iluvatar's library IXML, as pynvml calls it: libixml.so has NVML's names, layouts and numbers, and a few
-functions of its own.
+"""Loads Iluvatar's library IXML for pynvml: libixml.so has NVML's names, layouts and numbers, and a few
+additional functions.
 
 Sources: Deep-Spark/go-ixml, pkg/ixml/api.h (a1a4e06); Deep-Spark/ix-container-toolkit, etc/config.yaml and
 internal/modifier/sdk.go (4c8017a). Never run on Iluvatar's hardware.
@@ -17,16 +17,16 @@ __all__ = ["HEALTH", "Ixml", "IxmlError", "loaded"]
 HEALTH = "ixmlDeviceGetHealth"
 
 _FOLDERS = (Path("/usr/local/corex/lib64"), Path("/usr/local/corex/lib"), Path())
-"""Where Iluvatar's SDK is; the empty one is wherever the loader looks."""
+"""Folders of Iluvatar's SDK. The empty one means the search path of the loader."""
 _NEEDED, _NAME = "libixthunk.so", "libixml.so"
 
 
 class IxmlError(Exception):
-    """The library is there and cannot be loaded. The message says why."""
+    """The library exists and cannot be loaded. The message says why."""
 
 
 class Ixml:
-    """For `pynvml.nvmlLib`: pynvml looks its functions up here by NVML's names."""
+    """Replacement for `pynvml.nvmlLib`: pynvml looks up its functions here by NVML's names."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -36,7 +36,7 @@ class Ixml:
         return getattr(self._library, name)
 
     def nvmlInitWithFlags(self, flags: int) -> int:  # noqa: N802  NVML's name
-        """IXML has only the version without flags."""
+        """Calls IXML's version without flags, since IXML has only that."""
         return int(self._library.nvmlInit_v2())
 
     def health(self, device: Any) -> tuple[int, int]:
@@ -46,12 +46,12 @@ class Ixml:
 
 
 def loaded(folders: Iterable[Path] = _FOLDERS) -> Ixml | None:
-    """The library, or None if no folder has it. A library for XML has the same file name, so the functions
-    decide. Raises `IxmlError`."""
+    """Returns the library, or None if no folder has it. A library for XML has the same file name, so its
+    functions decide whether it is IXML. Raises `IxmlError`."""
     why = ""
     for folder in folders:
         try:
-            if (folder / _NEEDED).exists():  # its place is not in IXML's own list of libraries
+            if (folder / _NEEDED).exists():  # IXML's own list of libraries does not contain its place
                 ctypes.CDLL(str(folder / _NEEDED), mode=ctypes.RTLD_GLOBAL)
             library = ctypes.CDLL(str(folder / _NAME))
         except OSError as error:

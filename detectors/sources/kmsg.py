@@ -1,7 +1,7 @@
 """Follows the kernel's log: /dev/kmsg, or a regular file of the same records that takes its place.
 
-A record is `prio,seq,usec,flags[,...];text`, then lines that start with a space (key=value). Text escapes
-what is not printable as `\\xNN`. Only facility kern counts: everything else was written from user space.
+A record is `prio,seq,usec,flags[,...];text`, then lines that start with a space (key=value). The text escapes
+unprintable bytes as `\\xNN`. Only facility kern counts: all other records were written from user space.
 Source: Linux, Documentation/ABI/testing/dev-kmsg.
 """
 
@@ -43,9 +43,10 @@ _CHUNK_BYTES = 256 * 1024
 _RECORDS_AT_ONCE = 1000
 _MISSING_RETRY_S = 1.0
 _DIGITS_MAX = 15
-"""In microseconds 30 years, which is longer than any boot."""
+"""Number of digits; in microseconds this is 30 years, which is longer than any boot."""
 KERN = 0
-"""The facility of the kernel's own records. No program can write one: /dev/kmsg makes it `user`."""
+"""Facility of the kernel's own records. No program can write such a record: /dev/kmsg turns the facility into
+`user`."""
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
@@ -54,39 +55,40 @@ class Record(msgspec.Struct, frozen=True):
     sequence: int
     usec: int
     text: str
-    """Still escaped."""
+    """The text, still escaped."""
 
 
 class KmsgSink(Protocol):
-    """Who hears what is read. The coverage that follows from it is the hearer's to state."""
+    """Takes what is read. The receiver reports the coverage that follows."""
 
     def line(self, line: KernelLine) -> None:
-        """A line of the kernel that a rule may read, unescaped."""
+        """Takes a line of the kernel that a rule may read, unescaped."""
 
     def passed(self, sequence: int) -> None:
-        """All records up to this one have been read."""
+        """Records that all records up to this one have been read."""
 
     def lost(self, count: int, why: str) -> None: ...
 
     def bad(self, text: str) -> None:
-        """A line that is no record."""
+        """Takes a line that is no record."""
 
     def restarted(self) -> int:
-        """The file was replaced or cut: returns the sequence after which records are new."""
+        """Records that the file was replaced or truncated; returns the sequence after which records are
+        new."""
 
     def misplaced(self) -> None:
-        """Reading was to begin behind the end of the log: all of it is read."""
+        """Records that the starting position was behind the end of the log, so the whole log is read."""
 
     def covered(self) -> None: ...
 
     def caught_up(self) -> None:
-        """All that was there has been read."""
+        """Records that everything in the log has been read."""
 
     def blind(self, why: str) -> None: ...
 
 
 def parse_record(data: bytes) -> Record | None:
-    """The first line of a record; None where it is none."""
+    """Parses the first line of a record; returns None if it is not one."""
     head, semicolon, text = data.partition(b";")
     fields = head.split(b",")
     if not semicolon or len(fields) < 4 or len(head) > 256:
@@ -103,22 +105,23 @@ def parse_record(data: bytes) -> Record | None:
 
 
 def unescape(text: str) -> str:
-    """Undoes the kernel's `\\xNN`."""
+    """Decodes the kernel's `\\xNN` escapes."""
     data = _ESCAPE.sub(lambda found: bytes([int(found.group(1), 16)]), text.encode("utf-8", "replace"))
     return data.decode("utf-8", "replace")
 
 
 def heard(record: Record, at: Callable[[int], datetime]) -> KernelLine | None:
-    """What a record tells the rules: the only way from the kernel's log to them. None where no rule wants it,
-    or where it is not the kernel's. The record is one line, whatever newlines it holds: only a head at its
-    very beginning counts. `at` makes a time of its microseconds."""
+    """Turns a record into a line for the rules. This is the only way from the kernel's log to the rules.
+    Returns None if no rule reads the record, or if the record is not the kernel's. The record is one line,
+    even if it contains newlines: only a head at its very beginning counts. `at` turns its microseconds into a
+    time."""
     if record.facility != KERN or not rules.wants(record.text):
         return None
     return KernelLine(sequence=record.sequence, at=at(record.usec), text=unescape(record.text))
 
 
 def records_now(path: Path) -> Iterator[Record]:
-    """The records that are there now, oldest first. Raises OSError."""
+    """Yields the records that are in the log now, oldest first. Raises OSError."""
     lines = _of_device(path) if stat.S_ISCHR(path.stat().st_mode) else path.read_bytes().splitlines()
     for line in lines:
         if not line.startswith(b" ") and (record := parse_record(line)) is not None:
@@ -132,7 +135,7 @@ def _of_device(path: Path) -> Iterator[bytes]:
             try:
                 yield os.read(fd, _RECORD_BYTES_MAX).split(b"\n", 1)[0]
             except BrokenPipeError:
-                continue  # overwritten while it was read: the next one is the oldest that is left
+                continue  # overwritten while it was read: the next record is the oldest that is left
             except BlockingIOError:
                 return
     finally:
@@ -140,7 +143,7 @@ def _of_device(path: Path) -> Iterator[bytes]:
 
 
 class MisplacedError(Exception):
-    """Reading began at a place that the log has not reached."""
+    """Reading began at a position that the log has not reached."""
 
 
 class _Reader:
@@ -171,8 +174,8 @@ class _Reader:
         self._sink.passed(record.sequence)
 
     def caught_up(self) -> None:
-        """All that is there has been read. Raises MisplacedError where reading began behind its end: then
-        somebody else wrote what an earlier run of the agent is said to have read."""
+        """Records that the whole log has been read. Raises MisplacedError if reading began behind its end: in
+        that case the position in the status is not from an earlier run of the agent on this log."""
         if not self._is_placed and 0 <= self._newest < self.after:
             self.after, self._newest = -1, -1
             raise MisplacedError
@@ -181,7 +184,7 @@ class _Reader:
 
 
 async def follow(path: Path, sink: KmsgSink, *, after: int) -> None:
-    """Reads records with a sequence above `after`, until cancelled. What cannot be read is tried again."""
+    """Reads records with a sequence above `after`, until cancelled. If reading fails, tries again."""
     reader = _Reader(sink, after)
     while True:
         try:
@@ -202,8 +205,9 @@ def _is_device(path: Path) -> bool:
 
 
 def read_device(read: Callable[[], bytes], sink: KmsgSink) -> Iterable[bytes]:
-    """The records that are ready now. An overrun (EPIPE) goes on with the oldest record that is left. What
-    could not be read counts as an empty record, so fewer records than a full batch still mean the end."""
+    """Yields the records that are ready now. After an overrun (EPIPE) reading continues with the oldest
+    record that is left. A record that could not be read counts as an empty record, so fewer records than a
+    full batch still mean the end."""
     for _ in range(_RECORDS_AT_ONCE):
         try:
             data = read()
@@ -212,7 +216,7 @@ def read_device(read: Callable[[], bytes], sink: KmsgSink) -> Iterable[bytes]:
         except OSError as error:
             if error.errno == errno.EINVAL:
                 sink.lost(1, f"a record is longer than {_RECORD_BYTES_MAX} bytes")
-            elif error.errno != errno.EPIPE:  # then the gap in the sequence says how much is lost
+            elif error.errno != errno.EPIPE:  # for EPIPE the gap in the sequence shows how much is lost
                 raise
             yield b""
             continue
@@ -230,7 +234,7 @@ async def _follow_device(path: Path, reader: _Reader, sink: KmsgSink) -> None:
 
     def readable() -> None:
         nonlocal is_new
-        # the offset is taken each time, since the wall clock may be set
+        # The offset is computed each time, since the wall clock may be set.
         now_s = time.monotonic()
         boot_s = time.time() - now_s
         count = 0
@@ -242,7 +246,7 @@ async def _follow_device(path: Path, reader: _Reader, sink: KmsgSink) -> None:
                     data, lambda usec: datetime.fromtimestamp(boot_s + clock.monotonic_s(usec / 1e6), UTC)
                 )
                 count += 1
-            is_new = count < _RECORDS_AT_ONCE  # all has been read: the next one wakes us when it comes
+            is_new = count < _RECORDS_AT_ONCE  # if all has been read, the next record wakes us when it comes
             if is_new:
                 reader.caught_up()
         except (MisplacedError, OSError) as error:
@@ -264,8 +268,8 @@ async def _follow_file(path: Path, reader: _Reader, sink: KmsgSink) -> None:
     watch = FolderWatch()
     file = GrowingFile(path, line_bytes_max=_RECORD_BYTES_MAX)
     try:
-        watch.add(path.parent, changed.set)  # it may be replaced
-        watch.add(path, changed.set)  # it may be written under another name, as where it is mounted
+        watch.add(path.parent, changed.set)  # the file may be replaced
+        watch.add(path, changed.set)  # the file may be written under another name, for example as a mount
         with path.open("rb"):
             sink.covered()
         while True:
@@ -293,6 +297,7 @@ async def _read_all(file: GrowingFile, reader: _Reader, sink: KmsgSink) -> None:
 
 
 def _take_all(reader: _Reader, lines: list[bytes], now: datetime) -> None:
-    """Records of a file are as old as their reading: its clock may be anyone's."""
+    """Takes the lines of a file with the time of reading: the clock in the records may be that of another
+    machine."""
     for line in lines:
         reader.take(line, lambda usec: now)

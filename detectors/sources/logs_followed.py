@@ -1,7 +1,8 @@
-"""Who is followed where a node has more containers than its agent follows. Pure; pod_logs.py asks.
+"""Chooses which containers are followed if a node has more than its agent follows. Pure; pod_logs.py calls
+it.
 
-First come those whose pod the kubelet has given devices, or the controller has named: a crowd of small pods
-must not cost the ranks of a training their places.
+Containers have priority if the kubelet has given devices to their pod, or the controller has named the pod:
+many small pods must not cost the ranks of a training their places.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ __all__ = ["gives_way", "told"]
 def gives_way(
     ref: PodRef, followed: Sequence[PodRef], first: frozenset[str], is_silent: Callable[[PodRef], bool]
 ) -> PodRef:
-    """Who is not followed of `followed`, oldest first, and one more: that one itself, unless its pod comes
-    first and another's does not. Of the others a silent one goes before one that has published something, and
-    a late one before an early one. `first` are uids of pods."""
+    """Returns the container that is not followed: `ref`, or one of `followed`, which are oldest first. `ref`
+    is left out unless its pod is in `first` (uids of pods) and the pod of another container is not. Among
+    these others a silent container is left out before one that has published something, and a late one before
+    an early one."""
     if ref.uid not in first:
         return ref
     others = [other for other in reversed(followed) if other.uid not in first]
@@ -26,7 +28,8 @@ def gives_way(
 
 
 def told(left_out: Collection[PodRef], first: frozenset[str], containers_max: int) -> str:
-    """Why not all logs are read. It says no number: each change of it would be a write."""
+    """Returns the reason why not all logs are read; empty if all are. It contains no number of containers
+    that are left out: each change of the number would be a write."""
     if not left_out:
         return ""
     who = "that hold devices" if any(ref.uid in first for ref in left_out) else "without devices"

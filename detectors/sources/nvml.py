@@ -1,12 +1,12 @@
-"""Asks NVML now and then for the state of all GPUs, in a child process that may be lost, and lets go of the
+"""Asks NVML at an interval for the state of all GPUs, in a child process that may be lost, and closes the
 devices while a repair works on them.
 
-A driver call can hang for good after a GSP timeout, and a process stuck in it is immune to SIGKILL. So no
-driver call is made in the agent, and the child's silence is told, not waited for.
-
-A GPU is not reset while any process has it open, one that only reads its state included. So while the spec of
-our NodeHealth names a step of a repair, no reading begins, one that is on its way is ended, and the status
-answers only when no child of ours is left.
+After a GSP timeout a driver call can hang permanently, and a process that is stuck in such a call is immune
+to SIGKILL. So the agent itself makes no driver call; it reports a child that does not answer, and does not
+wait for it.
+A GPU cannot be reset while any process has it open, even a process that only reads its state. So while the
+spec of our NodeHealth names a step of a repair, no reading begins, a reading in progress is ended, and the
+status answers only when no child of the agent is left.
 Source: NVIDIA, nvidia-smi, --gpu-reset: "monitoring application like other instance of nvidia-smi".
 """
 
@@ -30,7 +30,7 @@ _log = structlog.get_logger("nvml")
 _MODULE = "detectors.sources.nvml_child"
 _STUCK_LOOK_S = 1.0
 _STUCK_MAX = 3
-"""With so many children that hang in the driver no further one is started."""
+"""Number of children that hang in the driver at which no further child is started."""
 
 
 class NvmlError(Exception):
@@ -39,27 +39,28 @@ class NvmlError(Exception):
     def __init__(self, why: str, *, is_silence: bool = False) -> None:
         super().__init__(why)
         self.is_silence = is_silence
-        """It neither answered nor failed, as a driver that hangs."""
+        """Whether NVML neither answered nor failed, for example because the driver hangs."""
 
 
 class NvmlSink(Protocol):
     def sampled(self, sample: Sample) -> bool:
-        """Whether the next sample should come soon."""
+        """Takes a sample. Returns whether the next sample should come soon."""
 
     def wants_readings(self) -> bool:
-        """Whether the next sample should read what dashboards show, too."""
+        """Whether the next sample should also read the values for dashboards."""
 
     def is_in_use(self) -> bool:
-        """Whether any pod of this node holds a device."""
+        """Whether any pod of this node has a device."""
 
     def not_found(self) -> None:
-        """What changes without notice, as the free memory, is not known now."""
+        """Records that values that change without notice, such as the free memory, are not known now."""
 
     def silent(self, times: int, why: str) -> None:
-        """In succession the driver gave no answer."""
+        """Records that the driver gave no answer, `times` times in succession."""
 
     def let_go(self, step: str) -> None:
-        """No process of ours has a device open, for this step of a repair; empty when that is over."""
+        """Records that no process of the agent has a device open, for this step of a repair; empty when the
+        step is over."""
 
     def covered(self) -> None: ...
 
@@ -67,7 +68,8 @@ class NvmlSink(Protocol):
 
 
 async def sampled_once(deadline_s: float) -> Sample:
-    """By a child for this once. Raises `NvmlError`, or `OSError` where there can be no child."""
+    """Returns one sample, taken by a child that ends afterwards. Raises `NvmlError`, or `OSError` if no child
+    can be started."""
     child = LastingChild(_MODULE, outlived=[], tells_calls=True)
     try:
         return await _sampled(child, deadline_s)
@@ -76,7 +78,8 @@ async def sampled_once(deadline_s: float) -> Sample:
 
 
 async def _sampled(child: LastingChild, deadline_s: float, question: str = "") -> Sample:
-    """`deadline_s` is for each call of NVML. Raises `NvmlError`, or `OSError`."""
+    """Asks the child for one sample. `deadline_s` is for each call of NVML. Raises `NvmlError` or
+    `OSError`."""
     try:
         sample = msgspec.json.decode(await child.ask(deadline_s, question.encode()), type=Sample)
     except SilentError as error:
@@ -95,19 +98,19 @@ class Nvml:
         self._settings = settings
         self._step = ""
         self._given_up = ""
-        """The step that took longer than we keep away."""
+        """The step that took longer than the agent keeps the devices closed."""
         self._changed = asyncio.Event()
         self._outlived: list[asyncio.subprocess.Process] = []
         """Children that did not end when they were killed."""
 
     def hands_off(self, step: str) -> None:
-        """Which step of a repair needs the devices; empty where none does."""
+        """Takes the step of a repair that needs the devices closed; empty if there is none."""
         if step != self._step:
             self._step = step
             self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             self._changed.clear()
             if self._step and self._step != self._given_up:
@@ -158,7 +161,7 @@ class Nvml:
             await child.end()
 
     async def _ask(self, child: LastingChild) -> Sample:
-        """Raises `NvmlError`, or `OSError`."""
+        """Returns a sample. Raises `NvmlError` or `OSError`."""
         stuck = [one.pid for one in self._outlived if one.returncode is None]
         if len(stuck) >= _STUCK_MAX:
             pids = ", ".join(map(str, stuck))
@@ -167,8 +170,8 @@ class Nvml:
         return await _sampled(child, self._settings.deadline_s, question)
 
     async def _pause(self, sample: Sample, *, is_doubtful: bool) -> None:
-        """Until the next sample. A GPU that nobody uses, and that the driver does not keep ready, would be
-        started for each."""
+        """Waits until the next sample. A GPU that nobody uses, and that the driver does not keep ready, would
+        have to be started for each sample, so its samples are rarer."""
         settings = self._settings
         if is_doubtful:
             await asyncio.sleep(settings.confirm_s)
@@ -180,7 +183,7 @@ class Nvml:
             waited_s += settings.every_s
 
     async def _keep_away(self, step: str) -> None:
-        """Until the step changes, or has taken too long."""
+        """Keeps the devices closed until the step changes, or has taken too long."""
         self._sink.not_found()
         while stuck := [child.pid for child in self._outlived if child.returncode is None]:
             self._sink.blind(f"repair {step} needs the devices, but process {stuck[0]} hangs in the driver")
@@ -196,7 +199,7 @@ class Nvml:
         self._sink.let_go("")
 
     async def _changed_within(self, timeout_s: float) -> bool:
-        with contextlib.suppress(TimeoutError):  # wait_for may forget a cancellation (agent/publish.py)
+        with contextlib.suppress(TimeoutError):  # wait_for may lose a cancellation (agent/publish.py).
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
         return self._changed.is_set()

@@ -1,13 +1,11 @@
-"""Asks NVML for the state of all GPUs each time a line comes in, and ends with its input. nvml.py runs it as
-a process of its own, since a driver call may never return.
+"""Asks NVML for the state of all GPUs each time a line comes in, and ends when its input ends. nvml.py runs
+this module as a separate process, since a driver call may never return.
 
 On a node with Iluvatar's library IXML and without NVML, the child asks IXML (ixml.py).
-
 The answer is the sample, as JSON. Before each call the child writes the name of the call into a file in
 memory (calls_file.py), so the parent knows which call hangs.
-
-NVML is let go of between two samples: neither a reset of a GPU nor an unload of the driver succeeds while any
-process has a device open.
+The child shuts NVML down between two samples: neither a reset of a GPU nor an unload of the driver succeeds
+while any process has a device open.
 """
 
 from __future__ import annotations
@@ -31,17 +29,18 @@ from detectors.wire.gpu_sample import READINGS_WANTED, GpuSample, Sample
 __all__ = ["main", "sampled_here", "samples"]
 
 _FATES = {15: "GPU_IS_LOST", 16: "RESET_REQUIRED"}
-"""Errors that say what became of a GPU. All others say only that it does not tell something."""
+"""Errors that say that a GPU is lost or needs a reset. All others say only that a GPU does not report a
+value."""
 _CALLERS_OWN = frozenset({1, 2, 4, 7, 13, 20, 25})
 """Errors of the call and not of the GPU: uninitialized, invalid argument, no permission, too little room,
 function not found, no memory, another version."""
 _INVALID_ARGUMENT, _LIBRARY_NOT_FOUND, _FUNCTION_NOT_FOUND, _CORRUPTED_INFOROM = 2, 12, 13, 14
 _RECOVERY_ACTION = 230
 _LINK_ERRORS = (52, 59)
-"""Fields: replays of all NVLinks, and recoveries."""
+"""Fields for the replays of all NVLinks, and the recoveries."""
 _UNCORRECTED, _VOLATILE, _AGGREGATE = 1, 0, 1
 _LOCATIONS = {1: "L2 cache", 2: "device memory", 3: "register file", 7: "SRAM"}
-"""Where ECC errors are counted, by NVML's numbers."""
+"""Locations where ECC errors are counted, by NVML's numbers."""
 
 
 def main() -> int:
@@ -49,12 +48,12 @@ def main() -> int:
     for sample in samples(sys.stdin, lambda call: tell_call(calls, call)):
         print(msgspec.json.encode(sample).decode(), flush=True)
         if sample.error:
-            return 1  # a library that was replaced is loaded anew by another process only
+            return 1  # only a new process loads a library that was replaced
     return 0
 
 
 def samples(asked: Iterable[str], announce: Callable[[str], None]) -> Iterator[Sample]:
-    """One for each line of `asked`. Never raises for what NVML says."""
+    """Yields one sample for each line of `asked`. Errors of NVML do not raise; they are in the sample."""
     try:
         import pynvml  # noqa: PLC0415  only here: the package is optional
     except ImportError as error:
@@ -67,13 +66,14 @@ def samples(asked: Iterable[str], announce: Callable[[str], None]) -> Iterator[S
 
 
 def _give_memory_back() -> None:
-    """The import of pynvml leaves 10 MiB that were used and are free: half of the process."""
+    """Returns memory to the system. The import of pynvml leaves 10 MiB that were used and are free: half of
+    the process."""
     with contextlib.suppress(OSError, AttributeError):  # another libc
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def sampled_here() -> Sample:
-    """In this process, for one that may be lost itself."""
+    """Returns a sample taken in this process, for a caller that may itself be lost."""
     return next(samples([""], lambda call: None))
 
 
@@ -91,7 +91,8 @@ class _Nvml:
         return "NVML" if self._ixml is None else "IXML"
 
     def sample(self, *, checks_inforom: bool, reads_all: bool) -> Sample:
-        """The InfoROM is read from flash, which takes its time. `reads_all`: readings for dashboards, too."""
+        """Returns one sample. `checks_inforom`: validate the InfoROM, which is read from flash and takes
+        time. `reads_all`: also read the values for dashboards."""
         try:
             self._begin()
         except self.Error as error:
@@ -115,7 +116,7 @@ class _Nvml:
         )
 
     def _begin(self) -> None:
-        """Where the node has no NVML, Iluvatar's library stands in. Raises NVMLError or IxmlError."""
+        """Initializes NVML, or Iluvatar's library if the node has no NVML. Raises NVMLError or IxmlError."""
         try:
             self.call("nvmlInit")
         except self.Error as error:
@@ -134,7 +135,7 @@ class _Nvml:
         return GpuSample(index=index, refused=gpu.fate, **told)
 
     def _refusal(self, value: int) -> str:
-        """NVML's name of the error; empty where it is not the GPU's."""
+        """Returns NVML's name of the error; empty if it is not an error of the GPU."""
         if value in _CALLERS_OWN:
             return ""
         begin = "NVML_ERROR_"
@@ -143,7 +144,7 @@ class _Nvml:
         return next(found, f"{begin}{value}").removeprefix(begin)
 
     def call(self, name: str, *arguments: Any, of: int | None = None) -> Any:
-        """Raises NVMLError, also for a call that the package does not know."""
+        """Calls a function of NVML. Raises NVMLError, also if the package does not know the function."""
         self._announce(name if of is None else f"{name} of GPU {of}")
         function = getattr(self._pynvml, name, None)
         if function is None:
@@ -151,7 +152,7 @@ class _Nvml:
         return function(*arguments)
 
     def health(self, handle: Any, of: int) -> int | None:
-        """IXML's own verdict; None by NVML. Raises NVMLError."""
+        """Returns IXML's own verdict; None with NVML. Raises NVMLError."""
         if self._ixml is None:
             return None
         self._announce(f"{ixml.HEALTH} of GPU {of}")
@@ -161,17 +162,17 @@ class _Nvml:
         return bits
 
     def struct(self, name: str) -> Any:
-        """An empty one for NVML to fill; None where the package does not know it."""
+        """Returns an empty struct for NVML to fill; None if the package does not know it."""
         made = getattr(self._pynvml, name, None)
         return None if made is None else made()
 
     def number(self, name: str) -> Any:
-        """None where the package does not know it."""
+        """Returns a constant of the package; None if the package does not know it."""
         return getattr(self._pynvml, name, None)
 
 
 class _Gpu:
-    """One GPU, and what it says of its own fate."""
+    """One GPU, and the error that says whether it is lost or needs a reset."""
 
     def __init__(self, nvml: _Nvml, handle: Any, index: int) -> None:
         self.nvml = nvml
@@ -181,7 +182,7 @@ class _Gpu:
         self.error = 0
         """NVML's number of the last error."""
         self.memory: Any = None
-        """What it said of its memory."""
+        """NVML's answer about its memory."""
 
     @property
     def memory_version(self) -> int | None:
@@ -189,7 +190,8 @@ class _Gpu:
         return version
 
     def ask(self, name: str, *arguments: Any, part: Any = None) -> Any:
-        """None where the GPU, or a part of it, has no answer. One that is lost is asked nothing more."""
+        """Asks about the GPU, or about a part of it; returns None if there is no answer. A GPU that is lost,
+        or needs a reset, is asked nothing more."""
         handle = self._handle if part is None else part
         return self._answer(lambda: self.nvml.call(name, handle, *arguments, of=self._index))
 
@@ -208,14 +210,15 @@ class _Gpu:
             return None
 
     def fill(self, name: str, struct: str) -> Any:
-        """A struct that NVML fills; None where there is no answer."""
+        """Returns a struct that NVML has filled; None if there is no answer."""
         empty = self.nvml.struct(struct)
         if empty is None or self.ask(name, ctypes.byref(empty)) is None:
             return None
         return empty
 
     def fields(self, *wanted: int) -> list[int | None]:
-        """Each has a return code of its own."""
+        """Returns the values of several fields. Each field has its own return code, and is None if it has no
+        value."""
         answers = self.ask("nvmlDeviceGetFieldValues", list(wanted))
         if answers is None:
             return [None] * len(wanted)
@@ -278,8 +281,9 @@ def _defects(gpu: _Gpu) -> Told:
 
 
 def _ecc(gpu: _Gpu) -> Told:
-    """By location where the GPU tells that. What no location tells of the total is told, too: a location that
-    is not asked, or does not answer once, neither hides an error nor makes one look new."""
+    """Counts ECC errors by location if the GPU reports locations. Errors of the total that no location
+    reports are counted, too: a location that is not asked, or fails to answer once, neither hides an error
+    nor makes one look new."""
     total = gpu.ask("nvmlDeviceGetTotalEccErrors", _UNCORRECTED, _VOLATILE)
     if total is None:
         return {}
@@ -305,7 +309,8 @@ def _verdict_and_links(gpu: _Gpu) -> Told:
 
 
 def _links(gpu: _Gpu) -> tuple[bool | None, ...] | None:
-    """None where the GPU has none. A link beyond its last is an invalid argument, and so are all after it."""
+    """Returns the state of each NVLink; None if the GPU has none. A link number beyond the last is an invalid
+    argument, and so are all higher numbers."""
     found: list[bool | None] = []
     for link in range(gpu.nvml.number("NVML_NVLINK_MAX_LINKS") or 0):
         state = gpu.ask("nvmlDeviceGetNvLinkState", link)
@@ -342,7 +347,7 @@ def _health(gpu: _Gpu) -> Told:
 
 def _inforom(gpu: _Gpu) -> Told:
     gpu.error = 0
-    gpu.ask("nvmlDeviceValidateInforom")  # it returns nothing
+    gpu.ask("nvmlDeviceValidateInforom")  # the call returns nothing
     return {"is_inforom_bad": None if gpu.fate else gpu.error == _CORRUPTED_INFOROM}
 
 
@@ -364,7 +369,7 @@ _READS: tuple[Read, ...] = (
 
 
 def _value(field: Any) -> int:
-    """By the type that NVML says it has."""
+    """Returns the value by the type that NVML reports for it."""
     names = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
     return int(getattr(field.value, names.get(field.valueType, "uiVal")))
 

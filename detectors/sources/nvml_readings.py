@@ -1,6 +1,6 @@
-"""What dashboards show of a GPU, read in the same sample as its health; for nvml_child.py.
+"""Reads the values of a GPU for dashboards, in the same sample as its health; used by nvml_child.py.
 
-What a GPU does not support is left out: it is no zero.
+A value that a GPU does not support is left out: it is not zero.
 Source: NVIDIA, NVML API reference.
 """
 
@@ -19,25 +19,28 @@ _CORRECTED, _AGGREGATE = 0, 1
 
 
 class Asked(Protocol):
-    """One GPU; `nvml_child.py` has it."""
+    """One GPU; implemented in nvml_child.py."""
 
     def ask(self, name: str, *arguments: Any, part: Any = None) -> Any:
-        """None where the GPU, or that part of it, has no answer."""
+        """Asks about the GPU, or about a part of it; returns None if there is no answer."""
 
     @property
     def memory_version(self) -> int | None:
-        """Of the struct by which the driver's own share of the memory is told apart."""
+        """Version of the struct that separates the driver's own share of the memory; None if the package
+        lacks it."""
 
 
 def memory_of(gpu: Asked, part: Any = None) -> Any:
-    """Version 2 where library and driver have it: it tells the driver's own share apart."""
+    """Returns the memory by version 2 if library and driver have it: version 2 separates the driver's own
+    share."""
     version = gpu.memory_version
     memory = gpu.ask("nvmlDeviceGetMemoryInfo", version, part=part) if version is not None else None
     return gpu.ask("nvmlDeviceGetMemoryInfo", part=part) if memory is None else memory
 
 
 def read(gpu: Asked, memory: Any) -> GpuReadings:
-    """`memory` is the answer of `memory_of`, which the sample of the GPU's health has asked for."""
+    """Returns the values. `memory` is the answer of `memory_of`, which the sample of the GPU's health already
+    has."""
     busy = gpu.ask("nvmlDeviceGetUtilizationRates")
     return GpuReadings(
         busy_percent=int(busy.gpu) if busy is not None else None,
@@ -54,13 +57,13 @@ def read(gpu: Asked, memory: Any) -> GpuReadings:
 
 
 def _temperature(gpu: Asked) -> int | None:
-    """By the newer call, which replaces the older one."""
+    """Returns the temperature by the newer call, which replaces the older one."""
     newer: int | None = gpu.ask("nvmlDeviceGetTemperatureV", _CORE_SENSOR)
     return gpu.ask("nvmlDeviceGetTemperature", _CORE_SENSOR) if newer is None else newer
 
 
 def _instances(gpu: Asked) -> Iterator[InstanceReadings]:
-    """Each MIG device whose instance is known."""
+    """Yields the values of each MIG device whose instance is known."""
     mode = gpu.ask("nvmlDeviceGetMigMode")
     if mode is None or not mode[0]:
         return

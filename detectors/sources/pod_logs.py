@@ -1,8 +1,8 @@
 """Follows the logs of the node's pods: `var/log/pods/<namespace>_<name>_<uid>/<container>/<n>.log`.
 
-Which pods hold GPUs is not asked: all logs outside the system's namespaces are followed, and folds/pods.py
-publishes those that print steps, or lines that a recipe looks for. Where there are too many, logs_followed.py
-says which are left out.
+The source does not check which pods have GPUs: it follows all logs outside the system's namespaces, and
+folds/pods.py publishes the containers that print steps, or lines that a recipe searches for. If there are too
+many, logs_followed.py chooses which are left out.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _CGROUP_LOOKS = 60
 _RESCAN_S = 30.0
 _MISSING_RETRY_S = 1.0
 _LOOK_S = 5.0
-"""Time between two looks at watched cgroups: somebody may have replaced the folder above a pod's cgroup, and
-the watch of the old folder then reports nothing."""
+"""Time in seconds between two checks of watched cgroups: somebody may have replaced the folder above a pod's
+cgroup, and the watch of the old folder then reports nothing."""
 _BEHIND = timedelta(seconds=60)
 _POD_FOLDER = re.compile(
     r"(?P<namespace>[A-Za-z0-9.-]{1,63})_(?P<pod>[A-Za-z0-9.-]{1,253})_(?P<uid>[A-Za-z0-9.-]{1,64})"
@@ -50,7 +50,8 @@ _CONTAINER_CHARS_MAX = 63
 
 
 def parse_pod_folder(name: str) -> tuple[str, str, str] | None:
-    """(namespace, pod, uid). No kubelet names others, and the API would take no status with one."""
+    """Returns (namespace, pod, uid); None for any other name. No kubelet creates other names, and the API
+    would reject a status with one."""
     found = _POD_FOLDER.fullmatch(name)
     return (found["namespace"], found["pod"], found["uid"]) if found is not None else None
 
@@ -64,7 +65,7 @@ class PodLogs:
         self._metrics = metrics
         self._containers: dict[PodRef, Container] = {}
         self._in_folder: dict[Path, set[PodRef]] = {}
-        """The same ones, by the folder of their logs."""
+        """The same containers, by the folder of their logs."""
         self._ignored: set[PodRef] = set()
         self._folders: set[str] = set()
         self._watch: FolderWatch | None = None
@@ -73,14 +74,14 @@ class PodLogs:
         self._seen_cgroup = False
         self._turns = Turns(settings.node_bytes_per_s)
         self._queue: deque[Container] = deque()
-        """Those that have more to tell, in the order in which they came."""
+        """Containers with more to read, in the order in which they were queued."""
         self._serving: asyncio.TimerHandle | None = None
         self._looking: asyncio.TimerHandle | None = None
         self._looks_soon = False
         self._is_closed = False
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         self._watch = FolderWatch(pause_s=_WATCH_PAUSE_S)
         try:
             while not self._watch.add(self._root, self._scan):
@@ -90,7 +91,7 @@ class PodLogs:
             self._sink.scanned(frozenset(self._left_out))
             while True:
                 await asyncio.sleep(until_next_s(_RESCAN_S, time.monotonic()))
-                self._scan()  # a watch may be lost where a user's watches are used up
+                self._scan()  # a watch may be lost if the user's watches are used up
         finally:
             self._is_closed = True
             self._watch.close()
@@ -101,7 +102,7 @@ class PodLogs:
                 container.close()
 
     def reread(self, pods: list[PodRef]) -> None:
-        """Reads these logs again from their start: their step template has changed."""
+        """Reads these logs again from their start, because their step template has changed."""
         for ref in pods:
             container = self._containers.get(ref)
             if container is not None:
@@ -109,14 +110,15 @@ class PodLogs:
                 self._read(container)
 
     def prefer(self, uids: frozenset[str]) -> None:
-        """These pods come first where there are too many."""
+        """Takes the pods that have priority if there are too many."""
         if uids != self._first:
             self._first = uids
             if self._left_out:
                 self._scan()
 
     def unread(self, now: datetime) -> frozenset[PodRef]:
-        """Whose log goes on beyond what was read, which is old: of their last lines nothing is known yet."""
+        """Returns the containers whose log has more than was read, while the last line that was read is old:
+        their last lines are not known yet."""
         return frozenset(
             ref
             for ref, container in self._containers.items()
@@ -126,7 +128,7 @@ class PodLogs:
         )
 
     def _scan(self, first: bool = False) -> None:
-        """Finds new containers; says goodbye to those whose log folder is gone."""
+        """Finds new containers, and removes those whose log folder is gone."""
         try:
             with os.scandir(self._root) as entries:
                 folders = [Path(entry.path) for entry in entries if entry.is_dir()]
@@ -207,7 +209,7 @@ class PodLogs:
                 self._read(container)
                 if number < newest:
                     self._end(container)
-        # The kubelet takes away the logs of all but the last instances.
+        # The kubelet deletes the logs of all but the last instances.
         return set(refs.values()) | {
             ref for ref in self._followed_in(folder) if not self._containers[ref].ended
         }
@@ -216,8 +218,8 @@ class PodLogs:
         return set(self._in_folder.get(folder, ()))
 
     def _follow(self, ref: PodRef, folder: Path, *, old: bool, only_running: bool) -> Container | None:
-        """Opens a log that was not followed. What had ended before we came is none of our business, unless an
-        earlier run of the agent followed it."""
+        """Opens a log that was not followed. A container that had ended before the agent started is ignored,
+        unless an earlier run of the agent followed it."""
         gone = old or (only_running and self._cgroups.find(ref.uid) is None)
         if gone and not self._sink.is_open(ref):
             self._ignored.add(ref)
@@ -233,7 +235,7 @@ class PodLogs:
         return container
 
     def _make_room(self, ref: PodRef) -> bool:
-        """False where this one has to be left out itself."""
+        """Makes room for one more container; returns False if `ref` itself has to be left out."""
         followed = [other for other, container in self._containers.items() if not container.ended]
         if len(followed) >= self._settings.containers_max:
             left = gives_way(ref, followed, self._first, self._sink.is_silent)
@@ -248,9 +250,9 @@ class PodLogs:
         return True
 
     def _read(self, container: Container, *, has_only_grown: bool = False) -> None:
-        """Reads what there is. Of much it reads one piece, and the next one in its turn. If the file has only
-        grown, a piece that is not full ends at the end of the file; the watch tells of the next growth. A
-        file that was rotated may have grown together with its successor."""
+        """Reads what is new. If there is much, it reads one piece now and the next one in its turn. If the
+        file has only grown, a piece that is not full ends at the end of the file, and the watch reports the
+        next growth. A file that was rotated may have grown together with its successor."""
         if container.timer is not None or container.waits or container.ended:
             return
         loop = asyncio.get_running_loop()
@@ -274,7 +276,8 @@ class PodLogs:
         self._serve_later()
 
     def _serve_later(self) -> None:
-        """One piece for each turn of the loop: whatever else the agent does comes in between."""
+        """Serves one piece in each turn of the event loop, so that the other work of the agent comes in
+        between."""
         if self._queue and self._serving is None:
             loop = asyncio.get_running_loop()
             self._serving = loop.call_later(self._turns.wait_s(loop.time()), self._serve)
@@ -290,7 +293,7 @@ class PodLogs:
         self._serve_later()
 
     def _read_in_turn(self, container: Container) -> int:
-        """Bytes read, which are accounted for with the time that they took."""
+        """Reads one piece, and accounts for its bytes and time. Returns the number of bytes read."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         read_bytes = self._read_piece(container, self._settings.read_bytes)
@@ -298,7 +301,8 @@ class PodLogs:
         return read_bytes
 
     def _read_piece(self, container: Container, bytes_max: int) -> int:
-        """Bytes read. A rotated log takes one piece for its rest and one for its successor."""
+        """Reads one piece. Returns the number of bytes read. A rotated log takes one piece for its rest and
+        one for its successor."""
         file = container.file
         before = file.bytes_read
         try:
@@ -325,14 +329,15 @@ class PodLogs:
         return read_bytes
 
     def _look_soon(self) -> None:
-        """One look after this turn of the event loop, however many folders report a change in the turn."""
+        """Schedules one check after this turn of the event loop, however many folders report a change in the
+        turn."""
         if not self._looks_soon:
             self._looks_soon = True
             asyncio.get_running_loop().call_soon(self._look_for_ends)
 
     def _look_for_ends(self) -> None:
-        """Now and again later. The kernel tells of a folder that was removed, so the later look comes soon
-        only if a pod has no folder that is watched."""
+        """Checks for containers that have ended, now and again later. The kernel reports a folder that was
+        removed, so the later check comes soon only if a pod has no folder that is watched."""
         self._looks_soon = False
         if self._looking is not None:
             self._looking.cancel()
@@ -349,16 +354,17 @@ class PodLogs:
         self._look_for_ends()
 
     def _look_for_end(self, container: Container) -> bool:
-        """Returns True if the next look at this container need not come soon."""
+        """Checks one container. Returns True if the next check of this container need not come soon."""
         if container.ended:
             return True
         is_long_looked_for = container.looked >= _CGROUP_LOOKS
         if container.cgroup is None and not is_long_looked_for:
             self._find_cgroup(container)
         elif container.cgroup is None and self._seen_cgroup:
-            self._end(container)  # others have one here: it had ended before we looked
+            # Other pods have a cgroup here, so this container had ended before the agent looked.
+            self._end(container)
         if container.cgroup is None:
-            return is_long_looked_for  # no cgroups of pods are seen here
+            return is_long_looked_for  # without any cgroup of a pod here, the search ends after a while
         # The kernel reports the removal of a cgroup only to a watch of the folder above the cgroup.
         watch, above = self._watch, container.cgroup.parent
         is_watched = watch is not None and watch.add(above, self._look_soon, grown=_nothing)
@@ -371,7 +377,7 @@ class PodLogs:
         self._seen_cgroup = self._seen_cgroup or container.cgroup is not None
 
     def _end(self, container: Container) -> None:
-        """Reads what is left, near the end at least, and tells."""
+        """Reads the rest of the log, at least near the end, and reports the end of the container."""
         if container.ended:
             return
         if container.timer is not None:
@@ -411,4 +417,4 @@ class PodLogs:
 
 
 def _nothing() -> None:
-    """Limits and counters are written in the folders of cgroups all the time."""
+    """Ignores growth, since limits and counters in the folders of cgroups are written all the time."""

@@ -1,7 +1,7 @@
-"""Asks the kubelet which pod holds which device, and finds the pods' uids by their log folders.
+"""Asks the kubelet which pod has which device, and finds the pods' uids by their log folders.
 
-It is asked at the start, when a pod comes or goes, and when a finding is made; each time by a child process
-that ends with its answer (pod_resources_child.py), and is killed where it gives none.
+The kubelet is asked at the start, when a pod comes or goes, and when a finding is made. Each question is a
+child process that ends with the answer (pod_resources_child.py), and is killed if there is no answer in time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["PodResources", "PodResourcesError", "PodResourcesSink"]
 _log = structlog.get_logger("pod_resources")
 
 _START_S = 5.0
-"""What a child may take beside the call itself, on a node that is busy."""
+"""Time in seconds that a child may take in addition to the call itself, on a node that is busy."""
 
 
 class PodResourcesError(Exception):
-    """The kubelet's answer cannot be had. The message says why."""
+    """The kubelet's answer is not available. The message says why."""
 
 
 class PodResourcesSink(Protocol):
@@ -53,14 +53,14 @@ class PodResources:
         self._settings = settings
         self._wanted = asyncio.Event()
         self.asked = asyncio.Event()
-        """Set once the first try has ended, well or not."""
+        """Set once the first try has ended, successfully or not."""
 
     def ask_again(self) -> None:
-        """Soon: several wishes are met by one call."""
+        """Requests another question soon. Several requests are answered by one call."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         if not self._settings.enabled:
             self._sink.blind("switched off by the setting pod_resources.enabled")
             self.asked.set()
@@ -85,17 +85,18 @@ class PodResources:
                 self._sink.covered()
             self.asked.set()
             await asyncio.sleep(self._settings.pause_s)
-            with contextlib.suppress(TimeoutError):  # wait_for may forget a cancellation (agent/publish.py)
+            with contextlib.suppress(TimeoutError):  # wait_for may lose a cancellation (agent/publish.py).
                 async with asyncio.timeout(wait_s):
                     await self._wanted.wait()
 
     async def _ask(self) -> None:
-        """Raises `PodResourcesError`, or `OSError` where there is no socket or no child can be started."""
+        """Asks once. Raises `PodResourcesError`, or `OSError` if there is no socket or no child can be
+        started."""
         self._socket.stat()
         before = self._folders()
         reply = await self._reply()
         after = self._folders()
-        # Of a pod that was made anew meanwhile it cannot be told which of the two the kubelet has meant.
+        # If a pod was created again meanwhile, it is not known which of the two pods the kubelet meant.
         stayed = [folder for folder in after if folder in before]
         uid_of = self._uids(stayed, {(given.namespace, given.name) for given in reply.pods})
         held = [
@@ -125,7 +126,7 @@ class PodResources:
         return reply
 
     def _folders(self) -> set[tuple[str, str, str]]:
-        """(namespace, pod, uid) of each pod with a log folder."""
+        """Returns (namespace, pod, uid) of each pod with a log folder."""
         with contextlib.suppress(FileNotFoundError):
             return {named for name in os.listdir(self._log_folders) if (named := parse_pod_folder(name))}
         return set()
@@ -133,7 +134,8 @@ class PodResources:
     def _uids(
         self, folders: Iterable[tuple[str, str, str]], names: set[tuple[str, str]]
     ) -> dict[tuple[str, str], str]:
-        """Of the pods that run. Without a tree of cgroups, of those that are alone with their name."""
+        """Returns the uids of the pods that run. Without a tree of cgroups, returns those of pods that are
+        the only one with their name."""
         wanted = [folder for folder in folders if folder[:2] in names]
         if not self._cgroups.known():
             return uids(wanted, lambda uid: True)

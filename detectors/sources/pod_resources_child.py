@@ -1,8 +1,9 @@
-"""Asks the kubelet which pod was given which devices, prints that as JSON and ends. pod_resources.py runs it
-as a process of its own: grpc would add 12 MiB to the agent for good, and is needed for moments.
+"""Asks the kubelet which pod was given which devices, prints the answer as JSON and ends. pod_resources.py
+runs this module as a separate process: grpc would permanently add 12 MiB to the agent, and is needed only for
+moments.
 
-PodResources v1, List: gRPC on a unix socket. The messages are declared here with protobuf's own descriptors,
-as far as they are read. Source: kubernetes/kubelet, pkg/apis/podresources/v1/api.proto (1.36).
+The call is PodResources v1, List: gRPC on a unix socket. The messages are declared here with protobuf's own
+descriptors, as far as they are read. Source: kubernetes/kubelet, pkg/apis/podresources/v1/api.proto (1.36).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _MESSAGES = {
 
 
 class ListReply(msgspec.Struct, frozen=True):
-    """What is printed: the pods that were given devices, or why that cannot be told."""
+    """The printed answer: the pods that were given devices, or the error."""
 
     error: str = ""
     pods: tuple[Given, ...] = ()
@@ -80,7 +81,7 @@ def _why(grpc: Any, error: Any, socket: str, deadline_s: float) -> str:
 
 
 def _parsed(answer: bytes) -> Any:
-    """Raises `DecodeError`."""
+    """Parses the answer. Raises `DecodeError`."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
 
     field = descriptor_pb2.FieldDescriptorProto

@@ -1,7 +1,7 @@
-"""A kernel log that somebody has saved, in whatever form: records, dmesg's text, the journal's text. Pure.
+"""Reads a saved kernel log in any form: records, dmesg's text, the journal's text. Pure.
 
-Each line tells its own form, so a file that was put together from several is read, too. What stands before
-the kernel's words is taken away piece by piece, in any order:
+Each line shows its own form, so a file that was put together from several logs is readable, too. The parts
+before the kernel's text are removed piece by piece, in any order:
 
     3,1001,5000000,-;NVRM: Xid ...                            /dev/kmsg
     <3>[ 5000.123456] NVRM: Xid ...                           dmesg --raw; also with [T1234], the caller
@@ -17,8 +17,8 @@ the kernel's words is taken away piece by piece, in any order:
 
 rsyslog writes a newline within a record as `#012`.
 
-Where a form tells the facility or the program, only the kernel's own lines count. A record of several lines
-is printed as several lines of one time, or with the further ones indented; they are put together again.
+If a form shows the facility or the program, only the kernel's own lines count. A record of several lines is
+printed as several lines with the same time, or with the further lines indented; these lines are joined again.
 Source: util-linux, dmesg(1); systemd, journalctl(1); RFC 5424; Linux, Documentation/ABI/testing/dev-kmsg.
 """
 
@@ -38,9 +38,9 @@ from detectors.sources.kmsg import KERN, parse_record, unescape
 __all__ = ["NO_YEAR", "SINCE_BOOT", "SavedLine", "read_saved", "saved_line"]
 
 SINCE_BOOT = datetime(1970, 1, 1, tzinfo=UTC)
-"""From here times count that a log gives in seconds since the boot."""
+"""Start of times that a log gives in seconds since the boot."""
 NO_YEAR = 1972
-"""The year of times that a log gives without one; it has a 29th of February."""
+"""Year for times that a log gives without a year; it has a 29th of February."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RAW = re.compile(r"<(?P<prio>[0-9]{1,4})>(?:1 (?=[0-9]{4}-))?")
 _DECODED = re.compile(
@@ -50,19 +50,23 @@ _DECODED = re.compile(
 _CLOCK = r"(?P<month>[A-Z][a-z]{2}) +(?P<day>[0-9]{1,2}) (?:[0-9]{4} )?(?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2})"
 _ISO_TIME = r"(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z| ?[+-][0-9:]+| [A-Z]{3,5})?)"
 _ZONE = re.compile(r" (?:[A-Z]{3,5}$|(?=[+-]))")
-"""Its name, which does not tell how far it is from UTC, or the blank before its number."""
+"""The name of the time zone, which does not give the offset from UTC, or the blank before a numeric
+offset."""
 _WITH_POINT = _ISO_TIME.replace("[0-9:.,]", "[0-9:.]")
-"""dmesg prints a comma, and names no host and no program: `EDAC MC0: ` is a driver's word there."""
+"""The journal's ISO time. dmesg prints a comma in it, and names no host and no program: there `EDAC MC0: ` is
+a driver's text."""
 _FULL = rf"(?:[A-Z][a-z]{{2}} )?{_WITH_POINT}"
 _UNIX = r"(?P<unix>[0-9]{9,11}(?:\.[0-9]+)?)"
 _WHO = r" (?:[^\s\[\]:]+ (?P<who>[^\s:\[\]]+)(?:\[[0-9]+\])?|kernel): "
-"""Without a host (`--no-hostname`) a driver's name would look like a program's: only the kernel is known."""
+"""Host and program. Without a host (`--no-hostname`) a driver's name would look like a program's name: only
+the kernel is recognised then."""
 _JOURNAL = tuple(re.compile(rf"{time}(?:\.[0-9]+)?{_WHO}") for time in (_CLOCK, _FULL, _UNIX))
 _MONOTONIC = re.compile(
     r"\[ *(?P<monotonic>[0-9]{1,12}\.[0-9]{1,9})(?: <[ 0-9.]{1,24}\*?>| {16})?\] "
     r"(?:[^\s\[\]:]+ )?kernel: "
 )
-"""Of another program the same looks as what a driver says of its device, so only this one is known."""
+"""The journal's monotonic time. With another program the line would look like a driver's text about its
+device, so only `kernel` is recognised."""
 _RFC_5424 = re.compile(rf"{_WITH_POINT} [^\s\[]\S* (?P<who>\S+) \S+ \S+ (?:-|\[[^\]]*\]) ?")
 _SINCE_BOOT = re.compile(r"\[ *(?P<seconds>[0-9]{1,12}\.[0-9]{1,9})(?: *<[ 0-9.+]*>)?\] ?")
 _DELTA = re.compile(
@@ -72,7 +76,7 @@ _CALLER = re.compile(r"\[ *[TC][0-9]+\] ?")
 _CTIME = re.compile(
     r"\[(?P<ctime>[^\s\]]{1,16} +[^\s\]]{1,16} +[0-9]{1,2} [0-9:]{8} [0-9]{4})(?: *<[ 0-9.+]*>)?\] "
 )
-"""The names of the day and the month are those of the reader's language."""
+"""dmesg's readable time. The names of the day and the month are in the reader's language."""
 _ISO = re.compile(rf"{_ISO_TIME} ")
 _CONTAINER = re.compile(r"(?:\[pod/\S+\] |std(?:out|err) [FP] )")
 _FIELD = re.compile(r" *MESSAGE=")
@@ -80,26 +84,26 @@ _NEWLINE_OF_RSYSLOG = "#012"
 _PIECES_MAX = 8
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _GOES_ON = ("NVRM: The NVIDIA GPU ", "NVRM: API mismatch: ")
-"""How records begin that the driver prints with newlines in them."""
+"""Beginnings of records that the driver prints with newlines in them."""
 _GOES_ON_WITH = "NVRM: "
 _IS_NEWS = ("NVRM: Xid ", "NVRM: GPU ", *_GOES_ON)
-"""A record of its own, though it may have the same time."""
+"""Beginnings of records that are separate, even if they have the same time as the line before."""
 _LINES_MAX = 4
 _OBJECT_BEGINS = ('"', "]", *string.digits)
-"""How lines within a JSON object begin."""
+"""Beginnings of lines within a JSON object."""
 _OBJECT_LINES_MAX = 10_000
-"""Journals print a message that is no text as one number a line."""
+"""Number of lines of a JSON object. Journals print a message that is no text as one number a line."""
 
 
 class SavedLine(msgspec.Struct, frozen=True):
-    """The kernel's text and its time; None where the line shows none."""
+    """The kernel's text and its time; the time is None if the line shows none."""
 
     text: str
     at: datetime | None
     time: str
-    """As it stands there: lines of one record have the same."""
+    """The time as printed: the lines of one record have the same."""
     has_form: bool = True
-    """Something before the kernel's words showed what kind of log this is."""
+    """Whether something before the kernel's text showed the form of this log."""
     is_indented: bool = False
 
 
@@ -117,8 +121,8 @@ class _JournalEntry(msgspec.Struct):
 
 
 def read_saved(lines: Iterable[str]) -> Iterator[tuple[KernelLine, bool]]:
-    """The kernel's lines, numbered from 1, each with whether its form is known. Lines without a time have
-    that of the line before, the first ones that of the boot."""
+    """Yields the kernel's lines, numbered from 1, each with whether its form is known. A line without a time
+    gets the time of the line before; the first lines get the time of the boot."""
     at = SINCE_BOOT
     found = filter(None, map(saved_line, _in_one_line(lines)))
     for number, line in enumerate(_whole(found), start=1):
@@ -127,7 +131,7 @@ def read_saved(lines: Iterable[str]) -> Iterator[tuple[KernelLine, bool]]:
 
 
 def saved_line(line: str) -> SavedLine | None:
-    """None for what is not the kernel's."""
+    """Parses one line; returns None if it is not the kernel's."""
     line = line.rstrip("\r\n")
     if "\x1b" in line:
         line = _COLOUR.sub("", line)
@@ -149,8 +153,9 @@ def saved_line(line: str) -> SavedLine | None:
 
 
 def _in_one_line(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, and each JSON object that has lines of its own as one. Of objects within another one the
-    innermost counts: dmesg prints a list of them. What turns out to be no object stays as it was."""
+    """Yields the lines, with each JSON object of several lines as one line. If objects are nested, the
+    innermost counts: dmesg prints a list of objects. Lines that turn out to be no object stay as they
+    were."""
     held: list[str] = []
     for line in lines:
         text = line.strip()
@@ -233,7 +238,7 @@ _BEGINNINGS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("[s", _CONTAINER),
     (" M", _FIELD),
 )
-"""With which character each form begins: most forms of a long log need not be tried."""
+"""The characters with which each form begins, so that for most lines of a long log few forms are tried."""
 _FORMS = {
     first: tuple(form for firsts, form in _BEGINNINGS if first in firsts)
     for first in sorted({first for firsts, _ in _BEGINNINGS for first in firsts})
@@ -262,7 +267,8 @@ def _at(fields: dict[str, str | None]) -> datetime | None:
 
 
 def _after(seconds: float) -> datetime | None:
-    """None for what is no time: a damaged log may hold any number."""
+    """Returns the time after the boot; None if the number is no time: a damaged log may contain any
+    number."""
     try:
         return SINCE_BOOT + timedelta(seconds=seconds)
     except OverflowError:
@@ -270,7 +276,7 @@ def _after(seconds: float) -> datetime | None:
 
 
 def _without_year(month: str, day: str, clock: str) -> datetime | None:
-    """It orders the lines of one file all the same."""
+    """Parses a time without a year. The time still orders the lines of one file."""
     if month not in _MONTHS:
         return None
     return _parsed(f"{NO_YEAR} {_MONTHS.index(month) + 1} {day} {clock}", "%Y %m %d %H:%M:%S")
@@ -292,7 +298,7 @@ def _iso(text: str) -> datetime | None:
 
 
 def _whole(lines: Iterable[SavedLine]) -> Iterator[SavedLine]:
-    """Puts the lines of one record together."""
+    """Joins the lines of one record."""
     held: SavedLine | None = None
     parts = 0
     for line in lines:

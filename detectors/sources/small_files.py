@@ -1,4 +1,5 @@
-"""Small files of /proc and /sys. The sources of ports and of the host read many of them at each sample."""
+"""Reads small files of /proc and /sys. The sources of ports and of the host read many of them for each
+sample."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ __all__ = ["text_of"]
 
 
 def text_of(path: str, bytes_max: int) -> str:
-    """The file's first bytes without blanks around them; empty if it cannot be read. `open` costs more."""
+    """Returns the file's first bytes without surrounding blanks; empty if it cannot be read. The built-in
+    `open` would cost more."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

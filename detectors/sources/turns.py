@@ -1,8 +1,8 @@
-"""One rate of reading for all files of a node: each that has much to tell is read in its turn. Pure.
+"""Limits the rate of reading for all files of a node: files with much to read take turns. Pure.
 
-A limit for each file alone would let a hundred pods that print without end take a whole core, while the
-kernel's lines wait. A limit of bytes alone would, too: short lines that look like steps take a hundred times
-as long as long ones. So a piece counts by its bytes, or by the time that it took, whichever is more.
+With only a limit for each file, a hundred pods that print without end would take a whole core, while the
+kernel's lines wait. A limit of bytes alone would not help: short lines that look like steps take a hundred
+times as long as long lines. So a piece counts by its bytes, or by the time that it took, whichever is more.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 __all__ = ["Turns"]
 
 _BURST_S = 0.1
-"""So far ahead of the rate small pieces are read at once."""
+"""Time in seconds by which small pieces may be read ahead of the rate."""
 _SHARE = 0.5
-"""Of one core's time, at most."""
+"""Share of one core's time that reading may take."""
 
 
 class Turns:
@@ -23,9 +23,9 @@ class Turns:
         self._free_at_s = 0.0
 
     def wait_s(self, now_s: float) -> float:
-        """Until the next piece may be read."""
+        """Returns the time until the next piece may be read."""
         return max(0.0, self._free_at_s - _BURST_S - now_s)
 
     def used(self, size: int, took_s: float, now_s: float) -> None:
-        """So many bytes were read in so many seconds."""
+        """Accounts for a piece of `size` bytes that took `took_s` seconds to read."""
         self._free_at_s = max(now_s, self._free_at_s) + max(size / self._bytes_per_s, took_s / _SHARE)

@@ -1,14 +1,14 @@
-"""Takes samples of the volumes that pods with accelerators mount: how much room each has, and whether it
-answers.
+"""Takes samples of the volumes that pods with accelerators mount: how much room each volume has, and whether
+it answers.
 
-A call to a file server that is gone may wait for ever, so a child process makes it (volumes_child.py). A
-volume whose call is not answered in time is silent, and the child is killed. A child that outlives that is
-counted, and its file system is not asked again before the child has ended. All mounts of one file system are
-silent together.
+A call to a file server that is gone may wait without end, so a child process makes the call
+(volumes_child.py). A volume whose call is not answered in time is silent, and the child is killed. A child
+that survives the kill is counted, and its file system is not asked again before the child has ended. All
+mounts of one file system are silent together.
 
-The kubelet's folder of pods must be mounted here so that mounts which come later show, too (Kubernetes:
-`mountPropagation: HostToContainer`); where it is not, coverage says so. A folder of the node that a pod
-mounts (hostPath), and an emptyDir on the node's disk, are no mounts of their own, and are not seen.
+The kubelet's folder of pods must be mounted into the agent so that later mounts show, too (Kubernetes:
+`mountPropagation: HostToContainer`). If it is not, coverage says so. A folder of the node that a pod mounts
+(hostPath), and an emptyDir on the node's disk, are no separate mounts, and are not seen.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _MODULE = "detectors.sources.volumes_child"
 _WORDS_OF_MOUNT = 8
 _START_S = 30.0
 _STUCK_MAX = 3
-"""With so many children that cannot be ended no further one is started."""
+"""Number of children that cannot be ended at which no further child is started."""
 _SILENT_MAX = 3
-"""So many silent file systems are waited for in one sample. The others are asked in the next one."""
+"""Number of silent file systems that one sample waits for. The others are asked in the next sample."""
 
 
 class VolumesError(Exception):
@@ -46,7 +46,7 @@ class VolumesError(Exception):
 
 class VolumeSink(Protocol):
     def pods(self) -> frozenset[str]:
-        """Uids of the pods on the node that hold devices."""
+        """Returns the uids of the pods on the node that have devices."""
 
     def sampled(self, sample: VolumeSample) -> None: ...
 
@@ -64,11 +64,11 @@ class Volumes:
         self._told = ""
 
     def sample_again(self) -> None:
-        """Soon: several wishes are met by one sample."""
+        """Requests another sample soon. Several requests are answered by one sample."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         if not self._settings.enabled:
             self._sink.blind("switched off by the setting volumes.enabled")
             return
@@ -103,10 +103,10 @@ class Volumes:
 
 
 class VolumeReader:
-    """Remembers which file systems were silent, and which children hang in one."""
+    """Takes samples. Remembers which file systems were silent, and which children hang in one."""
 
     def __init__(self, host_root: Path, settings: Settings, *, mountinfo: str = "") -> None:
-        """`mountinfo`: a table of mounts in place of the child's own."""
+        """Takes the node's root. `mountinfo` is a table of mounts that replaces the child's own."""
         self._folder = str(host_root / "var/lib/kubelet/pods")
         self._settings = settings
         self._outlived: list[asyncio.subprocess.Process] = []
@@ -114,13 +114,13 @@ class VolumeReader:
         arguments = (self._folder, mountinfo) if mountinfo else (self._folder,)
         self._child = LastingChild(_MODULE, *arguments, outlived=self._outlived, is_lean=True)
         self._hung: dict[str, asyncio.subprocess.Process] = {}
-        """File systems by `major:minor`, and the child that cannot be ended for each."""
+        """File systems by `major:minor`, and the child of each that cannot be ended."""
         self._silent: frozenset[str] = frozenset()
-        """File systems that were silent in the last sample: asked last."""
+        """File systems that were silent in the last sample. They are asked last."""
 
     async def sample(self, pods: frozenset[str]) -> VolumeSample:
-        """The child ends with the sample: a start costs some 15 ms a minute, and waiting it would hold 5 MB.
-        Raises `VolumesError`, or `OSError`."""
+        """Returns one sample of the volumes of these pods. The child ends with the sample: a start costs
+        about 15 ms a minute, while a waiting child would occupy 5 MB. Raises `VolumesError` or `OSError`."""
         os.stat(self._folder)
         if not pods:
             return VolumeSample()
@@ -133,7 +133,7 @@ class VolumeReader:
         mounts = await self._listed(pods)
         found = await self._asked(sorted(mounts, key=lambda one: (one.device in self._silent, one.path)))
         self._silent = frozenset(one.device for one in found if one.silent_s)
-        if any(map(is_bad, found)):  # the kubelet may have unmounted it meanwhile
+        if any(map(is_bad, found)):  # the kubelet may have unmounted the volume meanwhile
             there = {(one.path, one.device) for one in await self._listed(pods)}
             found = [one for one in found if (one.path, one.device) in there]
         return VolumeSample(tuple(found), pods)
@@ -156,7 +156,8 @@ class VolumeReader:
         return tuple(map(_mount, mounts))
 
     async def _asked(self, mounts: Iterable[Volume]) -> list[Volume]:
-        """Of some of those that were not asked, nothing is known."""
+        """Asks each mount for its room. A mount that was not asked, since too many were silent, is returned
+        without values."""
         self._hung = {device: child for device, child in self._hung.items() if child.returncode is None}
         silent, waited, found = set(self._hung), 0, []
         for mount in mounts:
@@ -186,11 +187,12 @@ class VolumeReader:
         return msgspec.structs.replace(mount, silent_s=self._settings.deadline_s)
 
     async def _room(self, mount: Volume) -> Volume:
-        """Raises as `_answer` does."""
+        """Returns the mount with its room. Raises the same errors as `_answer`."""
         return _with(mount, await self._answer(f"room {escaped(mount.path)}"))
 
     async def _answer(self, question: str) -> str:
-        """Raises `SilentError`, `VolumesError`, or `OSError` where there can be no child."""
+        """Returns the child's answer. Raises `SilentError`, `VolumesError`, or `OSError` if no child can be
+        started."""
         self._outlived[:] = [one for one in self._outlived if one.returncode is None]
         if len(self._outlived) >= _STUCK_MAX:
             pids = ", ".join(str(one.pid) for one in self._outlived)
@@ -204,7 +206,8 @@ class VolumeReader:
         return line.decode().removesuffix("\n")
 
     async def _start(self) -> None:
-        """So that the time of a call is that of its file system alone, also on a node that is busy."""
+        """Starts the child with a separate question, so that the time of a later call is that of its file
+        system alone, also on a busy node."""
         try:
             await self._child.ask(_START_S, b"mounts")
         except SilentError:
@@ -212,7 +215,7 @@ class VolumeReader:
 
 
 def _mount(told: str) -> Volume:
-    """Raises `VolumesError`."""
+    """Parses a mount. Raises `VolumesError`."""
     words = tuple(map(unescaped, told.split(" ")))
     if len(words) != _WORDS_OF_MOUNT:
         raise VolumesError(f"the process that asks volumes: expected a mount, found {told[:200]!r}")
@@ -230,7 +233,7 @@ def _mount(told: str) -> Volume:
 
 
 def _with(mount: Volume, told: str) -> Volume:
-    """Raises `VolumesError`."""
+    """Returns the mount with the values of the answer. Raises `VolumesError`."""
     try:
         match told.split(" "):
             case ["errno", number]:

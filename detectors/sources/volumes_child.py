@@ -1,18 +1,19 @@
-"""Tells which volumes pods mount, and asks one file system for its room, as each line on its input wants.
-volumes.py runs it as a process of its own, since a file server that is gone lets a call wait for ever.
+"""Lists the volumes that pods mount, and asks one file system for its room, as each input line requests.
 
-    mounts <uid> <uid>  -> mounts later, and behind a tab for each mount:
+volumes.py runs this module as a separate process, since a call to a file server that is gone may wait without
+end.
+
+    mounts <uid> <uid>  -> mounts later, and after a tab for each mount:
                            <pod> <name> <path> <device> <type> <source> rw|ro rw|ro
     room <path>         -> room <bytes> <free bytes> <inodes> <free inodes>, or errno 5
 
-Words are written as in mountinfo, where a blank is \\040. The mounts stand in the process' own table of
-mounts: no file of a volume is opened, and no folder of one is listed.
+Words are written as in mountinfo, where a blank is \\040. The mounts are read from the process' own table of
+mounts: no file of a volume is opened, and no folder of a volume is listed.
 
-A process is started for each sample, so only what Python always loads is imported: `json` and `typing` alone
-would double the cost of a start.
-
-Sources: proc(5), mountinfo; statvfs(3); Kubernetes, pkg/volume/util (GetPath: `pods/<uid>/volumes/<plugin>/
-<name>`, below which CSI drivers mount at `mount`).
+A process is started for each sample, so only modules that Python always loads are imported: `json` and
+`typing` alone would double the cost of a start.
+Sources: proc(5), mountinfo; statvfs(3); Kubernetes, pkg/volume/util (GetPath:
+`pods/<uid>/volumes/<plugin>/<name>`, below which CSI drivers mount at `mount`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _CLUSTERS_OWN = frozenset(
         "kubernetes.io~downward-api",
     }
 )
-"""The kubelet fills these, and nobody writes there."""
+"""Plugins whose volumes the kubelet fills. No program writes there."""
 _CSI = "kubernetes.io~csi"
 _NAMED_BELOW = {_CSI: ("mount",)}
 _MOUNTS_MAX = 256
@@ -62,14 +63,14 @@ def room(path: str) -> str:
 
 
 def mounts(root: str, mountinfo: str, pods: Collection[str]) -> str:
-    """The volumes of these pods below `root`, and whether those show here that are mounted later."""
+    """Returns the volumes of these pods below `root`, and whether mounts that are made later show here."""
     found: dict[str, str] = {}
     nearest, later = "", False
     before = f"{root}/"
     for fields in _lines(mountinfo):
         path = unescaped(fields[4])
         if root == path or root.startswith("/" if path == "/" else f"{path}/"):
-            if len(path) >= len(nearest):  # what was mounted last on a path hides what was there
+            if len(path) >= len(nearest):  # the last mount on a path hides earlier ones
                 dash = fields.index("-", 6)
                 nearest, later = path, any(field.startswith(_SEES_LATER) for field in fields[6:dash])
         elif path.startswith(before) and len(found) < _MOUNTS_MAX:
@@ -82,13 +83,14 @@ def mounts(root: str, mountinfo: str, pods: Collection[str]) -> str:
 def _lines(mountinfo: str) -> Iterator[list[str]]:
     with open(mountinfo, encoding="utf-8", errors="replace", newline="\n") as file:
         for line in file:
-            fields = line.rstrip("\n").split(" ")  # not at other blanks, which may stand in a name
+            # Other blanks do not separate, since they may occur in a name.
+            fields = line.rstrip("\n").split(" ")
             if "-" in fields[6:] and len(fields) >= fields.index("-", 6) + 4:
                 yield fields
 
 
 def _volume(parts: list[str], pods: Collection[str]) -> tuple[str, str] | None:
-    """Pod and name of `<uid>/volumes/<plugin>/<name>`; None for any other mount."""
+    """Returns pod and name of `<uid>/volumes/<plugin>/<name>`; None for any other mount."""
     if len(parts) < 4 or parts[0] not in pods or parts[1] != "volumes" or parts[2] in _CLUSTERS_OWN:
         return None
     if tuple(parts[4:]) != _NAMED_BELOW.get(parts[2], ()):
@@ -97,14 +99,15 @@ def _volume(parts: list[str], pods: Collection[str]) -> tuple[str, str] | None:
 
 
 def _file_system(fields: list[str]) -> str:
-    """Its own flag for reading only, and then that of the mount, which the pod may have asked for."""
+    """Returns device, type, source, the file system's own read-only flag, and that of the mount, which the
+    pod may have requested."""
     dash = fields.index("-", 6)
     flags = ("ro" if "ro" in options.split(",") else "rw" for options in (fields[dash + 3], fields[5]))
     return " ".join((fields[2], fields[dash + 1], fields[dash + 2], *flags))
 
 
 def unescaped(text: str) -> str:
-    """Blanks, tabs, newlines and backslashes stand there as octal numbers."""
+    """Decodes blanks, tabs, newlines and backslashes, which are written as octal numbers."""
     if "\\" not in text:
         return text
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):

@@ -1,4 +1,4 @@
-"""How text and plain data become values: sizes, templates, strict structs.
+"""Turns text and plain data into values: sizes, templates, strict structs.
 
 In: text, and TOML or JSON that is parsed already.
 Out: values, or an error that says exactly what is wrong.

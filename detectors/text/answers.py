@@ -1,9 +1,9 @@
-"""The shape of every answer to a program (`-o json`, `-o yaml`), of all commands that read.
+"""Defines the shape of every answer to a program (`-o json`, `-o yaml`), for all commands that read.
 
-An answer is one object, as those of Kubernetes are: `kind` and `apiVersion` say what the object is, names are
-camelCase, times are RFC 3339, durations are numbers with their unit at the end of the name (`S` for seconds),
-and enums are codes. A field of an answer is never left out: a value that is not known is null. Parts that are
-objects of the API (findings, coverage, a Recipe) leave out empty fields, as they do there.
+An answer is one object, like the objects of Kubernetes: `kind` and `apiVersion` say what the object is, names
+are camelCase, times are RFC 3339, durations are numbers with their unit at the end of the name (`S` for
+seconds), and enums are codes. A field of an answer is never left out: a value that is not known is null.
+Parts that are objects of the API (findings, coverage, a Recipe) leave out empty fields, as the API does.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ class Answer(Record, frozen=True, kw_only=True, tag_field="kind", tag="Answer"):
     ] = "cli.rekindle.dev/v1alpha1"
 
     def names(self) -> tuple[str, ...]:
-        """What `-o name` prints, one a line."""
+        """Returns the names that `-o name` prints, one a line."""
         return ()

@@ -1,4 +1,4 @@
-"""Text cut to so many bytes of UTF-8. Pure."""
+"""Cuts text to a number of bytes of UTF-8. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ __all__ = ["cut"]
 
 
 def cut(text: str, bytes_max: int) -> str:
-    """The longest head of `text` that fits into so many bytes of UTF-8. Replaces what cannot be encoded."""
+    """Returns the longest head of `text` that fits into `bytes_max` bytes of UTF-8. Characters that cannot be
+    encoded are replaced."""
     if text.isascii():
         return text[:bytes_max]
     data = text.encode("utf-8", "replace")

@@ -1,13 +1,14 @@
-"""Literal templates with placeholders: `has compute capability {has:number}`. Pure.
+"""Matches literal templates with placeholders: `has compute capability {has:number}`. Pure.
 
-In these words recipes say which lines of a log they look for. The agent looks for them while a container
-prints (rules/signatures.py), the controller once more in what was published.
+Recipes define by these templates which lines of a log they search for. The agent searches for the lines while
+a container prints (rules/signatures.py); the controller searches once more in the published lines.
 
-No regular expression: people write these, and they meet text that tenants write. Matching never goes back
-over what a placeholder took, and tries few places of a line, so the line's length bounds its cost.
+The templates are no regular expressions: users write them, and they are matched with text that tenants write.
+Matching never backtracks over the text that a placeholder took, and tries few places of a line, so the line's
+length bounds its cost.
 
 - Upper and lower case (of ASCII letters) are the same.
-- The template matches whole words: `float16 is` does not match in `bfloat16 is`.
+- The template matches complete words: `float16 is` does not match in `bfloat16 is`.
 - `{name}` takes a word, `{name:text}` any text, each up to the literal that follows; `{name:integer}`,
   `{name:number}` (12.4.1) and `{name:size}` (25.5MB, 16 GiB) take as much as they can.
 - `{{` and `}}` stand for braces.
@@ -49,7 +50,7 @@ _BRACE = re.compile(r"[{}]")
 
 
 class BadTemplateError(ValueError):
-    """Why a template cannot be used, as what was expected instead."""
+    """The template cannot be used. The message says what was expected instead."""
 
 
 class Kind(StrEnum):
@@ -66,14 +67,14 @@ class Placeholder(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line as templates read it: without colours, and the same in lower case."""
+    """A line as templates read it: without colours, and the same text in lower case."""
 
     text: str
     lower: str
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a template fits into a line's text, and the captured values."""
+    """The place where a template fits into a line's text, and the captured values."""
 
     start: int
     end: int
@@ -88,16 +89,17 @@ class Template(msgspec.Struct, frozen=True):
 
     @property
     def kinds(self) -> dict[str, Kind]:
-        """What each placeholder takes."""
+        """Kind of text that each placeholder takes."""
         return {placeholder.name: placeholder.kind for placeholder, _ in self.rest}
 
     def match(self, line: str) -> dict[str, str] | None:
-        """The captured values of the first place that fits; None if none does. Colours are not seen."""
+        """Returns the captured values of the first place that fits; None if no place fits. Colours are
+        ignored."""
         place = self.find(line_of(line))
         return place.captured if place is not None else None
 
     def find(self, line: Line) -> Place | None:
-        """The first place that fits."""
+        """Returns the first place that fits; None if no place fits."""
         at = -1
         for _ in range(_PLACES_MAX):
             at = line.lower.find(self.head, at + 1)
@@ -122,14 +124,15 @@ class Template(msgspec.Struct, frozen=True):
 
 
 def line_of(text: str) -> Line:
-    """Done once for a line, however many templates then look into it."""
+    """Prepares a line once for all templates that read it."""
     text = without_colours(text)
     return Line(text, lowered(text))
 
 
 @lru_cache(maxsize=2048)
 def parse(text: str) -> Template:
-    """Raises `BadTemplateError`. Kept, since the controller asks for the same ones at every reconcile."""
+    """Parses a template. Raises `BadTemplateError`. The result is cached, since the controller needs the same
+    templates at every reconcile."""
     literals, placeholders = pieces(text)
     names = [placeholder.name for placeholder in placeholders]
     for name, times in Counter(names).items():
@@ -148,7 +151,7 @@ def parse(text: str) -> Template:
 
 
 def pieces(text: str) -> tuple[list[str], list[Placeholder]]:
-    """The literals, one more than placeholders, and those. Raises `BadTemplateError`."""
+    """Returns the literals, one more than placeholders, and the placeholders. Raises `BadTemplateError`."""
     literals, placeholders = [], []
     literal: list[str] = []
     at = 0
@@ -184,19 +187,21 @@ def _placeholder(inner: str) -> Placeholder:
 
 
 def _cut(text: str) -> str:
-    """For a message."""
+    """Shortens text for a message."""
     return text if len(text) <= _CAPTURED_CHARS_MAX else f"{text[:_CAPTURED_CHARS_MAX]}..."
 
 
 def lowered(text: str) -> str:
-    """ASCII letters only, so that places are the same in both. Bytes do that quickly, in any script."""
+    """Lowers only ASCII letters, so that positions are the same in both texts. Bytes do that quickly, in any
+    script."""
     if text.isascii():
         return text.lower()
     return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
 
 
 def without_colours(line: str) -> str:
-    """Terminal codes end with a letter, which must not be taken for the beginning of a word."""
+    """Removes terminal codes. Each code ends with a letter, which must not be taken for the beginning of a
+    word."""
     if _COLOUR not in line:
         return line
     head, *codes = line.split(_COLOUR)
@@ -210,7 +215,7 @@ def without_colours(line: str) -> str:
 
 
 def _end(kind: Kind, lower: str, at: int, literal: str) -> int:
-    """Where the captured text ends; `at` or less if there is none."""
+    """Returns the end of the captured text; `at` or less if there is none."""
     match kind:
         case Kind.INTEGER:
             return _digits_end(lower, at)
@@ -251,7 +256,7 @@ def _number_end(lower: str, at: int) -> int:
 
 
 def _between_words(lower: str, at: int) -> bool:
-    """Whether no word goes on across this place."""
+    """Whether no word continues across this place."""
     return at == 0 or at >= len(lower) or not (_in_word(lower[at - 1]) and _in_word(lower[at]))
 
 

@@ -1,4 +1,4 @@
-"""A device's place on the PCI bus, as drivers, NVML and lspci print it. Pure."""
+"""Parses a device's place on the PCI bus, as drivers, NVML and lspci print it. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 class PciAddress(msgspec.Struct, frozen=True):
-    """A device's place on the bus. The function digit is dropped: the driver's Xid lines do not carry it."""
+    """A device's place on the bus. The function digit is dropped: the driver's Xid lines do not contain
+    it."""
 
     domain: int
     bus: int
@@ -21,7 +22,8 @@ class PciAddress(msgspec.Struct, frozen=True):
 
 
 def parse_pci(text: str) -> PciAddress | None:
-    """Reads `0000:38:00`, `0000:38:00.0`, NVML's `00000000:38:00.0`, and lspci's `38:00.0` of domain 0."""
+    """Reads `0000:38:00`, `0000:38:00.0`, NVML's `00000000:38:00.0`, and lspci's `38:00.0` of domain 0.
+    Returns None for any other text."""
     address, dot, function = text.partition(".")
     parts = address.split(":")
     if len(parts) == 2:

@@ -1,4 +1,4 @@
-"""Text from others, before it is printed, or kept in an object that kubectl prints. Pure."""
+"""Cleans text of tenants and drivers before it is printed, or kept in an object that kubectl prints. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import unicodedata
 __all__ = ["MARKS_MAX", "one_line", "printable"]
 
 _BLANK = dict.fromkeys(map(ord, "\u115f\u1160\u2800\u3164\uffa0\U0001d159"), " ")
-"""Letters and signs that are drawn as nothing. Enough of them would fill a row of the terminal, and what
-follows would look like a line of ours."""
+"""Letters and signs that are drawn as nothing. Enough of them would fill a row of the terminal, and the text
+after them would look like a line of Rekindle."""
 MARKS_MAX = 4
 """Limit of combining marks on one letter. Languages need up to four; hundreds are drawn over other text."""
 
 
 def printable(text: str) -> str:
-    """Log text may hold control codes that would steer the reader's terminal."""
+    """Replaces control codes. Log text may contain control codes that would control the reader's terminal."""
     shown = "".join(
         c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}"
         for c in text.replace("\t", "    ").translate(_BLANK)

@@ -1,5 +1,5 @@
-"""Who gets a place where there are too few: each group in its turn, so that none takes the places of the
-others. Pure."""
+"""Shares too few places among groups: the groups take turns, so that no group takes the places of the others.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _T = TypeVar("_T")
 
 
 def in_turn(items: Iterable[_T], group: Callable[[_T], Hashable]) -> list[_T]:
-    """The first item of each group, then the second of each, and so on; else in the order in which they came.
-    Whoever keeps the head of this list gives each group an equal share, and what it leaves to the others."""
+    """Returns the first item of each group, then the second of each, and so on; otherwise the order stays.
+    The head of this list has an equal share of each group, and shares that a group does not use go to the
+    others."""
     before: Counter[Hashable] = Counter()
     rounds = []
     for item in items:

@@ -1,4 +1,4 @@
-"""Amounts of memory as programs print them: `25.5MB`, `16 GiB`. Pure."""
+"""Parses amounts of memory as programs print them: `25.5MB`, `16 GiB`. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _UNITS: dict[str, int] = {
     for power, units in enumerate(("b", "k kb kib", "m mb mib", "g gb gib", "t tb tib"))
     for unit in units.split()
 }
-"""All are binary: Paddle and CUDA's tools write MB for 2**20 bytes."""
+"""All units are binary: Paddle and CUDA's tools write MB for 2**20 bytes."""
 
 _DIGITS_MAX = 15
 
 
 def parse_size(text: str) -> float | None:
-    """Bytes of `25.5MB` or `16 GiB`."""
+    """Returns the bytes of `25.5MB` or `16 GiB`; None if the text is no size."""
     number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
     unit = _UNITS.get(text.strip()[len(number) :].strip().lower())
     whole, _, part = number.partition(".")
@@ -28,7 +28,8 @@ def parse_size(text: str) -> float | None:
 
 
 def size_words(count: int) -> str:
-    """`512 B`, `1.5 GiB`, `120 TiB`: the largest unit of which there is one, with one decimal below ten."""
+    """Returns `512 B`, `1.5 GiB` or `120 TiB`: the largest unit of which there is at least one, with one
+    decimal below ten."""
     amount, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
         if amount < 1024:
@@ -38,7 +39,8 @@ def size_words(count: int) -> str:
 
 
 def size_chars(after: str) -> int:
-    """How many characters of the text behind a number are its unit, with the space before it; 0 for none."""
+    """Returns the number of characters after a number that are its unit, including the space before it; 0 for
+    none."""
     space = 1 if after.startswith(" ") else 0
     for length in (3, 2, 1):
         unit = after[space : space + length]

@@ -1,4 +1,4 @@
-"""Turns plain data (TOML, JSON) into structs, and says exactly what is wrong with it where that fails.
+"""Turns plain data (TOML, JSON) into structs, and reports exactly what is wrong if that fails.
 
 Used by service/settings.py and catalog/. A message names file, row, field, value and what was expected.
 """
@@ -33,7 +33,7 @@ _VALUE_CHARS_MAX = 80
 
 
 class BadValueError(ValueError):
-    """One value that is not what its place asks for."""
+    """A value that does not fit its field."""
 
     def __init__(self, *, file: str, where: str, field: str, value: str, expected: str) -> None:
         place = ": ".join(part for part in (file, where) if part)
@@ -46,7 +46,7 @@ class BadValueError(ValueError):
 
 
 def convert(data: Any, type_: type[T], *, file: str, where: str = "") -> T:
-    """Raises `BadValueError`; `where` names the row or section of `file`."""
+    """Converts data. Raises `BadValueError`; `where` names the row or section of `file`."""
     try:
         return msgspec.convert(data, type_)
     except msgspec.ValidationError as error:
@@ -57,7 +57,7 @@ def convert(data: Any, type_: type[T], *, file: str, where: str = "") -> T:
 
 
 def bad_value(error: msgspec.ValidationError, data: Any, *, file: str, where: str = "") -> BadValueError:
-    """The error of a struct that was made elsewhere, of this data."""
+    """Returns the error for a struct that was created elsewhere from this data."""
     field, value, expected = _explain(str(error), data)
     return BadValueError(file=file, where=where, field=field, value=value, expected=expected)
 
@@ -79,8 +79,8 @@ def _explain(message: str, data: Any) -> tuple[str, str, str]:
 
 
 def _entry(data: Any, path: str, text: str) -> tuple[str, Any]:
-    """The field and what stands there. msgspec writes `[...]` for an entry of a mapping, whichever it was: it
-    is the first that is what the message says it got."""
+    """Returns the field and its value. msgspec writes `[...]` for any entry of a mapping, so this takes the
+    first entry with the kind or value that the message says it got."""
     head, is_entry, rest = path.partition("[...]")
     holder = _lookup(data, head) if head else data
     if not is_entry:
@@ -95,7 +95,8 @@ def _entry(data: Any, path: str, text: str) -> tuple[str, Any]:
 
 
 def _choices(type_: Any, path: str) -> str:
-    """What the enum at `path` may be, where only structs and mappings of enums lie on the way to it."""
+    """Returns a text with the choices of the enum at `path`; empty if the way to it is not only structs and
+    mappings of enums."""
     kind = msgspec.inspect.type_info(type_)
     head, is_entry, _ = path.partition("[")
     for part in head.split("."):
@@ -125,9 +126,9 @@ def _lookup(data: Any, path: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value in a message, cut where it is long."""
+    """Returns a value for a message, cut if it is long."""
     try:
         text = repr(value)
-    except ValueError:  # Python writes no integer of more than 4300 digits
+    except ValueError:  # Python prints no integer of more than 4300 digits
         text = "(a number that is too long to be written)"
     return text if len(text) <= _VALUE_CHARS_MAX else text[:_VALUE_CHARS_MAX] + "..."

@@ -1,4 +1,5 @@
-"""Whether a node may be used again after a repair: checks, each in a process of its own, and their report.
+"""Checks whether a node may be used again after a repair: runs checks, each in a separate process, and
+reports.
 
 In: the names of checks.
 Out: a table for people, a report for the controller.

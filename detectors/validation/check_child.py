@@ -1,7 +1,8 @@
-"""`python -m detectors.validation.check_child NAME NODE`: runs one check and prints its result as JSON.
+"""Implements `python -m detectors.validation.check_child NAME NODE`: runs one check and prints its result as
+JSON.
 
-run.py starts it as a process that may be lost. What libraries print goes to standard error, so that the
-result stands alone.
+run.py starts this module as a process that may be lost. The output of libraries goes to standard error, so
+that standard output has only the result.
 """
 
 from __future__ import annotations

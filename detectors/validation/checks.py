@@ -1,4 +1,4 @@
-"""The registration: which checks there are, in the order in which they run. docs/validation.md tells more."""
+"""Registers the checks, in the order in which they run. docs/validation.md explains them."""
 
 from __future__ import annotations
 

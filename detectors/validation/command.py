@@ -1,6 +1,5 @@
-"""`rekindle validate`: runs the checks one after the other, prints a table, and leaves the report for the
-controller in the container's termination message. No typer, no rich.
-"""
+"""Implements `rekindle validate`: runs the checks one after the other, prints a table, and leaves the report
+for the controller in the container's termination message. No typer, no rich."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 def run(args: list[str]) -> int:
-    """The command's exit status."""
+    """Runs the command. Returns the exit status."""
     given = _parser().parse_args(args)
     try:
         wanted = _wanted(given)
@@ -67,7 +66,8 @@ def run(args: list[str]) -> int:
 
 
 def _run_all(wanted: list[_Wanted], termination_log: Path) -> int:
-    """The report is left before each check as it must be read if the check takes this process with it."""
+    """Runs all checks. Before each check it leaves the report that is correct if the check ends this
+    process."""
     found: list[Check] = []
     width = max(len(check.name) for check in wanted)
     for number, check in enumerate(wanted):
@@ -87,7 +87,8 @@ def _run_all(wanted: list[_Wanted], termination_log: Path) -> int:
 
 
 def leave(report: ValidationReport, path: Path) -> None:
-    """For whoever started this pod. By hand there is no such file, and none is made."""
+    """Leaves the report for the program that started this pod. If a person runs the command, there is no such
+    file, and none is created."""
     if not path.exists():
         return
     try:
@@ -165,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _wanted(given: argparse.Namespace) -> list[_Wanted]:
-    """In the order of the registration, the caller's own last. Raises `ValueError`."""
+    """Returns the checks in the order of the registration, the caller's own last. Raises `ValueError`."""
     if given.catalogue and not Path(given.catalogue).is_file():
         raise ValueError(f"--catalogue {given.catalogue}: no such file")
     commands = _commands(given.extra_command)

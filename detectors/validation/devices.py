@@ -1,7 +1,8 @@
-"""devices: the node shows as many GPUs as it must have. First of the checks: the others ask what is there.
+"""Implements the check devices: the node shows as many GPUs as it must have. It runs first, because the other
+checks depend on the GPUs that exist.
 
-NVML is asked, since a GPU that the driver cannot start is missing there. Where no NVML can be had, the
-driver's own folders below /proc are counted, and the message says so.
+The check asks NVML, since NVML does not show a GPU that the driver cannot start. If NVML is not available,
+the check counts the driver's own folders below /proc, and its message says so.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def run(node: Node) -> Result:
 
 
 def _missing(node: Node, devices: tuple[Device, ...], shown: tuple[Device, ...]) -> str:
-    """By name, as far as names are known."""
+    """Returns the missing GPUs by name, as far as names are known."""
     here = {device.uuid for device in devices}
     names = {uuid for uuid in (*node.devices, *(device.uuid for device in shown)) if uuid not in here}
     return f"; missing: {', '.join(sorted(names))}" if names else ""

@@ -1,9 +1,11 @@
-"""kernel-log: since the repair, the kernel has told of no fault that ends work on a GPU.
+"""Implements the check kernel-log: since the repair, the kernel has reported no fault that ends work on a
+GPU.
 
-Last of the checks, so that it hears what the others have caused. The log of this boot is read and folded as
-the agent folds it. What came before the last reset does not count: its line (`reset_line`) tells when that
-was, for which Incident, and of which devices. A line of another repair, of an older one or of nobody's says
-nothing of this one. Without one, all of this boot counts.
+The check runs last, so that it sees faults that the other checks have caused. It reads the log of this boot
+and folds the lines as the agent does. Lines before the last reset do not count: the line of the reset
+(`reset_line`) shows the time of the reset, its Incident, and its devices. A line of another repair or of an
+older repair proves nothing about this repair; if this repair has an Incident, a line without one proves
+nothing either. Without a line of this repair's reset, the whole boot counts.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ _SHOWN_MAX = 4
 
 
 def reset_line(devices: str, incident: str) -> str:
-    """What whoever resets devices writes to /dev/kmsg afterwards."""
+    """Returns the line that the program which resets devices writes to /dev/kmsg afterwards."""
     return f"{_RESET_HEAD}: {devices or _ALL} (incident {incident or _BY_HAND})"
 
 
 def _is_reset_of(node: Node, text: str) -> bool:
-    """Of all that this repair is about, and for its Incident."""
+    """Whether the line is of a reset for this repair's Incident, and of all its devices."""
     fields = _RESET.fullmatch(text)
     if fields is None or fields["incident"] != (node.incident or _BY_HAND):
         return False
@@ -59,7 +61,8 @@ def run(node: Node) -> Result:
     try:
         for record in records_now(path):
             first = record.sequence if first is None else first
-            # A program wrote it, which takes rights over the node: no text of the kernel's tells of a reset.
+            # Only a program with privileges on the node can write such a line: no text of the kernel itself
+            # reports a reset.
             text = "" if record.facility == KERN else unescape(record.text)
             if _is_reset_of(node, text):
                 chain, since, foreign = _new_chain(), "since the reset", ""

@@ -1,8 +1,10 @@
-"""memory-and-matmul: on each GPU, most of the free memory keeps what is written, and products are right.
+"""Implements the check memory-and-matmul: on each GPU, most of the free memory keeps the written data, and
+products are right.
 
-All of the memory is filled before any of it is read back: a fault in the addressing shows, too. The factors
-are small integers, so every partial sum is exact in float32, in whatever order it is summed up: the GPU must
-give the CPU's product bit for bit. In bfloat16, which runs on other units, it must give its own first one.
+All of the memory is filled before any of it is read back, so a fault in the addressing shows, too. The
+factors are small integers, so every partial sum is exact in float32, in any order of the summation: the GPU
+must return the CPU's product bit for bit. In bfloat16, which other units of the GPU compute, each product
+must be equal to the GPU's own first one.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from detectors.validation.with_torch import cuda_torch
 __all__ = ["run", "wrong_products", "wrong_words"]
 
 _CHUNK_WORDS = 2**25
-"""256 MiB at a time."""
+"""Number of words in 256 MiB, which are checked at a time."""
 _SHARE = 0.9
-"""Of the free memory: comparing takes some, too."""
+"""Share of the free memory that is filled: the comparison needs some memory, too."""
 _PATTERNS = (0x5555555555555555, -0x5555555555555556, 0, -1)
 _SIZE = 4096
 _FACTOR_MAX = 8
-"""_SIZE * 8 * 8 is below 2**24, the last integer before which float32 leaves none out."""
+"""Greatest factor. _SIZE * 8 * 8 is below 2**24, up to which float32 has every integer."""
 _ROUNDS = 50
 
 
@@ -47,13 +49,14 @@ def run(node: Node) -> Result:
 
 
 def _name(torch: Any, index: int) -> str:
-    """Older versions of PyTorch do not tell the UUID, and CUDA may count otherwise than NVML."""
+    """Returns a name for the GPU. Older versions of PyTorch do not report the UUID, and CUDA may number GPUs
+    differently from NVML."""
     uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
     return f"GPU-{uuid}" if uuid is not None else f"CUDA device {index}"
 
 
 def wrong_words(torch: Any, device: Any, words: int) -> int:
-    """How many words of 8 bytes are not read as they were written, summed over all patterns."""
+    """Returns the number of words of 8 bytes that are not read as they were written, over all patterns."""
     sizes = [min(_CHUNK_WORDS, words - begin) for begin in range(0, words, _CHUNK_WORDS)]
     chunks = [torch.empty(size, dtype=torch.int64, device=device) for size in sizes]
     wrong = 0
@@ -68,7 +71,7 @@ def wrong_words(torch: Any, device: Any, words: int) -> int:
 
 
 def _with_addresses(torch: Any, device: Any, chunks: list[Any]) -> Iterator[tuple[Any, Any]]:
-    """Each chunk with a value of its own for every word."""
+    """Yields each chunk with a different value for every word."""
     begin = 0
     for chunk in chunks:
         yield chunk, torch.arange(begin, begin + len(chunk), dtype=torch.int64, device=device)
@@ -76,7 +79,7 @@ def _with_addresses(torch: Any, device: Any, chunks: list[Any]) -> Iterator[tupl
 
 
 def wrong_products(torch: Any, device: Any, *, size: int, rounds: int) -> str:
-    """What is wrong with them, in words; empty where nothing is."""
+    """Returns a description of a wrong product; empty if all are right."""
     chance = torch.Generator().manual_seed(size)
     left, right = (
         torch.randint(-_FACTOR_MAX, _FACTOR_MAX + 1, (size, size), generator=chance, dtype=torch.float32)

@@ -1,8 +1,9 @@
-"""nccl-loopback and nccl-pair: the node's own GPUs add up their data by NCCL, and each gets the right sum.
+"""Implements the checks nccl-loopback and nccl-pair: the node's own GPUs add up their data by NCCL, and each
+gets the right sum.
 
-One process for each GPU, as in a training (nccl_rank.py). The pairs go the way that NCCL finds best, which is
-NVLink where there is one. The loop-back has NVLink, PCIe and shared memory switched off: every byte leaves by
-the node's network and comes back, as it will between nodes.
+Each GPU has one process, as in a training (nccl_rank.py). The pairs use the path that NCCL finds best, which
+is NVLink if the node has it. The loop-back runs with NVLink, PCIe and shared memory switched off: every byte
+leaves by the node's network and comes back, as it does between nodes.
 Source: NVIDIA, NCCL environment variables: NCCL_P2P_DISABLE, NCCL_SHM_DISABLE.
 """
 
@@ -43,7 +44,8 @@ def _gpus() -> int:
 
 
 def exchange(who: str, ranks: int, backend: str, variables: Mapping[str, str]) -> Result | None:
-    """What failed; None where nothing did. `who` is `all`, or `pairs` of neighbours in turn.
+    """Runs the exchange, and returns the failure; None if nothing failed. `who` is `all`, or `pairs` of
+    neighbours in turn.
 
     Ranks that hang are ended with this process, at the check's deadline.
     """
@@ -70,7 +72,8 @@ def exchange(who: str, ranks: int, backend: str, variables: Mapping[str, str]) -
 
 
 def _first_to_fail(children: list[subprocess.Popen[bytes]]) -> int | None:
-    """None once all have ended well. The others may wait for one that failed, and are ended."""
+    """Returns the first rank that fails; None once all have ended successfully. The others may wait for a
+    rank that failed, and are ended."""
     while True:
         statuses = [child.poll() for child in children]
         failures = [rank for rank, status in enumerate(statuses) if status]

@@ -1,6 +1,8 @@
-"""One rank of nccl.py's exchange: `python -m detectors.validation.nccl_rank WHO BACKEND MEETING RANKS RANK`.
+"""Runs one rank of nccl.py's exchange: `python -m detectors.validation.nccl_rank WHO BACKEND MEETING RANKS
+RANK`.
 
-Ends with 0 where each sum that it took part in was right; else its last line says what was not.
+The process ends with 0 if each sum in which it took part was right; otherwise its last line says what was
+wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Any
 __all__ = ["main"]
 
 _WORDS = 2**24
-"""64 MiB of float32: large enough that NCCL splits it over all its channels."""
+"""Number of float32 words in 64 MiB, which is large enough that NCCL splits the data over all its
+channels."""
 _ROUNDS = 5
 
 
@@ -42,7 +45,8 @@ def _groups(who: str, ranks: int) -> list[list[int]]:
 
 
 def _wrong(torch: Any, distributed: Any, device: Any, members: list[int], group: Any) -> str:
-    """What is wrong with the sums, in words. Of integers like these each sum is exact, in any order."""
+    """Returns a description of the wrong sums; empty if all are right. With integers like these each sum is
+    exact, in any order."""
     own = torch.arange(_WORDS, dtype=torch.float32, device=device) % 1024
     expected = sum((own + member for member in members), torch.zeros_like(own))
     for number in range(_ROUNDS):

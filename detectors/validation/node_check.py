@@ -1,4 +1,4 @@
-"""What a check is, is given, and answers. Pure."""
+"""Defines a check, its input and its result. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["CannotRunError", "Node", "NodeCheck", "Result", "failed", "passed"]
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """The node as a check knows it. Travels to the check's process as JSON."""
+    """The node as a check sees it. It is passed to the check's process as JSON."""
 
     host_root: str = "/"
     """Folder of the node's proc and dev."""
     devices: tuple[str, ...] = ()
-    """UUIDs of those that were repaired; empty where all were, or nobody knows."""
+    """UUIDs of the repaired devices; empty if all were repaired, or if they are not known."""
     incident: str = ""
-    """For which they were repaired; empty where that was by hand."""
+    """Incident of the repair; empty if a person repaired the node."""
     devices_expected: int = 0
-    """How many the node must have; 0 where nobody knows."""
+    """Number of GPUs that the node must have; 0 if it is not known."""
     catalogue: str = ""
-    """A TOML file with `[[xid]]` rows of the user, as the agent has them."""
+    """Path of a TOML file with rows of the user, the same as the agent's `catalogue.extra`."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class CannotRunError(Exception):
-    """The check proves nothing here. The message names what is missing."""
+    """The check proves nothing here. The message says what is missing."""
 
 
 def passed(message: str) -> Result:
@@ -44,13 +44,13 @@ def failed(message: str) -> Result:
 
 
 class NodeCheck(msgspec.Struct, frozen=True):
-    """One row of the registration. `run` is called in a process of its own, which is killed at the deadline;
-    raises `CannotRunError`, and any other exception is a failed check."""
+    """One row of the registration. `run` is called in a separate process, which is killed at the deadline.
+    `run` may raise `CannotRunError`; any other exception is a failed check."""
 
     name: str
     run: Callable[[Node], Result]
     deadline_s: float
     proves: str
-    """What is known when it has passed."""
+    """The fact that is proven when the check has passed."""
     needs: str
-    """Without which it cannot run."""
+    """The requirement without which the check cannot run."""

@@ -1,7 +1,7 @@
-"""nvml-health: every GPU answers NVML, and none says of itself that it needs something.
+"""Implements the check nvml-health: every GPU answers NVML, and no GPU reports that it needs something.
 
-What a device does not support is no data, and never a fault. Counters are the volatile ones: a reset or a
-reboot has cleared them, so what they count has come since.
+A value that a device does not support is no data, and never a fault. The counters are the volatile ones: a
+reset or a reboot has cleared them, so their errors have come since.
 Source: NVIDIA, NVML API reference: field 230, remapped rows, clocks event reasons.
 """
 
@@ -20,7 +20,8 @@ __all__ = ["run"]
 
 _CLOCK_CHECKS = 3
 _CLOCK_PAUSE_S = 1.0
-"""A clock is held down for a moment at every change of load: only a reason that stays counts."""
+"""Pause in seconds between checks of the clocks. A clock is lowered for a moment at every change of load:
+only a reason that stays counts."""
 _CLOCK_REASONS = {
     0x08: "hardware slowdown",
     0x20: "thermal slowdown by software",
@@ -71,7 +72,7 @@ def run(node: Node) -> Result:
 
 
 def _trouble(nvml: Any, index: int) -> str:
-    """What is wrong with one device, in words; empty where nothing is."""
+    """Returns a description of the faults of one device; empty if it has none."""
     name = f"GPU {index}"
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -83,7 +84,8 @@ def _trouble(nvml: Any, index: int) -> str:
 
 
 def _supported(nvml: Any, found: Iterator[str]) -> list[str]:
-    """Raises what NVML raises, but for what the device or the driver does not know."""
+    """Returns what a check found. Raises NVML's errors, except those about values that the device or the
+    driver does not support."""
     try:
         return list(found)
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
@@ -99,7 +101,7 @@ def _remapped_rows(nvml: Any, handle: Any) -> Iterator[str]:
 
 
 def _retired_pages(nvml: Any, handle: Any) -> Iterator[str]:
-    """GPUs before Ampere."""
+    """Checks the pages of GPUs before Ampere."""
     if nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle):
         yield "a memory page waits to be retired: the GPU needs a reset"
 

@@ -1,7 +1,7 @@
-"""Runs a program as a process that may be lost: whatever it does, there is an answer by its deadline.
+"""Runs a program as a process that may be lost: there is a result by its deadline, whatever the program does.
 
-A driver call can hang for good, and a process stuck in it is immune to SIGKILL. So the output goes to files
-in memory, whose other end nobody must close.
+A driver call can hang permanently, and a process that is stuck in such a call is immune to SIGKILL. So the
+output goes to files in memory, whose other end no process must close.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ _REAP_S = 2.0
 
 class Ended(msgspec.Struct, frozen=True):
     status: int | None
-    """None: it was given up at the deadline. Negative: ended by that signal."""
+    """Exit status. None: the process was given up at the deadline. Negative: the process was ended by that
+    signal."""
     output: bytes
     errors: bytes
     stuck: bool = False
-    """It did not end when it was killed."""
+    """Whether the process did not end when it was killed."""
 
     @property
     def how(self) -> str:
-        """In words, of one that was not given up."""
+        """Describes in words how a process ended that was not given up."""
         assert self.status is not None
         if self.status >= 0:
             return f"ended with status {self.status}"
@@ -44,7 +45,8 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def ended(command: list[str], deadline_s: float) -> Ended:
-    """Raises `OSError` where it cannot be started. Whatever it started itself ends with it."""
+    """Runs the command. Raises `OSError` if it cannot be started. Processes that the command started itself
+    end with it."""
     child: subprocess.Popen[bytes] | None = None
     status, stuck = None, False
     with _memory_file() as output, _memory_file() as errors:
@@ -63,9 +65,9 @@ def ended(command: list[str], deadline_s: float) -> Ended:
 
 @contextlib.contextmanager
 def _signals_later() -> Iterator[None]:
-    """The signals that end this process wait until the block is over: one between the birth of a child and
-    its name would leave the child alive. Handlers wait, and no mask, which a child would inherit and which
-    holds for one thread alone."""
+    """Delays the signals that end this process until the block is over: a signal between the start of a child
+    and the assignment of its name would leave the child alive. Handlers delay the signals. A mask would not
+    do: a child would inherit it, and it applies to one thread only."""
     came: list[int] = []
     before = {
         number: signal.signal(number, lambda number, _: came.append(number))
@@ -81,7 +83,7 @@ def _signals_later() -> Iterator[None]:
 
 
 def _end(child: subprocess.Popen[bytes]) -> bool:
-    """The whole session. False where the child outlives it."""
+    """Ends the child's whole session. Returns False if the child survives."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -91,7 +93,7 @@ def _end(child: subprocess.Popen[bytes]) -> bool:
 
 @contextlib.contextmanager
 def _memory_file() -> Iterator[int]:
-    """No folder is needed that can be written to."""
+    """Yields a file in memory, so no writable folder is needed."""
     fd = os.memfd_create("check")
     try:
         yield fd

@@ -1,4 +1,4 @@
-"""PyTorch with CUDA, where the image has it. It is no dependency of ours: our image is light."""
+"""Loads PyTorch with CUDA, if the image has it. PyTorch is no dependency of Rekindle: its image is light."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["cuda_torch"]
 
 
 def cuda_torch() -> Any:
-    """The module. Raises `CannotRunError` that says what is missing."""
+    """Returns the module. Raises `CannotRunError`, which says what is missing."""
     try:
         import torch  # noqa: PLC0415  only here: it is optional, and takes seconds
     except (ImportError, OSError) as error:  # OSError: one of its libraries cannot be loaded

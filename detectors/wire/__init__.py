@@ -1,4 +1,5 @@
-"""What agent, repair step and controller say to each other: NodeHealth, faults, reports, names of kinds.
+"""Defines the objects by which agent, repair step and controller communicate: NodeHealth, faults, reports,
+names of kinds.
 
 In: nothing.
 Out: structs, enums, and `key()` for the names of labels.

@@ -1,4 +1,4 @@
-"""What the structs of NodeHealth, in contract.py and training.py, share."""
+"""Defines the base of the structs of NodeHealth in contract.py and training.py."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import msgspec
 __all__ = ["EVIDENCE_BYTES_MAX", "Wire"]
 
 EVIDENCE_BYTES_MAX = 256
-"""Of a line that shows a fault or an error."""
+"""Maximum size of a line that shows a fault or an error."""
 
 
 class Wire(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """Fields are camelCase in the API, and left out where they have their defaults."""
+    """Base of all structs in the API. Field names are camelCase, and fields with default values are left
+    out."""

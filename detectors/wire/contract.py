@@ -1,7 +1,7 @@
-"""NodeHealth: the wire between agent and controller.
+"""Defines NodeHealth, the object between agent and controller.
 
-The agent writes `status` of the one NodeHealth that bears its node's name, the controller writes `spec`.
-These structs, and those of training.py, are the single definition: the CRD is generated from them
+The agent writes `status` of the one NodeHealth that has its node's name; the controller writes `spec`. These
+structs, and those of training.py, are the single definition: the CRD is generated from them
 (recover/api/crds.py), the agent encodes them, the controller decodes them. Unknown fields are ignored when
 read, so either side may be newer.
 
@@ -68,12 +68,12 @@ OBJECT_BYTES_MAX = 30 * 1024
 
 
 def key(name: str) -> str:
-    """The full name of one of our labels, annotations or taints: `rekindle.dev/<name>`."""
+    """Returns the full name of one of our labels, annotations or taints: `rekindle.dev/<name>`."""
     return f"{GROUP}/{name}"
 
 
 class Fault(StrEnum):
-    """What kind of thing broke. Also the value of the taint `rekindle.dev/unhealthy`."""
+    """Fault class: the kind of thing that broke, and the value of the taint `rekindle.dev/unhealthy`."""
 
     DEVICE_LOST = "device-lost"
     DEVICE_RESET = "device-reset"
@@ -88,7 +88,8 @@ class Fault(StrEnum):
     POWER = "power"
     DRIVER = "driver"
     RESOURCES = "resources"
-    """What a job may use is used up: memory, a disk, a quota. It is the job's, never its node's."""
+    """The job has used up a resource: memory, a disk, a quota. This is a fault of the job, never of its
+    node."""
     APPLICATION = "application"
     HANG = "hang"
     STRAGGLER = "straggler"
@@ -97,7 +98,7 @@ class Fault(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who could have made the evidence. `tenant` evidence never cordons a node."""
+    """The writer of the evidence. Evidence of origin `tenant` never cordons a node."""
 
     KERNEL = "kernel"
     DRIVER = "driver"
@@ -108,21 +109,22 @@ class Origin(StrEnum):
 
 
 class Severity(StrEnum):
-    """What the finding means for work on its subject right now."""
+    """Effect of the fault on work that uses the subject."""
 
     INFO = "info"
-    """Recorded, never acted upon."""
+    """Rekindle records the finding, and no action follows."""
     SUSPECT = "suspect"
-    """No proof: for a while other nodes are preferred to this one. Nothing is stopped for it, and no node is
-    taken out."""
+    """No proof: for a while restarts prefer other nodes. Rekindle stops no job and takes no node out of
+    service for it."""
     PENDING = "pending"
-    """Contained or degraded: work goes on; act at the next checkpoint or at the gang's end."""
+    """Contained or degraded: the work continues. Rekindle acts at the next checkpoint, or at the gang's
+    end."""
     FATAL = "fatal"
     """Work on this subject is lost."""
 
 
 class Remedy(StrEnum):
-    """What the source (NVIDIA's catalogue, the vendor's verdict) recommends for the subject."""
+    """The action that the source (NVIDIA's catalogue, the vendor's verdict) recommends for the subject."""
 
     NONE = "none"
     RESTART_APPLICATION = "restart-application"
@@ -138,15 +140,15 @@ class SubjectKind(StrEnum):
     DEVICE = "device"
     """An accelerator."""
     SWITCH = "switch"
-    """Between the node's accelerators: what harms it may harm each of them."""
+    """A switch between the node's accelerators: a fault of the switch may harm each of them."""
     ADAPTER = "adapter"
-    """Of a network."""
+    """A network adapter."""
     NODE = "node"
     POD = "pod"
 
 
 class Source(StrEnum):
-    """A thing the agent watches; coverage is stated for each."""
+    """A part of the node that the agent reads. Coverage is reported for each source."""
 
     KMSG = "kmsg"
     NVML = "nvml"

@@ -1,5 +1,8 @@
-"""Which fault of a GPU is the exception of a program, which by MPS may end the programs of others. Pure; the
-agent publishes who shares GPUs after one, and the controller asks whose it may be.
+"""Decides which fault of a GPU is the exception of a program, which under MPS may end the programs of others.
+Pure.
+
+After such an exception the agent publishes which pods share GPUs, and the controller finds out which program
+may have caused it.
 """
 
 from __future__ import annotations
@@ -10,5 +13,5 @@ __all__ = ["is_exception"]
 
 
 def is_exception(subject: Subject, fault: Fault, severity: Severity) -> bool:
-    """A program's own fatal fault on a GPU, by the driver's word."""
+    """Whether the finding is a fatal fault of a program on a GPU, according to the driver."""
     return subject.kind is SubjectKind.DEVICE and fault is Fault.APPLICATION and severity is Severity.FATAL

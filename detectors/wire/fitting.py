@@ -1,13 +1,14 @@
-"""Structs whose texts and lists fit the limits that their annotations promise. Pure.
+"""Creates structs whose texts and lists fit the limits in their annotations. Pure.
 
-The limits in the annotations become those of the CRDs, and the API server refuses the whole object for one
+The limits in the annotations become those of the CRDs, and the API server rejects the whole object for one
 field that is too long. So code that fills such a struct writes `fitted(Struct, field=...)` instead of
 `Struct(field=...)`, and `refitted(...)` instead of `msgspec.structs.replace(...)`. A value that fits stays as
-it is, byte for byte; of a longer one the head stays. tests/recover/api/test_fitting.py finds who else cuts.
+it is, byte for byte; of a longer value the beginning stays. tests/recover/api/test_fitting.py finds other
+code that cuts.
 
 A `__post_init__` of the base class would need no such call, but would run in Python for each struct of each
-object that is decoded. Cutting only where objects are written would make each sample see a difference between
-the words that it wants and those that stand there, and write again.
+object that is decoded. If values were cut only where objects are written, each reconcile would see a
+difference between the text that it wants and the stored text, and would write again.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from detectors.text.cutting import cut
 __all__ = ["NEWEST", "UTF8", "WHOLE", "fit", "fitted", "limit", "refitted"]
 
 NEWEST: Final[dict[str, Any]] = {"keeps": "newest"}
-"""`Meta(extra=NEWEST)`: of a list in the order of time its end stays, and its beginning goes."""
+"""Mark for a list in the order of time, `Meta(extra=NEWEST)`: the end of the list stays, and its beginning is
+cut."""
 UTF8: Final[dict[str, Any]] = {"unit": "bytes"}
-"""`Meta(extra=UTF8)`: the limit counts bytes of UTF-8, of which a text has at least as many as characters."""
+"""Mark for a text, `Meta(extra=UTF8)`: the limit counts bytes of UTF-8. A text has at least as many bytes as
+characters."""
 WHOLE: Final[dict[str, Any]] = {"cut": False}
-"""`Meta(extra=WHOLE)`: a part of it would be worth nothing or mean something else, so it is never cut."""
+"""Mark for a value that is never cut, `Meta(extra=WHOLE)`: a part of the value would be worthless or mean
+something else."""
 
 _P = ParamSpec("_P")
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -41,7 +45,7 @@ class _Limit(msgspec.Struct, frozen=True, dict=True):
     keeps_newest: bool = False
     is_cut: bool = True
     item: _Limit | None = None
-    """Of each text of a list. The structs of a list are fitted where they are made."""
+    """Limit of each text of a list. The structs of a list are fitted where they are created."""
 
     @property
     def cuts(self) -> bool:
@@ -49,12 +53,12 @@ class _Limit(msgspec.Struct, frozen=True, dict=True):
 
     @functools.cached_property
     def most_at_once(self) -> int:
-        """A text or list of this length fits, whatever it holds."""
+        """Length of a text or list that always fits, no matter what it contains."""
         is_plain = self.most is not None and self.item is None and not self.counts_bytes
         return self.most if is_plain and self.most is not None else 0
 
     def of(self, value: Any) -> Any:
-        """The value itself where it fits."""
+        """Returns the value itself if it fits, otherwise a shorter one."""
         match value:
             case str():
                 return self._text(value)
@@ -81,26 +85,29 @@ class _Limit(msgspec.Struct, frozen=True, dict=True):
 
 
 def fitted(make: Callable[_P, _S], /, *args: _P.args, **fields: _P.kwargs) -> _S:
-    """The struct of these fields, each cut to its limit. `fitted(Cause, summary=words, ...)`."""
+    """Returns the struct of these fields, each cut to its limit: `fitted(Cause, summary=words, ...)`."""
     made = make(*args, **fields)
     return _cut(made, _cutting(type(made)))
 
 
 def refitted(whole: _S, /, **changes: Any) -> _S:
-    """The struct with these fields changed, each of them cut to its limit. The others stay as they are."""
+    """Returns the struct with these fields changed, each of them cut to its limit. The others stay as they
+    are."""
     cutting = _cutting(type(whole))
     changed = {name: cutting[name] for name in changes if name in cutting}
     return _cut(msgspec.structs.replace(whole, **changes), changed)
 
 
 def fit(struct: type[msgspec.Struct], field: str, value: _T) -> _T:
-    """The value as this field takes it. For values that are compared with what stands in such a field."""
+    """Returns the value as this field accepts it. Use this for values that are compared with the value of
+    such a field."""
     fitting: _T = _limits(struct)[field].of(value)
     return fitting
 
 
 def limit(struct: type[msgspec.Struct], field: str) -> int:
-    """How many characters, bytes or items the field takes. For code that chooses what to leave out."""
+    """Returns the number of characters, bytes or items that the field accepts. Use this in code that chooses
+    what to leave out."""
     most = _limits(struct)[field].most
     assert most is not None, f"{struct.__name__}.{field} has no limit"
     return most
@@ -117,13 +124,13 @@ def _cut(whole: _S, limits: Mapping[str, _Limit]) -> _S:
 
 @functools.cache
 def _cutting(struct: type[msgspec.Struct]) -> Mapping[str, _Limit]:
-    """By field; those whose values are never cut are left out."""
+    """Returns the limits by field; fields whose values are never cut are left out."""
     return {name: one for name, one in _limits(struct).items() if one.cuts}
 
 
 @functools.cache
 def _limits(struct: type[msgspec.Struct]) -> Mapping[str, _Limit]:
-    """By field; those without a limit are left out."""
+    """Returns the limits by field; fields without a limit are left out."""
     info = inspect.type_info(struct)
     assert isinstance(info, inspect.StructType)
     found = {field.name: _limit(field.type) for field in info.fields}

@@ -1,4 +1,4 @@
-"""What the child process that asks NVML tells the agent: one sample of all GPUs of the node.
+"""Defines one sample of all GPUs of the node, which the child process that asks NVML sends to the agent.
 
 Every field that a GPU, its driver or the library does not know stays None or empty: that is no data, and
 never a fault.
@@ -12,11 +12,11 @@ import msgspec
 __all__ = ["READINGS_WANTED", "GpuReadings", "GpuSample", "InstanceReadings", "Sample"]
 
 READINGS_WANTED = "readings"
-"""The line by which the child is asked for readings, too; any other line asks for the GPUs' health alone."""
+"""The line that asks the child for readings, too; any other line asks only for the GPUs' health."""
 
 
 class InstanceReadings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one MIG GPU instance."""
+    """Readings of one MIG GPU instance."""
 
     instance: int
     memory_used_bytes: int
@@ -24,10 +24,10 @@ class InstanceReadings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuReadings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What dashboards show of a GPU, and no finding is made of."""
+    """Readings of a GPU for dashboards, from which no finding is made."""
 
     busy_percent: int | None = None
-    """Of the driver's last sample period, which is a second at most: in so much of it some kernel ran."""
+    """Percentage of the driver's last sample period (at most one second) in which a kernel ran."""
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     temperature_c: int | None = None
@@ -41,43 +41,45 @@ class GpuReadings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one GPU answered."""
+    """The answers of one GPU."""
 
     index: int
-    """Its place in NVML's list."""
+    """Index in NVML's list."""
     uuid: str = ""
     pci: str = ""
-    """`dddd:bb:dd.f`; empty where the GPU did not say even that."""
+    """`dddd:bb:dd.f`; empty if the GPU did not even report that."""
     model: str = ""
     refused: str = ""
-    """NVML's name of the error that says what became of the GPU: GPU_IS_LOST or RESET_REQUIRED; where there
-    is not even a handle, any other, as UNKNOWN. With neither this nor `pci`: one that we may not see."""
+    """NVML's name of the error that says that the GPU is lost or needs a reset: GPU_IS_LOST or
+    RESET_REQUIRED. If there is not even a handle, it is any other error, such as UNKNOWN. A GPU with neither
+    this nor `pci` is one that the agent may not see."""
     minor: int | None = None
     """N of its device file /dev/nvidiaN."""
     mig_devices: dict[str, int | None] = {}
-    """UUID of each MIG device -> id of its GPU instance, as the driver writes it behind `GPU-I:`; None where
-    it did not say."""
+    """UUID of each MIG device -> id of its GPU instance, as the driver writes it after `GPU-I:`; None if the
+    driver did not report it."""
     is_mig: bool = False
-    """Its MIG mode is on."""
+    """Whether its MIG mode is on."""
     mig_changes: bool = False
-    """Another MIG mode waits for a reset."""
+    """Whether another MIG mode waits for a reset."""
     is_persistent: bool | None = None
-    """The driver keeps the GPU ready while nobody has it open."""
+    """Whether the driver keeps the GPU ready while no process has it open."""
     free_bytes: int | None = None
     rows_pending: bool | None = None
     rows_failed: bool | None = None
     pages_pending: bool | None = None
-    """Memory pages that wait to be retired, of GPUs before Ampere."""
+    """Whether memory pages wait to be retired; for GPUs before Ampere."""
     sram_exceeded: bool | None = None
     uncorrected: dict[str, int] | None = None
-    """Uncorrectable ECC errors since the driver was loaded, by where they were; empty where none are."""
+    """Number of uncorrectable ECC errors since the driver was loaded, by location; empty if there are
+    none."""
     uncorrected_ever: int | None = None
     recovery_action: int | None = None
-    """0 is none; the others as in Xid 154."""
+    """Recovery action: 0 is none; the others as in Xid 154."""
     links: tuple[bool | None, ...] = ()
-    """Which NVLinks are up, by number; None where one tells nothing."""
+    """State of each NVLink, by number; None if a link reports nothing."""
     link_errors: int | None = None
-    """Replays and recoveries of all NVLinks, counted by the GPU."""
+    """Number of replays and recoveries of all NVLinks, counted by the GPU."""
     fabric_state: int | None = None
     """1 not begun, 2 in progress, 3 done."""
     fabric_status: int | None = None
@@ -85,24 +87,24 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fabric_health: int | None = None
     """Bits, two or more for each question."""
     slowdowns: int | None = None
-    """The reasons why the clocks are as they are, as bits."""
+    """The reasons for the present clocks, as bits."""
     margin_c: int | None = None
-    """How much hotter the GPU may become before it slows itself down, in degrees Celsius."""
+    """Number of degrees Celsius by which the GPU may become hotter before it slows itself down."""
     pcie_width: int | None = None
     pcie_width_max: int | None = None
     replays: int | None = None
-    """Packets that PCIe sent again."""
+    """Number of packets that PCIe sent again."""
     is_inforom_bad: bool | None = None
     health_bits: int | None = None
-    """What is wrong by Iluvatar's library IXML; 0 is nothing, None for a GPU of another vendor."""
+    """Faults reported by Iluvatar's library IXML, as bits; 0 is no fault, None a GPU of another vendor."""
     readings: GpuReadings | None = None
-    """None where nobody wants them."""
+    """Readings for dashboards; None if they were not requested."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
-    """Why nothing was found out at all; NVML is left for this time."""
+    """Reason why there is no sample at all; the child stops using NVML for this sample."""
     driver_version: str = ""
     gpus: tuple[GpuSample, ...] = ()
     is_by_ixml: bool = False
-    """Iluvatar's library gave it, which knows no GPU of another vendor."""
+    """Whether the sample is from Iluvatar's library, which knows no GPU of another vendor."""

@@ -1,4 +1,4 @@
-"""Reads which pods hold which MIG GPU instances of a device. Pure; agent and controller share it."""
+"""Reads which pods have which MIG GPU instances of a device. Pure; agent and controller share it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _DIGITS_MAX = 4
 
 
 def instances_of(device: Device) -> dict[str, frozenset[int]]:
-    """Pod uid -> ids of the instances that it holds. A pod that is not here holds the whole device, or nobody
-    knows; so does one of which an entry cannot be read."""
+    """Returns pod uid -> ids of the instances that the pod has. A pod that is missing here has the whole
+    device, or its instances are not known. A pod with an entry that cannot be parsed is missing, too."""
     found: dict[str, set[int]] = {}
     unread = set()
     for entry in device.instance_pods:

@@ -1,4 +1,4 @@
-"""Where a kind lives in the Kubernetes API, and the kinds of patch that we send. Pure.
+"""Defines the address of a kind in the Kubernetes API, and the kinds of patch that we send. Pure.
 
 client/kubeapi.py calls these addresses; the decisions of the controller name them.
 """
@@ -15,12 +15,12 @@ PatchType = str
 MergePatch: PatchType = "application/merge-patch+json"
 JsonPatch: PatchType = "application/json-patch+json"
 StrategicPatch: PatchType = "application/strategic-merge-patch+json"
-"""For lists of Kubernetes' own kinds that several writers share, as the conditions of a Node: it changes one
-item by its key, whatever others write beside it."""
+"""Patch for lists of Kubernetes' own kinds that several writers share, such as the conditions of a Node: the
+patch changes one item by its key, and keeps the items of other writers."""
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """Where one kind lives in the API, for example `Resource("batch", "v1", "jobs", "Job")`."""
+    """The address of one kind in the API, for example `Resource("batch", "v1", "jobs", "Job")`."""
 
     group: str
     version: str
@@ -33,7 +33,8 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
-        """Raises `ValueError` for a name that no object can have: it would be another address."""
+        """Returns the path. Raises `ValueError` for a name that no object can have: the path would be another
+        address."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         parts = [root]
         if self.namespaced and namespace:

@@ -1,9 +1,9 @@
-"""What a NodeHealth may not hold although its schema lets it pass. Pure.
+"""Rejects values in a NodeHealth that its schema allows and that harm a reader. Pure.
 
-The token of one node's agent writes the status. A time of the year 1 or 9999 makes arithmetic with times
-raise an error, and so does a number of seconds of 1e300. Sums of numbers near 2^63 leave what the API server
-takes. A blank or a line break in a name forges words where the name is told. So the object is refused, and
-its node is one whose agent says nothing: the harm ends there.
+The token of one node's agent writes the status. A time in the year 1 or 9999 makes arithmetic with times
+raise an error, and so does a number of seconds of 1e300. Sums of numbers near 2^63 exceed what the API server
+accepts. A blank or a line break in a name forges text where the name is printed. So the object is rejected,
+and its node counts as one whose agent does not report: the harm ends there.
 """
 
 from __future__ import annotations
@@ -17,40 +17,42 @@ import msgspec
 __all__ = ["NotSaneError", "demand_sane", "sane", "total"]
 
 _EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
-"""A clock that was never set shows 1970, and what the kernel wrote before is dated a little earlier: that is
-honest, and may tell of a dead GPU."""
+"""Earliest accepted time. A clock that was never set shows 1970, and lines that the kernel wrote earlier are
+dated a little earlier: these times are honest, and may be evidence of a dead GPU."""
 _LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _FREE_TEXT = frozenset({"evidence", "text", "tail", "why", "cleared_by", "model", "catalogue_problems"})
-"""What logs, drivers and errors say, as they say it. Whoever tells it makes it printable."""
+"""Fields with the unchanged text of logs, drivers and errors. The code that prints these fields makes them
+printable."""
 _ECHOES = frozenset({"served", "served_request", "hands_off"})
-"""Ids of the controller's own, which an agent says back. They may list several things."""
+"""Fields with ids of the controller that an agent returns. They may list several things."""
 
 
 _INTEGER_MAX = 2**53
-"""Beyond it numbers of JSON are no longer exact for everybody; no step, count or sequence comes near."""
+"""Greatest accepted number. Beyond it numbers of JSON are no longer exact for all readers; no step, count or
+sequence comes near."""
 _SECONDS_MAX = 1e9
-"""Thirty years."""
+"""Greatest accepted number of seconds: thirty years."""
 
 
 class NotSaneError(msgspec.ValidationError):
-    """Names the field and what was expected. Whoever reads objects leaves this one out as any other that is
-    not what it should be."""
+    """Names the field and what was expected. A reader of objects skips this object like any other invalid
+    object."""
 
 
 def sane(at: datetime | None) -> datetime | None:
-    """The time; None for one with which nobody can calculate, as if it were not told."""
+    """Returns the time; None for a time that breaks arithmetic, as if it were missing."""
     return at if at is not None and at.tzinfo is not None and _EARLIEST <= at < _LATEST else None
 
 
 def total(*counts: int) -> int:
-    """Their sum, as far as a NodeHealth may hold it. An agent goes on from counts that its node's token may
-    have written: without a limit the agent's next status would be the one that is refused."""
+    """Returns the sum, limited to what a NodeHealth may contain. An agent continues from counts that its
+    node's token may have written: without the limit the agent's next status would be rejected."""
     return min(sum(counts), _INTEGER_MAX)
 
 
 def demand_sane(told: msgspec.Struct, at: str = "$") -> None:
-    """Raises NotSaneError for the first time outside of the years 1900 to 2199, the first number with which
-    nobody can calculate, and the first name with a character that is not printable, or a blank."""
+    """Raises NotSaneError for the first time outside of the years 1900 to 2199, the first number that breaks
+    arithmetic, and the first name with a blank or an unprintable character."""
     for name, wire in _fields(type(told)):
         _demand(getattr(told, name), f"{at}.{wire}", name)
 
@@ -66,7 +68,7 @@ def _demand(value: object, at: str, field: str) -> None:
         if abs(value) > _INTEGER_MAX:
             raise NotSaneError(f"Expected a number of at most 2^53 - at `{at}`")
     elif isinstance(value, float):
-        if not 0 <= value <= _SECONDS_MAX:  # nor is that what is no number
+        if not 0 <= value <= _SECONDS_MAX:  # NaN is not in this range either
             raise NotSaneError(f"Expected a number of seconds from 0 to 1e9 - at `{at}`")
     elif isinstance(value, datetime):
         if sane(value) is None:
@@ -80,7 +82,7 @@ def _demand(value: object, at: str, field: str) -> None:
 
 @functools.cache
 def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    """Of the fields that can hold something to be refused: name, name on the wire."""
+    """Returns the fields that can contain a value to reject: name, name on the wire."""
     hints = typing.get_type_hints(kind)
     pairs = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
     return tuple((name, wire) for name, wire in pairs if not _is_enum(hints[name]))

@@ -1,7 +1,7 @@
-"""What a step of a repair found: the wire between its pod and the controller.
+"""Defines the report of a repair step, which the step's pod sends to the controller. Pure.
 
-A pod writes it as its termination message, of which the kubelet keeps 4 KiB. So messages are cut where they
-do not fit, the longest first, and no check is ever left out. Pure.
+A pod writes the report as its termination message, of which the kubelet keeps 4 KiB. So messages that do not
+fit are cut, the longest first, and no check is ever left out.
 Source: Kubernetes, "Determine the Reason for Pod Failure" (a message holds at most 4096 bytes).
 """
 
@@ -32,7 +32,7 @@ __all__ = [
 
 REPORT_BYTES_MAX = 4096
 CHECKS_MAX = 32
-"""So many with the longest names fit without a message."""
+"""Number of checks that fit with the longest names and without messages."""
 NAME = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 NAME_CHARS_MAX = 63
 MESSAGE_BYTES_MAX = 1024
@@ -74,7 +74,7 @@ class ReportError(ValueError):
 
 
 def encode(report: ValidationReport) -> bytes:
-    """JSON of at most `REPORT_BYTES_MAX`."""
+    """Returns JSON of at most `REPORT_BYTES_MAX`."""
     for message_bytes in range(MESSAGE_BYTES_MAX, -1, -_CUT_STEP_BYTES):
         checks = tuple(_shorter(check, message_bytes) for check in report.checks)
         data = msgspec.json.encode(ValidationReport(checks=checks))
@@ -84,7 +84,8 @@ def encode(report: ValidationReport) -> bytes:
 
 
 def decode(message: str, *, where: str) -> ValidationReport:
-    """`where` names the pod. Raises `ReportError` that says what stands there in place of a report."""
+    """Parses a report. `where` names the pod. Raises `ReportError`, which shows the text that was found
+    instead of a report."""
     try:
         data = msgspec.json.decode(message)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -1,6 +1,5 @@
-"""The part of NodeHealth that tells of trainings: what the agent has read in the logs of pods (status), and
-what the controller asks it to read there (spec). contract.py has the rest.
-"""
+"""Defines the part of NodeHealth about trainings: what the agent has read in the logs of pods (status), and
+what the controller asks the agent to read there (spec). contract.py has the rest."""
 
 from __future__ import annotations
 
@@ -32,10 +31,11 @@ TAIL_BYTES_MAX = 2048
 
 
 class Edge(StrEnum):
-    """The changes of a pod's progress that are worth a write."""
+    """A change of a pod's progress that is worth a write."""
 
     STARTED = "started"
-    """It has printed a line that a recipe looks for, and no step yet: this is no progress."""
+    """The container has printed a line that a recipe searches for, or a number that may be a step. This is no
+    progress yet."""
     STEPPING = "stepping"
     STALLED = "stalled"
     RESUMED = "resumed"

@@ -1,4 +1,5 @@
-"""Which checkpoint of a directory is complete: a reader for each format, scan, choice. Runs in the scan pod.
+"""Finds out which checkpoint of a directory is complete: a reader for each format, scan, choice. Runs in the
+scan pod.
 
 In: a mounted directory, and the job's annotations.
 Out: a ScanResult, each verdict with its reason.
@@ -31,15 +32,15 @@ __all__ = ["READERS", "Reader"]
 
 
 class Reader(Protocol):
-    """One checkpoint format. Both methods may raise DamagedError with the reason; nothing else."""
+    """One checkpoint format. Both methods may raise only DamagedError, with the reason."""
 
     name: str
 
     def recognises(self, folder: Folder) -> bool:
-        """True when some file has a name of this format, also where the checkpoint is only half written."""
+        """Whether some file has a name of this format, also if the checkpoint is only half written."""
 
     def read(self, folder: Folder, step: int) -> Verdict:
-        """Whether everything that a resume at `step` needs is there."""
+        """Returns the verdict: complete if everything that a resume at `step` needs is present."""
 
 
 READERS: tuple[Reader, ...] = (
@@ -57,4 +58,4 @@ READERS: tuple[Reader, ...] = (
     TorchSave(),
     Generic(),
 )
-"""Asked in this order; a new format is one file and its line here."""
+"""The formats, in the order in which they are tried. A new format is one file and its line here."""

@@ -1,14 +1,14 @@
-"""Reader for accelerate: what Accelerator.save_state writes, also with FSDP or DeepSpeed.
+"""Reads checkpoints of accelerate, which Accelerator.save_state writes, also with FSDP or DeepSpeed.
 
     model.safetensors, model_1.safetensors | shards and index | pytorch_model*.bin
                       | pytorch_model_fsdp_0/ | pytorch_model/ of DeepSpeed
     optimizer.bin | optimizer_0/                     (not with DeepSpeed)
-    scheduler.bin, sampler.bin, scaler.pt, dl_state_dict.bin, custom_checkpoint_0.pkl   where in use
+    scheduler.bin, sampler.bin, scaler.pt, dl_state_dict.bin, custom_checkpoint_0.pkl   if in use
     random_states_<rank>.pkl                         written by each rank after all but the custom ones
 
-Not noticed, since nothing counts them: a missing file of those in use only now and then, or of a second model
-or optimizer, and the last ranks' random_states. All but the custom ones are written before rank 0's
-random_states, so a kill leaves them out together. With automatic names the number of a directory,
+Some missing files are not noticed, since no count of them exists: a file that only some jobs use, a file of a
+second model or optimizer, and the last ranks' random_states. All files but the custom ones are written before
+rank 0's random_states, so a kill leaves them out together. With automatic names the number of a directory,
 `checkpoint_3`, is that of the save and not the step.
 Source: accelerate/checkpointing.py and accelerator.py, checked against 1.15.
 """

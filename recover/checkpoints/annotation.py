@@ -1,8 +1,9 @@
 """Reads the annotations of a job that concern its checkpoints. Pure.
 
-`rekindle.dev/checkpoint: <path in the container>[;format=<name>]` says where they lie; the format `generic`
-needs `;marker=<relative file>` beside it, and `;digests=check` has every byte of the choice read.
-`rekindle.dev/checkpoint-repair: tracker,set-aside` says what may be changed there.
+`rekindle.dev/checkpoint: <path in the container>[;format=<name>]` says where the checkpoints are. The format
+`generic` also needs `;marker=<relative file>`, and with `;digests=check` the scan reads every byte of the
+chosen checkpoint.
+`rekindle.dev/checkpoint-repair: tracker,set-aside` says what the scan may change there.
 """
 
 from __future__ import annotations
@@ -45,10 +46,11 @@ _EXPECTED = (
 
 
 class LocationError(ValueError):
-    """The annotation cannot be used. The message names it, its value, what was expected and what follows."""
+    """The annotation cannot be used. The message contains the annotation, its value, what was expected and
+    the consequence."""
 
     def __init__(self, value: str, problem: str, expected: str = "") -> None:
-        """`expected` is what to write, if the path is not what is wrong."""
+        """Builds the message. `expected` says what to write, if the path is not the error."""
         self.expected = expected or _EXPECTED
         shown = ascii(value if len(value) <= 120 else value[:120] + "...")
         self.why = f"{shown}: {problem}; {self.expected}"
@@ -60,7 +62,7 @@ class LocationError(ValueError):
 
 
 class ObjectStoreError(LocationError):
-    """The checkpoints are where no scan can be made, so no other text would be right."""
+    """The checkpoints are in a store that cannot be scanned, so no other value would be right."""
 
     def __init__(self, value: str, store: str) -> None:
         super().__init__(
@@ -71,8 +73,8 @@ class ObjectStoreError(LocationError):
 
 
 class CheckpointLocation(msgspec.Struct, frozen=True):
-    """`path` is absolute in the gang's containers; `format` is None when the file names decide; `marker` is
-    set for the format generic, and for it only; `digests` shall be compared."""
+    """The parsed annotation. `path` is absolute in the gang's containers. `format` is None if the file names
+    decide. `marker` is set only for the format generic. `digests` says whether to compare digests."""
 
     path: str
     format: str | None = None
@@ -81,7 +83,7 @@ class CheckpointLocation(msgspec.Struct, frozen=True):
 
 
 def parse(value: str) -> CheckpointLocation:
-    """Raises LocationError."""
+    """Parses the annotation. Raises LocationError."""
     path, *options = (part.strip() for part in value.split(";"))
     if "://" in path:
         raise ObjectStoreError(value, path.partition("://")[0])
@@ -94,7 +96,7 @@ def parse(value: str) -> CheckpointLocation:
 
     given = _options(value, options)
     _check(value, given)
-    # Two leading slashes are kept by POSIX; a mount path never has them.
+    # POSIX keeps two leading slashes; a mount path never has them.
     normal = str(PurePosixPath("/" + path.lstrip("/")))
     return CheckpointLocation(
         path=normal,
@@ -105,7 +107,8 @@ def parse(value: str) -> CheckpointLocation:
 
 
 def parse_repair(value: str) -> frozenset[Repair]:
-    """What may be changed, `none` or nothing is nothing. Raises ValueError where a word is unknown."""
+    """Returns what may be changed; `none` and an empty value allow nothing. Raises ValueError for an unknown
+    word."""
     words = {word.strip() for word in value.split(",")} - {"", "none"}
     unknown = words - {*Repair}
     if unknown:

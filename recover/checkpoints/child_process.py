@@ -1,10 +1,10 @@
-"""Does work that may never end in a process of its own, and ends that process. For the readers of pickles.
+"""Runs work that may never end in a separate process, and ends that process. Used by the readers of pickles.
 
-The unpickler is C code that looks at no clock: a few bytes keep it busy for ever, by tuples nested in each
+The unpickler is C code that checks no clock: a few bytes keep it busy without end, by tuples nested in each
 other or by keys that collide, and nothing within its process can interrupt it. So a child does the work, the
-kernel ends the child once its CPU time is used up, and the scan goes on with the next older checkpoint. CPU
-time and not time by the clock, because a slow file system is no sign of a hostile file. The scan has one
-thread, so a fork is safe; it costs a few milliseconds and needs no right.
+kernel ends the child once its CPU time is used up, and the scan continues with the next older checkpoint. The
+limit is CPU time and not time by the clock, because a slow file system is no sign of a hostile file. The scan
+has one thread, so a fork is safe; it costs a few milliseconds and needs no permission.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ __all__ = ["ANSWER_BYTES_MAX", "CPU_S_MIN", "cpu_s_for", "in_child", "more_cpu_f
 
 CPU_S_MIN = 2.0
 CPU_S_PER_BYTE = 1.0 / 2**20
-"""More than ten times what an index of a torch-dcp takes, with the sum over its pieces (0.06 s for a MiB)."""
+"""More than ten times the time that an index of a torch-dcp takes, with the sum over its pieces (0.06 s for a
+MiB)."""
 
 ANSWER_BYTES_MAX = 64 * 2**20
-"""The pieces of the largest index of a torch-dcp that is read are 34 MB, and nothing else comes near."""
+"""Maximum size of an answer. The pieces of the largest index of a torch-dcp that is read are 34 MB, and
+nothing else comes near."""
 
 POLL_MS = 100
 _CHUNK_BYTES = 2**20
 _LENGTH_BYTES = 8
-"""The length of the answer comes first."""
+"""Size of the length of the answer, which comes first."""
 _GOOD, _DAMAGED = b"+", b"-"
 
 T = TypeVar("T")
 
 
 def cpu_s_for(size_bytes: int) -> float:
-    """How long one may think about so many bytes."""
+    """Returns the CPU time in seconds that is allowed for so many bytes."""
     return CPU_S_MIN + size_bytes * CPU_S_PER_BYTE
 
 
 def more_cpu_for(size_bytes: int) -> None:
-    """Within `in_child`: so many bytes more were read. Elsewhere nothing."""
+    """Allows more CPU time within `in_child`, because more bytes were read. Elsewhere this does nothing."""
     left_s, _ = signal.getitimer(signal.ITIMER_PROF)
     if left_s:
         signal.setitimer(signal.ITIMER_PROF, left_s + size_bytes * CPU_S_PER_BYTE)
@@ -61,16 +63,16 @@ def in_child(
     check_time: Callable[[], None],
     memory_bytes: int = MEMORY_BYTES_MIN,
 ) -> T:
-    """What `work` answers, decoded as `type_`; `what` names for people what it reads.
+    """Returns the answer of `work`, decoded as `type_`. `what` is the name of the input in messages.
 
-    Raises DamagedError where `work` does, where it needs more than `cpu_s` of CPU time or `memory_bytes` more
-    than this process has, where it answers more than ANSWER_BYTES_MAX, and where it ends in another way; and
-    what `check_time` raises, which is asked while there is no answer.
+    Raises DamagedError if `work` does, if it needs more than `cpu_s` of CPU time or `memory_bytes` more
+    memory than this process has, if its answer is longer than ANSWER_BYTES_MAX, or if it ends in another way.
+    Also raises what `check_time` raises, which is called while there is no answer.
     """
     reading, writing = os.pipe()
     try:
         child = os.fork()
-    except OSError as error:  # no more processes are allowed here
+    except OSError as error:  # the limit of processes is reached
         os.close(reading)
         os.close(writing)
         raise DamagedError(f"{what} {UNREADABLE}: {why(error)}") from error
@@ -81,7 +83,7 @@ def in_child(
         answer = _received(what, reading, check_time)
     finally:
         os.close(reading)
-        os.kill(child, signal.SIGKILL)  # it has answered, ended, or must end now
+        os.kill(child, signal.SIGKILL)  # the child has answered, ended, or must end now
         _, status = os.waitpid(child, 0)
     if answer.startswith(_GOOD):
         return msgspec.msgpack.decode(memoryview(answer)[1:], type=type_)
@@ -90,14 +92,15 @@ def in_child(
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF:
         told = f"a read takes more than {cpu_s:.0f} s of CPU time, which no file of a trainer needs"
         raise DamagedError(f"{what} {UNREADABLE}: {told}")
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:  # by the kernel, for memory
+    # A SIGKILL is from the kernel, because the child takes too much memory.
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         raise DamagedError(f"{what} is {TOO_LARGE}: the process that read it was killed")
     raise DamagedError(f"{what} {UNREADABLE}: the process that read it ended with status {status}")
 
 
 def _received(what: str, reading: int, check_time: Callable[[], None]) -> bytearray:
-    """All of the answer, nothing where it was not written to its end. Raises DamagedError where it is too
-    long: this process has no limit of its own, and it must not end for a file."""
+    """Returns the complete answer; nothing if it was not written to its end. Raises DamagedError if the
+    answer is too long: this process itself has no limit, and must not end because of a file."""
     poll = select.poll()
     poll.register(reading, select.POLLIN)
     answer = bytearray()
@@ -121,7 +124,7 @@ def _too_long(what: str) -> DamagedError:
 def _work_and_end(
     what: str, work: Callable[[], object], writing: int, cpu_s: float, memory_bytes: int
 ) -> NoReturn:
-    """In the child: nothing of the parent's is flushed, closed or ended twice."""
+    """Runs in the child. Nothing of the parent's is flushed, closed or ended twice."""
     status = 1
     try:
         gc.disable()  # this process ends before there is garbage

@@ -1,15 +1,15 @@
-"""Reader for deepspeed: the directory of one tag, `global_step40/`, ZeRO stages 0 to 3.
+"""Reads checkpoints of deepspeed: the directory of one tag, `global_step40/`, ZeRO stages 0 to 3.
 
     mp_rank_00_model_states.pt                     stages 0 to 2: one for each model-parallel rank
     zero_pp_rank_0_mp_rank_00_model_states.pt      stage 3: one for each rank
-    [bf16_]zero_pp_rank_0_mp_rank_00_optim_states.pt   one for each rank where the optimizer is partitioned
+    [bf16_]zero_pp_rank_0_mp_rank_00_optim_states.pt   one for each rank if the optimizer is partitioned
 
-How many there must be is in the model states: dp_world_size, mp_world_size, and whether they hold the
-optimizer's state. Every file must be whole. The file `latest` beside the directory is no proof, since rank 0
-writes it without waiting for the others, and is asked for only where counts alone do not tell: layers of a
-pipeline and experts have files of their own (layer_*, expert_*, expp_*) that nothing counts. One of those
-that is missing is not noticed; it is written before the rank's states, which are counted. A checkpoint of
-MiCS, which has fewer files than ranks, is refused.
+The model states say how many files there must be: dp_world_size, mp_world_size, and whether they contain the
+optimizer's state. Every file must be complete. The file `latest` beside the directory is no proof, since rank
+0 writes it without waiting for the others. It is required only if counts alone do not decide: layers of a
+pipeline and experts have separate files (layer_*, expert_*, expp_*) that nothing counts. A missing file of
+these is not noticed; it is written before the rank's states, which are counted. A checkpoint of MiCS, which
+has fewer files than ranks, is refused.
 Source: deepspeed/runtime/engine.py and pipe/module.py, checked against 0.19.8.
 """
 
@@ -47,7 +47,9 @@ class DeepSpeed:
         return any(kind.fullmatch(name) for name in folder.files for kind in _KINDS)
 
     def read(self, folder: Folder, step: int) -> Verdict:
-        del step  # of the tag; `global_steps` inside may count otherwise, after a start from other weights
+        # This is the step of the tag; `global_steps` inside may count differently, after a start from other
+        # weights.
+        del step
         needed = _needed(folder)
         uncounted = {name for name in folder.files if _UNCOUNTED.fullmatch(name)}
         if uncounted:
@@ -57,7 +59,7 @@ class DeepSpeed:
 
 
 def _needed(folder: Folder) -> set[str]:
-    """The names that the counts in the first model states ask for."""
+    """Returns the file names that the counts in the first model states require."""
     partitioned = any(_MODEL_PARTITION.fullmatch(name) for name in folder.files)
     first = "zero_pp_rank_0_mp_rank_00_model_states.pt" if partitioned else "mp_rank_00_model_states.pt"
     state = outline(folder, first)
@@ -69,7 +71,8 @@ def _needed(folder: Folder) -> set[str]:
         case _:
             raise DamagedError(f"the file {first!a} does not say how many ranks wrote the checkpoint")
     stages = [int(match[1]) for name in folder.files if (match := _MODEL.fullmatch(name))]
-    model_ranks = max(model_ranks, *(rank + 1 for rank in stages), 1)  # each stage of a pipeline has its own
+    # Each stage of a pipeline has its own file.
+    model_ranks = max(model_ranks, *(rank + 1 for rank in stages), 1)
     if data_ranks * model_ranks > RANKS_MAX:
         raise DamagedError(
             f"the file {first!a} says that more than {RANKS_MAX} ranks wrote the "
@@ -98,7 +101,7 @@ def _needed(folder: Folder) -> set[str]:
 
 
 def _check_tracker(folder: Folder) -> None:
-    """Tags that follow one upon another differ in their number only."""
+    """Checks the tracker. Tags of successive checkpoints differ only in their number."""
     tag = folder.read_beside(TRACKER, limit_bytes=TRACKER_BYTES_MAX)
     if tag is None:
         raise DamagedError(

@@ -1,10 +1,10 @@
-"""Reads every byte of a checkpoint and compares it with the digests that its format stores. On request only.
+"""Reads every byte of a checkpoint and compares it with the digests that its format stores. Only on request.
 
     files of torch.save, also those within a torch-dcp    the CRC-32 of each zip entry
-    rekindle-sharded                                      the SHA-256 of each file, where commit.json has one
+    rekindle-sharded                                      the SHA-256 of each file, if commit.json has one
 
-Everything else is read, too, since a disk may refuse; but nothing tells whether it is what was written. For
-scan.py, once a checkpoint looks complete.
+All other files are read, too, since a disk may return errors; but no digest shows whether their data is what
+was written. scan.py calls this once a checkpoint looks complete.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ __all__ = ["check_digests", "not_checked"]
 
 CHUNK_BYTES = 2**20
 DEPTH_MAX = 8
-"""No checkpoint is deeper."""
+"""Maximum depth of directories. No checkpoint is deeper."""
 
 _ZIP_BEGIN = b"PK\x03\x04"
 _ENTRY_BYTES = 46
 _LENGTHS = struct.Struct("<3H")
 _LENGTHS_AT = 28
-"""Where an entry of a zip's directory tells how long its name, its extra field and its comment are."""
+"""Position at which an entry of a zip's directory has the lengths of its name, its extra field and its
+comment."""
 EXTRA_BYTES_MAX = 128
-"""torch writes 32 at most. zipfile copies the rest of an extra field for each of its parts."""
+"""Maximum size of an extra field. torch writes 32 bytes at most. zipfile copies the rest of an extra field
+for each of its parts."""
 _OF_ZIP = (
     zipfile.BadZipFile,
     zlib.error,
@@ -52,7 +54,7 @@ _OF_ZIP = (
     OverflowError,
     MemoryError,
 )
-"""What zipfile raises of an archive that is damaged, or is none that torch writes."""
+"""Errors that zipfile raises for an archive that is damaged, or that torch did not write."""
 
 
 class _Read(msgspec.Struct):
@@ -63,8 +65,8 @@ class _Read(msgspec.Struct):
 
 
 def check_digests(folder: Folder, total_bytes: int) -> str:
-    """What was compared, in plain words. Raises DamagedError where something differs or cannot be read. Where
-    the time is over first, it says how far it came, and nothing is known to be wrong."""
+    """Returns in plain words what was compared. Raises DamagedError if something differs or cannot be read.
+    If the time ends first, the text says how far the check came, and nothing is known to be wrong."""
     done = _Read()
     try:
         _check(folder, done, DEPTH_MAX)
@@ -100,7 +102,8 @@ def _check(folder: Folder, done: _Read, depth_left: int) -> None:
 
 
 def _is_plain(folder: Folder, name: str) -> bool:
-    """What else may lie there was no part of the checkpoint, or it had not been found complete."""
+    """Whether the entry is a plain file. Any other entry was no part of the checkpoint; otherwise the
+    checkpoint would not have been found complete."""
     try:
         folder.size_bytes(name)
     except DamagedError:
@@ -109,7 +112,8 @@ def _is_plain(folder: Folder, name: str) -> bool:
 
 
 def _check_pieces(file: OpenFile, found: list[Piece], folder: Folder, done: _Read) -> None:
-    """A tensor's piece is a file of torch.save of its own; a pickled object has no digest."""
+    """Checks the pieces of a file. A tensor's piece is itself a file of torch.save; a pickled object has no
+    digest."""
     for piece in found:
         folder.check_time()
         begin = file.read_at(piece.offset_bytes, min(piece.length_bytes, len(_ZIP_BEGIN)))
@@ -126,7 +130,7 @@ def _check_sha256(file: OpenFile, expected: str, folder: Folder, done: _Read) ->
 
 
 def _check_zip(file: OpenFile, piece: Piece, folder: Folder, done: _Read) -> None:
-    """zipfile compares the CRC of an entry when its last byte has been read."""
+    """Checks an archive. zipfile compares the CRC of an entry when its last byte has been read."""
     try:
         with zipfile.ZipFile(_Window(file, piece)) as archive:
             for entry in archive.infolist():
@@ -172,7 +176,8 @@ class _Window(io.RawIOBase):
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        """zipfile asks for a zip's whole directory at once, however large that says to be."""
+        """Reads data. zipfile reads a zip's complete directory at once, whatever size the zip claims for
+        it."""
         if size > DIRECTORY_BYTES_MAX:
             raise zipfile.BadZipFile(f"it asks for {size} bytes at once, more than {DIRECTORY_BYTES_MAX}")
         data = super().read(size) or b""
@@ -197,7 +202,7 @@ class _Window(io.RawIOBase):
 
 
 def _demand_modest(directory: bytes) -> None:
-    """Raises BadZipFile for what zipfile would parse for long, since it does so without a look at the
+    """Raises BadZipFile for a directory that zipfile would parse for long, since zipfile does not check the
     clock."""
     at = entries = 0
     while at + _ENTRY_BYTES <= len(directory):

@@ -1,6 +1,7 @@
-"""Which entries of a directory are named like a checkpoint, and their steps. scan.py examines them in order.
+"""Finds the entries of a directory that are named like a checkpoint, and their steps. scan.py examines them
+in order.
 
-A checkpoint is a directory, one file, or a few files that differ only in their last suffix, as Paddle's
+A checkpoint is a directory, one file, or a few files that differ only in their last suffix, such as Paddle's
 `40.pdparams` and `40.pdopt`.
 """
 
@@ -18,10 +19,10 @@ from recover.checkpoints.marker_template import Template
 __all__ = ["STEP_UNKNOWN", "Entry", "TellsStep", "entries_of", "step_of", "step_of_file"]
 
 STEP_UNKNOWN = -1
-"""Of a file that has no step in its name, and from which none could be read: older than all."""
+"""Step of a file without a step in its name, from which no step could be read: older than all others."""
 
 UNDATED_MAX = 32
-"""Files without a step in their name are opened to learn it, so not many are."""
+"""Number of files without a step in their name that are examined: each must be opened to learn its step."""
 
 _STEP_NAME = re.compile(
     r"(?:(?:global_)?step|iter|iteration|checkpoint|ckpt)?[-_]?(\d{1,15})"
@@ -29,12 +30,12 @@ _STEP_NAME = re.compile(
     re.ASCII | re.I,
 )
 _STEP_IN_FILE_NAME = re.compile(r"(?:[\w.=+-]*[-_])?step=(\d{1,15})(?:[-_][\w.=+-]*)?", re.ASCII)
-"""As Lightning names its files: `epoch=3-step=40`, `llm-step=40-loss=0.32`."""
+"""Names of Lightning's files: `epoch=3-step=40`, `llm-step=40-loss=0.32`."""
 _PLAIN_NAME = re.compile(r"[\w.=+-]{1,200}", re.ASCII)
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """`files` are its own, where it is no directory but files beside others."""
+    """One checkpoint by its name. `files` are its files if it is no directory but files beside others."""
 
     step: int
     name: str
@@ -47,26 +48,29 @@ class Recogniser(Protocol):
 
 @runtime_checkable
 class TellsStep(Protocol):
-    """A reader of files whose names need not hold the step."""
+    """A reader of files whose names need not contain the step."""
 
     def step_inside(self, folder: Folder) -> int:
-        """The step that the folder's only file tells. Raises DamagedError where it tells none."""
+        """Returns the step in the folder's only file. Raises DamagedError if the file has none."""
 
 
 def step_of(name: str) -> int | None:
-    """The step in a directory's name: `step-40`, `iter_0000040`, `checkpoint-40`, `global_step40`, `40`."""
+    """Returns the step in a directory's name: `step-40`, `iter_0000040`, `checkpoint-40`, `global_step40`,
+    `40`. Returns None if there is none."""
     match = _STEP_NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 
 def step_of_file(stem: str) -> int | None:
-    """The step in a name without its last suffix: `epoch=3-step=40`, `model_40`, or as a directory's."""
+    """Returns the step in a name without its last suffix: `epoch=3-step=40`, `model_40`, or as in a
+    directory's name. Returns None if there is none."""
     match = _STEP_IN_FILE_NAME.fullmatch(stem)
     return int(match[1]) if match else step_of(stem.removeprefix("model"))
 
 
 def entries_of(folder: Folder, readers: Sequence[Recogniser], template: Template | None) -> list[Entry]:
-    """Newest first. A template of the user replaces the usual names. Raises OutOfTimeError."""
+    """Returns the entries, newest first. A template of the user replaces the usual names. Raises
+    OutOfTimeError."""
     if template is not None and template.entry:
         steps = ((template.step_of(name), name) for name in folder.folders)
         found = [Entry(step, name) for step, name in steps if step is not None]
@@ -85,7 +89,8 @@ def _directories(folder: Folder) -> list[Entry]:
 
 
 def _files(folder: Folder, readers: Sequence[Recogniser]) -> list[Entry]:
-    """Files named as a directory would be are told, too: they are none, and somebody may wonder."""
+    """Returns the entries that are files. Files named like a directory are listed, too: they are no
+    checkpoints, and a user may wonder why."""
     named_as_directories = [Entry(step, name) for name in folder.files if (step := step_of(name)) is not None]
     stems: dict[str, list[str]] = {}
     for name in folder.files:
@@ -99,13 +104,14 @@ def _files(folder: Folder, readers: Sequence[Recogniser]) -> list[Entry]:
             undated += names
             continue
         own = [name for name in names if any(reader.recognises(folder.only([name])) for reader in readers)]
-        if own:  # what lies beside it, as step-40.json, is no part of a checkpoint that is one file
+        if own:  # other files beside it, such as step-40.json, are no part of a checkpoint that is one file
             dated.append(Entry(step, own[0] if len(own) == 1 else stem, tuple(sorted(names))))
     return named_as_directories + dated + _undated(folder, undated, readers)
 
 
 def _undated(folder: Folder, names: list[str], readers: Sequence[Recogniser]) -> list[Entry]:
-    """Those whose format tells the step inside, as Lightning's `last.ckpt`; the last by name where many."""
+    """Returns the files whose format stores the step inside, such as Lightning's `last.ckpt`. If there are
+    many, returns the last ones by name."""
     tellers = [reader for reader in readers if isinstance(reader, TellsStep)]
     told = [(name, teller) for name in names for teller in tellers if teller.recognises(folder.only([name]))]
     found = []
@@ -119,5 +125,5 @@ def _undated(folder: Folder, names: list[str], readers: Sequence[Recogniser]) ->
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """`epoch=10` after `epoch=9`, and `last` after both."""
+    """Returns the sort key by which `epoch=10` comes after `epoch=9`, and `last` after both."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,15})", name)]

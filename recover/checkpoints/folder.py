@@ -1,7 +1,7 @@
-"""One directory as the readers see it: names at once, sizes and small files on demand, everything bounded.
+"""Shows one directory to the readers: names at once, sizes and small files on demand, everything bounded.
 
 The files belong to a tenant and may be anything: a FIFO must not block the scan, a link may lead nowhere or
-out of the volume (volume.py), and a directory may hold millions of names.
+out of the volume (volume.py), and a directory may have millions of names.
 """
 
 from __future__ import annotations
@@ -32,23 +32,25 @@ __all__ = [
 ]
 
 UNREADABLE = "cannot be read"
-"""In a reason: the system would not show it, which says nothing about what is written there."""
+"""Part of a reason: the system refused the read, which proves nothing about the data."""
 
 FORBIDDEN = f"{UNREADABLE}: {os.strerror(errno.EACCES)}"
-"""In a reason: this process' user may not read it, which another user may."""
+"""Part of a reason: this process' user may not read the file. Another user may be able to."""
 
 TOO_LARGE = "too large to be judged"
-"""In a reason: it may well be complete, so nothing older is chosen in its place."""
+"""Part of a reason: the checkpoint may be complete, so nothing older is chosen in its place."""
 
 NAMES_MAX = 200_000
-"""16,384 ranks with several files each are far below; beyond it is no checkpoint directory."""
+"""Maximum number of names. 16,384 ranks with several files each are far below; a directory with more is no
+checkpoint directory."""
 
 
 NAMES_PER_LOOK_AT_THE_CLOCK = 1000
 
 ODD = (ArithmeticError, MemoryError, RecursionError, ValueError)
-"""What Python raises of numbers, depths and lengths that no reader has thought of, as of an integer that has
-more digits than are printed. Such a file is damaged: it must not take the checkpoint before from its job."""
+"""Errors that Python raises for numbers, depths and lengths that no reader expects, such as an integer with
+more digits than Python prints. A file with such content is damaged: it must not keep the job from its earlier
+checkpoint."""
 
 
 class DamagedError(Exception):
@@ -56,15 +58,15 @@ class DamagedError(Exception):
 
 
 class ForbiddenError(DamagedError):
-    """This process' user may not read the file, which another user may."""
+    """This process' user may not read the file. Another user may be able to."""
 
 
 class OutOfTimeError(Exception):
-    """The scan's time is over; what was not examined stays unknown."""
+    """The scan's time is over; checkpoints that were not examined stay unknown."""
 
 
 class OpenFile:
-    """A plain file that is open to read parts of it. `name` is as people should read it."""
+    """A plain file that is open to read parts of it. `name` is the name for people."""
 
     def __init__(self, name: str, descriptor: int, size_bytes: int) -> None:
         self.name = name
@@ -72,7 +74,8 @@ class OpenFile:
         self._descriptor = descriptor
 
     def read_at(self, offset_bytes: int, count_bytes: int) -> bytes:
-        """Exactly so many bytes. Raises DamagedError where the file ends before, or cannot be read."""
+        """Returns exactly `count_bytes` bytes. Raises DamagedError if the file ends before, or cannot be
+        read."""
         parts: list[bytes] = []
         missing_bytes = count_bytes
         while missing_bytes > 0:
@@ -89,10 +92,10 @@ class OpenFile:
 
 class Folder:
     """Names of one directory's files and folders, without a stat of each. `path` is absolute, as the training
-    sees it, and may have links in it.
+    sees it, and may contain links.
 
-    Raises OSError when the directory cannot be listed, and DamagedError when it holds too many names. Names
-    need not be UTF-8: what prints one escapes it.
+    Raises OSError if the directory cannot be listed, and DamagedError if it has too many names. Names need
+    not be UTF-8: code that prints a name escapes it.
     """
 
     def __init__(
@@ -118,19 +121,21 @@ class Folder:
         self.folders = tuple(sorted(folders))
 
     def only(self, names: Collection[str]) -> Folder:
-        """The same directory as if it held no more than these files: a checkpoint that is but some files."""
+        """Returns the same directory as if it had only these files: for a checkpoint that is only some
+        files."""
         view = copy.copy(self)
         view.files = self.files.intersection(names)
         view.folders = ()
         return view
 
     def open(self, name: str) -> Folder:
-        """What lies at that name. Raises as Folder() does."""
+        """Returns the folder with that name. Raises the same errors as Folder()."""
         self.check_time()
         return Folder(self.path / name, self.check_time, self._volume)
 
     def enter(self, name: str) -> Folder:
-        """Raises DamagedError when the name is not a readable directory in this one."""
+        """Returns a folder of this one. Raises DamagedError if the name is not a readable directory in this
+        one."""
         if name not in self.folders:
             raise DamagedError(f"the directory {name!a:.80} is missing")
         try:
@@ -139,15 +144,16 @@ class Folder:
             raise DamagedError(f"the directory {name!a:.80} {UNREADABLE}: {why(error)}") from error
 
     def size_bytes(self, name: str) -> int:
-        """Raises DamagedError when the name is not a plain readable file of this directory."""
+        """Returns the size of a file. Raises DamagedError if the name is not a plain readable file of this
+        directory."""
         return self._plain(name)[1]
 
     def is_owners_alone(self, name: str) -> bool:
-        """Whether nobody but its owner may read or write that file. Raises DamagedError like `size_bytes`."""
+        """Whether only its owner may read or write that file. Raises DamagedError like `size_bytes`."""
         return self._plain(name)[0].stat().st_mode & 0o077 == 0
 
     def _plain(self, name: str) -> tuple[Spot, int]:
-        """Where the file itself lies, and its size. Raises DamagedError."""
+        """Returns the place of the file itself, and its size. Raises DamagedError."""
         self.check_time()
         if name in (".", "..") or "/" in name or "\0" in name:
             raise DamagedError(f"the index names {name!a:.80}, which is not a file of this directory")
@@ -167,18 +173,19 @@ class Folder:
 
     @contextmanager
     def open_file(self, name: str) -> Iterator[OpenFile]:
-        """Raises DamagedError like `size_bytes`, and when the file cannot be opened."""
+        """Opens a file. Raises DamagedError like `size_bytes`, and if the file cannot be opened."""
         spot, _ = self._plain(name)
         with _open(spot, name) as file:
             yield file
 
     def read(self, name: str, *, limit_bytes: int) -> bytes:
-        """The whole of a small file. Raises DamagedError when it is too large or cannot be read."""
+        """Returns the content of a small file. Raises DamagedError if the file is too large or cannot be
+        read."""
         with self.open_file(name) as file:
             return _read(file, limit_bytes)
 
     def read_beside(self, name: str, *, limit_bytes: int) -> bytes | None:
-        """A small file beside this directory, such as a tracker; None where there is none."""
+        """Returns a small file beside this directory, such as a tracker; None if there is none."""
         self.check_time()
         if not self._volume.holds(self.path.parent):
             return None
@@ -193,7 +200,7 @@ class Folder:
             return _read(file, limit_bytes)
 
     def is_link(self, name: str) -> bool:
-        """Whether something else lies elsewhere under that name."""
+        """Whether the name is a link to something elsewhere."""
         return stat.S_ISLNK(Spot(self._directory, name).stat().st_mode)
 
     def _is_folder(self, entry: os.DirEntry[str]) -> bool:
@@ -209,7 +216,7 @@ class Folder:
 @contextmanager
 def _open(spot: Spot, name: str) -> Iterator[OpenFile]:
     try:
-        # Non-blocking: should a FIFO have taken the file's place since, opening it must not wait.
+        # The open is non-blocking: if a FIFO has taken the file's place since, opening it must not wait.
         descriptor = spot.open(os.O_RDONLY | os.O_NONBLOCK)
     except PermissionError as error:
         raise ForbiddenError(f"{name!a:.80} {UNREADABLE}: {why(error)}") from error
@@ -231,7 +238,7 @@ def _read(file: OpenFile, limit_bytes: int) -> bytes:
 
 
 def odd(error: BaseException) -> str:
-    """One of ODD as a reason."""
+    """Returns the reason for one of the errors ODD."""
     return f"it has content that no trainer writes: {type(error).__name__}: {str(error)!a:.120}"
 
 

@@ -1,7 +1,7 @@
-"""Reader for any other format: complete where the marker file that the job's annotation names is there.
+"""Reads checkpoints of any other format: complete if the marker file that the job's annotation names exists.
 
-The trainer must write the marker last, after everything else has reached the volume. Nothing more is known of
-the format, so nothing more is checked: an empty marker counts, and the other files are not looked at.
+The trainer must write the marker last, after everything else has reached the volume. Nothing more is known
+about the format, so nothing more is checked: an empty marker counts, and the other files are not examined.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ class Generic:
     name = GENERIC
 
     def __init__(self, template: Template | None = None) -> None:
-        """Without a template it recognises nothing: only an annotation can ask for this format."""
+        """Takes the template. Without a template the reader recognises nothing: only an annotation can
+        request this format."""
         self.template = template
 
     def recognises(self, folder: Folder) -> bool:

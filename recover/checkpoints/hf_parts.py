@@ -1,7 +1,8 @@
-"""The parts that checkpoints of the Hugging Face Trainer and of Accelerate share. For their two readers.
+"""Checks the parts that checkpoints of the Hugging Face Trainer and of Accelerate share. Used by their two
+readers.
 
-Weights are safetensors or torch.save files, in shards named by an index, or lie in directories: shards of
-FSDP in torch-dcp, or a deepspeed checkpoint.
+Weights are safetensors or torch.save files, in shards named by an index. Weights may also be in directories:
+shards of FSDP in torch-dcp, or a deepspeed checkpoint.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ __all__ = ["Parts", "check_parts", "check_ranks", "is_of_paddle", "is_weights"]
 
 INDEX_BYTES_MAX = 64 * 2**20
 TENSOR_NAMES_CHARS_MAX = 32 * 2**20
-"""Of all tensors of a checkpoint: they are held until its index was compared. The largest models have less
-than a megabyte of them."""
+"""Number of characters in the names of all tensors of a checkpoint, which stay in memory until its index was
+compared. The names in the largest models have less than a megabyte."""
 
 _WEIGHTS = re.compile(
     r"(?:model|adapter_model|pytorch_model|pytorch_model_fsdp)(?:_\d+)?(?:-\d+-of-\d+)?\.(?:safetensors|bin)",
@@ -47,12 +48,12 @@ _OF_PADDLE = re.compile(
 class _Index(msgspec.Struct, frozen=True):
     weight_map: dict[str, str]
     metadata: object = None
-    """Whatever else was written there is nothing to the shards."""
+    """Other content of the index, which is of no interest for the shards."""
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """What was found, all of it whole. `deepspeed` names the directories of that format, `unread` a file
-    that only its owner may read."""
+    """The parts that were found, all complete. `deepspeed` names the directories of that format, `unread` a
+    file that only its owner may read."""
 
     bytes: int
     weights: bool
@@ -66,7 +67,8 @@ def is_weights(name: str) -> bool:
 
 
 def is_of_paddle(name: str) -> bool:
-    """PaddleNLP's Trainer descends from the Hugging Face one and kept some names."""
+    """Whether the file is PaddleNLP's. PaddleNLP's Trainer descends from the Hugging Face Trainer and kept
+    some names."""
     return _OF_PADDLE.fullmatch(name) is not None
 
 
@@ -82,7 +84,7 @@ def _all_safetensors(folder: Folder) -> dict[str, SafetensorsFile]:
 
 
 def check_parts(folder: Folder, step: int) -> Parts:
-    """Looks at all files of a known kind. Raises DamagedError naming the first that is damaged."""
+    """Examines all files of a known kind. Raises DamagedError, which names the first damaged file."""
     tensors = _all_safetensors(folder)
     total_bytes = sum(file.size_bytes for file in tensors.values())
     archives = sorted(
@@ -114,8 +116,8 @@ def check_parts(folder: Folder, step: int) -> Parts:
 
 
 def check_ranks(folder: Folder, pattern: re.Pattern[str]) -> None:
-    """The ranks' files are numbered from 0 without a gap; group 1 is the number. The count is nowhere, so the
-    last ones missing are not noticed."""
+    """Checks that the ranks' files are numbered from 0 without a gap; group 1 is the number. No file contains
+    the count, so missing files of the last ranks are not noticed."""
     ranks = {int(match[1]) for name in folder.files if (match := pattern.fullmatch(name))}
     gaps = set(range(len(ranks))) - ranks
     if gaps:
@@ -129,7 +131,7 @@ def _complete(name: str, verdict: Verdict) -> int:
 
 
 def _check_indexes(folder: Folder, files: Mapping[str, SafetensorsFile]) -> None:
-    """Every shard belongs to an index, and every tensor of an index lies in its shard."""
+    """Checks that every shard belongs to an index, and that every tensor of an index is in its shard."""
     for name in sorted(folder.files):
         shard = _SHARD.fullmatch(name)
         if shard and f"{shard['stem']}.{shard['suffix']}{_INDEX_SUFFIX}" not in folder.files:
@@ -147,9 +149,11 @@ def _check_indexes(folder: Folder, files: Mapping[str, SafetensorsFile]) -> None
 
 
 def _check_sizes(name: str, index: _Index, files: Mapping[str, SafetensorsFile]) -> None:
-    """Shards that were not all read are together as large as the index says. Of those that were read their
-    own headers say more, and the index may say too much: it counts the whole memory behind a tensor. A job of
-    which it does so has no complete checkpoint here, and its framework decides.
+    """Checks that shards that were not all read are together as large as the index says. For shards that were
+    read, their own headers say more, and the index may say too much: it counts the whole memory behind a
+    tensor. If the index of a job does so, the scan finds no complete checkpoint, and the job's framework
+    decides.
+
     Source: huggingface_hub 2.4, serialization/_torch.py, get_torch_storage_size.
     """
     shards = set(index.weight_map.values())

@@ -1,15 +1,16 @@
-"""Reader for hf-trainer: the Hugging Face Trainer's `checkpoint-40/`, also with FSDP, DeepSpeed or PEFT.
+"""Reads checkpoints of hf-trainer: the Hugging Face Trainer's `checkpoint-40/`, also with FSDP, DeepSpeed or
+PEFT.
 
     model.safetensors | shards and index | pytorch_model*.bin | adapter_model.safetensors
                       | pytorch_model_fsdp_0/ | global_step40/ and `latest`
     optimizer.pt | optimizer.bin | optimizer_0/        (not with DeepSpeed)
-    scheduler.pt                                       (may lack with DeepSpeed)
+    scheduler.pt                                       (may be missing with DeepSpeed)
     rng_state.pth | rng_state_<rank>.pth
-    trainer_state.json                                 written last by rank 0; holds the step
+    trainer_state.json                                 written last by rank 0; contains the step
 
-Without optimizer or scheduler the Trainer resumes in silence with new ones, so such a checkpoint
-(save_only_model) is no complete one. Not noticed: the last ranks' rng_state files missing, since nothing
-counts them; other ranks may still write theirs when rank 0 is ready. They are not needed to load.
+Without optimizer or scheduler the Trainer silently resumes with new ones, so such a checkpoint
+(save_only_model) is not complete. Missing rng_state files of the last ranks are not noticed, since nothing
+counts these files; other ranks may still write theirs when rank 0 is ready. They are not needed to load.
 Source: transformers/trainer.py, checked against 5.23.
 """
 
@@ -28,7 +29,7 @@ __all__ = ["HfTrainer"]
 
 STATE = "trainer_state.json"
 STATE_BYTES_MAX = 256 * 2**20
-"""It holds a line of history for each logged step."""
+"""Maximum size. The file has a line of history for each logged step."""
 
 TAG = "latest"
 TAG_BYTES_MAX = 1024
@@ -73,7 +74,7 @@ class HfTrainer:
 
 
 def _check_tag(folder: Folder, complete: tuple[str, ...]) -> None:
-    """The Trainer loads what `latest` names."""
+    """Checks the tracker, since the Trainer loads the checkpoint that `latest` names."""
     tag = folder.read(TAG, limit_bytes=TAG_BYTES_MAX).decode(errors="replace").strip()
     if tag not in complete:
         raise DamagedError(f"{TAG!a} names {tag!a:.80}, which does not exist")

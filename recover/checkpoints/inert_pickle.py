@@ -1,12 +1,13 @@
-"""Reads a pickle as plain data, for readers of PyTorch formats: nothing that it names is imported or called.
+"""Reads a pickle as plain data, for readers of PyTorch formats: nothing that the pickle names is imported or
+called.
 
 Every class becomes an `Inert` stand-in that keeps its state and does nothing. A pickle that names a function
-or class of the standard library that no checkpoint needs (os.system, builtins.eval) is refused outright.
+or class of the standard library that no checkpoint needs (os.system, builtins.eval) is refused at once.
 
-What is left to a hostile file is to waste memory, which is capped here while it is loaded, and time, which
-child_process.py caps, since nothing within the process can: what a key is, and how long its hash takes, is
-the file's to say. So a pickle of a tenant is loaded in a process of its own only, and what is asked of it
-leaves that process as plain data.
+A hostile file can then only waste memory and time. The memory is limited here while the file is loaded.
+child_process.py limits the time, since nothing within the process can: the file chooses its keys, and thereby
+how long their hashes take. So a pickle of a tenant is only loaded in a separate process, and the results
+leave that process as plain data.
 """
 
 from __future__ import annotations
@@ -34,19 +35,21 @@ __all__ = [
 ]
 
 Scalar = bool | int | float | str | None
-"""Numbers of at most 64 bits, and texts of at most TEXT_CHARS_MAX characters."""
+"""A plain value: numbers of at most 64 bits, and texts of at most TEXT_CHARS_MAX characters."""
 
 TEXT_CHARS_MAX = 256
 
 MEMORY_BYTES_MIN = 256 * 2**20
 MEMORY_PER_BYTE = 32
-"""Measured: the objects of a DCP index of 300,000 pieces take 13 times the bytes of their pickle."""
+"""Memory for each byte of a pickle. Measured: the objects of a DCP index of 300,000 pieces take 13 times the
+bytes of their pickle."""
 
 _HARMLESS_MODULES = frozenset(
     {"_codecs", "argparse", "collections", "copyreg", "datetime", "decimal", "enum", "fractions"}
     | {"functools", "pathlib", "types", "typing", "uuid"}
 )
-"""_codecs.encode is how torch.save writes bytes; an argparse.Namespace holds Megatron's arguments."""
+"""Modules whose names may occur. torch.save writes bytes by _codecs.encode; an argparse.Namespace has
+Megatron's arguments."""
 _HARMLESS_BUILTINS = frozenset(
     {
         "bool",
@@ -76,14 +79,15 @@ _UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What pickle.load raises on damaged input; its documentation names no complete list."""
+"""Errors that pickle.load raises for damaged input; its documentation has no complete list."""
 
 
 class Inert:
-    """Stands for an object of any class. `state` is what the pickle would have set as its attributes."""
+    """Replaces an object of any class. `state` contains what the pickle would have set as the object's
+    attributes."""
 
     of: ClassVar[str] = ""
-    """The class that it stands for, as `torch.FloatStorage`."""
+    """Name of the class that it replaces, such as `torch.FloatStorage`."""
 
     state: dict[str, Any]
 
@@ -94,20 +98,20 @@ class Inert:
         return made
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        """Takes anything, as the real class may."""
+        """Takes any arguments, as the real class may."""
 
     def __setstate__(self, state: object) -> None:
         if isinstance(state, dict):
             self.state = state
 
     def __setitem__(self, key: object, value: object) -> None:
-        """An OrderedDict gets its items so; none that the readers need is one."""
+        """Ignores an item of a mapping such as OrderedDict. No reader needs these items."""
 
     def append(self, item: object) -> None:
-        """A list subclass gets its items so."""
+        """Ignores an item of a list subclass."""
 
     def extend(self, items: object) -> None:
-        """The same, several at once."""
+        """Ignores several items of a list subclass."""
 
 
 class _InertUnpickler(pickle.Unpickler):
@@ -138,10 +142,11 @@ class _InertUnpickler(pickle.Unpickler):
 
 
 def load_inert(data: bytes, *, elsewhere: Callable[[object], object] | None = None) -> object:
-    """The pickled object, classes replaced by Inert. Raises ValueError saying why it cannot be read.
+    """Returns the pickled object, with classes replaced by Inert. Raises ValueError, which says why the
+    pickle cannot be read.
 
-    `elsewhere` is given each reference to an object outside the pickle, as torch.save writes for a tensor's
-    storage, and answers what stands for it. Without it such a pickle is refused.
+    `elsewhere` is called for each reference to an object outside the pickle, which torch.save writes for a
+    tensor's storage, and returns the replacement. Without `elsewhere` such a pickle is refused.
     """
     return load_next_inert(io.BytesIO(data), limit_bytes=len(data), elsewhere=elsewhere)
 
@@ -149,7 +154,8 @@ def load_inert(data: bytes, *, elsewhere: Callable[[object], object] | None = No
 def load_next_inert(
     file: BinaryIO, *, limit_bytes: int, elsewhere: Callable[[object], object] | None = None
 ) -> object:
-    """As `load_inert`, of the pickle that begins where the file stands; it then stands behind it."""
+    """Does the same as `load_inert` for the pickle that begins at the file's position. Afterwards the
+    position is after the pickle."""
     collecting = gc.isenabled()
     gc.disable()  # millions of objects, none of them garbage: 1.7 s instead of 4.2 s for 300,000 pieces
     try:
@@ -163,12 +169,13 @@ def load_next_inert(
 
 
 def memory_for(size_bytes: int) -> int:
-    """How much memory a pickle of so many bytes may take, with all that is made of it."""
+    """Returns the bytes of memory that a pickle of this size may take, including all objects made from it."""
     return MEMORY_BYTES_MIN + MEMORY_PER_BYTE * size_bytes
 
 
 def limit_memory(more_bytes: int) -> None:
-    """From now on this process gets a MemoryError where it takes so much more than it has: no OOM kill."""
+    """Limits the memory of this process from now on: it gets a MemoryError, and no OOM kill, if it takes more
+    than `more_bytes` in addition."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm", encoding="ascii") as statm:
         used_bytes = int(statm.read().split()[0]) * resource.getpagesize()
@@ -177,13 +184,13 @@ def limit_memory(more_bytes: int) -> None:
 
 
 def scalars(state: dict[Any, Any]) -> dict[str, Scalar]:
-    """The plain items of a dictionary that was loaded."""
+    """Returns the plain items of a loaded dictionary."""
     return {key: value for key, value in state.items() if named_shortly(key) and is_scalar(value)}
 
 
 def named_shortly(key: object) -> bool:
     """Whether a key may be an attribute's name. A pickle can refer to one long text thousands of times, and
-    each time it would be handed over once more."""
+    the text would be copied each time."""
     return isinstance(key, str) and len(key) <= TEXT_CHARS_MAX
 
 
@@ -197,7 +204,8 @@ def is_scalar(value: object) -> bool:
 
 @contextmanager
 def _memory_limit(more_bytes: int) -> Iterator[None]:
-    """A few bytes of pickle can ask for gigabytes: this makes that a MemoryError instead of an OOM kill."""
+    """Limits the memory for a while: a few bytes of pickle can request gigabytes, and then raise a
+    MemoryError instead of causing an OOM kill."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     limit_memory(more_bytes)
     try:

@@ -1,4 +1,5 @@
-"""A small JSON file of a checkpoint as a struct. For the readers of every format that has one."""
+"""Reads a small JSON file of a checkpoint as a struct. Used by the readers of every format that has such a
+file."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ T = TypeVar("T")
 
 
 def read_json(folder: Folder, name: str, type_: type[T], *, limit_bytes: int) -> T:
-    """Raises DamagedError when the file is missing, too large, cut, or something else."""
+    """Reads a file. Raises DamagedError if the file is missing, too large, cut, or has other content."""
     return decode_json(f"{name!a:.80}", folder.read(name, limit_bytes=limit_bytes), type_)
 
 
 def decode_json(what: str, data: bytes, type_: type[T]) -> T:
-    """`what` names the data for people. Raises DamagedError."""
+    """Decodes data. `what` is the name of the data in messages. Raises DamagedError."""
     try:
         return msgspec.json.decode(data, type=type_)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # text that is no UTF-8, too
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # text that is not UTF-8, too
         raise DamagedError(f"{what} is damaged: {str(error)!a:.120}") from error

@@ -1,4 +1,5 @@
-"""Reader for lightning: the `.ckpt` of PyTorch Lightning, a file of torch.save or, sharded, a directory.
+"""Reads checkpoints of lightning: the `.ckpt` of PyTorch Lightning, a file of torch.save or, if sharded, a
+directory.
 
     epoch=3-step=40.ckpt, last.ckpt                 last.ckpt has its step only inside
     epoch=3-step=40.ckpt/.metadata, __0_0.distcp    a torch-dcp; beside it meta.pt, the trainer's state, last
@@ -37,7 +38,7 @@ class Lightning:
         return Verdict(complete=True, bytes=tensors.bytes + _file_bytes(folder, SHARDED_STATE, step))
 
     def step_inside(self, folder: Folder) -> int:
-        """Of a file that does not tell it by its name."""
+        """Returns the step of a file whose name does not contain it. Raises DamagedError if there is none."""
         (name,) = folder.files
         step = outline(folder, name).get("global_step")
         if type(step) is not int or not 0 <= step < STEP_END:

@@ -1,6 +1,7 @@
-"""Where the marker of a user's own format lies: `step_{step}/DONE`, or `DONE` in the usual directories. Pure.
+"""Parses the path of the marker of a user's own format: `step_{step}/DONE`, or `DONE` in the usual
+directories. Pure.
 
-A literal template, never a regular expression: the text is a tenant's.
+The path is a literal template, never a regular expression: the text is a tenant's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 __all__ = ["GENERIC", "MARKER_EXPECTED", "Template", "TemplateError", "parse_marker"]
 
 GENERIC = "generic"
-"""The format's name."""
+"""Name of the format."""
 
 MARKER_CHARS_MAX = 256
 STEP_DIGITS_MAX = 15
@@ -23,19 +24,20 @@ _PLACEHOLDER = re.compile(r"\{\w*\}")
 
 
 class TemplateError(ValueError):
-    """Says what is wrong; the caller says where and what was expected."""
+    """The template cannot be used. The message says what is wrong; the caller adds the place and what was
+    expected."""
 
 
 class Template(msgspec.Struct, frozen=True):
-    """`entry` is the name of a checkpoint's directory with {step} in it, empty for the usual names; `folders`
-    and `file` lead from there to the marker, each of which may have {step} again."""
+    """A parsed template. `entry` is the name of a checkpoint's directory with {step} in it, and empty for the
+    usual names. `folders` and `file` lead from there to the marker, without {step}."""
 
     entry: str
     folders: tuple[str, ...]
     file: str
 
     def step_of(self, name: str) -> int | None:
-        """The step in the name of a directory."""
+        """Returns the step in the name of a directory; None if the name does not fit."""
         head, _, tail = self.entry.partition("{step}")
         digits = name[len(head) : len(name) - len(tail)]
         fits = name.startswith(head) and name.endswith(tail) and len(head) + len(tail) < len(name)
@@ -45,7 +47,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 def parse_marker(text: str) -> Template:
-    """Raises TemplateError."""
+    """Parses a template. Raises TemplateError."""
     if not text:
         raise TemplateError("it is empty")
     if len(text) > MARKER_CHARS_MAX or not text.isprintable() or ";" in text:

@@ -1,8 +1,8 @@
-"""What the two formats of Megatron-LM share: the tracker file beside `iter_0000040/`.
+"""Checks the tracker file beside `iter_0000040/`, which both formats of Megatron-LM have.
 
-`latest_checkpointed_iteration.txt` is written when all ranks have saved. Megatron loads what it says, so a
-newer iteration counts as never finished, even where all its files are whole. The tracker also
-tells an iteration apart that is being written over an older one of the same number.
+Megatron writes `latest_checkpointed_iteration.txt` when all ranks have saved, and loads the iteration in it.
+So a newer iteration counts as never finished, even if all its files are complete. The tracker also identifies
+an iteration that is being written over an older one with the same number.
 Source: megatron/training/checkpointing.py, core 0.16.
 """
 
@@ -19,7 +19,7 @@ TRACKER_BYTES_MAX = 1024
 
 
 def check_tracker(folder: Folder, step: int) -> None:
-    """Raises DamagedError when the tracker does not say that this iteration, or a later one, was finished."""
+    """Raises DamagedError if the tracker does not say that this iteration, or a later one, was finished."""
     text = folder.read_beside(TRACKER, limit_bytes=TRACKER_BYTES_MAX)
     if text is None:
         raise DamagedError(f"no {TRACKER} in the folder of the checkpoints, so the save never finished")

@@ -1,15 +1,16 @@
-"""Reader for megatron-torch: Megatron-LM's legacy format, `--ckpt-format torch`.
+"""Reads checkpoints of megatron-torch: Megatron-LM's legacy format, `--ckpt-format torch`.
 
     latest_checkpointed_iteration.txt
     iter_0000040/mp_rank_00/model_optim_rng.pt
     iter_0000040/mp_rank_00/distrib_optim.pt            with --use-distributed-optimizer
 
-A directory is mp_rank_<tensor>[_<pipeline>][_<expert>], the last two with three digits and only where there
-are several.
-The first file holds the arguments of the run, which say how many such directories there must be. A rank may
-also leave layer_wise_optimizer_<rank>.pt; each that is there must be whole, and nothing counts them.
-An iteration that is saved once more, after a return to an older one, replaces file by file: as long as it
-lasts, old and new files are mixed, and only the tracker tells.
+A directory is mp_rank_<tensor>[_<pipeline>][_<expert>], the last two with three digits and only if there are
+several.
+The first file contains the arguments of the run, which say how many such directories there must be. A rank
+may also leave layer_wise_optimizer_<rank>.pt; nothing counts these files, and each that exists must be
+complete.
+If an iteration is saved again, after a return to an older one, Megatron replaces file by file. During that
+save old and new files are mixed, and only the tracker shows that.
 Source: megatron/training/checkpointing.py, core 0.16.
 """
 

@@ -1,14 +1,14 @@
-"""Reader for megatron-torch-dist: Megatron-LM's distributed format, `--ckpt-format torch_dist`.
+"""Reads checkpoints of megatron-torch-dist: Megatron-LM's distributed format, `--ckpt-format torch_dist`.
 
     latest_checkpointed_iteration.txt
-    iter_0000040/common.pt          what no rank shards; written first
+    iter_0000040/common.pt          the state that no rank shards; written first
     iter_0000040/__0_0.distcp       as in torch-dcp, which reads them and
     iter_0000040/.metadata          their index
     iter_0000040/metadata.json      written last, also by asynchronous saves
 
-An iteration that is saved once more, after a return to an older one, replaces file by file and keeps the old
-metadata.json meanwhile: then only the tracker tells. One that lost both common.pt and metadata.json looks
-like a torch-dcp and is taken for one; no interrupted save leaves that.
+If an iteration is saved again, after a return to an older one, Megatron replaces file by file and keeps the
+old metadata.json meanwhile: then only the tracker shows that. An iteration that lost both common.pt and
+metadata.json looks like a torch-dcp and is read as one; no interrupted save leaves that.
 Source: megatron/core/dist_checkpointing/serialization.py and strategies/, core 0.16.
 """
 

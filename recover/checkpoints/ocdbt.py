@@ -1,10 +1,12 @@
-"""One OCDBT database, the key-value store of TensorStore: what of it can be checked. For orbax.py.
+"""Checks one OCDBT database, the key-value store of TensorStore, as far as it can be checked. Used by
+orbax.py.
 
     manifest.ocdbt, d/<id>                              the database that a reader opens
-    ocdbt.process_<n>/manifest.ocdbt, .../d/<id>        what each process wrote; the former refers to it
+    ocdbt.process_<n>/manifest.ocdbt, .../d/<id>        files of each process; the database refers to them
 
-Manifests and nodes begin with a magic number and their own length. What they hold is compressed with zstd and
-not read here, so data files are not counted; each that begins with a node must hold that node whole.
+Manifests and nodes begin with a magic number and their own length. Their content is compressed with zstd and
+is not read here, so data files are not counted; each file that begins with a node must contain the complete
+node.
 Source: TensorStore's documentation, "OCDBT storage format".
 """
 
@@ -20,16 +22,16 @@ MANIFEST, DATA = "manifest.ocdbt", "d"
 PROCESSES_MAX = 65_536
 
 HEADER_BYTES = 12
-"""Tensors of fewer bytes stand in the nodes, so no file is smaller."""
+"""Size of a header. Tensors of fewer bytes are stored in the nodes, so no file is smaller."""
 
 _MANIFEST_MAGIC = 0x0CDB3A2A
 _NODE_MAGICS = (0x0CDB20DE, 0x0CDB1234)
-"""Of B+trees and of version trees."""
+"""Magic numbers of B+trees and of version trees."""
 _PROCESS = re.compile(r"ocdbt\.process_\d+", re.ASCII)
 
 
 def database_bytes(folder: Folder) -> int:
-    """The size of all its files. Raises DamagedError."""
+    """Returns the size of all files of the database. Raises DamagedError."""
     processes = [name for name in folder.folders if _PROCESS.fullmatch(name)]
     if len(processes) > PROCESSES_MAX:
         raise DamagedError(f"{len(processes)} directories of processes")
@@ -56,7 +58,8 @@ def _data_bytes(data: Folder, name: str) -> int:
 
 
 def _length(folder: Folder, name: str) -> tuple[int, int]:
-    """What the file says of its beginning, 0 where that is a tensor, and its size."""
+    """Returns the length of the file's first part from its header, 0 if that part is a tensor, and the size
+    of the file."""
     with folder.open_file(name) as file:
         if file.size_bytes < HEADER_BYTES:
             raise DamagedError(f"{file.name} is cut short: it has {file.size_bytes} bytes")

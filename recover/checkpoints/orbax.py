@@ -1,14 +1,14 @@
-"""Reader for orbax: a step directory of JAX's Orbax, with one item in it or several.
+"""Reads checkpoints of orbax: a step directory of JAX's Orbax, with one item in it or several.
 
-    40/_CHECKPOINT_METADATA   which items there are, and when the whole was committed
+    40/_CHECKPOINT_METADATA   the items, and the time when the checkpoint was committed
     40/commit_success.txt     written last, just before `40.orbax-checkpoint-tmp` is renamed to `40`
     40/state/_METADATA        the tree of arrays, then either an OCDBT database or a directory of each array
     40/state/manifest.ocdbt, d/, ocdbt.process_0/manifest.ocdbt, ocdbt.process_0/d/
 
-The commit is what counts: the tensors lie in an OCDBT database whose nodes are compressed with zstd, and
-those are not followed: Python reads zstd from 3.14 on, and the scan's image shall not grow by a library. A
-data file that was lost or cut after the commit is noticed where it is empty, where its first node is cut, or
-where it was the last of its directory, and not elsewhere.
+The commit decides. The tensors are in an OCDBT database whose nodes are compressed with zstd, and the reader
+does not follow these nodes: Python reads zstd from 3.14 on, and the scan's image shall not grow by a library.
+A data file that was lost or cut after the commit is noticed if it is empty, if its first node is cut, or if
+it was the last of its directory, and not otherwise.
 Source: orbax/checkpoint/_src/path/atomicity.py and metadata/checkpoint.py, checked against 0.12.8; the OCDBT
 format in TensorStore's documentation.
 """
@@ -35,7 +35,7 @@ TEMPORARY = ".orbax-checkpoint-tmp"
 TREE_HANDLERS = ("StandardCheckpointHandler", "PyTreeCheckpointHandler", "PyTreeHandler")
 ITEMS_MAX = 64
 DIMENSIONS_MAX = 64
-"""As many as numpy allows."""
+"""Maximum number of dimensions, the same as numpy's."""
 ARRAYS, SHARDING, ZARR, V1_MARKER = "array_metadatas", "_sharding", ".zarray", "orbax.checkpoint"
 
 _JSON = re.compile(r"metadata|_METADATA|_sharding|_CHECKPOINT_METADATA|process_\d+", re.ASCII)
@@ -73,7 +73,7 @@ class Orbax:
         )
 
     def read(self, folder: Folder, step: int) -> Verdict:
-        del step  # the directory's name alone tells it
+        del step  # only the directory's name contains the step
         if TEMPORARY in folder.path.name:
             raise DamagedError("it still has its temporary name, so the save never finished")
         for name in folder.folders:
@@ -106,7 +106,8 @@ def _metadata(folder: Folder) -> _Metadata:
 
 
 def _check_all_committed(items: list[Folder]) -> None:
-    """Versions differ in whether items have a commit file of their own; within one checkpoint they do not."""
+    """Checks the commit files of items. Versions differ in whether items have their own commit file; within
+    one checkpoint either all items have one or none."""
     having = [item for item in items if COMMITTED in item.files]
     for item in items:
         name = f"{item.path.name!a:.80}"
@@ -119,7 +120,8 @@ def _check_all_committed(items: list[Folder]) -> None:
 
 
 def _item_bytes(item: Folder, handler: str) -> int:
-    """The size of what could be measured. What is no tree of arrays has files of its handler's own."""
+    """Returns the size of all files that could be measured. An item that is no tree of arrays has files of
+    its own handler."""
     if TREE not in item.files:
         if handler.endswith(TREE_HANDLERS) or not item.files.isdisjoint((MANIFEST, SHARDING)):
             raise DamagedError(f"{item.path.name!a:.80}: no {TREE}")
@@ -135,7 +137,8 @@ def _item_bytes(item: Folder, handler: str) -> int:
 
 
 def _plain_bytes(item: Folder) -> int:
-    """Those that are JSON must be whole, the others at least not empty."""
+    """Checks the item's own files: JSON files must be complete, the others must at least not be empty.
+    Returns their size."""
     names = sorted(item.files - {COMMITTED, V1_MARKER})
     if not names and not item.folders:
         raise DamagedError(f"{item.path.name!a:.80} is empty")
@@ -148,12 +151,14 @@ def _plain_bytes(item: Folder) -> int:
 
 
 def _array_names(tree: _Tree) -> set[str]:
-    """Directories of arrays are named by the keys of the tree, joined by dots: `('a', 'b')` lies in a.b."""
+    """Returns the names of the arrays' directories: the keys of the tree, joined by dots. `('a', 'b')` is in
+    a.b."""
     return {".".join(text or number for text, number in _KEY.findall(key)) for key in tree.tree_metadata}
 
 
 def _array_bytes(array: Folder, zarr3: bool) -> int:
-    """A chunk is one compressed file: its length is known to nobody, but it is never empty."""
+    """Returns the size of an array. A chunk is one compressed file: its expected length is not known, but it
+    is never empty."""
     if zarr3:
         return array.size_bytes("zarr.json")
     header = read_json(array, ZARR, _Zarr, limit_bytes=METADATA_BYTES_MAX)

@@ -1,11 +1,12 @@
-"""Reader for paddle: what a training loop writes with paddle.save, the model (`.pdparams`) and the optimizer.
+"""Reads checkpoints of paddle, which a training loop writes with paddle.save: the model (`.pdparams`) and the
+optimizer.
 
     step-40/model.pdparams, step-40/model.pdopt      or, side by side,      40.pdparams, 40.pdopt
 
-Every such file is one pickle and is written in place under its final name, so each is followed to its end.
-Nothing says how many there should be: a checkpoint counts as complete with a model and an optimizer at least,
-since a save that was interrupted between the two leaves a model that looks whole. Whoever keeps
-everything in one file uses the format `generic`.
+Every such file is one pickle and is written in place under its final name, so the reader follows each pickle
+to its end. Nothing says how many files there should be. A checkpoint counts as complete with a model and an
+optimizer at least, since a save that was interrupted between the two leaves a model that looks complete. A
+training that keeps everything in one file uses the format `generic`.
 Source: paddle/framework/io.py, checked against 3.3; hapi/model.py, Model.save.
 """
 
@@ -19,7 +20,8 @@ __all__ = ["Paddle"]
 
 MODEL, OPTIMIZER = ".pdparams", ".pdopt"
 TRAINER_STATE = "trainer_state.json"
-"""With it, it is one of PaddleNLP's, which has more rules."""
+"""Name of a file that only PaddleNLP writes. With this file the checkpoint is PaddleNLP's, which has more
+rules."""
 
 _SUFFIXES = (MODEL, OPTIMIZER, ".pdscaler", ".pdstates")
 

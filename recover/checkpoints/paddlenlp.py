@@ -1,11 +1,11 @@
-"""Reader for paddlenlp: the checkpoint-<step>/ of PaddleNLP's Trainer, classic or unified.
+"""Reads checkpoints of paddlenlp: the checkpoint-<step>/ of PaddleNLP's Trainer, classic or unified.
 
     model_state.pdparams, optimizer.pdopt        classic; with parallelism one of each rank, as .tp01_pp00
     model-00001-of-00002.safetensors and so on, optimizer-..., and an .index.json of each         unified
     scheduler.pdparams, training_args.bin, trainer_state.json, rng_state.pth (rng_state_8.pth of 8 ranks)
 
-The random states are gathered from all ranks and written last: without them some rank had not come so far.
-How many files the ranks write follows from the degrees of parallelism in training_args.bin.
+The random states are gathered from all ranks and written last: if they are missing, some rank had not come so
+far. The number of files that the ranks write follows from the degrees of parallelism in training_args.bin.
 Source: paddlenlp/trainer/trainer.py (_save_checkpoint), training_args.py (optimizer_name_suffix) and
 plugins/unified_checkpoint.py, checked against 2.8.
 """
@@ -32,14 +32,14 @@ STATE = "trainer_state.json"
 SCHEDULER, ARGUMENTS = "scheduler.pdparams", "training_args.bin"
 ARGUMENTS_BYTES_MAX = 2**20
 DEGREE_MAX = 99
-"""The trainer's own limit: two digits in the names."""
+"""Greatest degree, the trainer's own limit: two digits in the names."""
 RANKS_MAX = 100_000
 STATE_BYTES_MAX = 256 * 2**20
-"""It keeps the whole history of the log."""
+"""Maximum size. The file contains the complete history of the log."""
 INDEX_BYTES_MAX = 64 * 2**20
-"""About 100 bytes a tensor: more than half a million tensors."""
+"""Maximum size of an index. With about 100 bytes a tensor this is more than half a million tensors."""
 NAME_CHARS_MAX = 255
-"""Of a file, on the file systems of Linux."""
+"""Maximum length of a file name on the file systems of Linux."""
 NAMES_PER_LOOK_AT_THE_CLOCK = 1000
 
 _OWN_DIRECTORY = re.compile(r"checkpoint-\d+", re.ASCII)
@@ -100,7 +100,8 @@ def _check_state(folder: Folder, step: int) -> None:
 
 
 def _indexed(folder: Folder) -> frozenset[str]:
-    """All files that the indexes name. Raises DamagedError where they name what no directory can hold."""
+    """Returns all files that the indexes name. Raises DamagedError if they name files that no directory can
+    contain."""
     named: set[str] = set()
     for index in sorted(name for name in folder.files if name.endswith(".index.json")):
         decoded = read_json(folder, index, _Index, limit_bytes=INDEX_BYTES_MAX)
@@ -116,7 +117,7 @@ def _indexed(folder: Folder) -> frozenset[str]:
 
 
 def _check_numbered(folder: Folder, names: frozenset[str]) -> None:
-    """Of files numbered as 2 of 4, all must be there, and with safetensors an index, too."""
+    """Checks files that are numbered like 2 of 4: all must exist, and with safetensors an index, too."""
     numbers: dict[tuple[str, str, str], set[int]] = {}
     for seen, name in enumerate(sorted(names)):
         if seen % NAMES_PER_LOOK_AT_THE_CLOCK == 0:
@@ -124,7 +125,8 @@ def _check_numbered(folder: Folder, names: frozenset[str]) -> None:
         if (match := _ONE_OF.fullmatch(name)) is not None:
             stem, number, count, suffix = match.groups()
             numbers.setdefault((stem, count, suffix), set()).add(int(number))
-    for (stem, count, suffix), there in numbers.items():  # each once, since there may be 99,999 of one kind
+    # Each kind is checked once, since there may be 99,999 files of one kind.
+    for (stem, count, suffix), there in numbers.items():
         folder.check_time()
         missing = next((number for number in range(1, int(count) + 1) if number not in there), None)
         if missing is not None:
@@ -135,7 +137,7 @@ def _check_numbered(folder: Folder, names: frozenset[str]) -> None:
 
 
 def _ranks(folder: Folder) -> int:
-    """How many ranks saved, by the name of the random states."""
+    """Returns the number of ranks that saved, from the name of the random states."""
     for name in sorted(folder.files):
         if (match := _RANDOM.fullmatch(name)) is not None:
             return int(match[1] or 1)
@@ -143,8 +145,8 @@ def _ranks(folder: Folder) -> int:
 
 
 def _check_ranks(folder: Folder, names: frozenset[str]) -> None:
-    """In the classic form each rank of the parallel groups writes its own part, named after its place.
-    The first that is missing ends this, so no more places are asked for than there are names."""
+    """Checks the classic form, in which each rank of the parallel groups writes its own part, named after its
+    place. The first missing file ends the check, so it tries no more places than there are names."""
     degrees = _degrees(folder)
     of_model = {axis: degrees[axis] for axis in ("tp", "pp", "moe")}
     for stem, suffix, axes in (
@@ -164,7 +166,8 @@ def _check_ranks(folder: Folder, names: frozenset[str]) -> None:
 
 
 def _degrees(folder: Folder) -> dict[str, int]:
-    """Of each axis that shows in the names, in their order; 0 where it does not show."""
+    """Returns the degree of each axis that appears in the names, in their order; 0 if the axis does not
+    appear."""
     data = folder.read(ARGUMENTS, limit_bytes=ARGUMENTS_BYTES_MAX)
     arguments = in_child(
         ARGUMENTS,

@@ -1,8 +1,9 @@
-"""One file that is a pickle: is it whole? For the readers of Paddle's formats.
+"""Checks whether a file is one complete pickle. Used by the readers of Paddle's formats.
 
-It walks from opcode to opcode and steps over what they hold: nothing is built, imported or called, and of a
-payload only its length is read. A pickle is whole when its STOP opcode is the file's last byte and no frame
-reaches beyond it, so a file that is cut anywhere is not. Source: the opcodes in Python's pickletools.
+The check goes from opcode to opcode and skips their content: nothing is built, imported or called, and only
+the length of a payload is read. A pickle is complete if its STOP opcode is the file's last byte and no frame
+reaches beyond it, so a file that is cut anywhere is not complete. Source: the opcodes in Python's
+pickletools.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["pickle_bytes"]
 WINDOW_BYTES = 64 * 1024
 OPCODES_PER_LOOK_AT_THE_CLOCK = 1000
 LINE_BYTES_MAX = 256
-"""Names of modules and classes stand in lines, and numbers."""
+"""Maximum length of a line. Names of modules and classes, and numbers, are written as lines."""
 
 _PROTO, _STOP, _FRAME = 0x80, 0x2E, 0x95
 _LENGTH_BYTES = {
@@ -26,11 +27,12 @@ _LENGTH_BYTES = {
     pickletools.TAKEN_FROM_ARGUMENT8U: 8,
 }
 _LINES = {"GLOBAL": 2, "INST": 2}
-"""Opcodes of two lines; all others that are written as text have one."""
+"""Number of lines of opcodes with two lines; all other opcodes that are written as text have one."""
 
 
 def _argument(opcode: pickletools.OpcodeInfo) -> tuple[int, int, int]:
-    """Bytes of a fixed argument, bytes of a length before a payload, and lines of text: one of the three."""
+    """Returns the bytes of a fixed argument, the bytes of a length before a payload, and the lines of text:
+    one of the three."""
     if opcode.arg is None:
         return 0, 0, 0
     if opcode.arg.n == pickletools.UP_TO_NEWLINE:
@@ -44,7 +46,7 @@ _ARGUMENTS = {ord(opcode.code): _argument(opcode) for opcode in pickletools.opco
 
 
 class _Walk:
-    """A place in the file, with a window of bytes around it."""
+    """A position in the file, with a window of bytes around it."""
 
     def __init__(self, file: OpenFile) -> None:
         self.at = 0
@@ -75,7 +77,7 @@ class _Walk:
 
 
 def pickle_bytes(folder: Folder, name: str) -> int:
-    """The file's size. Raises DamagedError when it is not one whole pickle."""
+    """Returns the file's size. Raises DamagedError if the file is not one complete pickle."""
     with folder.open_file(name) as file:
         if file.size_bytes == 0:
             raise DamagedError(f"{file.name} is empty")

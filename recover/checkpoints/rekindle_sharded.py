@@ -1,6 +1,8 @@
-"""Reader for rekindle-sharded: one file per rank, and `commit.json` with their names and sizes, written last.
+"""Reads checkpoints of rekindle-sharded: one file per rank, and `commit.json` with their names and sizes,
+written last.
 
-The format of the training program in chaos/training, and simple enough for any other to write:
+This is the format of the training program in chaos/training, and simple enough for any other program to
+write:
 
     step-40/shard-0-of-2.npz
     step-40/shard-1-of-2.npz
@@ -28,7 +30,7 @@ _SHARD = re.compile(r"shard-\d+-of-\d+\.\w+", re.ASCII)
 
 
 class ShardFile(msgspec.Struct, frozen=True):
-    """`sha256` is in hexadecimal, and may be left out."""
+    """One file of the manifest. `sha256` is in hexadecimal, and may be left out."""
 
     name: str
     bytes: int
@@ -72,7 +74,8 @@ class RekindleSharded:
 
 
 def sha256_of_files(folder: Folder) -> dict[str, str]:
-    """What the manifest has of each file that it has a digest of; nothing where it is no such manifest."""
+    """Returns the digest of each file that has one in the manifest; nothing if the file is no such
+    manifest."""
     try:
         return {file.name: file.sha256 for file in _manifest(folder).files if file.sha256}
     except DamagedError:

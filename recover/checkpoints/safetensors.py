@@ -1,7 +1,8 @@
-"""One safetensors file: is it whole? For the readers of formats that hold such files.
+"""Checks whether one safetensors file is complete. Used by the readers of formats that contain such files.
 
-8 bytes with the header's length, the header as JSON, the tensors one behind the other: so the file's length
-is known to the byte. Bytes that were changed, or never reached the disk, in its middle are not noticed.
+A file has 8 bytes with the header's length, the header as JSON, and the tensors one after the other, so the
+expected length of the file is known to the byte. Bytes in the middle of the file that were changed, or never
+reached the disk, are not noticed.
 Source: huggingface/safetensors, README.md, section Format.
 """
 
@@ -17,26 +18,28 @@ from recover.checkpoints.json_file import decode_json
 __all__ = ["SafetensorsFile", "check_safetensors", "check_safetensors_by_name"]
 
 HEADER_BYTES_MAX = 100_000_000
-"""The format's own limit."""
+"""Maximum size of a header, the format's own limit."""
 
 
 class SafetensorsFile(msgspec.Struct, frozen=True):
-    """`tensors` are those of its header; None where the file may not be read."""
+    """A complete file. `tensors` are those of its header; None if the file may not be read."""
 
     size_bytes: int
     tensors: frozenset[str] | None
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """None for `__metadata__`, which is no tensor."""
+    """One entry of the header. `data_offsets` is None for `__metadata__`, which is no tensor."""
 
     data_offsets: tuple[int, int] | None = None
 
 
 def check_safetensors_by_name(folder: Folder, name: str) -> SafetensorsFile:
-    """Like `check_safetensors`; and a file that only its owner may read is whole if it has its name, because
-    safetensors 0.8 writes it under another one, with mode 0600, and then renames it. Not noticed: bytes that
-    a node which lost its power had not written yet, as the library does not wait for the disk.
+    """Does the same as `check_safetensors`, but accepts a file that only its owner may read.
+
+    The file is complete if it has its name, because safetensors 0.8 writes it under another name, with mode
+    0600, and then renames it. Bytes that a node had not written yet when it lost its power are not noticed,
+    since the library does not wait for the disk.
     Source: strace of `save_file` of safetensors 0.8.0: openat(".tmp...", O_EXCL, 0600), renameat, no fsync.
     """
     try:
@@ -51,7 +54,7 @@ def check_safetensors_by_name(folder: Folder, name: str) -> SafetensorsFile:
 
 
 def check_safetensors(folder: Folder, name: str) -> SafetensorsFile:
-    """Raises DamagedError when the file is not as long as its header says, to the byte."""
+    """Checks a file. Raises DamagedError if the file is not exactly as long as its header says."""
     with folder.open_file(name) as file:
         if file.size_bytes < 8:
             raise DamagedError(f"{file.name} is cut short: it has {file.size_bytes} bytes")

@@ -1,7 +1,9 @@
-"""Looks through a directory of checkpoints, newest first, and chooses; `rekindle checkpoints` prints that.
+"""Examines a directory of checkpoints, newest first, and chooses one; `rekindle checkpoints` prints the
+result.
 
-Bounded in names and time, and total: an odd entry is an incomplete checkpoint with its reason, whatever its
-reader raises of a file's content (ODD of folder.py). The one error is a root that cannot be listed.
+The scan is bounded in names and time, and handles any content: an odd entry is an incomplete checkpoint with
+its reason, whatever its reader raises for a file's content (ODD of folder.py). The only error is a root that
+cannot be listed.
 """
 
 from __future__ import annotations
@@ -35,15 +37,15 @@ from recover.checkpoints.volume import OUTSIDE, MountedVolume
 __all__ = ["NO_KNOWN_FORMAT", "TIME_S", "ScanError", "scan"]
 
 TIME_S = 25.0
-"""A person may wait so long; a scan pod is told how long by its command."""
+"""Time in seconds that a person may wait; the command of a scan pod sets its own time."""
 
 EXAMINED_MAX = 1000
 BYTES_MAX = STEP_END - 1
-"""More than JSON tells exactly. Files with holes may be of any size."""
+"""Greatest size in a result: JSON is not exact for more. Files with holes may have any size."""
 NESTED_MAX = 32
 
 NO_KNOWN_FORMAT = "no file of a known format"
-"""Why a directory is no checkpoint, where no reader recognises its files."""
+"""Reason why a directory is no checkpoint, if no reader recognises its files."""
 _OUT_OF_TIME = "the time limit passed before the scan had read the names in this folder"
 _OTHER_USER = (
     "The scan chooses no older checkpoint, because the training's own user may be able to read the newest "
@@ -71,13 +73,14 @@ def scan(
     volume: MountedVolume | None = None,
     other_user: bool = False,
 ) -> ScanResult:
-    """Every checkpoint under `root`, newest first, and the newest complete one whose step is not excluded.
+    """Returns every checkpoint under `root`, newest first, and the newest complete one whose step is not
+    excluded.
 
-    `format_name` limits the readers to one; otherwise the files' names decide. `template` says where the
-    marker of the format `generic` lies. `until_chosen` leaves those older than the choice unexamined, which
-    saves a slow file system. `digests` has every byte of the choice read and compared with what its format
-    stores, as far as the time allows. `root` lies in `volume`, as the training sees it. With `other_user` the
-    training runs as another user, who may read what this process may not. Raises ScanError.
+    `format_name` limits the readers to one; otherwise the files' names decide. `template` is the place of the
+    marker of the format `generic`. `until_chosen` leaves checkpoints older than the choice unexamined, which
+    spares a slow file system. With `digests` every byte of the choice is read and compared with what its
+    format stores, as far as the time allows. `root` is in `volume`, as the training sees it. With
+    `other_user` the training runs as another user, who may read what this process may not. Raises ScanError.
     """
     readers = _readers(format_name, template)
     end = clock() + time_s
@@ -181,7 +184,7 @@ def _root(
 def _examine(
     folder: Folder, entry: Entry, older: Entry | None, readers: Sequence[Reader]
 ) -> tuple[str, Verdict]:
-    """The format and verdict of one entry of the root; `older` is the next older directory."""
+    """Returns the format and verdict of one entry of the root; `older` is the next older directory."""
     try:
         if entry.files:
             return _examine_files(folder.only(entry.files), entry, readers)
@@ -201,7 +204,8 @@ def _examine(
 
 
 def _compared(folder: Folder, entry: Entry, verdict: Verdict) -> tuple[Verdict, str]:
-    """The verdict on a complete one after its digests, and what they were compared with."""
+    """Returns the verdict on a complete checkpoint after the check of its digests, and what they were
+    compared with."""
     try:
         inside = folder.only(entry.files) if entry.files else folder.open(entry.name)
         return verdict, check_digests(inside, verdict.bytes)
@@ -219,7 +223,7 @@ def _examine_files(files: Folder, entry: Entry, readers: Sequence[Reader]) -> tu
 
 
 def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> tuple[str, Verdict]:
-    """Some trainers put the files one level down, as step-40/model/."""
+    """Examines one directory. Some trainers put the files one level down, for example in step-40/model/."""
     parts = [(reader, folder) for reader in readers if reader.recognises(folder)][:1]
     if not parts:
         if len(folder.folders) > NESTED_MAX:
@@ -228,7 +232,8 @@ def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> 
         known = ((next((r for r in readers if r.recognises(inner)), None), inner) for inner in nested)
         parts = [(reader, inner) for reader, inner in known if reader is not None]
         steps = {step_of(inner.path.name) for _, inner in parts} - {None}
-        if len(steps) > 1:  # as 20241121/step-40/, where the directory is a run's and its number no step
+        # For example 20241121/step-40/, where the directory is a run's and its number no step.
+        if len(steps) > 1:
             raise DamagedError(
                 f"this folder contains {len(steps)} checkpoints, and is not a checkpoint itself"
             )
@@ -247,8 +252,8 @@ def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> 
 
 
 def _check_parts(inside: Folder, root: Folder, older: Entry, readers: Sequence[Reader]) -> None:
-    """Nothing counts the parts one level down, so the checkpoint before tells which there are. Raises
-    DamagedError where one has not begun."""
+    """Checks the parts one level down. Nothing counts them, so the next older checkpoint shows which parts
+    there are. Raises DamagedError if a part has not begun."""
     if any(reader.recognises(inside) for reader in readers):
         return
     try:
@@ -256,19 +261,20 @@ def _check_parts(inside: Folder, root: Folder, older: Entry, readers: Sequence[R
         missing = [name for name in before.folders if name not in inside.folders][:NESTED_MAX]
         parts = [name for name in missing if any(r.recognises(before.open(name)) for r in readers)]
     except (OSError, DamagedError):
-        return  # what cannot be read tells nothing about others
+        return  # a checkpoint that cannot be read proves nothing about others
     if parts:
         raise DamagedError(f"no {parts[0]!a:.80}, which {older.name!a:.80} has, so the save never finished")
 
 
 def _check_unread(inside: Folder, root: Folder, older: Entry, unread: str) -> None:
-    """Weights of one job are of one size: raises DamagedError where those that were not read are smaller than
-    in the checkpoint before, as after a node that lost its power. Its words keep a repair from it: of another
-    model, which was trained here before, the sizes say nothing."""
+    """Compares the size of weights that were not read with the next older checkpoint, since the weights of
+    one job have one size. Raises DamagedError if they are smaller, which happens if a node loses its power.
+    The text of the error prevents a repair: if another model was trained here before, the sizes prove
+    nothing."""
     try:
         size_bytes, before_bytes = (f.size_bytes(unread) for f in (inside, root.open(older.name)))
     except (OSError, DamagedError):
-        return  # the one before has other files
+        return  # the older checkpoint has other files
     if size_bytes < before_bytes:
         told = f"has {size_bytes} bytes where {older.name!a:.80} has {before_bytes}"
         raise DamagedError(f"{unread!a:.80} {UNREADABLE}, and {told}")

@@ -1,7 +1,7 @@
-"""What a scan of a checkpoint directory answers, and the short form in which a scan pod hands it over.
+"""Defines the answer of a scan of a checkpoint directory, and the short form in which a scan pod returns it.
 
-scan.py fills these; `rekindle checkpoints` prints them; the controller decodes `ScanMessage` from the pod's
-termination message.
+scan.py fills these structs; `rekindle checkpoints` prints them; the controller decodes `ScanMessage` from the
+pod's termination message.
 """
 
 from __future__ import annotations
@@ -25,29 +25,31 @@ __all__ = [
 ]
 
 MESSAGE_BYTES_MAX = 4096
-"""Kubernetes keeps no more of a container's termination message."""
+"""Maximum size of a container's termination message in Kubernetes."""
 
 STEP_END = 2**53
-"""Larger numbers are not exact everywhere in JSON, and no training counts so far."""
+"""Limit of a step. Larger numbers are not exact everywhere in JSON, and no training counts so far."""
 
 REJECTED_MAX = 8
 REASON_CHARS_MAX = 200
 REPAIRED_MAX = 9
-"""The tracker, and as many as are rejected."""
+"""Number of lines about repairs: the tracker, and as many as are rejected."""
 
 
 class Repair(StrEnum):
-    """What a scan may change, where the job's people allow it."""
+    """Changes that a scan may make, if the owner of the job allows them."""
 
     TRACKER = "tracker"
-    """The file by which a framework finds its newest checkpoint: it shall name the chosen one."""
+    """The file by which a framework finds its newest checkpoint is changed so that it names the chosen
+    one."""
     SET_ASIDE = "set-aside"
-    """Damaged checkpoints that are newer than the chosen one: they are moved out of the framework's sight."""
+    """Damaged checkpoints that are newer than the chosen one are moved to where the framework does not find
+    them."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a reader says about one directory. `reason` is plain words, empty when complete; `unread` names a
-    file that was judged by its name and size, since only its owner may read it."""
+    """The answer of a reader about one directory. `reason` is in plain words, and empty if the checkpoint is
+    complete. `unread` names a file that was judged by its name and size, since only its owner may read it."""
 
     complete: bool
     bytes: int = 0
@@ -58,9 +60,9 @@ class Verdict(msgspec.Struct, frozen=True):
 class Checkpoint(msgspec.Struct, frozen=True):
     """One checkpoint as found on disk.
 
-    `path` is relative to the scanned root, `format` is empty when no reader knows the files, `bytes` counts
-    the files that the checkpoint's own index names (all that could be measured, when it is incomplete).
-    `reason` says why it is incomplete or was excluded, or what of a complete one was not read.
+    `path` is relative to the scanned root. `format` is empty if no reader knows the files. `bytes` counts the
+    files that the checkpoint's own index names (all that could be measured, if it is incomplete). `reason`
+    says why the checkpoint is incomplete or was excluded, or which part of a complete one was not read.
     """
 
     step: int
@@ -72,8 +74,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class ScanResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Newest first. `chosen` is the newest complete one that was not excluded; `digests` says what its bytes
-    were compared with, where that was asked for."""
+    """All checkpoints, newest first. `chosen` is the newest complete one that was not excluded. `digests`
+    says what its bytes were compared with, if that was requested."""
 
     checkpoints: tuple[Checkpoint, ...]
     chosen: Checkpoint | None
@@ -81,10 +83,11 @@ class ScanResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A scan in at most 4096 bytes: the choice, and the newest 8 of those newer that were passed over.
+    """A scan in at most 4096 bytes: the choice, and the newest 8 of the newer checkpoints that the scan did
+    not choose.
 
-    `found` counts the entries named like a checkpoint, `passed_over` those newer than the choice (all, when
-    there is none). `repaired` says what was changed, or could not be; `tracker` that the framework's own
+    `found` counts the entries named like a checkpoint, `passed_over` those newer than the choice (all, if
+    there is none). `repaired` says what was changed, or could not be; `tracker` says that the framework's own
     tracker names another checkpoint than the chosen one; `digests` is the scan's. `error` says why nothing
     could be scanned at all; everything else is then empty.
     """
@@ -100,7 +103,8 @@ class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def message_of(result: ScanResult, *, repaired: Sequence[str] = (), tracker: str = "") -> ScanMessage:
-    """Rejected are those before the chosen one in the list: newer, and incomplete or excluded."""
+    """Returns the message of a result. Rejected checkpoints are those before the chosen one in the list:
+    newer, and incomplete or excluded."""
     newer: list[Checkpoint] = []
     for found in result.checkpoints:
         if found == result.chosen:
@@ -118,8 +122,8 @@ def message_of(result: ScanResult, *, repaired: Sequence[str] = (), tracker: str
 
 
 def encode_message(message: ScanMessage) -> bytes:
-    """JSON of at most MESSAGE_BYTES_MAX bytes: the oldest rejected are left out first, then what was repaired
-    last, then the error cut."""
+    """Returns JSON of at most MESSAGE_BYTES_MAX bytes. If there is more, the oldest rejected checkpoints are
+    left out first, then the last repairs, and then the error is cut."""
     while len(encoded := msgspec.json.encode(message)) > MESSAGE_BYTES_MAX:
         if message.rejected:
             message = msgspec.structs.replace(message, rejected=message.rejected[:-1])
@@ -132,7 +136,8 @@ def encode_message(message: ScanMessage) -> bytes:
 
 
 def decode_message(text: str | bytes) -> ScanMessage:
-    """The reverse of `encode_message`. Raises ValueError when the pod wrote something else, or nothing."""
+    """Decodes a message of `encode_message`. Raises ValueError if the pod wrote something else, or
+    nothing."""
     try:
         return msgspec.json.decode(text, type=ScanMessage)
     except (msgspec.DecodeError, RecursionError) as error:

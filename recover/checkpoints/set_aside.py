@@ -1,16 +1,19 @@
-"""Makes a framework's own logic load the chosen checkpoint. After scan.py, where the job's people allow it.
+"""Makes a framework's own logic load the chosen checkpoint. Runs after scan.py, if the owner of the job
+allows it.
 
-Two things, both undone by a rename back:
+There are two changes, and a rename back undoes each of them:
 
-    latest -> names the chosen one; what it said is kept as latest.rekindle-before-<mark>, or with -2 behind
-              it where that name is taken
+    latest -> names the chosen one; its old content is kept as latest.rekindle-before-<mark>, or with -2
+              appended if that name is taken
     global_step60/ -> rekindle-set-aside-<mark>/global_step60/, damaged and newer than the chosen one
 
-A directory of its own, since some frameworks seek `step-60` anywhere in a name. The tracker comes first, so
-that a crash between two changes leaves nothing worse than before; a second run goes on where the first ended.
-All happens in the one directory that is held open: links are neither followed nor moved. Nothing is deleted
-but a name that ends with .rekindle-new, which an interrupted run leaves; nothing that is there is written to,
-since even a plain file may be a hard link to one that lies elsewhere.
+Damaged checkpoints go into a separate directory, since some frameworks search for `step-60` anywhere in a
+name. The tracker comes first, so that a crash between two changes leaves nothing worse than before; a second
+run continues where the first ended.
+
+All changes are made in the one directory that is kept open: links are neither followed nor moved. Nothing is
+deleted but a name that ends with .rekindle-new, which an interrupted run leaves. No existing file is written
+to, since even a plain file may be a hard link to one elsewhere.
 """
 
 from __future__ import annotations
@@ -37,10 +40,12 @@ __all__ = ["Tracker", "repaired", "tracker_of", "would_repair"]
 
 TRACKER_BYTES_MAX = 1024
 SET_ASIDE_MAX = 8
-"""More damaged checkpoints than that are no accident of one save, and a person should look at them."""
+"""Number of damaged checkpoints that are set aside at most. More of them are no accident of one save, and a
+person should examine them."""
 
 FILES_MAX = 64
-"""Of all damaged checkpoints that are files beside others: Paddle writes two to four for each."""
+"""Number of files of all damaged checkpoints that are files beside others: Paddle writes two to four for
+each."""
 KEPT_MAX = 8
 
 _TOO_MANY = f"{{}} damaged checkpoints are newer, more than {SET_ASIDE_MAX}: none is set aside"
@@ -50,7 +55,7 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Tracker(msgspec.Struct, frozen=True):
-    """A file beside the checkpoints by which a framework finds the one that it loads."""
+    """A file beside the checkpoints by which a framework finds the checkpoint that it loads."""
 
     name: str
     says: str
@@ -62,7 +67,8 @@ class Tracker(msgspec.Struct, frozen=True):
 
 
 def tracker_of(root: Path, chosen: Checkpoint | None, volume: MountedVolume | None = None) -> Tracker | None:
-    """The tracker of the chosen one's format where it names another; None also if it cannot be read."""
+    """Returns the tracker of the chosen checkpoint's format if it names another checkpoint; otherwise None,
+    also if the tracker cannot be read."""
     if chosen is None:
         return None
     if chosen.format == DeepSpeed.name:
@@ -86,7 +92,7 @@ def would_repair(
     allowed: Collection[Repair],
     volume: MountedVolume | None = None,
 ) -> list[str]:
-    """What `repaired` would do, for a person who has not decided yet."""
+    """Returns what `repaired` would do, for a person who has not decided yet."""
     lines = []
     if tracker is not None and Repair.TRACKER in allowed:
         lines.append(f"{tracker.name} would name {tracker.should_say!a} instead of {tracker.says[:60]!a}")
@@ -111,7 +117,7 @@ def repaired(
     mark: str,
     volume: MountedVolume | None = None,
 ) -> list[str]:
-    """Does it. A line for each change that was made, or could not be and why."""
+    """Makes the changes. Returns a line for each change that was made, or could not be made and why."""
     lines = []
     damaged = _damaged(result) if Repair.SET_ASIDE in allowed else []
     try:
@@ -128,7 +134,8 @@ def repaired(
 
 
 def _names_of_all(folder: int, damaged: Collection[Checkpoint]) -> tuple[list[str], str]:
-    """What would be moved, and why none of it is; empty where it is. Raises OSError."""
+    """Returns the names to move, and the reason why none of them is moved; the reason is empty if they are
+    moved. Raises OSError."""
     if len(damaged) > SET_ASIDE_MAX:
         return [], _TOO_MANY.format(len(damaged))
     names = [name for found in damaged for name in _names(folder, found.path)]
@@ -136,7 +143,8 @@ def _names_of_all(folder: int, damaged: Collection[Checkpoint]) -> tuple[list[st
 
 
 def _damaged(result: ScanResult) -> list[Checkpoint]:
-    """Newer than the chosen one, and incomplete by what is written there: not by what could not be read."""
+    """Returns the checkpoints that are newer than the chosen one, and incomplete because of their content:
+    not because they could not be read."""
     chosen = result.chosen
     if chosen is None:
         return []
@@ -145,7 +153,7 @@ def _damaged(result: ScanResult) -> list[Checkpoint]:
 
 
 def _rewritten(folder: int, tracker: Tracker, mark: str) -> str:
-    """The old content is kept, then the file replaced at once."""
+    """Keeps the old content, then replaces the file at once. Returns a line about the result."""
     try:
         mode = stat.S_IMODE(os.stat(tracker.name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777
         kept = _kept(folder, f"{tracker.name}.rekindle-before-{mark}", tracker.name, mode)
@@ -161,7 +169,8 @@ def _rewritten(folder: int, tracker: Tracker, mark: str) -> str:
 
 
 def _kept(folder: int, name: str, tracker: str, mode: int) -> str:
-    """The name under which the tracker's old content now lies. After a crash it may lie there already."""
+    """Returns the name under which the tracker's old content is now kept. After a crash it may already
+    exist."""
     content = _read(folder, tracker, TRACKER_BYTES_MAX)
     for kept in (name, *(f"{name}-{number}" for number in range(2, KEPT_MAX + 1))):
         if not _is_there(folder, kept):
@@ -174,7 +183,7 @@ def _kept(folder: int, name: str, tracker: str, mode: int) -> str:
 
 
 def _names(folder: int, path: str) -> list[str]:
-    """Of a checkpoint that is several files, all those that share its name."""
+    """Returns the names of a checkpoint's files: if it is several files, all files that share its name."""
     if _is_there(folder, path):
         return [path]
     return sorted(name for name in os.listdir(folder) if name.rpartition(".")[0] == path) or [path]
@@ -188,7 +197,7 @@ def _set_aside(folder: int, names: list[str], aside: str) -> list[str]:
         moved = moved or not problem
         told = f"could not be set aside: {problem}" if problem else f"was moved to {aside}"
         lines.append(f"{name!a} {told}")
-    if moved:  # once for all, since each may take as long as the file system likes
+    if moved:  # once for all names, since each sync may take as long as the file system needs
         try:
             _sync(folder, aside)
         except OSError as error:
@@ -197,7 +206,7 @@ def _set_aside(folder: int, names: list[str], aside: str) -> list[str]:
 
 
 def _moved(folder: int, name: str, aside: str) -> str:
-    """Why it was not; empty if it was."""
+    """Moves one entry. Returns the reason if it was not moved; empty if it was."""
     try:
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
@@ -214,7 +223,7 @@ def _moved(folder: int, name: str, aside: str) -> str:
 
 
 def _sync(folder: int, aside: str) -> None:
-    """The new place first: after a crash an entry may be in both, and never in none."""
+    """Syncs the new place first: after a crash an entry may be in both places, and never in none."""
     with _inside(folder, aside) as inside:
         os.fsync(inside)
     os.fsync(folder)
@@ -232,7 +241,7 @@ def _inside(folder: int, aside: str) -> Iterator[int]:
 @contextmanager
 def _opened(root: Path, volume: MountedVolume | None) -> Iterator[int]:
     directory: Descriptor = (volume or MountedVolume()).find(root.absolute()).open_directory()
-    yield directory.number  # open as long as this frame knows of it
+    yield directory.number  # the directory is open as long as this frame refers to it
 
 
 def _is_there(folder: int, name: str) -> bool:
@@ -244,7 +253,7 @@ def _is_there(folder: int, name: str) -> bool:
 
 
 def _read(folder: int, name: str, limit_bytes: int) -> bytes:
-    """At most so many bytes of a plain file. Raises OSError, also where it is a link."""
+    """Returns at most `limit_bytes` bytes of a plain file. Raises OSError, also if the file is a link."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=folder)
     try:
@@ -256,7 +265,8 @@ def _read(folder: int, name: str, limit_bytes: int) -> bytes:
 
 
 def _replace(folder: int, name: str, content: bytes, mode: int) -> None:
-    """The file holds what it held or, on the disk, all of this. What a crash has left goes first."""
+    """Replaces the file: after a crash it contains the old content or, on the disk, all of the new content.
+    The rest of a crashed run is removed first."""
     new = f"{name}.rekindle-new"
     with suppress(FileNotFoundError):
         os.unlink(new, dir_fd=folder)

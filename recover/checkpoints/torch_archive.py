@@ -1,12 +1,14 @@
-"""One file that torch.save wrote: is it whole, and what does it say? For the readers of formats built on it.
+"""Checks whether a file of torch.save is complete, and reads its plain values. Used by the readers of formats
+built on torch.save.
 
 Its pickle is never run, and the tensors are never read:
 
-- the zip format: the directory of a zip stands at its very end, so a file that is cut anywhere has none.
-- the legacy format (`_use_new_zipfile_serialization=False`): the pickle says how long each storage is, so
-  the length of the file is known to the byte.
+- the zip format: the directory of a zip is at its very end, so a file that is cut anywhere has none.
+- the legacy format (`_use_new_zipfile_serialization=False`): the pickle says how long each storage is, so the
+  length of the file is known to the byte.
 
-Neither tells of bytes that were changed, or never reached the disk, in the middle of a file of full length.
+Neither check notices bytes that were changed, or never reached the disk, in the middle of a file of full
+length.
 Source: torch/serialization.py and caffe2/serialize/inline_container.cc, checked against 2.15; for the zip
 itself, PKWARE's APPNOTE 6.3.10.
 """
@@ -41,17 +43,18 @@ __all__ = ["DIRECTORY_BYTES_MAX", "ENTRIES_MAX", "Outline", "archive_bytes", "ou
 Outline = dict[str, Scalar | dict[str, Scalar]]
 
 DIRECTORY_BYTES_MAX = 64 * 2**20
-"""About 100 bytes a tensor: more than half a million tensors."""
+"""Maximum size of a zip's directory. With about 100 bytes a tensor this is more than half a million
+tensors."""
 
 ENTRIES_MAX = 500_000
-"""An optimizer of 60 layers with 256 experts in one file has some 140,000; of the smallest entries a
-million and more would fit into a directory."""
+"""Maximum number of entries. An optimizer of 60 layers with 256 experts in one file has about 140,000. A
+directory of the smallest entries could contain more than a million."""
 ENTRIES_PER_LOOK_AT_THE_CLOCK = 10_000
 _ENTRY_SIGN = b"PK\x01\x02"
 
 PICKLE_BYTES_MAX = 64 * 2**20
 EXTRA_FIELDS_MAX = 32
-"""torch writes one at most."""
+"""Maximum number of extra fields. torch writes one at most."""
 
 _ZIP_BEGIN = b"PK\x03\x04"
 _LEGACY_BEGIN = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
@@ -63,7 +66,7 @@ _END64 = struct.Struct("<4sQ2H2I4Q")
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _LOCAL = struct.Struct("<4s5H3I2H")
 _NOT_HERE_16, _NOT_HERE_32 = 0xFFFF, 0xFFFFFFFF
-"""In place of a number that stands, with more bits, in the zip64 part."""
+"""Marks for a number that does not fit, and is in the zip64 part with more bits."""
 
 _ITEM_BYTES = {
     "ComplexDoubleStorage": 16,
@@ -82,7 +85,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 def archive_bytes(folder: Folder, name: str) -> int:
-    """The file's size. Raises DamagedError when it is not a whole file of torch.save."""
+    """Returns the file's size. Raises DamagedError if it is not a complete file of torch.save."""
     with folder.open_file(name) as file:
         if _begins_as_zip(file):
             _pickle_record(file, folder.check_time)
@@ -99,10 +102,9 @@ def archive_bytes(folder: Folder, name: str) -> int:
 
 
 def outline(folder: Folder, name: str) -> Outline:
-    """The outermost dictionary of a whole file in the zip format: what is plain as it is, of an object its
-    plain attributes, and of all else that it is there, as an empty dictionary. Raises DamagedError when the
-    file is damaged, legacy, or holds no dictionary.
-    """
+    """Returns the outermost dictionary of a complete file in the zip format. Plain values are unchanged; an
+    object becomes a dictionary of its plain attributes; any other value becomes an empty dictionary. Raises
+    DamagedError if the file is damaged, legacy, or contains no dictionary."""
     with folder.open_file(name) as file:
         if not _begins_as_zip(file):
             raise DamagedError(f"{file.name} is not in the zip format of torch.save")
@@ -146,7 +148,7 @@ def _begins_as_zip(file: OpenFile) -> bool:
 
 
 def _pickle_record(file: OpenFile, check_time: Callable[[], None]) -> _Record:
-    """The one record that every archive has."""
+    """Returns the one record that every archive has."""
     found = [record for record in _records(file, check_time) if record.name.endswith(b"/data.pkl")]
     if len(found) != 1:
         raise DamagedError(f"{file.name} is a zip file without data.pkl, so torch.save did not write it")
@@ -154,7 +156,8 @@ def _pickle_record(file: OpenFile, check_time: Callable[[], None]) -> _Record:
 
 
 def _records(file: OpenFile, check_time: Callable[[], None]) -> list[_Record]:
-    """All that the zip's directory names, each within the file and none over another."""
+    """Returns all records in the zip's directory. Each must be within the file, and none may overlap
+    another."""
     offset_bytes, size_bytes = _directory(file)
     if size_bytes > DIRECTORY_BYTES_MAX:
         raise DamagedError(f"{file.name} has a zip directory of {size_bytes} bytes, more than are read")
@@ -170,7 +173,8 @@ def _records(file: OpenFile, check_time: Callable[[], None]) -> list[_Record]:
 
 
 def _directory(file: OpenFile) -> tuple[int, int]:
-    """Offset and size of the zip's directory. torch writes no comment, so its end is the file's end."""
+    """Returns offset and size of the zip's directory. torch writes no comment, so the directory's end is the
+    file's end."""
     cut = DamagedError(f"{file.name} is cut short: no zip directory at its end")
     at_bytes = file.size_bytes - _END.size
     if at_bytes < 0:
@@ -218,7 +222,8 @@ def _parse_directory(file_name: str, directory: bytes, check_time: Callable[[], 
 
 
 def _wide(file_name: str, extra: bytes, *narrow: int) -> list[int]:
-    """The same numbers; those that did not fit are in the zip64 extra field, in the same order."""
+    """Returns the same numbers; numbers that did not fit are read from the zip64 extra field, in the same
+    order."""
     if _NOT_HERE_32 not in narrow:
         return list(narrow)
     at = 0
@@ -246,7 +251,8 @@ def _stored(file: OpenFile, record: _Record) -> bytes:
 
 
 class _Stream(io.RawIOBase):
-    """What the unpickler reads of a legacy file, which is little: tensors lie behind the pickles."""
+    """The part of a legacy file that the unpickler reads. The part is small, since the tensors come after the
+    pickles."""
 
     def __init__(self, file: OpenFile) -> None:
         self._file = file
@@ -268,7 +274,8 @@ class _Stream(io.RawIOBase):
 
 
 def _check_legacy(file: OpenFile) -> None:
-    """Magic number, protocol, system, object, keys of the storages: five pickles. Then the storages."""
+    """Checks a legacy file: five pickles (magic number, protocol, system, object, keys of the storages), and
+    then the storages."""
     stream = io.BufferedReader(_Stream(file))
     storages: dict[object, int] = {}
 

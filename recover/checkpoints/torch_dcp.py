@@ -1,4 +1,5 @@
-"""Reader for torch-dcp: PyTorch Distributed Checkpoint, `.metadata` (written last) and `__<rank>_<n>.distcp`.
+"""Reads checkpoints of torch-dcp: PyTorch Distributed Checkpoint, `.metadata` (written last) and
+`__<rank>_<n>.distcp`.
 
 `.metadata` is the pickle of a torch.distributed.checkpoint.metadata.Metadata. Its storage_data maps each
 saved piece to a _StorageInfo(relative_path, offset, length, ...): a file must be at least as long as its
@@ -24,8 +25,8 @@ T = TypeVar("T")
 
 INDEX = ".metadata"
 INDEX_BYTES_MAX = 256 * 2**20
-"""About 150 bytes a piece: 500 tensors in 1,024 pieces each are some 80 MB. To read one takes some 15 times
-its bytes of memory, which the scan pod's limit must allow."""
+"""Maximum size of an index. With about 150 bytes a piece, 500 tensors in 1,024 pieces each are about 80 MB.
+Reading an index takes about 15 times its bytes of memory, which the scan pod's limit must allow."""
 
 _DATA_FILE = re.compile(r"__\d+_\d+\.distcp", re.ASCII)
 _RANK_INDEX = re.compile(r"__\d+\.metadata", re.ASCII)
@@ -70,20 +71,22 @@ class TorchDcp:
 
 
 def _needed_bytes(folder: Folder) -> dict[str, int]:
-    """For every file that the index names, the end of its furthest piece."""
+    """Returns the end of the furthest piece for every file that the index names."""
     data = _index(folder)
     return _in_child(folder, data, lambda: _needed_in(data), dict[str, int])
 
 
 def pieces(folder: Folder) -> dict[str, list[Piece]]:
-    """All that the index names, by their files. Raises DamagedError where it is none."""
+    """Returns all pieces that the index names, by their files. Raises DamagedError if the file is no
+    index."""
     data = _index(folder)
     found = _in_child(folder, data, lambda: _places_in(data), dict[str, list[tuple[int, int]]])
     return {file: [Piece(file, *place) for place in places] for file, places in found.items()}
 
 
 def _places_in(data: bytes) -> dict[str, list[tuple[int, int]]]:
-    """Offset and length of each piece. A name stands once, since it may be long and the pieces many."""
+    """Returns offset and length of each piece. Each name occurs once, since names may be long and pieces
+    many."""
     found: dict[str, list[tuple[int, int]]] = {}
     for piece in pieces_in(data):
         found.setdefault(piece.file, []).append((piece.offset_bytes, piece.length_bytes))
@@ -91,7 +94,7 @@ def _places_in(data: bytes) -> dict[str, list[tuple[int, int]]]:
 
 
 def pieces_in(data: bytes) -> Iterator[Piece]:
-    """The same of an index' bytes. A hostile one may keep this busy for ever."""
+    """Yields the pieces in the bytes of an index. A hostile index may keep this busy without end."""
     try:
         root = load_inert(data)
     except ValueError as error:

@@ -1,13 +1,14 @@
-"""Reader for torch-save: what a training loop of one's own writes with torch.save.
+"""Reads checkpoints of torch-save, which a user's own training loop writes with torch.save.
 
     step-40.pt                     one file, or step-40/state.pt, the only such file of its directory
     step-40/state-rank-0-of-2.pt   one file for each rank, the count of ranks in its name
     step-40/state-rank-1-of-2.pt
 
-Several files without a count, and a file whose name says that it is a part (model.pt, optim.pt, rank_0.pt),
-are refused: after a kill in the middle of a save the files that are there are whole, and nothing says which
-are missing. The same holds for directories within step-40/. Such a loop writes a marker file last, and the
-format `generic` reads that. The format does not record the step; it is the name's.
+The reader refuses several files without a count, and a file whose name says that it is a part (model.pt,
+optim.pt, rank_0.pt): after a kill in the middle of a save the existing files are complete, and nothing says
+which are missing. It also refuses directories within step-40/. These training loops should write a marker
+file last, and the format `generic` reads that marker. The format does not record the step; the step is in the
+name.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class TorchSave:
 
 
 def _check_count(matches: list[re.Match[str]]) -> None:
-    """Files of one name, numbered from 0 or 1 without a gap up to the count that each of them says."""
+    """Checks that the files have one name, and are numbered from 0 or 1 without a gap up to the count in each
+    name."""
     stems = {(match["before"], match["count"], match["after"]) for match in matches}
     if len(stems) > 1:
         raise DamagedError(

@@ -1,9 +1,10 @@
-"""The training's volume, by the paths that the training uses, although it may be mounted elsewhere here. I/O.
+"""Finds files of the training's volume by the paths that the training uses, although it may be mounted
+elsewhere here. I/O.
 
-The links in it are a tenant's. One that leads to a place in the volume is followed, also where it is absolute
-and begins with the path at which the training mounts the volume (`latest -> /ckpt/step-80`). One that leads
-out of the volume is never followed. Each name is opened in the directory that is held open, so a link that
-takes a directory's place meanwhile changes nothing.
+The links in the volume are a tenant's. A link that leads to a place in the volume is followed, also if it is
+absolute and begins with the path at which the training mounts the volume (`latest -> /ckpt/step-80`). A link
+that leads out of the volume is never followed. Each name is opened in a directory that is kept open, so a
+link that takes a directory's place meanwhile changes nothing.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ import msgspec
 __all__ = ["OUTSIDE", "Descriptor", "MountedVolume", "Spot"]
 
 OUTSIDE = "is not in the volume"
-"""In a reason: it may well be complete, but only the training itself can see it."""
+"""Part of a reason: the checkpoint may be complete, but only the training itself can see it."""
 
 LINKS_MAX = 40
-"""As Linux follows at most."""
+"""Maximum number of links to follow, the same as Linux's."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# On the way to a directory it is enough to be allowed to search; only Linux has this flag.
+# On the way to a directory the permission to search is enough; only Linux has this flag.
 _ON_THE_WAY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HERE = "."
 _ROOT = Path("/")
 
 
 class Descriptor:
-    """An open directory; closed with the last one that knows of it."""
+    """An open directory. It is closed when nothing refers to it any more."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -56,20 +57,20 @@ class Spot(msgspec.Struct, frozen=True):
 
 
 class MountedVolume:
-    """`folder` is where the volume lies here, `path` where the training mounts it. By default it is all that
-    lies on this machine, as for a person who looks at a directory."""
+    """A volume. `folder` is the place of the volume here, `path` the place where the training mounts it. By
+    default it is the whole file system of this machine, for a person who examines a directory."""
 
     def __init__(self, folder: Path = _ROOT, path: PurePath = _ROOT) -> None:
         self._top = Descriptor(os.open(folder, _ON_THE_WAY & ~os.O_NOFOLLOW))
         self._path = _names(path)
 
     def holds(self, path: PurePath) -> bool:
-        """By its name alone."""
+        """Whether the path is in the volume, judged only by its name."""
         return _names(path)[: len(self._path)] == self._path
 
     def find(self, path: PurePath) -> Spot:
-        """What lies at this absolute path of the training, which need not exist. Raises OSError where the way
-        to it does not, or leads out of the volume."""
+        """Returns the place at this absolute path of the training; nothing need exist there. Raises OSError
+        if the way to it does not exist, or leads out of the volume."""
         walk = _Walk(self._top, self._path)
         ahead = [*reversed(_names(path))]
         links = 0
@@ -94,7 +95,8 @@ class MountedVolume:
 
 
 class _Walk:
-    """A place on the way from the training's `/`. Above the volume there are no directories, only names."""
+    """A position on the way from the training's `/`. Above the volume there are no directories, only
+    names."""
 
     def __init__(self, top: Descriptor, mount: tuple[str, ...]) -> None:
         self._mount = mount
@@ -115,7 +117,7 @@ class _Walk:
         self._at.append(name)
 
     def target_of(self, name: str) -> PurePosixPath | None:
-        """Where the link of that name leads; None of what is no link."""
+        """Returns the target of the link of that name; None if the name is no link."""
         if self.is_above():
             return None
         try:
