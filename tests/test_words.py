@@ -7,7 +7,10 @@ use.
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,3 +104,62 @@ def test_such_a_word_is_found(text: str) -> None:
 )
 def test_plain_sentences_pass(text: str) -> None:
     assert stumbles(text) == []
+
+
+# --- docstrings and comments --------------------------------------------------------------------------------
+
+FRAGMENTS = re.compile(r"(?:Of|What|Who|Whoever|Whose|Such|By|As|None where) [a-z`]")
+"""Opening of a clipped note, which leaves out its subject or verb."""
+OLD_WORDS = re.compile(
+    r"\b(?:(?<!-)anew|befalls?|the like|whoever|tells? of|told of|for ever|all the same|for good"
+    r"|given? back|gives back|gave back|mends|mended|lets? go of)\b",
+    re.IGNORECASE,
+)
+CODE = [
+    file
+    for room in ("recover", "detectors", "chaos", "tools", "tests")
+    for file in ROOT.glob(f"{room}/**/*.py")
+]
+
+
+def notes(source: str) -> Iterator[str]:
+    """Yields the docstrings of a file, those of attributes included, and its comments."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield " ".join(text.split())
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string.lstrip("# ")
+
+
+def clipped(note: str) -> list[str]:
+    """Returns the opening and the words of a note at which a reader stumbles."""
+    opening = FRAGMENTS.match(note)
+    found = [*([opening] if opening else []), *OLD_WORDS.finditer(note)]
+    return [note[max(0, m.start() - 40) : m.end() + 40] for m in found]
+
+
+def test_docstrings_and_comments_are_whole_sentences_in_plain_words() -> None:
+    found = [
+        (str(file.relative_to(ROOT)), words)
+        for file in CODE
+        for note in notes(file.read_text(encoding="utf-8"))
+        for words in clipped(note)
+    ]
+
+    assert len(CODE) > 1000, "the rooms have moved"
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'LIMIT = 3\n"""Of one gang: the first lost rank is enough to know."""',
+        'def read() -> None:\n    """None where no agent tells."""',
+        "# What comes later joins\n",
+        "x = 1  # it is read anew\n",
+    ],
+)
+def test_a_clipped_note_is_found(source: str) -> None:
+    assert [words for note in notes(source) for words in clipped(note)]

@@ -36,8 +36,8 @@ _WORDS = {
 
 
 def follows(code: str, error: str) -> bool:
-    """Whether the log of a rank that was lost as `code` says that the cause is elsewhere. Whoever removes a
-    pod tells it to end, so such a log is no evidence of another loss."""
+    """Whether the log of a rank that was lost as `code` says that the cause is elsewhere. A pod
+    that is removed is told to end, so its log is then no evidence of another loss."""
     said = _implied(error)
     if said is Implies.TOLD_TO_END:
         return not _is_from_outside(code)

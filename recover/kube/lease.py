@@ -302,7 +302,7 @@ class Elector:
             raise self._lost(why) from error
 
     def _lost(self, why: str) -> LeaseLostError:
-        """Returns the error, and ensures that no write is sent from now on, whoever handles the error."""
+        """Returns the error, and ensures that no write is sent from now on, wherever the error is handled."""
         self._sent_s = -math.inf
         return LeaseLostError(why)
 

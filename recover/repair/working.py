@@ -159,7 +159,7 @@ def _has_lost_its_job(ctx: Context, step: RepairStep) -> bool:
 
 
 def _rebooted(ctx: Context, step: RepairStep) -> Repair | None:
-    """Returns the repair with the end of the reboot, whoever rebooted the node."""
+    """Returns the repair with the end of the reboot, no matter who rebooted the node."""
     if not _booted_since(ctx, step) or not ctx.node.ready:
         return None
     return ended(ctx, StepOutcome.DONE, f"boot {ctx.node.boot_id}")
