@@ -19,9 +19,11 @@ shows which line of a log Rekindle takes for the first error.
 When one rank of a gang fails, the other ranks fail, too, and each prints its own error. So for each line of
 an error Rekindle decides what the line implies about the process that printed it:
 
-| implies | meaning | |---|---| | `own-fault` | the process failed by itself, and the line names the cause | |
-`own-end` | the process seems to have failed by itself, and the line does not name the cause | | `maybe-own` |
-such a line often means nothing: Rekindle treats it as an error only if the log has no other error |
+| implies | meaning |
+|---|---|
+| `own-fault` | the process failed by itself, and the line names the cause |
+| `own-end` | the process seems to have failed by itself, and the line does not name the cause |
+| `maybe-own` | the line often means nothing: it counts as an error only if the log has no other error |
 | `peer-lost` | another process ended first |
 | `timed-out-waiting` | another process did not answer in time: it died, hangs, or was never started |
 | `told-to-end` | a launcher, a scheduler or a person asked the process to end |
@@ -29,8 +31,8 @@ such a line often means nothing: Rekindle treats it as an error only if the log 
 | `nothing` | the program goes on after the line |
 
 - In the log of one container Rekindle uses the first `own-fault`, even if the log has a line of `peer-lost`
-or `timed-out-waiting` before it. After a line of `timed-out-waiting`, Rekindle treats an exception without a
-  row as a consequence.
+  or `timed-out-waiting` before it. After a line of `timed-out-waiting`, Rekindle treats an exception without
+  a row as a consequence.
 - The eight lines after an exception may belong to its message. If one of these lines has a more exact row,
   Rekindle uses this row. If exceptions are chained, Rekindle uses the first exception, unless a later
   exception names what broke.
@@ -39,8 +41,9 @@ or `timed-out-waiting` before it. After a line of `timed-out-waiting`, Rekindle 
 - If the earliest error of a rank is `peer-lost`, `timed-out-waiting`, `told-to-end` or `said-elsewhere`, the
   error is a consequence of the failure of another rank (`propagated`). Among all other ranks of the gang,
   the rank with the earliest error is the cause.
-- If the first error of a rank has one of your rows, the controller treats the error as `own-fault`: only the
-  agents read your rows.
+- Only the agents read your rows; the controller does not. If your row has a new code, the controller treats
+  its error as `own-fault`, whatever your row implies. If your row has the code of a packaged row, the
+  controller uses what the packaged row implies.
 - A tenant can print any text into a log, so an error in a log never takes a node out of service.
 
 """

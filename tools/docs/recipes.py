@@ -79,7 +79,7 @@ edit a recipe so that Rekindle cannot use it any more, Rekindle does not use the
 | True | `Used` | Rekindle uses the recipe |
 | True | `Disabled` | `spec.disabled` is true: Rekindle checks the recipe and does not use it |
 | False | `Invalid` | the message says what is wrong. Rekindle uses the built-in recipe of this name, if any |
-| False | `TooMany` | the limit is 32 objects with 16 KiB of templates. Rekindle uses the older objects |
+| False | `TooMany` | the limits are 32 objects and 16 KiB of templates in all. Rekindle uses the older ones |
 
 - An object with the name of a built-in recipe replaces the built-in recipe. To disable a built-in recipe,
   apply the output of `rekindle recipes show NAME -o yaml`, after you have added `disabled: true` to its
