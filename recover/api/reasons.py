@@ -142,7 +142,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "A person put a hold (rekindle.dev/hold) on this object, suspended the job, or started "
         "the job again.",
         "To let Rekindle act again, end the hold with `rekindle release`. If a person suspended the job, "
-        "set the job's suspend field to false.",
+        "set the job's suspend field to false. If a person started the job again, there is nothing to do: "
+        "Rekindle acts at the next fault.",
     ),
     Reason.BUDGET_EXHAUSTED: Explanation(
         "A limit on quarantined nodes, on restarts of one job, or on repairs is reached.",
@@ -158,9 +159,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "There are not enough healthy nodes for the whole gang. Rekindle starts a stopped gang "
         "only when all of its ranks fit.",
         "The message names the nodes that the gang cannot use, and why. Add nodes, or uncordon healthy "
-        "nodes. Rekindle starts the gang as soon as all ranks fit. If the cluster has an autoscaler "
-        "other than Karpenter and Cluster Autoscaler, set `placement.hold_without_room` to "
-        "`false`.",
+        "nodes. Rekindle starts the gang as soon as all ranks fit. If an autoscaler "
+        "should add nodes, and no GPU node has a label of Karpenter or a taint of Cluster Autoscaler, set "
+        "`placement.hold_without_room` to `false`.",
     ),
     Reason.RANKS_NOT_STARTED: Explanation(
         "Rekindle started the gang, and some of its ranks do not run, although there are enough "
@@ -176,8 +177,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.STALE_EVIDENCE: Explanation(
         "The evidence is older than the last boot of the node, the last reset of the device, the end of a "
-        "quarantine, or the last change of the mode, so Rekindle does not act on that evidence.",
-        "Rekindle acts if the fault occurs again, or lasts longer than one minute. To keep "
+        "quarantine, the last change of the mode, or the end of a pause, so Rekindle does not act on that "
+        "evidence.",
+        "Rekindle acts if the fault occurs again, or is still present after ten minutes. To keep "
         "pods off the node now, cordon the node.",
     ),
     Reason.BLIND: Explanation(
@@ -209,7 +211,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "steps stop.",
     ),
     Reason.CRASH_LOOP: Explanation(
-        "The job failed several times from the same cause, and made no new step between the failures.",
+        "The job failed several times from the same cause, and made no progress between the failures: it "
+        "completed no newer checkpoint or, if no checkpoint can be verified, made no higher step.",
         "Read the failed rank's log in the Recovery and correct the job. Then set the job's suspend "
         "field to false.",
     ),

@@ -86,9 +86,9 @@ def _parser() -> argparse.ArgumentParser:
         "cleanup",
         "End the controllers, then remove every cordon, taint, label and annotation of Rekindle from nodes, "
         "the scan pods, the Jobs of repairs, and the ConfigMaps that the controller wrote. Changes by people "
-        "stay, and a quarantined node whose fault is still open stays cordoned. The command changes nothing "
-        "while a job is stopped for a restart, while not all ranks of a restarted job run, or while a node "
-        "is under repair.",
+        "stay. A quarantined node stays cordoned if its fault is still open, or if no agent reports from the "
+        "node. The command changes nothing while a job is stopped for a restart, while not all ranks of a "
+        "restarted job run, or while a node is under repair.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."

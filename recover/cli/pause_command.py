@@ -90,7 +90,8 @@ def _pause(
     *,
     access: Access,
 ) -> None:
-    """Pause Rekindle for the whole cluster: Rekindle begins nothing until somebody runs `rekindle resume`. If
+    """Pause Rekindle for the whole cluster: Rekindle begins nothing until the pause ends. `rekindle resume`
+    ends the pause, and `--for` limits it. If
     Rekindle stopped a job before the pause, Rekindle still starts this job again. A second call changes the
     reason and the end."""
 

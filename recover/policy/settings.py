@@ -124,7 +124,8 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Length of the window in which the brake counts nodes with the same fault class. The brake ends when
     this time has passed without a further node."""
     attempts_per_cause_max: Count = 3
-    """Maximum number of restarts of one gang for one cause without new steps. A cause is the fault class and
+    """Maximum number of restarts of one gang for one cause without progress. Progress is a newer complete
+    checkpoint or, if no checkpoint can be verified, a higher step. A cause is the fault class and
     the node of a hardware fault, or the first error of the gang's own failure. The limit includes only
     restarts after which all ranks ran. Beyond the limit the job stays stopped (`CrashLoop`)."""
     recoveries_per_gang_max: Count = 48
@@ -137,9 +138,10 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     hold_without_room: bool = True
     """The controller starts a stopped gang only when the present nodes have enough accelerators for all of
-    its ranks. If the labels or taints of a node show Karpenter or Cluster Autoscaler, the controller
-    starts the gang at once, because an autoscaler adds nodes only for pending pods. If the cluster has any
-    other autoscaler, set `hold_without_room` to `false`."""
+    its ranks. If a GPU node has a label of Karpenter, or a taint by which Cluster Autoscaler marks a node
+    that it wants to remove, the controller starts the gang at once, because an autoscaler adds nodes only for
+    pending pods. If an autoscaler should add nodes and no GPU node has such a label or taint, set
+    `hold_without_room` to `false`."""
     suspicion_s: PositiveSeconds = 86_400.0
     """Maximum time for which gangs prefer other nodes to a suspected node. The suspicion ends earlier when a
     training makes steps on the node, after a reboot or a repair, and after a person has ended the node's

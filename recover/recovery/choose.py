@@ -147,10 +147,9 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
     attempts = attempts_without_progress(history, ctx.recovery, status, since)
     limit = restarts_limit(ctx.recovery, ctx.gang, ctx.settings.budgets)
     if attempts > limit:
-        unread = " that an agent has read" if status.last_step is None else ""
         message = (
-            f"{attempts - 1} restarts for the same cause ({cause_words(ctx.recovery)}) brought no "
-            f"new step{unread}; the limit is {limit}. {ctx.gang.ref} stays suspended"
+            f"{attempts - 1} restarts for the same cause ({cause_words(ctx.recovery)}) brought "
+            f"{_nothing_new(status)}; the limit is {limit}. {ctx.gang.ref} stays suspended"
         )
         status = known_issues.not_tried(ctx, status)
         return Step(
@@ -175,6 +174,13 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
             status=status,
         )
     )
+
+
+def _nothing_new(status: RecoveryStatus) -> str:
+    """Returns in words which progress was missing (triage/attempts.py)."""
+    if status.checkpoint is not None and status.checkpoint.step is not None:
+        return "no newer complete checkpoint"
+    return "no new step" if status.last_step is not None else "no new step that an agent has read"
 
 
 def _verdict_open(ctx: Context) -> float | None:

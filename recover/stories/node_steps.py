@@ -99,10 +99,10 @@ def acted_on_again(incident: Incident, node: str) -> str:
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"the kernel of {node} does not report {codes} for a minute, and then reports {codes} again. If the "
-        f"kernel reports {codes} without such a pause, Rekindle acts within ten minutes"
+        f"the kernel of {node} reports {codes} again: at once after a pause of one minute (10 s for the "
+        "first repetition), and otherwise within ten minutes"
         if is_a_line
-        else "the fault ends for a minute and then occurs again, or is still present in ten minutes"
+        else "the fault occurs again, or is still present in ten minutes"
     )
     return (
         f"Rekindle saw {what} at {incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC, and does not act on this "
