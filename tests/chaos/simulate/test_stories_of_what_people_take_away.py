@@ -137,7 +137,7 @@ def test_a_fault_that_comes_again_right_after_an_uncordon_takes_the_node_out_aga
         await sim.passes(5)
         sim.kernel("n1", lines.FALLEN_OFF_THE_BUS)
         await sim.until(lambda: sim.cordoned() == ["n1"], within_s=10)
-        await sim.passes(15)
+        await sim.passes(3)
         await sim.person.uncordon("n1")
         await sim.until(lambda: sim.cordoned() == [], within_s=10)
         await sim.passes(pause_s)
