@@ -1,7 +1,7 @@
 """Folds drafts into findings over time: repeats, consequences, verdicts, reset, boot. Pure.
 
 The fold stands between the rules and the publisher. `Change` says what one line changed in the findings: only
-`EDGE` is worth a write. The number of devices and codes bounds the memory, never the number of lines.
+an `EDGE` is written at once. The number of devices and codes bounds the memory, never the number of lines.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
 _APART = timedelta(minutes=1)
 _REPEAT_MAX = timedelta(minutes=1)
-"""Longest pause that makes the next line of a code a new finding. For consequences, and for codes that take
-no node out of service, this is the only such pause."""
+"""After a pause of this length (or of `repeat_s`, if that is longer) the next line of a code is always a new
+finding. After a shorter pause a line that is not graver may be one only if the code takes nodes out of
+service and is no consequence."""
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -65,8 +66,9 @@ class Chain:
 
     def __init__(self, settings: ChainSettings, boot_id: str) -> None:
         self._repeat = timedelta(seconds=settings.repeat_s)
-        """The first such pause after a hardware fault. Each further finding of the same fault doubles the
-        pause, so that a fault that occurs every few seconds does not cost a write each time."""
+        """Pause after the first finding of a hardware fault: a line after this pause is a new finding. Each
+        further finding of the same fault doubles the pause, so that a fault that occurs every few seconds
+        does not cost a write each time."""
         self._repeat_max = max(self._repeat, _REPEAT_MAX)
         self._consequence = timedelta(seconds=settings.consequence_s)
         self._boot_id = boot_id
@@ -74,7 +76,8 @@ class Chain:
         self._folded: dict[str, FoldedFindings] = {}
         self._open: dict[tuple[str, Subject], _Open] = {}
         self._times: dict[tuple[str, Subject], list[datetime]] = {}
-        """Times at which drafts came that become graver by repetition, a minute or more apart."""
+        """For drafts that become graver by repetition: the times at which they came, a minute or more
+        apart."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -86,7 +89,8 @@ class Chain:
 
     @property
     def broken_devices(self) -> frozenset[str]:
-        """PCI addresses of the devices with an open finding for which a gang may be stopped."""
+        """PCI addresses of the devices with an open finding that is evidence on the hardware and more than a
+        note."""
         return frozenset(
             finding.subject.pci
             for finding in self._findings.values()
@@ -367,8 +371,8 @@ def _raised(finding: Finding, draft: Draft) -> dict[str, Any]:
 
 
 def repeats(findings: Iterable[Finding]) -> frozenset[str]:
-    """Returns the ids of findings that neither begin nor end a row of findings with the same code, severity
-    and subject. These findings say only that the fault went on."""
+    """Returns the ids of findings that are neither the first nor the last of the findings with the same code,
+    severity and subject. These findings say only that the fault went on."""
     rows: dict[tuple[str, Severity, Subject], list[str]] = {}
     for finding in findings:
         if finding.cleared_at is None:
@@ -378,8 +382,8 @@ def repeats(findings: Iterable[Finding]) -> frozenset[str]:
 
 def least(findings: Collection[Finding]) -> Finding:
     """Returns the finding that is missed least. `findings` are oldest first. The order is: findings that have
-    ended, then those in the middle of a row, then findings for which Rekindle takes no node out of service,
-    then the oldest that was not the first on its subject. The first finding on a subject stays: it is the
+    ended, then those that only repeat (`repeats`), then those of the least gravity, then the oldest that was
+    not the first on its subject. The first finding on a subject stays: it is the
     likeliest cause of all that came after."""
     in_row = repeats(findings)
     first_of: dict[Subject, str] = {}

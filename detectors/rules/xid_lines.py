@@ -68,7 +68,7 @@ def parse(text: str) -> XidLine | None:
 
 
 def match(line: KernelLine, host: HostFacts, catalog: XidCatalog) -> Draft | None:
-    """Reads one NVRM Xid line; returns None if it is not one."""
+    """Reads one NVRM Xid line; returns None if it is not one, or if the node has no device at its address."""
     fields = parse(line.text)
     if fields is None:
         return None
@@ -144,7 +144,8 @@ def _recovery_value(text: str) -> int | None:
 def _decoded(row: XidRow, fields: XidLine, host: HostFacts, catalog: XidCatalog) -> tuple[Severity, Remedy]:
     """Returns the severity and remedy of the row, or the more exact ones that the line itself shows.
 
-    Only rows with NVIDIA's own workflow are decoded: a user's row for the same code is taken as it is.
+    The severity is decoded only for rows with NVIDIA's NVLink workflows: a user's row for the same code keeps
+    its severity. The remedy of Xid 94 and 95 is decoded for every row.
     """
     if row.vendor_action == _NVLINK_WORKFLOW:
         shown = nvlink.register_severity(nvlink.registers(fields.text), catalog.nvlink_bits)

@@ -59,13 +59,13 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class KmsgSink(Protocol):
-    """Takes what is read. The receiver reports the coverage that follows."""
+    """Takes what is read. The sink derives the coverage of the source from these calls."""
 
     def line(self, line: KernelLine) -> None:
         """Takes a line of the kernel that a rule may read, unescaped."""
 
     def passed(self, sequence: int) -> None:
-        """Records that all records up to this one have been read."""
+        """Takes note that all records up to this one have been read."""
 
     def lost(self, count: int, why: str) -> None: ...
 
@@ -73,16 +73,16 @@ class KmsgSink(Protocol):
         """Takes a line that is no record."""
 
     def restarted(self) -> int:
-        """Records that the file was replaced or truncated; returns the sequence after which records are
+        """Takes note that the file was replaced or truncated; returns the sequence after which records are
         new."""
 
     def misplaced(self) -> None:
-        """Records that the starting position was behind the end of the log, so the whole log is read."""
+        """Takes note that the starting position was beyond the end of the log, so the whole log is read."""
 
     def covered(self) -> None: ...
 
     def caught_up(self) -> None:
-        """Records that everything in the log has been read."""
+        """Takes note that everything in the log has been read."""
 
     def blind(self, why: str) -> None: ...
 
@@ -174,8 +174,8 @@ class _Reader:
         self._sink.passed(record.sequence)
 
     def caught_up(self) -> None:
-        """Records that the whole log has been read. Raises MisplacedError if reading began behind its end: in
-        that case the position in the status is not from an earlier run of the agent on this log."""
+        """Takes note that the whole log has been read. Raises MisplacedError if reading began beyond its end:
+        in that case the position in the status is not from an earlier run of the agent on this log."""
         if not self._is_placed and 0 <= self._newest < self.after:
             self.after, self._newest = -1, -1
             raise MisplacedError

@@ -109,8 +109,9 @@ def _classed(finding: Finding) -> Finding:
 
 
 def comes_due(reports: Iterable[NodeHealth], now: datetime) -> Iterator[datetime]:
-    """Yields the times at which findings become current whose node's clock is ahead of ours and has dated
-    them into the future. Until then a release, or the close of an Incident, may hide them."""
+    """Yields a time for each finding that is dated into the future, because its node's clock is ahead of
+    ours: the time at which the finding becomes current. Until then the end of a quarantine, or the close of
+    an Incident, may hide it."""
     for health in reports:
         for finding in health.status.findings:
             if finding.last_seen > now and is_open(finding):
@@ -210,8 +211,8 @@ def _shown(findings: list[Finding]) -> list[Finding]:
 
 def _victims(look: _Look, node: Node, findings: list[Finding]) -> Iterator[tuple[Gang, bool, list[Finding]]]:
     """Yields the gangs with ranks on the node, whether each no longer trains, and the findings that affect
-    it. A gang that is stopped already is kept off the node by any fault of a node on which its ranks ran, if
-    the fault was seen before the resume."""
+    it. If a recovery is stopping or has stopped a gang whose ranks ran on the node, and has not started it
+    again, all findings of the node affect the gang: the start then avoids the node."""
     holders = holders_on(look.world.health[node.name])
     there = _gangs_there(look, node)
     for gang in there:

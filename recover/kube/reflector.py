@@ -51,7 +51,8 @@ class Sink(Protocol):
     """The receiver of the objects. No method may raise for a single malformed object."""
 
     def begin(self) -> None:
-        """Begins a list of the whole kind. An earlier list that was begun and not finished has no effect."""
+        """Begins a list of the whole kind. An earlier list that was begun and not finished removes no
+        object."""
         ...
 
     def listed(self, item: msgspec.Raw) -> None: ...

@@ -48,8 +48,8 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class World(msgspec.Struct, frozen=True):
-    """One consistent copy of the caches. It offers only lookups; its user must not keep it across an
-    await."""
+    """One consistent view of all caches. It copies nothing: after an await the caches, and with them the
+    World, may have changed, so its user must not keep it across an await. It offers only lookups."""
 
     modes: Modes
     nodes: Mapping[str, Node]

@@ -5,8 +5,8 @@
 
 `advance` makes one reconcile of one recovery. The phase is always written before its actions are issued, and
 each action leaves a mark on the object that it changes, so a crash at any instant loses nothing and repeats
-nothing. The first phase is written with the Recovery itself: Planned says that the gang is stopped next, or
-is stopped already.
+nothing. The first stop is an action of Planned, the phase with which triage creates the Recovery. So this
+stop is sent at the same time as the phase Stopping, and a gang in Planned may be stopped already.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _BLOCKED: Mapping[str, Callable[[Context], Step]] = {
     Reason.HELD: resuming,
     Reason.PODS_STUCK: unstuck,
 }
-"""Function for each reason of Blocked: the phase in which a blocked recovery waits decides again."""
+"""For each reason of Blocked, the function that decides whether the recovery continues."""
 
 
 def advance(recovery: Recovery, world: World, settings: Settings, now: datetime) -> Plan:
@@ -83,8 +83,8 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
 
 
 def _onward(ctx: Context, step: Step) -> Step:
-    """Returns the step with the choice already made, if there is nothing to scan: the choice is then no
-    action, so it is written with its phase."""
+    """Returns the step. If it enters Choosing and there is nothing to scan, the choice needs no action, so
+    the step makes the choice at once: one write then has the phases Choosing and Resuming."""
     if step.status is None or step.status.phase is not Phase.CHOOSING or ctx.status.phase is Phase.CHOOSING:
         return step
     entered = msgspec.structs.replace(ctx.recovery, status=step.status)
@@ -94,8 +94,8 @@ def _onward(ctx: Context, step: Step) -> Step:
 
 
 def _with_what_is_avoided(ctx: Context, step: Step) -> Step:
-    """Returns the step with the present avoided nodes, which each status of a gang that is stopped, or about
-    to be stopped, shows."""
+    """Returns the step. If its status is that of a gang that is stopped, or about to be stopped, the status
+    shows the nodes that a start would avoid now."""
     status = step.status
     if status is None or status.phase not in ACTIVE_PHASES or status.phase is Phase.VERIFYING:
         return step
@@ -103,8 +103,9 @@ def _with_what_is_avoided(ctx: Context, step: Step) -> Step:
 
 
 def _undone(recovery: Recovery, step: Step, world: World) -> tuple[Action, ...]:
-    """Returns the writes that take the checkpoint back before the recovery is over, however it ends: a crash
-    in between repeats the writes. If the API server refuses such a write, the refusal holds nothing up."""
+    """Returns the writes that remove the checkpoint from the ConfigMap that ranks read (handover.py) before
+    the recovery is over, however it ends: a crash in between repeats the writes. If the API server refuses
+    one of them, the recovery ends nevertheless."""
     if step.status is None or step.status.phase in ACTIVE_PHASES:
         return ()
     entered = recovery.status.phases[-1].at if recovery.status.phases else None
@@ -124,8 +125,8 @@ def _lifted(recovery: Recovery, world: World, now: datetime) -> tuple[Action, ..
     if gang.ref.namespace != recovery.metadata.namespace or world.active_recovery(gang.ref.uid) is not None:
         return ()
     lifts = tuple(workload_of(gang).lift(gang)) if may_write(gang, world, now) else ()
-    # The recovery may have been ended by a version that took no checkpoint back. Once the mark is removed,
-    # that is no longer known.
+    # A version that did not remove the checkpoint from the ConfigMap may have ended the recovery. Once the
+    # mark is removed, that is no longer known.
     return (*lifts, *taken_back(recovery)) if lifts and may_read_old(world, gang) else lifts
 
 
@@ -142,7 +143,7 @@ def _left_alone(_: Context) -> Step:
 
 def _joined(ctx: Context) -> Step | None:
     """Takes up later causes: before the resume they join this attempt, afterwards they begin the next
-    attempt. A cause that corrects an earlier one, or that is about a node that the start has left, does not
+    attempt. A cause that corrects an earlier one, or that is about a node on which no new rank runs, does not
     stop the gang again."""
     fresh, known = fresh_causes(ctx), corrected_causes(ctx)
     if ctx.status.phase is Phase.PLANNED or (not fresh and known == ctx.status.causes):
@@ -157,7 +158,7 @@ def _joined(ctx: Context) -> Step | None:
         is_news = causes != ctx.status.causes
         return Step(status=refitted(ctx.status, causes=causes)) if is_news else None
     summary = "; ".join(cause.summary for cause in acting)
-    # One attempt more than the limit allows is stopped too: choosing ends the recovery there, with the gang
+    # The gang is stopped even if no attempt is left: `choosing` then ends the recovery and leaves the gang
     # suspended.
     words = f"Rekindle stops all ranks once more: {summary}"
     return Step(status=next_attempt(ctx, fresh, words, counts=has_run(ctx)))

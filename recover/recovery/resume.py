@@ -197,8 +197,8 @@ def _kept_off(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
 
 
 def _not_taken(ctx: Context) -> Step:
-    """Returns the step for a start that is refused each time, or for which the controller did not run for so
-    long. Rekindle tries it again and again."""
+    """Returns the step for a start that is refused each time, or that was not accepted in time, for example
+    because the controller did not run. Rekindle tries the start again and again."""
     within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
     refusal = _refusal(ctx)
     if refusal is not None:

@@ -37,8 +37,8 @@ _HOW = (
 
 
 def verifying(ctx: Context) -> Step:
-    """Returns the step of the phase. The first step that any new rank prints proves the resume, and shows
-    from which checkpoint the gang began."""
+    """Returns what the phase does now. The first training step that any new rank prints proves the resume,
+    and shows from which checkpoint the gang began."""
     terminal = ctx.gang.terminal
     if terminal is not None and terminal.succeeded:
         return Step(status=_succeeded(ctx, None))
@@ -87,9 +87,9 @@ def _first_step(ctx: Context) -> PodProgress | None:
 
 
 def _second_line_s(ctx: Context) -> float:
-    """Returns the seconds to wait for a second line with a step, if a rank has printed one line: as long
-    again as for the first line, whatever the clock of its node. A job may print its steps once in half an
-    hour, and one line proves nothing."""
+    """Returns the seconds to wait for a second line with a step, if a rank has printed one line: at most as
+    long again as for the first line, even if the node's clock is ahead. A job may print its steps once in
+    half an hour, and one line proves nothing."""
     heard = [
         told.last_step_at
         for pod in ctx.living()
@@ -151,7 +151,7 @@ def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
 
 
 def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
-    """Returns the reason and the words by the first new step. The checkpoint's step or the next step is
+    """Returns the reason and the words by the first new step. The checkpoint's step, or any higher step, is
     right. A lower step means an older checkpoint, or a start from scratch. If no checkpoint was verified, the
     last step that was seen before the stop is compared. A number that begins again with each epoch shows that
     the gang trains, and not from which checkpoint."""
@@ -190,9 +190,9 @@ def _told(ctx: Context, first: PodProgress) -> tuple[Action, ...]:
 
 
 def _no_steps(ctx: Context) -> Step:
-    """Begins another attempt if steps could be read before, and could be read now. If not, or if the job's
-    owner wants no limit, a newer checkpoint is the proof: on a node without an agent a gang may train
-    unseen."""
+    """Begins another attempt, or escalates after the last attempt, if a step was read before the stop and
+    agents read the logs of all new ranks. If not, or if the job's owner wants no limit, a newer checkpoint is
+    the proof: on a node without an agent a gang may train unseen."""
     limit_s = limit_of(ctx.gang, ctx.timing)
     is_read = all(shows_no_step(ctx.world, pod, ctx.now) for pod in ctx.living())
     if limit_s is None or _last_step(ctx) is None or not is_read:

@@ -39,8 +39,8 @@ UNREADABLE = (
     *(msgspec.MsgspecError, ValueError, OverflowError, RecursionError),
     *(AttributeError, LookupError, TypeError),
 )
-"""Errors that the decoding of other people's objects may raise. The second row is for parts that are read
-raw, such as a template: its API server may have accepted a wrong type there."""
+"""Errors that the decoding of other people's objects may raise. The errors in the second line come from parts
+that are read raw, such as a template: the API server may have accepted a wrong type there."""
 
 
 class Cache(Generic[T]):

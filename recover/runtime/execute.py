@@ -178,9 +178,10 @@ class Executor:
         return pause is not None and pause.lasts(self._clock.now())
 
     def _note(self, action: Action, error: Transient | Permanent) -> bool:
-        """Keeps a refusal for the decisions. Returns False if decisions do not read this refusal. A patch
-        that only has to be made again for a newer version is not refused. If a framework's webhook is down,
-        the deadline of the recovery shows it."""
+        """Keeps a refusal for the decisions. Returns False if decisions do not read this refusal. A failed
+        precondition is no refusal: the patch only has to be made again for the newer version. A patch of a
+        job that fails because a framework's webhook is down is no refusal either, since the deadline of the
+        recovery shows it."""
         may_pass = isinstance(error, Transient) or error.may_pass
         is_refused = isinstance(error, Permanent) or (error.refused and _has_no_deadline(action))
         if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch | Delete) and is_refused):
@@ -298,8 +299,8 @@ def _urgency(action: Action) -> Urgency:
 
 
 def _is_of_a_status(action: Action) -> TypeGuard[Patch]:
-    """Whether the action writes a Node's own condition. The condition only informs people and tools, and
-    nothing waits for it."""
+    """Whether the action writes Rekindle's condition into the status of a Node. The condition only informs
+    people and tools, and nothing waits for it."""
     return isinstance(action, Patch) and action.resource == NODES and action.subresource == "status"
 
 

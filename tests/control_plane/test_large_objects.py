@@ -20,7 +20,7 @@ pytestmark = pytest.mark.control_plane
 
 NOISY = "noisy"
 JOBS_N = 20
-"""Number of large jobs. A parsed one takes 20 MB, so a controller without bounds takes 400 MB for these."""
+"""Number of large jobs. A parsed one takes 12 MB, so a controller without bounds takes 240 MB for these."""
 TOLERATIONS = 38_000
 """Number of tolerations that makes a job 1.3 MB large."""
 LIMIT_BYTES = 150 * 1024**2
