@@ -63,7 +63,8 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     },
     "undo": {
         Exit.GOOD: "undone, or a dry run, or nothing was left to undo",
-        Exit.BAD: "a recovery or repair is under way, or the API server refused a write",
+        Exit.BAD: "a recovery or repair is under way, or another open incident names the node, or the API "
+        "server refused a write",
         Exit.NO_ANSWER: f"{_UNREADABLE}, or there is no such incident",
     },
     "version": {Exit.GOOD: "the version was printed, even if no controller answers"},

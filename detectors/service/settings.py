@@ -301,8 +301,9 @@ class Confinement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     enabled: bool = True
     """With `true`, the agent keeps only the capability CAP_SYSLOG. With Landlock (Linux 5.13) the agent uses
-    in /dev only NVIDIA's devices and the kernel log, and writes no file. If /dev lacks a device of NVIDIA,
-    the agent keeps access to all of /dev, CAP_MKNOD and CAP_CHOWN, with which NVML creates the device."""
+    in /dev only the devices of NVIDIA or Iluvatar, the kernel log, and harmless devices such as /dev/null,
+    and writes no file. If /dev lacks a device of NVIDIA, NVML must be able to create the device: the agent
+    then also keeps the capabilities CAP_MKNOD and CAP_CHOWN, and its access to all of /dev."""
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -84,11 +84,12 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "cleanup",
-        "End the controllers, then remove every cordon, taint, label and annotation of Rekindle from nodes, "
-        "the scan pods, the Jobs of repairs, and the ConfigMaps that the controller wrote. Changes by people "
-        "stay. A quarantined node stays cordoned if its fault is still open, or if no agent reports from the "
-        "node. The command changes nothing while a job is stopped for a restart, while not all ranks of a "
-        "restarted job run, or while a node is under repair.",
+        "End the controllers, then remove every cordon, taint, label, annotation and condition of Rekindle "
+        "from nodes, the scan pods, the Jobs of repairs, and the ConfigMaps that the controller wrote, "
+        "except the ConfigMaps of active Recoveries. Changes by people stay. A quarantined node stays "
+        "cordoned if its fault is still open, or if no agent reports from the node. The command changes "
+        "nothing while a job is stopped for a restart, while not all ranks of a restarted job run, or while "
+        "a node is under repair.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."

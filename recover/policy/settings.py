@@ -47,9 +47,9 @@ class Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long the controller waits. Every wait has an end."""
 
     settle_s: Seconds = 2.0
-    """Time for which the controller waits for further kernel lines of a fault before it decides, counted from
-    the last line, if a further line could change the diagnosis: the Xids 48, 171, 63 and 154, one after the
-    other, are one fault."""
+    """If a further kernel line could change the diagnosis of a fault, the controller waits for this time
+    after the last line before it decides: the Xids 48, 171, 63 and 154, one after the other, are one
+    fault."""
     settle_max_s: Seconds = 10.0
     """Maximum time of the wait for further kernel lines (`settle_s`), counted from the fault's first line."""
     blame_window_s: Seconds = 120.0
@@ -143,15 +143,16 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pending pods. If an autoscaler should add nodes and no GPU node has such a label or taint, set
     `hold_without_room` to `false`."""
     suspicion_s: PositiveSeconds = 86_400.0
-    """Maximum time for which gangs prefer other nodes to a suspected node. The suspicion ends earlier when a
-    training makes steps on the node, after a reboot or a repair, and after a person has ended the node's
-    quarantine."""
+    """Maximum time for which gangs prefer other nodes to a suspected node. The suspicion ends earlier when
+    the agent withdraws the finding, when a training makes steps on the node, after a reboot or a repair, and
+    after a person has ended the node's quarantine."""
     again_s: PositiveSeconds = 10.0
-    """Minimum time between two starts of one gang that the controller stopped and started again on better
-    nodes, because not all of its ranks ran. Each further start doubles the time. These starts are no
-    attempts: `budgets.attempts_per_cause_max` does not limit them."""
+    """If some ranks of a started gang do not run, the controller may stop the gang and start it again on
+    better nodes. This is the minimum time between two of these starts; each further start doubles the time.
+    These starts are no attempts: `budgets.attempts_per_cause_max` does not limit them."""
     again_max_s: PositiveSeconds = 900.0
-    """Maximum to which the time between two starts, `again_s`, doubles."""
+    """Maximum of the time between two starts on better nodes (see `again_s`), which doubles with each
+    start."""
     again_starts_max: Annotated[int, Meta(ge=1, le=128)] = 100
     """Maximum number of starts on better nodes (see `again_s`) in one recovery. After this number, the ranks
     wait on their present nodes."""
@@ -287,7 +288,7 @@ class Maintenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     plural: str = ""
     """Plural name of the object's kind, for example `rebootnodes`. The controller needs the permission to
-    create and delete objects of this kind."""
+    get, create and delete objects of this kind."""
     manifest: str = ""
     """The object in YAML. The controller replaces `{node}`, `{id}`, `{incident}` and `{fault}`. The name
     of the object is the id of the step, and the controller deletes the object after the reboot. Without a
@@ -390,11 +391,11 @@ class DeviceReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Signals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Your own rows about signals that other controllers write on Nodes. A row replaces the packaged row
-    of the same name (docs/reference/node-signals.md). A row sets at least one of three fields. `values`:
-    the values that mean a fault. `severity`: with `info`, Rekindle only reports the signal; with `suspect`,
-    restarts prefer other nodes; with `pending` or `fatal`, Rekindle acts as on a finding of an agent of this
-    severity. `fault`: the fault class, which decides the action."""
+    """Your own rows about signals that other controllers write on Nodes. A row sets at least one of three
+    fields; for the other fields, the packaged row of the same name applies (docs/reference/node-signals.md).
+    `values`: the values that mean a fault. `severity`: with `info`, Rekindle only reports the signal; with
+    `suspect`, restarts prefer other nodes; with `pending` or `fatal`, Rekindle acts as on a finding of an
+    agent of this severity. `fault`: the fault class, which decides the action."""
 
     conditions: dict[str, SignalRow] = {}
     """Rows by the type of the condition, for example `GpuMemWatch`. In a new row without values, the status
