@@ -28,7 +28,7 @@ $(STAMP): $(LOCK) pyproject.toml
 	$(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(STAMP) ## A training job survives a dead GPU and a crash, on this machine (no GPU, no cluster)
+demo: $(STAMP) ## Show a training job that survives a lost GPU and a crash, on this machine (no GPU, no cluster)
 	$(BIN)/rekindle demo
 
 # Each core takes the tests of one file after the other, the files with the slowest tests first (tests/chaos).
@@ -37,67 +37,67 @@ PARALLEL ?= -n auto --dist loadfile --no-loadscope-reorder --durations 10
 # Much of each test is waiting, so two control planes run at a time.
 RUNGS ?= -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 
-test: $(STAMP) ## All tests that need nothing but this machine
+test: $(STAMP) ## Run all tests that need nothing but this machine
 	$(BIN)/python -m pytest $(PARALLEL)
 
-test-all: lint test rungs frameworks cluster-test ## All of it; the last part, real nodes, needs root
+test-all: lint test rungs frameworks cluster-test ## Run all tests. The last part, on real nodes, needs root
 
-rungs: $(STAMP) ## The tests on a real control plane, built the first time: minutes (needs Go 1.26 and openssl)
+rungs: $(STAMP) ## Run the tests on a real control plane. The first run builds it for minutes (needs Go 1.26 and openssl)
 	$(BIN)/python -m tests.control_plane.build
 	REKINDLE_CONTROL_PLANE=1 $(BIN)/python -m pytest $(RUNGS) -m control_plane tests/control_plane tests/chaos/cluster tests/chart
 
-control-plane: $(STAMP) ## A real Kubernetes control plane for you, until Ctrl-C (needs Go 1.26 and openssl)
+control-plane: $(STAMP) ## Start a real Kubernetes control plane, and keep it until Ctrl-C (needs Go 1.26 and openssl)
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up
 
-playground: $(STAMP) ## The same with GPU nodes, Rekindle and a training job: docs/playground.md
+playground: $(STAMP) ## Start a control plane with GPU nodes, Rekindle and a training job: docs/playground.md
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up --rekindle
 
-cluster-up: $(STAMP) ## Three real nodes on this machine, until make cluster-down (as root; cluster.build says what it lacks)
+cluster-up: $(STAMP) ## Start three real nodes on this machine, until make cluster-down (as root; tests.cluster.build lists missing packages)
 	$(BIN)/python -m tests.cluster.build
 	$(BIN)/python -m tests.cluster.up --detach
 
-cluster-down: $(STAMP) ## End them, however they were left
+cluster-down: $(STAMP) ## End the nodes of make cluster-up
 	$(BIN)/python -m tests.cluster.down
 
-cluster-demo: $(STAMP) ## A PyTorch gang outlives a GPU on three real nodes, told from helm install to helm uninstall (as root)
+cluster-demo: $(STAMP) ## Show a PyTorch gang that survives a lost GPU on three real nodes, from helm install to helm uninstall (as root)
 	$(BIN)/python -m tests.cluster.build
 	$(BIN)/python -m chaos.rigs.torch_training.environment
 	$(BIN)/python -m tests.cluster.demo
 
-cluster-test: $(STAMP) ## The tests on three real nodes of this machine (as root)
+cluster-test: $(STAMP) ## Run the tests on three real nodes of this machine (as root)
 	$(BIN)/python -m tests.cluster.build
 	$(BIN)/python -m chaos.rigs.torch_training.environment
 	$(BIN)/python -m tests.cluster.product
 	REKINDLE_REAL_NODES=1 $(BIN)/python -m pytest -s --durations 20 -m real_nodes tests/cluster
 
-parts: $(STAMP) ## What test-all is made of beside Python: Kubernetes from Go's modules, PyTorch, PaddlePaddle (once, as root)
+parts: $(STAMP) ## Build the parts that test-all needs beside Python: Kubernetes, PyTorch, PaddlePaddle (once, as root)
 	$(BIN)/python -m tests.cluster.build
 	$(BIN)/python -m chaos.rigs.torch_training.environment
 	$(BIN)/python -m chaos.rigs.paddle_training.environment
 	$(BIN)/python -m tests.cluster.product
 
-frameworks: $(STAMP) ## Jobs of real PyTorch and PaddlePaddle under faults (fetches 2.7 GB the first time)
+frameworks: $(STAMP) ## Run jobs of real PyTorch and PaddlePaddle under faults (downloads 2.7 GB the first time)
 	$(BIN)/python -m chaos.rigs.torch_training.environment
 	$(BIN)/python -m chaos.rigs.paddle_training.environment
 	REKINDLE_TORCH=1 REKINDLE_PADDLE=1 \
 		$(BIN)/python -m pytest -s tests/chaos/rigs/test_torchrun.py tests/chaos/rigs/test_paddle_for_real.py \
 		tests/detectors/validation/test_torch_checks.py
 
-framework-logs: $(STAMP) ## Runs of real training frameworks: the agent's steps are their own (after make frameworks, fetches 1 GB once)
+framework-logs: $(STAMP) ## Compare the agent's steps with runs of real training frameworks (after make frameworks; downloads 1 GB once)
 	$(BIN)/python -m chaos.rigs.framework_logs.environment
 	REKINDLE_FRAMEWORK_LOGS=1 $(BIN)/python -m pytest -s tests/chaos/rigs/test_framework_logs.py
 
-bench-loop: $(STAMP) ## Times of the loop on a real control plane, some 10 minutes (needs what control-plane needs)
+bench-loop: $(STAMP) ## Measure the time from a fault until the gang runs again, on a real control plane: about 10 minutes
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up --training -- $(BIN)/rekindle bench loop $(BENCH)
 
-bench-scale: $(STAMP) ## What the size of a cluster costs the controller, on etcd and an API server (BENCH="--sizes 100,1000")
+bench-scale: $(STAMP) ## Measure what the size of a cluster costs the controller, on etcd and an API server (BENCH="--sizes 100,1000")
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.control_plane.up --bare -- $(BIN)/rekindle bench scale $(BENCH)
 
-soak: $(STAMP) ## The long counts: scripts, demos, kills, faults of torchrun jobs, a real control plane, half an hour of real nodes (as root)
+soak: $(STAMP) ## Run the long tests: simulations, demos, kills, torchrun faults, a control plane, half an hour of real nodes (as root)
 	$(BIN)/rekindle chaos simulate --seeds 0..4999 --jobs 2
 	$(BIN)/rekindle demo --repeat 20
 	REKINDLE_KILLS=3 $(BIN)/python -m pytest -s tests/chaos/scenarios/test_kills.py
@@ -116,7 +116,7 @@ soak: $(STAMP) ## The long counts: scripts, demos, kills, faults of torchrun job
 	REKINDLE_REAL_NODES=1 REKINDLE_DEEPSPEED=1 REKINDLE_HEALTHY_S=1800 \
 		$(BIN)/python -m pytest -s -m real_nodes tests/cluster/installed/test_left_alone.py
 
-lint: $(STAMP) ## ruff, mypy, import-linter
+lint: $(STAMP) ## Run ruff, mypy and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -128,7 +128,7 @@ crds: $(STAMP) ## Write the chart's CRDs from the structs
 docs: $(STAMP) ## Write the generated pages of docs/reference
 	$(BIN)/python -m tools.docs.generate
 
-golden: $(STAMP) ## Write what users see into tests/golden/files, after a change that they shall see
+golden: $(STAMP) ## Write the texts that users see into tests/golden/files, after an intended change
 	$(BIN)/python -m tests.golden
 
 # A lock made by a newer Python would lack what only the oldest one needs.
@@ -144,13 +144,13 @@ BUILDER ?= docker
 TAG     ?= rekindle:dev
 SBOM    ?= dist/sbom.cdx.json
 
-image: ## The image of a release: make image BASE=python:3.11-slim@sha256:... TAG=REGISTRY/rekindle:VERSION
+image: ## Build the image of a release: make image BASE=python:3.11-slim@sha256:... TAG=REGISTRY/rekindle:VERSION
 	@case "$(BASE)" in *@sha256:*) ;; *) test "$(UNPINNED)" = 1 || { echo "rekindle: the base $${BASE:-python:3.11-slim} has no digest, so nobody can tell later what was built. Look it up ($(BUILDER) pull python:3.11-slim prints it) and give it: make image BASE=python:3.11-slim@sha256:... For an image that is no release: UNPINNED=1" >&2; exit 1; } ;; esac
 	$(BUILDER) build $(BUILD_ARGS) $(if $(BASE),--build-arg BASE=$(BASE)) --tag $(TAG) .
 	@mkdir -p $(dir $(SBOM))
 	container=$$($(BUILDER) create $(TAG)) && $(BUILDER) cp $$container:/usr/share/doc/rekindle/sbom.cdx.json $(SBOM) && $(BUILDER) rm $$container
 
-image-audit: ## What PyPI and Debian know against the packages of that image (on Debian or Ubuntu)
+image-audit: ## Check the packages of the image against the known vulnerabilities of PyPI and Debian (on Debian or Ubuntu)
 	$(PYTHON) image/audit.py $(SBOM)
 
 clean: ## Remove what the other targets made
