@@ -96,10 +96,7 @@ def scan(
     stopped = compared = ""
     for count, entry in enumerate(entries):
         step, name = entry.step, entry.name
-        if count >= EXAMINED_MAX:
-            stopped = stopped or f"not examined: the scan examines only the newest {EXAMINED_MAX} checkpoints"
-        if until_chosen and chosen is not None:
-            stopped = stopped or "not examined: a newer checkpoint is complete"
+        stopped = stopped or _why_not_examined(count, is_enough=until_chosen and chosen is not None)
         if stopped:
             found.append(Checkpoint(step, name, "", complete=False, reason=stopped, bytes=0))
             continue
@@ -122,16 +119,29 @@ def scan(
             )
         if (TOO_LARGE in reason or OUTSIDE in reason) and may_be_chosen:
             stopped = f"not examined: step {step} is newer, and nobody knows whether it is complete"
-        if verdict.complete and step in exclude:
-            reason = "excluded: this checkpoint failed to load before"
-        elif verdict.complete and verdict.unread:
-            reason = f"{verdict.unread!a:.80} {_BY_NAME}"
+        reason = _reason(verdict, is_excluded=step in exclude)
         size_bytes = min(verdict.bytes, BYTES_MAX)
         checkpoint = Checkpoint(step, name, format_found, verdict.complete, reason, size_bytes)
         found.append(checkpoint)
         if may_be_chosen and verdict.complete:
             chosen = checkpoint
     return ScanResult(checkpoints=tuple(found), chosen=chosen, digests=compared if chosen else "")
+
+
+def _why_not_examined(count: int, *, is_enough: bool) -> str:
+    """Returns why the scan does not examine a checkpoint with `count` newer ones; empty if it does."""
+    if count >= EXAMINED_MAX:
+        return f"not examined: the scan examines only the newest {EXAMINED_MAX} checkpoints"
+    return "not examined: a newer checkpoint is complete" if is_enough else ""
+
+
+def _reason(verdict: Verdict, *, is_excluded: bool) -> str:
+    """Returns what the scan says about an examined checkpoint; empty if there is nothing to say."""
+    if verdict.complete and is_excluded:
+        return "excluded: this checkpoint failed to load before"
+    if verdict.complete and verdict.unread:
+        return f"{verdict.unread!a:.80} {_BY_NAME}"
+    return verdict.reason
 
 
 def _readers(format_name: str | None, template: Template | None) -> tuple[Reader, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -20,15 +19,13 @@ from recover.cli.output import Output, print_answer
 from recover.cli.plain_console import plain_console
 from recover.cli.telling import STYLES, print_commands, print_line, print_story, print_table
 from recover.kube.cluster import Cluster
-from recover.model import AgentPod, Pod
-from recover.model.pause import Pause
 from recover.snapshot.agents_seen import agents_seen, signals_seen
 from recover.snapshot.find import find, namespace_of
 from recover.snapshot.installation_seen import installation_seen, jobs_seen, pause_seen, release_seen
 from recover.snapshot.read import Snapshot, WhichJobs, pods_on, ranks_of, read
 from recover.stories.around import Around
 from recover.stories.job_state import Job
-from recover.stories.overview import Overview, overview, recent
+from recover.stories.overview import Overview, StatusFacts, overview, recent
 from recover.stories.records import StatusAnswer
 from recover.stories.why_job import job_answer, why_job
 from recover.stories.why_node import node_answer, why_node
@@ -72,20 +69,19 @@ def _status(
         snapshot = await read(cluster, namespace=within, jobs=WhichJobs.LABELLED, own=own)
         now = datetime.now(UTC)
         jobs = await jobs_seen(cluster, recent(snapshot.recoveries, now))
-        shown = overview(
-            snapshot.nodes,
-            snapshot.health,
-            snapshot.incidents,
-            snapshot.recoveries,
-            now,
+        facts = StatusFacts(
+            nodes=snapshot.nodes,
+            health=snapshot.health,
+            incidents=snapshot.incidents,
+            recoveries=snapshot.recoveries,
+            namespaces=tuple(snapshot.namespaces.values()),
             hidden=snapshot.hidden,
             agents=await agents_seen(cluster),
             installed=await installation_seen(cluster),
             jobs=msgspec.structs.replace(jobs, listed=tuple(snapshot.gangs)),
-            namespaces=snapshot.namespaces.values(),
             namespace=within,
-            wide=output is Output.WIDE,
         )
+        shown = overview(facts, now, wide=output is Output.WIDE)
         return snapshot, shown
 
     if not watch:
@@ -141,62 +137,41 @@ def _why(
     only the newest three."""
     output = Output.JSON if json else output
 
-    async def looked(
-        cluster: Cluster, credentials: Credentials
-    ) -> tuple[Snapshot, Job | str, tuple[Pod, ...], Mapping[str, AgentPod] | None, Pause | None, str]:
+    async def looked(cluster: Cluster, credentials: Credentials) -> tuple[Snapshot, Job | str, Around]:
         own, usual = await signals_seen(cluster), credentials.namespace
         snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject) or usual, own=own)
         found = find(subject, snapshot, namespace, usual=usual)
         release = await release_seen(cluster)
-        paused = await pause_seen(cluster, release, datetime.now(UTC))
+        around = Around(
+            nodes=snapshot.nodes,
+            namespaces=snapshot.namespaces,
+            hidden=snapshot.hidden,
+            pause=await pause_seen(cluster, release, datetime.now(UTC)),
+            release=release,
+        )
         if isinstance(found, str):
-            there = await pods_on(cluster, found, snapshot.health.get(found))
-            return snapshot, found, there, await agents_seen(cluster), paused, release
+            pods = await pods_on(cluster, found, snapshot.health.get(found))
+            agents = await agents_seen(cluster)
+            return snapshot, found, msgspec.structs.replace(around, pods=pods, agents=agents)
         ranks = await ranks_of(cluster, found.gang) if found.gang is not None else ()
-        return snapshot, found, ranks, None, paused, release
+        return snapshot, found, msgspec.structs.replace(around, pods=ranks)
 
-    snapshot, found, pods, agents, paused, release = asked(looked, access)
+    snapshot, found, around = asked(looked, access)
     note_missing(snapshot)
-    now = datetime.now(UTC)
+    now, wide = datetime.now(UTC), output is Output.WIDE
     if isinstance(found, str):
         node, report = snapshot.nodes.get(found), snapshot.health.get(found)
-        hidden = snapshot.hidden
+        of_node = (found, node, report, snapshot.incidents, now, around)
         if output.for_people:
-            print_story(
-                why_node(
-                    found,
-                    node,
-                    report,
-                    snapshot.incidents,
-                    now,
-                    hidden=hidden,
-                    agents=agents,
-                    pods=pods,
-                    pause=paused,
-                    release=release,
-                    wide=output is Output.WIDE,
-                )
-            )
+            print_story(why_node(*of_node, wide=wide))
         else:
-            incidents = snapshot.incidents
-            answer = node_answer(
-                found, node, report, incidents, now, hidden=hidden, pause=paused, release=release
-            )
-            print_answer(answer, output)
+            print_answer(node_answer(*of_node), output)
         return
-    around = Around(
-        nodes=snapshot.nodes,
-        namespaces=snapshot.namespaces,
-        pods=pods,
-        hidden=snapshot.hidden,
-        pause=paused,
-        release=release,
-    )
+    of_job = (found, snapshot.recoveries, snapshot.incidents, now, around)
     if output.for_people:
-        wide = output is Output.WIDE
-        print_story(why_job(found, snapshot.recoveries, snapshot.incidents, now, around, wide=wide))
+        print_story(why_job(*of_job, wide=wide))
     else:
-        print_answer(job_answer(found, snapshot.recoveries, snapshot.incidents, now, around), output)
+        print_answer(job_answer(*of_job), output)
 
 
 def _print_overview(shown: Overview) -> None:

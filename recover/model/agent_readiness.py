@@ -1,4 +1,5 @@
-"""Finds the pods of agents, and decides what is kept of them. runtime/observe.py calls it. Pure."""
+"""Finds the pods of agents, and decides what is kept of them. runtime/kept.py and runtime/changes.py call
+it. Pure."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Reads the Recipe objects that people write into the cluster, and decides which of them are valid and in
 force. Pure.
 
-runtime/observe.py decodes each object once (`seen`) and settles all of them at each change (`settle`); the
-World has the outcome. status.py writes it to the objects, and triage/nodehealths.py sends agents the lines to
-look for.
+runtime/observe.py decodes each object once (`seen`), and runtime/changes.py settles all of them at each
+change (`settle`); the World has the outcome. status.py writes it to the objects, and triage/nodehealths.py
+sends agents the lines to look for.
 """
 
 from __future__ import annotations

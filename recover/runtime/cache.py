@@ -49,6 +49,7 @@ class Cache(Generic[T]):
     `keep` decodes an object, and returns None for an object that no decision needs. The cache calls
     `changed(key, old, new)` for every difference, so that indexes follow. It also calls `changed` if an
     object of which nothing is kept becomes unreadable, or becomes readable: `old` and `new` are then None.
+    `rows` is the mapping to fill, by `namespace/name`, if others look up objects in it.
     The cache skips an object that is too large, or for which its namespace has no `room` left; `outline(raw,
     why)` may return what is kept instead. The log reports a skipped object if the reason is new, and at most
     once a minute by the `clock`, in seconds.
@@ -60,6 +61,7 @@ class Cache(Generic[T]):
         keep: Callable[[bytes], T | None],
         changed: Callable[[str, T | None, T | None], None],
         *,
+        rows: dict[str, T] | None = None,
         room: Room | None = None,
         outline: Callable[[bytes, str], T | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -67,7 +69,7 @@ class Cache(Generic[T]):
     ) -> None:
         self._bytes_max = bytes_max
         self.resource = resource
-        self.rows: dict[str, T] = {}
+        self.rows: dict[str, T] = {} if rows is None else rows
         self.unreadable: dict[str, str] = {}
         self._keep = keep
         self._changed = changed

@@ -33,6 +33,7 @@ from recover.repair.mend import repair
 from recover.runtime.execute import Executor
 from recover.runtime.gauges import derive
 from recover.runtime.limiter import Urgency
+from recover.runtime.loop_parts import LoopParts
 from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.node_conditions import NodeConditions
 from recover.runtime.observe import Observer
@@ -116,20 +117,20 @@ class Controller:
             return expire(world, settings.retention, now)
 
         node_conditions = NodeConditions(is_on=settings.node_condition)
-        shared = (self.observer, executor, self._modes, metrics, clock)
+        parts = LoopParts(self.observer, executor, self._modes, metrics, clock)
         self._woken = (
-            WholeWorld("triage", triage, *shared, waits_for_writes=False, decided=decided),
-            WholeWorld("upkeep", keep_up, *shared, decided=decided),
-            WholeWorld("spares", keep_spares, *shared, decided=decided),
-            WholeWorld("recipes", tell, *shared, decided=decided, is_unhurried=True),
-            WholeWorld("repair", mend, *shared, decided=decided, is_unhurried=True),
-            WholeWorld("pause", PauseNews(settings.namespace).decide, *shared),
-            WholeWorld("conditions", node_conditions.decide, *shared, is_unhurried=True),
+            WholeWorld("triage", triage, parts, waits_for_writes=False, decided=decided),
+            WholeWorld("upkeep", keep_up, parts, decided=decided),
+            WholeWorld("spares", keep_spares, parts, decided=decided),
+            WholeWorld("recipes", tell, parts, decided=decided, is_unhurried=True),
+            WholeWorld("repair", mend, parts, decided=decided, is_unhurried=True),
+            WholeWorld("pause", PauseNews(settings.namespace).decide, parts),
+            WholeWorld("conditions", node_conditions.decide, parts, is_unhurried=True),
         )
-        self._by_time = WholeWorld("expiry", expiry, *shared, is_unhurried=True)
+        self._by_time = WholeWorld("expiry", expiry, parts, is_unhurried=True)
         self._retention = settings.retention
         self._was_near_the_cap = False
-        self._recoveries = Recoveries(self.observer, executor, self._modes, settings, metrics, clock)
+        self._recoveries = Recoveries(parts, settings)
 
     def _wake(self) -> None:
         if self._begun:

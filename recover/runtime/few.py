@@ -1,7 +1,7 @@
 """Keeps the subjects of reconciles (model/subjects.py) while objects are absorbed. The cost of a reconcile
 then depends on what is out of the ordinary, not on the size of the cluster.
 
-observe.py reports each change. Everything that a change may concern becomes a subject at once, and stays one
+changes.py reports each change. Everything that a change may concern becomes a subject at once, and stays one
 until the answer to a question shows that it is ordinary (triage/ordinary.py lists when each question is asked
 again, and why that is enough). A reconcile before the answer therefore sees too much, and never too little.
 

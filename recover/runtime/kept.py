@@ -28,7 +28,7 @@ from recover.runtime.pod_index import PodIndex, is_scan
 from recover.workloads import WORKLOADS, Workload, outline_of
 from recover.workloads.patches import asks_for_device
 
-__all__ = ["Kept"]
+__all__ = ["Kept", "is_of_a_repair"]
 
 GANG_KINDS = frozenset(w.resource.kind for w in WORKLOADS) - {JOBS.kind}
 """Kinds of owners whose pods belong to a gang, whatever resources they request."""
@@ -89,7 +89,7 @@ class Kept:
         is_of_a_set = decode.JOBSET_UID in pod.labels and pod.owner_uid
         if is_scan(pod) or pod.owner_kind in GANG_KINDS or is_of_a_set:
             return pod
-        if self.is_of_a_repair(pod.namespace, pod.labels):
+        if is_of_a_repair(pod.namespace, pod.labels, ours):
             return pod
         if not pod.may_hold_devices:
             return self._beside(pod)
@@ -106,7 +106,9 @@ class Kept:
         """Keeps, among Jobs, those that may be trainings: a cluster may contain 100,000 others of 16 KB each.
         The template does not show devices that admission adds to the pods alone; the pods show them."""
         gang = workload.parse(raw)
-        if gang.resource != JOBS or gang.part_of or self.is_of_a_repair(gang.ref.namespace, gang.labels):
+        if gang.resource != JOBS or gang.part_of:
+            return gang
+        if is_of_a_repair(gang.ref.namespace, gang.labels, self._settings.namespace):
             return gang
         uid = gang.ref.uid
         is_known = gang.mark is not None or uid in self._pods.pods_of or uid in self._recovered
@@ -130,7 +132,8 @@ class Kept:
             return None
         return Bystander(pod.namespace, pod.name, pod.uid, pod.node, pod.deleting_since is not None)
 
-    def is_of_a_repair(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether the object belongs to a repair. Anybody may write that label, but nobody else may write
-        into our own namespace."""
-        return REPAIR_OF in labels and namespace == self._settings.namespace
+
+def is_of_a_repair(namespace: str, labels: Mapping[str, str], ours: str) -> bool:
+    """Whether the object belongs to a repair. Anybody may write that label, but nobody else may write into
+    `ours`, the release's namespace."""
+    return REPAIR_OF in labels and namespace == ours

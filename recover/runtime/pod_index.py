@@ -1,4 +1,5 @@
-"""Indexes the kept pods by the keys that decisions use for lookups. Beside observe.py."""
+"""Indexes the kept pods by the keys that decisions use for lookups. changes.py updates
+the indexes."""
 
 from __future__ import annotations
 

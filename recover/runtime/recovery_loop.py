@@ -9,15 +9,11 @@ import asyncio
 import structlog
 
 from recover.api import Phase, Recovery
-from recover.kube.clock import Clock
 from recover.policy.settings import Settings
 from recover.recovery.advance import advance
-from recover.runtime.execute import Executor
-from recover.runtime.mode_keeper import ModeKeeper
-from recover.runtime.observe import Observer
+from recover.runtime.loop_parts import LoopParts
 from recover.runtime.queue import KeyedQueue
 from recover.runtime.rest import rest_after
-from recover.runtime.telemetry import Metrics
 from recover.runtime.writing import ERROR_PAUSE_S
 
 __all__ = ["Recoveries"]
@@ -26,21 +22,10 @@ log = structlog.get_logger(__name__)
 
 
 class Recoveries:
-    def __init__(
-        self,
-        observer: Observer,
-        executor: Executor,
-        modes: ModeKeeper,
-        settings: Settings,
-        metrics: Metrics,
-        clock: Clock,
-    ) -> None:
-        self._observer = observer
-        self._executor = executor
-        self._modes = modes
+    def __init__(self, parts: LoopParts, settings: Settings) -> None:
+        self._parts = parts
+        self._observer = parts.observer
         self._settings = settings
-        self._metrics = metrics
-        self._clock = clock
         self._queue = KeyedQueue()
         self._is_woken = False
         self._took_s: dict[str, float] = {}
@@ -84,7 +69,7 @@ class Recoveries:
         try:
             wait_s = await self._reconcile(key)
         except Exception:
-            self._metrics.errors.labels(loop="recovery").inc()
+            self._parts.metrics.errors.labels(loop="recovery").inc()
             log.exception("recovery failed, looking again", recovery=key, pause_s=ERROR_PAUSE_S)
             wait_s = ERROR_PAUSE_S
         if rest_s := rest_after(self._took_s.pop(key, 0.0)):
@@ -110,12 +95,12 @@ class Recoveries:
         return wait_s
 
     async def _look_once(self, key: str, recovery: Recovery) -> float | None:
-        self._metrics.looks.labels(loop="recovery").inc()
-        with self._metrics.look_seconds.labels(loop="recovery").time():
-            world = self._observer.world(self._modes.now(), self._executor.taking)
+        self._parts.metrics.looks.labels(loop="recovery").inc()
+        with self._parts.metrics.look_seconds.labels(loop="recovery").time():
+            world = self._parts.world()
             began_s = asyncio.get_running_loop().time()
-            plan = advance(recovery, world, self._settings, self._clock.now())
+            plan = advance(recovery, world, self._settings, self._parts.clock.now())
             self._took_s[key] = asyncio.get_running_loop().time() - began_s
-        again_s = await self._executor.run(plan)
-        waits = [wait_s for wait_s in (again_s, self._modes.changes_in_s()) if wait_s is not None]
+        again_s = await self._parts.executor.run(plan)
+        waits = [wait_s for wait_s in (again_s, self._parts.modes.changes_in_s()) if wait_s is not None]
         return min(waits, default=None)

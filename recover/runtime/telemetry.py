@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -15,134 +16,100 @@ class Metrics:
     """Every metric of the controller. docs/reference/metrics.md is generated from here."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.writes = Counter(
+        self.registry = registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        self.writes = counter(
             "rekindle_writes",
             "API writes, by their purpose and outcome (done, stale, unknown, refused, unfinished).",
             ["what", "outcome"],
-            registry=self.registry,
         )
-        self.writes_in_flight = Gauge(
-            "rekindle_writes_in_flight",
-            "API writes that are sent and not yet answered.",
-            registry=self.registry,
+        self.writes_in_flight = gauge(
+            "rekindle_writes_in_flight", "API writes that are sent and not yet answered."
         )
-        self.writes_waiting = Gauge(
+        self.writes_waiting = gauge(
             "rekindle_writes_waiting",
             "API writes that wait for their turn, by urgency (act, alarm, report, upkeep).",
             ["urgency"],
-            registry=self.registry,
         )
-        self.writes_throttled = Counter(
+        self.writes_throttled = counter(
             "rekindle_writes_throttled",
             "API writes that the API server refused because the API server was overloaded.",
-            registry=self.registry,
         )
-        self.leader = Gauge(
-            "rekindle_leader",
-            "1 in the controller that leads, 0 in a controller that stands by.",
-            registry=self.registry,
+        self.leader = gauge(
+            "rekindle_leader", "1 in the controller that leads, 0 in a controller that stands by."
         )
-        self.looks = Counter("rekindle_reconciles", "Reconciles, by loop.", ["loop"], registry=self.registry)
+        self.looks = counter("rekindle_reconciles", "Reconciles, by loop.", ["loop"])
         self.look_seconds = Histogram(
             "rekindle_reconcile_seconds",
             "Duration of one reconcile in seconds, by loop.",
             ["loop"],
             buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5),
-            registry=self.registry,
+            registry=registry,
         )
-        self.errors = Counter(
+        self.errors = counter(
             "rekindle_loop_errors",
             "Errors of reconciles, by loop. Each error is a defect: please report it.",
             ["loop"],
-            registry=self.registry,
         )
-        self.incidents = Gauge(
-            "rekindle_incidents_open", "Open Incidents, by fault class.", ["fault"], registry=self.registry
-        )
-        self.not_done = Gauge(
+        self.incidents = gauge("rekindle_incidents_open", "Open Incidents, by fault class.", ["fault"])
+        self.not_done = gauge(
             "rekindle_actions_not_taken",
             "Actions that open Incidents record as refused, or as not taken because of the mode, by reason.",
             ["reason"],
-            registry=self.registry,
         )
-        self.recoveries = Gauge(
-            "rekindle_recoveries", "Recoveries, by phase.", ["phase"], registry=self.registry
+        self.recoveries = gauge("rekindle_recoveries", "Recoveries, by phase.", ["phase"])
+        self.recoveries_waiting = gauge(
+            "rekindle_recoveries_waiting", "Active recoveries that wait, by reason.", ["reason"]
         )
-        self.recoveries_waiting = Gauge(
-            "rekindle_recoveries_waiting",
-            "Active recoveries that wait, by reason.",
-            ["reason"],
-            registry=self.registry,
-        )
-        self.phase_seconds = Gauge(
+        self.phase_seconds = gauge(
             "rekindle_recovery_phase_seconds",
             "Sum of the seconds that ended recoveries spent in each phase. Divide by "
             "rekindle_recoveries for the mean.",
             ["phase"],
-            registry=self.registry,
         )
-        self.lost_steps = Gauge(
+        self.lost_steps = gauge(
             "rekindle_lost_steps",
             "Sum of the steps that jobs made twice, over all Recovery objects that exist.",
-            registry=self.registry,
         )
-        self.lost_gpu_seconds = Gauge(
+        self.lost_gpu_seconds = gauge(
             "rekindle_lost_gpu_seconds",
             "Sum of the GPU-seconds without new steps, over all Recovery objects that exist.",
-            registry=self.registry,
         )
-        self.given_up = Gauge(
+        self.given_up = gauge(
             "rekindle_jobs_given_up",
             "Jobs whose last recovery needs a person, and that have not continued since then, by reason.",
             ["reason"],
-            registry=self.registry,
         )
-        self.paused = Gauge(
-            "rekindle_paused", "1 while people have paused Rekindle, else 0.", registry=self.registry
-        )
-        self.accelerated = Gauge(
-            "rekindle_nodes_accelerated", "Nodes with accelerators.", registry=self.registry
-        )
-        self.quarantined = Gauge(
-            "rekindle_nodes_quarantined",
-            "Nodes that Rekindle has put into quarantine.",
-            registry=self.registry,
-        )
-        self.nodes_suspected = Gauge(
+        self.paused = gauge("rekindle_paused", "1 while people have paused Rekindle, else 0.")
+        self.accelerated = gauge("rekindle_nodes_accelerated", "Nodes with accelerators.")
+        self.quarantined = gauge("rekindle_nodes_quarantined", "Nodes that Rekindle has put into quarantine.")
+        self.nodes_suspected = gauge(
             "rekindle_nodes_suspected",
             "Suspected nodes in service, by code of the finding. Restarts prefer other nodes.",
             ["code"],
-            registry=self.registry,
         )
-        self.nodes_blind = Gauge(
+        self.nodes_blind = gauge(
             "rekindle_nodes_blind",
             "Nodes with accelerators whose agent cannot read a source, by source. Source `agent`: "
             "no agent reports from the node.",
             ["source"],
-            registry=self.registry,
         )
-        self.nodes_for_people = Gauge(
+        self.nodes_for_people = gauge(
             "rekindle_nodes_waiting_for_person",
             "Nodes that are in quarantine, or NotReady, until a person repairs them, by reason.",
             ["reason"],
-            registry=self.registry,
         )
-        self.repairs = Gauge(
-            "rekindle_repairs", "Repairs of nodes, by phase.", ["phase"], registry=self.registry
-        )
-        self.repair_seconds = Gauge(
+        self.repairs = gauge("rekindle_repairs", "Repairs of nodes, by phase.", ["phase"])
+        self.repair_seconds = gauge(
             "rekindle_repair_seconds",
             "Sum of the seconds from the start to the end of ended repairs, by phase. Divide by "
             "rekindle_repairs for the mean.",
             ["phase"],
-            registry=self.registry,
         )
-        self.unreadable = Gauge(
+        self.unreadable = gauge(
             "rekindle_objects_unreadable",
             "API objects that the controller skips because it cannot read them, by kind.",
             ["kind"],
-            registry=self.registry,
         )
 
 

@@ -18,15 +18,11 @@ import msgspec
 import structlog
 
 from recover.api.reasons import EventReason
-from recover.kube.clock import Clock
 from recover.model import World
 from recover.model.actions import Emit, Failure, Plan
-from recover.runtime.execute import Executor
-from recover.runtime.mode_keeper import ModeKeeper
-from recover.runtime.observe import Observer
+from recover.runtime.loop_parts import LoopParts
 from recover.runtime.queue import KeyedQueue
 from recover.runtime.rest import rest_after
-from recover.runtime.telemetry import Metrics
 from recover.runtime.writing import ERROR_PAUSE_S, Writing
 
 __all__ = ["Decide", "Decided", "WholeWorld"]
@@ -51,11 +47,7 @@ class WholeWorld:
         self,
         name: str,
         decide: Decide,
-        observer: Observer,
-        executor: Executor,
-        modes: ModeKeeper,
-        metrics: Metrics,
-        clock: Clock,
+        parts: LoopParts,
         *,
         waits_for_writes: bool = True,
         is_unhurried: bool = False,
@@ -63,16 +55,12 @@ class WholeWorld:
     ) -> None:
         self._name = name
         self._decide = decide
-        self._observer = observer
-        self._executor = executor
-        self._modes = modes
+        self._parts = parts
         self._waits_for_writes = waits_for_writes
         self._is_unhurried = is_unhurried
-        self._metrics = metrics
-        self._clock = clock
         self._queue = KeyedQueue()
         """Queue of a single key, which wakes the loop."""
-        self._writing = Writing(name, executor, metrics, partial(self._queue.add_after, _LOOK))
+        self._writing = Writing(name, parts.executor, parts.metrics, partial(self._queue.add_after, _LOOK))
         self._decided_of = decided
         self._took_s = 0.0
         """Duration of the last reconcile, until its plan was made."""
@@ -106,22 +94,22 @@ class WholeWorld:
             plan = self._decided()
             self._writing.begin(plan, group)
         except Exception:
-            self._metrics.errors.labels(loop=self._name).inc()
+            self._parts.metrics.errors.labels(loop=self._name).inc()
             log.exception("look failed, looking again", loop=self._name, pause_s=ERROR_PAUSE_S)
             await asyncio.sleep(ERROR_PAUSE_S)
             self.wake()
             return
-        for wait_s in (plan.requeue_after_s, self._modes.changes_in_s()):
+        for wait_s in (plan.requeue_after_s, self._parts.modes.changes_in_s()):
             if wait_s is not None:
                 self._queue.add_after(_LOOK, wait_s)
 
     def _decided(self) -> Plan:
-        self._metrics.looks.labels(loop=self._name).inc()
+        self._parts.metrics.looks.labels(loop=self._name).inc()
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        with self._metrics.look_seconds.labels(loop=self._name).time():
-            world = self._observer.world(self._modes.now(), self._executor.taking)
-            now = self._clock.now()
+        with self._parts.metrics.look_seconds.labels(loop=self._name).time():
+            world = self._parts.world()
+            now = self._parts.clock.now()
             plan = self._decide(world, now)
         self._took_s = loop.time() - began_s
         if self._decided_of is not None:
@@ -134,7 +122,7 @@ class WholeWorld:
         object."""
         before, self._told = self._told, set()
         for failure in failures:
-            self._metrics.errors.labels(loop=self._name).inc()
+            self._parts.metrics.errors.labels(loop=self._name).inc()
             about, error = failure.about, failure.error
             known = (about["uid"], type(error).__name__)
             self._told.add(known)

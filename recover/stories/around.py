@@ -8,7 +8,7 @@ import msgspec
 
 from detectors.wire.contract import NodeHealth
 from recover.k8s.kinds import NODES
-from recover.model import NamespaceView, Node, Pod
+from recover.model import AgentPod, NamespaceView, Node, Pod
 from recover.model.pause import Pause
 
 __all__ = ["Around"]
@@ -21,7 +21,10 @@ class Around(msgspec.Struct, frozen=True):
     health: Mapping[str, NodeHealth] = {}
     namespaces: Mapping[str, NamespaceView] = {}
     pods: tuple[Pod, ...] = ()
-    """Pods of the job, if the story is about a job and its pods may be read."""
+    """Pods of the job or some pods of the node, if they may be read."""
+    agents: Mapping[str, AgentPod] | None = None
+    """Pods of agents by node; None if agents are no pods, or cannot be read. Only the story of a node needs
+    them."""
     hidden: Collection[str] = ()
     pause: Pause | None = None
     """The pause that is in force."""

@@ -7,7 +7,7 @@ is blind. Pure.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -45,7 +45,7 @@ from recover.stories.words import Command, Line, some
 from recover.triage.held_back import refusals
 from recover.triage.spare_node import spare_of
 
-__all__ = ["Jobs", "Overview", "overview", "recent"]
+__all__ = ["Jobs", "Overview", "StatusFacts", "overview", "recent"]
 
 _RECENT = timedelta(hours=24)
 
@@ -65,6 +65,28 @@ class Jobs(msgspec.Struct, frozen=True):
     them."""
 
 
+class StatusFacts(msgspec.Struct, frozen=True):
+    """The objects from which the overview is made."""
+
+    nodes: Mapping[str, Node] = {}
+    health: Mapping[str, NodeHealth] = {}
+    """NodeHealths by the node's name."""
+    incidents: Sequence[Incident] = ()
+    recoveries: Sequence[Recovery] = ()
+    """Recoveries of `namespace`, if one is given. The overview leaves out ended Recoveries of deleted
+    jobs."""
+    namespaces: Sequence[NamespaceView] = ()
+    """Namespaces that were read for their holds."""
+    hidden: Collection[str] = ()
+    """Kinds that may not be read, by their plural."""
+    agents: Mapping[str, AgentPod] | None = None
+    """Pods of agents by node; None if agents are no pods, or cannot be read."""
+    installed: Installed | None = None
+    """None if nothing of the installation was read."""
+    jobs: Jobs = Jobs()
+    namespace: str = ""
+
+
 class Overview(msgspec.Struct, frozen=True):
     answer: StatusAnswer
     """The overview for programs."""
@@ -75,29 +97,9 @@ class Overview(msgspec.Struct, frozen=True):
     commands: tuple[Command, ...]
 
 
-def overview(
-    nodes: Mapping[str, Node],
-    health: Mapping[str, NodeHealth],
-    incidents: Iterable[Incident],
-    recoveries: Iterable[Recovery],
-    now: datetime,
-    *,
-    hidden: Collection[str] = (),
-    agents: Mapping[str, AgentPod] | None = None,
-    namespace: str = "",
-    installed: Installed | None = None,
-    jobs: Jobs = Jobs(),  # noqa: B008 - frozen
-    namespaces: Iterable[NamespaceView] = (),
-    wide: bool = False,
-) -> Overview:
-    """Returns what `rekindle status` shows. Nodes, health and agents are by node name. Kinds in `hidden` (by
-    their plural) may not be read. `agents` is None if agents are no pods, or cannot be read. Recoveries are
-    those of `namespace`, if one is given. `installed` is None if nothing of the installation was read. The
-    Recoveries of a deleted job are left out once they have ended. `namespaces` are read for their holds."""
-    shown = [r for r in recoveries if r.active or _key(r.spec.gang) not in set(map(_key, jobs.gone))]
-    answer = _answer(
-        nodes, health, list(incidents), shown, now, hidden, agents, namespace, installed, jobs, namespaces
-    )
+def overview(facts: StatusFacts, now: datetime, *, wide: bool = False) -> Overview:
+    """Returns what `rekindle status` shows."""
+    answer = _answer(facts, now)
     count = answer.accelerator_nodes
     standing = answer.installation
     return Overview(
@@ -109,49 +111,39 @@ def overview(
     )
 
 
-def _answer(
-    nodes: Mapping[str, Node],
-    health: Mapping[str, NodeHealth],
-    incidents: list[Incident],
-    recoveries: Iterable[Recovery],
-    now: datetime,
-    hidden: Collection[str],
-    agents: Mapping[str, AgentPod] | None,
-    namespace: str,
-    installed: Installed | None,
-    jobs: Jobs,
-    namespaces: Iterable[NamespaceView],
-) -> StatusAnswer:
+def _answer(facts: StatusFacts, now: datetime) -> StatusAnswer:
+    nodes, hidden, jobs, incidents = facts.nodes, facts.hidden, facts.jobs, facts.incidents
     gangs = {_key(gang.ref): gang for gang in jobs.gangs}
+    gone = set(map(_key, jobs.gone))
     still_open = newest_first(i for i in incidents if i.status.phase is IncidentPhase.OPEN)
     known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in incidents}
-    shown = recent(recoveries, now)
+    shown = recent((r for r in facts.recoveries if r.active or _key(r.spec.gang) not in gone), now)
     repairs = [found for i in still_open if (found := repair_record(i)) is not None]
     can_see_nodes = NODES.plural not in hidden
-    blind = list(_blind(nodes, health, agents, now, hidden))
+    blind = list(_blind(facts, now))
     silent = [name for one in blind if one.source is None for name in one.nodes]
     count = sum(node.is_accelerated for node in nodes.values()) if can_see_nodes else None
     sees_health = NODEHEALTHS.plural not in hidden
     return StatusAnswer(
         at=now,
-        namespace=namespace,
+        namespace=facts.namespace,
         hidden=sorted(hidden),
-        installation=installation_record(installed, count, silent, now, sees_health=sees_health)
-        if installed is not None
+        installation=installation_record(facts.installed, count, silent, now, sees_health=sees_health)
+        if facts.installed is not None
         else None,
         accelerator_nodes=count,
         quarantined_nodes=sum(n.quarantine is not None for n in nodes.values()) if can_see_nodes else None,
-        nodes=list(_nodes(nodes, health, known, now, hidden)),
+        nodes=list(_nodes(facts, known, now)),
         recoveries=[recovery_record(r, gangs.get(_key(r.spec.gang))) for r in shown],
         repairs=[one for one in repairs if one.phase is not RepairPhase.RETURNED],
         incidents=[incident_record(incident) for incident in still_open],
         not_done=[one for incident in still_open for one in _not_done(incident)],
         holds=[
             *holds_on_nodes(nodes.values(), now),
-            *holds_on_namespaces(namespaces, now),
+            *holds_on_namespaces(facts.namespaces, now),
             *_holds_on_jobs(gangs, jobs.listed, now),
         ],
-        spares=list(_spares(nodes, health, now, hidden)),
+        spares=list(_spares(facts, now)),
         blind=blind,
         commands=list(_commands(nodes, still_open, shown)),
     )
@@ -176,17 +168,12 @@ def recent(recoveries: Iterable[Recovery], now: datetime) -> list[Recovery]:
     return sorted(shown, key=lambda r: (not r.active, now - since_of(r)))
 
 
-def _nodes(
-    nodes: Mapping[str, Node],
-    health: Mapping[str, NodeHealth],
-    incidents: Collection[str] | None,
-    now: datetime,
-    hidden: Collection[str],
-) -> Iterator[NodeRecord]:
+def _nodes(facts: StatusFacts, incidents: Collection[str] | None, now: datetime) -> Iterator[NodeRecord]:
     """Yields the nodes that are quarantined, cordoned, not ready, or have an open finding or a signal of
     another controller."""
+    nodes, health = facts.nodes, facts.health
     for name in sorted(nodes.keys() | health.keys()):
-        found = node_record(name, nodes.get(name), health.get(name), incidents, now, hidden)
+        found = node_record(name, nodes.get(name), health.get(name), incidents, now, facts.hidden)
         if found.findings or found.signals or (found.states and name in nodes):
             yield found
 
@@ -199,35 +186,27 @@ def _not_done(incident: Incident) -> list[DecisionRecord]:
     return decisions_of(incident.metadata.name, [*members, *others])
 
 
-def _spares(
-    nodes: Mapping[str, Node], health: Mapping[str, NodeHealth], now: datetime, hidden: Collection[str]
-) -> Iterator[SpareRecord]:
-    for name, node in sorted(nodes.items()):
+def _spares(facts: StatusFacts, now: datetime) -> Iterator[SpareRecord]:
+    for name, node in sorted(facts.nodes.items()):
         spare = spare_of(node)
         if spare is not None and spare.labelled:
-            found = node_record(name, node, health.get(name), None, now, hidden)
+            found = node_record(name, node, facts.health.get(name), None, now, facts.hidden)
             yield spare_record(spare, state_words(found, now) or some(found.findings, 3))
 
 
-def _blind(
-    nodes: Mapping[str, Node],
-    health: Mapping[str, NodeHealth],
-    agents: Mapping[str, AgentPod] | None,
-    now: datetime,
-    hidden: Collection[str],
-) -> Iterator[BlindRecord]:
+def _blind(facts: StatusFacts, now: datetime) -> Iterator[BlindRecord]:
     """Yields one record for all nodes that are blind for the same reason: usually that is the whole pool.
     Without permission to read NodeHealths it is not known which nodes are blind."""
-    if NODEHEALTHS.plural in hidden:
+    if NODEHEALTHS.plural in facts.hidden:
         return
     said: dict[Source | None, list[tuple[str, str]]] = defaultdict(list)
-    for name, node in sorted(nodes.items()):
-        report = health.get(name)
+    for name, node in sorted(facts.nodes.items()):
+        report = facts.health.get(name)
         if report is None or not report.status.coverage:
             if node.is_accelerated:
                 said[None].append(("no agent reports from the node", name))
             continue
-        if node.is_accelerated and (silent := silence_of(name, report, agents, now)) is not None:
+        if node.is_accelerated and (silent := silence_of(name, report, facts.agents, now)) is not None:
             said[None].append((silent.kind, name))
             continue
         for coverage in report.status.coverage:

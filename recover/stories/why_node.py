@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
+import msgspec
+
 from detectors.rules.host_state_rows import BOOTS, LASTING
 from detectors.rules.volume_rows import VOLUME_BROKEN, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT
 from detectors.text.printing import one_line
@@ -18,8 +20,7 @@ from recover.diagnose.failing_starts import is_of_starts
 from recover.diagnose.set_aside import set_aside
 from recover.diagnose.what_counts import is_proof, open_findings
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES
-from recover.model import AgentPod, Node, NodeSignal, Pod
-from recover.model.pause import Pause
+from recover.model import AgentPod, Node, NodeSignal
 from recover.policy.commands import cordon, hold_node, release_node, why
 from recover.policy.consent import held
 from recover.policy.driver_work import DriverWork
@@ -64,31 +65,26 @@ def why_node(
     health: NodeHealth | None,
     incidents: Iterable[Incident],
     now: datetime,
+    around: Around = Around(),  # noqa: B008 - frozen
     *,
-    hidden: Collection[str] = (),
-    agents: Mapping[str, AgentPod] | None = None,
-    pods: Sequence[Pod] = (),
-    pause: Pause | None = None,
-    release: str = "",
     wide: bool = False,
 ) -> Story:
-    """Returns the story of one node. `node` or `health` is None if there is no such object; kinds in `hidden`
-    (by their plural) may not be read. `agents` is None if agents are no pods, or cannot be read. `pods` are
-    some pods of the node. `release` is the namespace of Rekindle's Helm release, if it is known. `wide` tells
-    all Incidents in full."""
+    """Returns the story of one node. `node` or `health` is None if there is no such object, or if the reader
+    may not read the kind. `wide` tells all Incidents in full."""
     about, decisions = _about(name, incidents)
-    around = _around(name, node, hidden, release)
+    around = _with_no_other(name, node, around)
+    hidden = around.hidden
     misread = misread_on_node(node) if node is not None else ()
     sections = [
-        Section("Paused", paused(pause)),
+        Section("Paused", paused(around.pause)),
         Section("Held", hold_lines(_holds(node, now))),
         Section(
             "Settings on the node that have no effect",
             tuple(Line(one_line(text), Tone.BAD) for text in misread),
         ),
         Section("Findings of the agent", _findings(node, health, now, hidden)),
-        Section("Signals of other controllers", (*signals(node, now), *device_signals(pods, now))),
-        Section("Sources of the agent", _coverage(name, health, agents, now)),
+        Section("Signals of other controllers", (*signals(node, now), *device_signals(around.pods, now))),
+        Section("Sources of the agent", _coverage(name, health, around.agents, now)),
         Section("Trainings on the node", _training(health, now)),
         Section("As a spare", as_a_spare(node, now)),
         Section("Incidents", seen(about, now, len(about) if wide else TOLD_MAX)),
@@ -113,22 +109,20 @@ def node_answer(
     health: NodeHealth | None,
     incidents: Iterable[Incident],
     now: datetime,
-    *,
-    hidden: Collection[str] = (),
-    pause: Pause | None = None,
-    release: str = "",
+    around: Around = Around(),  # noqa: B008 - frozen
 ) -> WhyNodeAnswer:
     """Returns the story for programs."""
+    around = _with_no_other(name, node, around)
+    hidden = around.hidden
     every = list(incidents)
     known = None if INCIDENTS.plural in hidden else {i.metadata.name for i in every}
     about, _ = _about(name, every)
-    around = _around(name, node, hidden, release)
     status = health.status if health is not None else None
     return WhyNodeAnswer(
         at=now,
         hidden=sorted(hidden),
         node=node_record(name, node, health, known, now, hidden),
-        pause=pause_record(pause, now),
+        pause=pause_record(around.pause, now),
         holds=_holds(node, now),
         headline=named(
             f"Node {name}", _node_verdict(node, health, now, _missing(node, about, hidden), hidden)
@@ -145,8 +139,10 @@ def node_answer(
     )
 
 
-def _around(name: str, node: Node | None, hidden: Collection[str], release: str) -> Around:
-    return Around(nodes={name: node} if node is not None else {}, hidden=hidden, release=release)
+def _with_no_other(name: str, node: Node | None, around: Around) -> Around:
+    """Returns the objects around the node without all other nodes. The next steps are then those for this
+    node."""
+    return msgspec.structs.replace(around, nodes={name: node} if node is not None else {})
 
 
 def _holds(node: Node | None, now: datetime) -> list[HoldRecord]:

@@ -10,7 +10,7 @@ NodeUnschedulable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -109,13 +109,12 @@ def room(
     first = priority if priority is not None else priority_of(world, gang)
     used = _used(world, gang, first, now) if groups else {}
     added = written([*tolerations, *of_pods(world, gang)])
-    found = [
-        _less_kept(
-            _room_of(world, gang, request, ranks, without, start, used, added),
-            reserved(world, gang, request, reported, now, kept_s),
-        )
-        for request, ranks in groups.items()
-    ]
+    found = []
+    for request, ranks in groups.items():
+        with_devices = [*added, *of_resources(name for name, _ in request)]
+        rules = [(_Rules.of(template, gang, start, with_devices), count) for template, count in ranks]
+        kept = reserved(world, gang, request, reported, now, kept_s)
+        found.append(_less_kept(_room_of(world.nodes.values(), request, rules, without, used), kept))
     return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
 
 
@@ -126,23 +125,18 @@ def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
 
 
 def _room_of(
-    world: World,
-    gang: Gang,
+    nodes: Iterable[Node],
     request: Request,
-    ranks: Sequence[tuple[Template, int]],
+    rules: Sequence[tuple[_Rules, int]],
     without: Mapping[str, str],
-    start: Mark,
     used: Mapping[str, Mapping[str, int]],
-    added: Sequence[Mapping[str, object]],
 ) -> Room:
-    """Returns the room for the ranks of all templates with the same request. Neither one template nor all
-    templates together may lack places."""
-    added = [*added, *of_resources(name for name, _ in request)]
-    rules = [(_Rules.of(template, gang, start, added), count) for template, count in ranks]
-    places, short = 0, [count for _, count in ranks]
+    """Returns the room for the ranks of all templates with the same request: the rules of each template come
+    with the number of its ranks. Neither one template nor all templates together may lack places."""
+    places, short = 0, [count for _, count in rules]
     out: list[tuple[str, str]] = []
     in_use = 0
-    for node in world.nodes.values():
+    for node in nodes:
         suited = [index for index, (rule, _) in enumerate(rules) if rule.suits(node)]
         if not suited or not _slots(node.capacity, request):
             continue
@@ -154,7 +148,7 @@ def _room_of(
         in_use += not slots
         places += slots
         short = [left - (0 if whys.get(i, "-") else slots) for i, left in enumerate(short)]
-    wanted = sum(count for _, count in ranks)
+    wanted = sum(count for _, count in rules)
     lacking = min(wanted, max(0, wanted - places, *short))
     return Room(
         missing=lacking,

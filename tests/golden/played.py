@@ -181,7 +181,14 @@ async def _asked(past: Any, at: datetime) -> list[str]:
     """Returns the output of the commands about the cluster, each node, and each job."""
     seen = await rooms.read(past)
     said = list(
-        lines_of_overview(rooms.overview(seen.nodes, seen.health, seen.incidents, seen.recoveries, at))
+        lines_of_overview(
+            rooms.overview(
+                rooms.StatusFacts(
+                    nodes=seen.nodes, health=seen.health, incidents=seen.incidents, recoveries=seen.recoveries
+                ),
+                at,
+            )
+        )
     )
     for name in sorted(seen.nodes.keys() | {i.spec.node for i in seen.incidents if i.spec.node}):
         said += lines_of(

@@ -29,22 +29,22 @@ def printed() -> Iterator[str]:
         told.action(rooms.ActOutcome.DONE, "quarantine-node", target=NODE), told.action(rooms.ActOutcome.DONE)
     )
     job = rooms.why_job(told.job(), [with_scan], [done], told.NOW)
-    node = rooms.why_node(
-        NODE, told.node(quarantined=True), told.health(told.finding()), [done], told.NOW, hidden=()
-    )
+    node = rooms.why_node(NODE, told.node(quarantined=True), told.health(told.finding()), [done], told.NOW)
     shown = rooms.overview(
-        {NODE: told.node(quarantined=True), "node-4": told.node("node-4")},
-        {NODE: told.health(told.finding())},
-        [told.incident(told.refused(rooms.Reason.NOT_OPTED_IN))],
-        [with_scan, told.recovery(rooms.Phase.STOPPING, number=2)],
-        told.NOW,
-        installed=rooms.Installed(
-            namespace="rekindle-system",
-            mode=rooms.Mode.RECOVER,
-            mode_since=told.FAULT_AT - timedelta(hours=5),
-            leader="rekindle-controller-1",
-            renewed_at=told.FAULT_AT,
+        rooms.StatusFacts(
+            nodes={NODE: told.node(quarantined=True), "node-4": told.node("node-4")},
+            health={NODE: told.health(told.finding())},
+            incidents=[told.incident(told.refused(rooms.Reason.NOT_OPTED_IN))],
+            recoveries=[with_scan, told.recovery(rooms.Phase.STOPPING, number=2)],
+            installed=rooms.Installed(
+                namespace="rekindle-system",
+                mode=rooms.Mode.RECOVER,
+                mode_since=told.FAULT_AT - timedelta(hours=5),
+                leader="rekindle-controller-1",
+                renewed_at=told.FAULT_AT,
+            ),
         ),
+        told.NOW,
     )
     yield from _of("rekindle why team/llm", lambda: rooms.print_story(job))
     yield from _of(
@@ -53,7 +53,7 @@ def printed() -> Iterator[str]:
     )
     yield from _of("rekindle why node/node-3", lambda: rooms.print_story(node))
     of_node = rooms.node_answer(
-        NODE, told.node(quarantined=True), told.health(told.finding()), [done], told.NOW, hidden=()
+        NODE, told.node(quarantined=True), told.health(told.finding()), [done], told.NOW
     )
     yield from _of("rekindle why node/node-3 -o yaml", lambda: rooms.print_answer(of_node, "yaml"))
     yield from _of("rekindle why node/node-3 -o name", lambda: rooms.print_answer(of_node, "name"))
@@ -139,7 +139,7 @@ def _stories() -> Iterator[tuple[str, rooms.Story]]:
 
 
 def _why_node(node: Any, health: Any, incident: Any) -> rooms.Story:
-    return rooms.why_node(NODE, node, health, [incident], told.NOW, hidden=())
+    return rooms.why_node(NODE, node, health, [incident], told.NOW)
 
 
 def _repair(phase: rooms.RepairPhase) -> rooms.Repair:

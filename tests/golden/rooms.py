@@ -59,7 +59,7 @@ from recover.stories import keys
 from recover.stories.around import Around
 from recover.stories.installation import Installed
 from recover.stories.job_state import Job
-from recover.stories.overview import Overview, overview
+from recover.stories.overview import Overview, StatusFacts, overview
 from recover.stories.why_job import job_answer, why_job
 from recover.stories.why_node import node_answer, why_node
 from recover.stories.words import Story
@@ -112,6 +112,7 @@ __all__ = [
     "Resource",
     "Script",
     "Simulation",
+    "StatusFacts",
     "StepKind",
     "StepOutcome",
     "Story",

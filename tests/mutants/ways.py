@@ -7,24 +7,24 @@ from tests.mutants.model import Mutant, of
 
 __all__ = ["WAYS"]
 
-_OBSERVER = of(
-    "recover/runtime/observe.py",
+_CHANGES = of(
+    "recover/runtime/changes.py",
     (
         "way: a report of a node",
-        "        self.few.report_changed(name, self.nodes.rows.get(name), new)\n",
+        "        self.few.report_changed(name, self.nodes.get(name), new)\n",
         "",
         "no finding of an agent is acted on",
     ),
     (
         "way: a report, to the gangs there",
-        "        if _tells_of_pods(old) != _tells_of_pods(new) or not self._settings.agents_are_pods:\n"
+        "        if _tells_of_pods(old) != _tells_of_pods(new) or not self._agents_are_pods:\n"
         "            self._touch_gangs_on(name)\n",
         "",
         "a hang is not seen",
     ),
     (
         "way: a node",
-        "        self.few.node_changed(name, old, new, self.health.rows.get(name))\n",
+        "        self.few.node_changed(name, old, new, self.health.get(name))\n",
         "",
         "a silent node stays in service",
     ),
@@ -56,13 +56,13 @@ _OBSERVER = of(
     ),
     (
         "way: a node that is proven to be gone",
-        "            self._touch_gangs_on(asked.name)\n            self._notify()\n        return True\n",
-        "            self._notify()\n        return True\n",
+        "            self._touch_gangs_on(name)\n            self.wake.at_once()\n        return True\n",
+        "            self.wake.at_once()\n        return True\n",
         "a gang with a rank on a deleted node waits for ever",
     ),
     (
         "way: recipes of people",
-        "            for name, node in self.nodes.rows.items():\n"
+        "            for name, node in self.nodes.items():\n"
         "                self.few.told_changed(name, node)\n",
         "            pass\n",
         "agents do not look for the lines of a new recipe",
@@ -95,27 +95,21 @@ _OBSERVER = of(
     ),
     (
         "way: a recovery",
-        "        for uid in {uid for r in (old, new) if r is not None for uid in self._kin(r)}:\n"
+        "        for uid in {uid for r in (old, new) if r is not None for uid in self.jobs.kin(r)}:\n"
         "            self._touch_gang(uid)\n",
         "",
         "a failure that a recovery has left behind is not judged",
     ),
     (
-        "way: a recovery of the job before",
-        "                todo += [other for r in of_uid for other in (r.spec.gang.uid, r.gang_uid)]\n",
-        "",
-        "a job that was made anew has no history",
-    ),
-    (
         "way: an agent's pod",
-        "            self.few.sight_changed(node, self.nodes.rows.get(node))\n",
+        "            self.few.sight_changed(node, self.nodes.get(node))\n",
         "",
         "nobody tells that an agent is missing",
     ),
     (
         "way: an agent's pod, to the gangs there",
-        "            self._touch_gangs_on(node)\n            self._notify()  # whether",
-        "            self._notify()  # whether",
+        "            self._touch_gangs_on(node)\n            self.wake.at_once()  # whether",
+        "            self.wake.at_once()  # whether",
         "a gang's failure is judged as if the agent did not report",
     ),
     (
@@ -126,9 +120,19 @@ _OBSERVER = of(
     ),
     (
         "way: a pod, to its agent",
-        "            self.few.told_changed(pod.node, self.nodes.rows.get(pod.node))\n        self._wake(",
-        "        self._wake(",
+        "            self.few.told_changed(pod.node, self.nodes.get(pod.node))\n        self._wake_for(",
+        "        self._wake_for(",
         "the agent does not read the steps of a new rank",
+    ),
+)
+
+_GANG_INDEX = of(
+    "recover/runtime/gang_index.py",
+    (
+        "way: a recovery of the job before",
+        "                todo += [other for r in of_uid for other in (r.spec.gang.uid, r.gang_uid)]\n",
+        "",
+        "a job that was made anew has no history",
     ),
 )
 
@@ -231,4 +235,4 @@ _ORDINARY = of(
     ),
 )
 
-WAYS: tuple[Mutant, ...] = (*_OBSERVER, *_FEW, *_ORDINARY)
+WAYS: tuple[Mutant, ...] = (*_CHANGES, *_GANG_INDEX, *_FEW, *_ORDINARY)

@@ -20,8 +20,9 @@ from recover.model import Node
 from recover.snapshot.find import NotFound, find, namespace_of
 from recover.snapshot.read import CannotTell, read
 from recover.stories.absence import Absence
+from recover.stories.around import Around
 from recover.stories.job_state import Job
-from recover.stories.overview import Overview, overview
+from recover.stories.overview import Overview, StatusFacts, overview
 from recover.stories.why_job import why_job
 from recover.stories.why_node import why_node
 from recover.stories.words import Story, Tone
@@ -226,8 +227,10 @@ def test_nodes_that_may_not_be_read_are_not_told_as_gone_or_blind(hidden: str) -
     now = datetime.now(UTC)
 
     def told(hidden: set[str]) -> tuple[Overview, Story]:
-        shown = overview(nodes, report, [], [], now, hidden=hidden)
-        return shown, why_node("node-3", nodes.get("node-3"), report.get("node-3"), [], now, hidden=hidden)
+        shown = overview(StatusFacts(nodes=nodes, health=report, hidden=hidden), now)
+        return shown, why_node(
+            "node-3", nodes.get("node-3"), report.get("node-3"), [], now, Around(hidden=hidden)
+        )
 
     (shown, story), (as_gone, told_as_gone) = told({hidden}), told(set())
     assert shown.tables != as_gone.tables

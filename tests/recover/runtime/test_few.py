@@ -18,6 +18,7 @@ from detectors.wire.contract import NodeHealthStatus
 from detectors.wire.training import Edge
 from recover.k8s.kinds import JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
 from recover.policy.settings import Settings
+from recover.runtime.changes import Wake
 from recover.runtime.few import Few
 from tests.recover.runtime.few_cluster import (
     AUTO,
@@ -74,8 +75,7 @@ class Woken:
         cluster.ask()
         self.at_once = self.soon = 0
         self.gangs: list[str] = []
-        cluster.observer._notify, cluster.observer._notify_soon = self._at_once, self._soon
-        cluster.observer._notify_gang = self.gangs.append
+        cluster.observer._changes.wake = Wake(self._at_once, self._soon, self.gangs.append)
 
     def _at_once(self) -> None:
         self.at_once += 1

@@ -19,7 +19,8 @@ from recover.model import World
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
 from recover.runtime.cache import Cache
-from recover.runtime.observe import DEPARTED_MAX, Observer
+from recover.runtime.departed import DEPARTED_MAX
+from recover.runtime.observe import Observer
 from tests.recover.scripted import Scripted, event, raw
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

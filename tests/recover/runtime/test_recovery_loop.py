@@ -20,6 +20,7 @@ from recover.model.actions import Patch, Plan
 from recover.policy.settings import Settings
 from recover.recovery.scan_pod import scan_label
 from recover.runtime.execute import Executor
+from recover.runtime.loop_parts import LoopParts
 from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.observe import Observer
 from recover.runtime.recovery_loop import Recoveries
@@ -64,7 +65,7 @@ def loop(observer: Observer, *recoveries: Recovery) -> tuple[Recoveries, Metrics
     cluster, metrics, clock = Scripted(), Metrics(), WallClock()
     executor = Executor(cluster, observer, metrics, clock)
     modes = ModeKeeper(cluster, observer, Settings(), clock)
-    return Recoveries(observer, executor, modes, Settings(), metrics, clock), metrics
+    return Recoveries(LoopParts(observer, executor, modes, metrics, clock), Settings()), metrics
 
 
 def test_a_recovery_has_a_scan_while_a_pod_of_its_namespace_bears_its_label() -> None:
@@ -163,7 +164,7 @@ async def test_a_recovery_whose_phases_go_round_hands_its_turn_back(monkeypatch:
     observer.absorb(RECOVERIES, raw("r1", 7, spec=SPEC))
     modes = ModeKeeper(cluster, observer, Settings(), clock)
     executor = Executor(cluster, observer, metrics, clock)
-    tested = Recoveries(observer, executor, modes, Settings(), metrics, clock)
+    tested = Recoveries(LoopParts(observer, executor, modes, metrics, clock), Settings())
 
     async with asyncio.timeout(5):
         await tested._reconcile("ml/r1")
@@ -204,7 +205,7 @@ async def test_a_phases_act_follows_the_answer_to_its_write_before_any_other_loo
     observer.absorb(RECOVERIES, raw("r1", 7, spec=SPEC))
     modes = ModeKeeper(cluster, observer, Settings(), clock)
     executor = Executor(cluster, observer, metrics, clock)
-    tested = Recoveries(observer, executor, modes, Settings(), metrics, clock)
+    tested = Recoveries(LoopParts(observer, executor, modes, metrics, clock), Settings())
     running = asyncio.create_task(tested.run())
 
     tested.wake()

@@ -18,6 +18,7 @@ from recover.model import World
 from recover.model.actions import Action, Failure, Patch, Plan
 from recover.policy.settings import Settings
 from recover.runtime.execute import Executor
+from recover.runtime.loop_parts import LoopParts
 from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
@@ -36,9 +37,8 @@ def loop(
     observer = Observer(cluster, Settings(), lambda: None)
     executor = Executor(cluster, observer, metrics, clock)
     modes = ModeKeeper(cluster, observer, Settings(), clock)
-    return WholeWorld(
-        "x", decide, observer, executor, modes, metrics, clock, waits_for_writes=waits_for_writes
-    )
+    parts = LoopParts(observer, executor, modes, metrics, clock)
+    return WholeWorld("x", decide, parts, waits_for_writes=waits_for_writes)
 
 
 async def test_what_cannot_be_judged_is_counted_at_each_look_and_told_on_its_object_once() -> None:

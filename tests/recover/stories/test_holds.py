@@ -9,7 +9,7 @@ from recover.model import NamespaceView, Terminal
 from recover.policy.consent import HOLD, HOLD_REASON, HOLD_UNTIL, OptIn
 from recover.stories.around import Around
 from recover.stories.job_state import Job
-from recover.stories.overview import Jobs, overview
+from recover.stories.overview import Jobs, StatusFacts, overview
 from recover.stories.why_job import job_answer, why_job
 from recover.stories.why_node import node_answer, why_node
 from recover.stories.words import Tone
@@ -63,13 +63,14 @@ def test_status_lists_the_holds_of_nodes_namespaces_and_jobs_of_recoveries() -> 
     gang = a_held_job().gang
     assert gang is not None
     shown = overview(
-        {"node-3": node(annotations=NOTES)},
-        {"node-3": health()},
-        [],
-        [recovery()],
+        StatusFacts(
+            nodes={"node-3": node(annotations=NOTES)},
+            health={"node-3": health()},
+            recoveries=[recovery()],
+            jobs=Jobs(gangs=(gang,)),
+            namespaces=[NamespaceView(name="team", annotations=NOTES)],
+        ),
         NOW,
-        jobs=Jobs(gangs=(gang,)),
-        namespaces=[NamespaceView(name="team", annotations=NOTES)],
     )
 
     assert [one.object for one in shown.answer.holds] == ["node/node-3", "namespace/team", "Job team/llm"]
@@ -84,16 +85,18 @@ def test_status_lists_the_hold_of_a_job_that_has_no_recovery() -> None:
         gang, ref=msgspec.structs.replace(gang.ref, name="done"), terminal=Terminal(succeeded=True)
     )
 
-    alone = overview({}, {}, [], [], NOW, jobs=Jobs(listed=(gang, done)))
-    with_recovery = overview({}, {}, [], [recovery()], NOW, jobs=Jobs(gangs=(gang,), listed=(gang,)))
+    alone = overview(StatusFacts(jobs=Jobs(listed=(gang, done))), NOW)
+    with_recovery = overview(
+        StatusFacts(recoveries=[recovery()], jobs=Jobs(gangs=(gang,), listed=(gang,))), NOW
+    )
 
     assert [one.object for one in alone.answer.holds] == ["Job team/llm"]
     assert [one.object for one in with_recovery.answer.holds] == ["Job team/llm"], "once"
 
 
 def test_who_may_not_list_the_jobs_of_a_framework_still_gets_a_calm_verdict() -> None:
-    calm = overview({}, {}, [], [], NOW, hidden={"pytorchjobs"})
-    unknown = overview({}, {}, [], [], NOW, hidden={"incidents"})
+    calm = overview(StatusFacts(hidden={"pytorchjobs"}), NOW)
+    unknown = overview(StatusFacts(hidden={"incidents"}), NOW)
 
     assert (calm.verdict.tone, unknown.verdict.tone) == (Tone.GOOD, Tone.WAITING)
 
@@ -112,7 +115,9 @@ def test_a_job_that_completed_after_its_recovery_is_not_said_to_train() -> None:
     assert "auto-recovery" not in told(story), "nothing is to be enabled for a job that has completed"
     assert job_answer(done, [back], [], NOW).recoveries[0].job_completed
     assert done.gang is not None
-    shown = overview({}, {}, [], [back], NOW, jobs=Jobs(gangs=(done.gang,)))
+    shown = overview(StatusFacts(recoveries=[back], jobs=Jobs(gangs=(done.gang,))), NOW)
     assert [one.job_completed for one in shown.answer.recoveries] == [True]
     assert "trains again" not in str(shown.tables)
-    assert [one.job_completed for one in overview({}, {}, [], [back], NOW).answer.recoveries] == [None]
+    assert [one.job_completed for one in overview(StatusFacts(recoveries=[back]), NOW).answer.recoveries] == [
+        None
+    ]

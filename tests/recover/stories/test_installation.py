@@ -10,7 +10,7 @@ import pytest
 
 from recover.model.modes import Mode
 from recover.stories.installation import Installed, ProblemCode
-from recover.stories.overview import Jobs, Overview, overview
+from recover.stories.overview import Jobs, Overview, StatusFacts, overview
 from recover.stories.words import Tone
 from tests.facts import missing
 from tests.recover.stories.why_cases import LLM, NOW, health, node, recovery
@@ -27,7 +27,7 @@ WELL = Installed(
 def shown(**changes: Any) -> Overview:
     nodes = {"node-3": node(), "node-4": node("node-4")}
     installed = msgspec.structs.replace(WELL, **changes)
-    return overview(nodes, {"node-3": health()}, [], [], NOW, installed=installed)
+    return overview(StatusFacts(nodes=nodes, health={"node-3": health()}, installed=installed), NOW)
 
 
 def codes(found: Overview) -> list[ProblemCode]:
@@ -84,7 +84,7 @@ def test_recoveries_of_jobs_that_are_gone_are_left_out_once_they_have_ended() ->
     ended, active = recovery(), recovery(phase=recovery().status.phase.STOPPING, number=2)
 
     def names(*gone: Any) -> list[str]:
-        found = overview({}, {}, [], [ended, active], NOW, jobs=Jobs(gone=tuple(gone)))
+        found = overview(StatusFacts(recoveries=[ended, active], jobs=Jobs(gone=tuple(gone))), NOW)
         return [one.name for one in found.answer.recoveries]
 
     assert names() == ["job-llm-2", "job-llm-1"]

@@ -37,7 +37,7 @@ from recover.stories.absence import Absence
 from recover.stories.around import Around
 from recover.stories.job_state import Job
 from recover.stories.node_steps import acted_on_again
-from recover.stories.overview import overview
+from recover.stories.overview import StatusFacts, overview
 from recover.stories.why_job import why_job
 from recover.stories.why_node import why_node
 from recover.stories.words import Story, Tone
@@ -211,7 +211,7 @@ def test_a_promotion_is_proposed_in_the_namespace_of_the_release_only_if_it_is_k
     for release, known in (("ops", True), ("", False)):
         here = msgspec.structs.replace(around(node()), release=release)
         of_job = next_steps(why_job(a_job(), [], [observed], NOW, here))
-        of_node = next_steps(why_node("node-3", node(), health(), [observed], NOW, release=release))
+        of_node = next_steps(why_node("node-3", node(), health(), [observed], NOW, Around(release=release)))
         for said in (of_job, of_node):
             assert ("helm upgrade rekindle charts/rekindle -n ops" in said) is known
             assert "mode=recover" in said
@@ -346,7 +346,7 @@ def test_a_node_of_an_incident_about_many_nodes_is_told_of_the_cause(cause: str,
     )
 
     story = why_node("node-3", node(), health(finding()), [brake], NOW)
-    status = overview({"node-3": node()}, {}, [brake], [], NOW)
+    status = overview(StatusFacts(nodes={"node-3": node()}, incidents=[brake]), NOW)
 
     assert tones(story, "node-3", reason, "3 min") == [Tone.BAD]
     (blame,) = lines(story, 2)

@@ -20,6 +20,7 @@ from detectors.wire.contract import (
 from recover.api import IncidentPhase, Outcome
 from recover.api.reasons import EXPLANATIONS, Reason
 from recover.model import NodeSignal, SignalKind, Taint
+from recover.stories.around import Around
 from recover.stories.why_node import why_node
 from recover.stories.words import FAULTS, ORIGINS, SOURCES, Line, Story, Tone
 from tests.facts import missing
@@ -63,7 +64,7 @@ def test_a_node_whose_incident_somebody_deleted_says_that_it_stays_out() -> None
 
     deleted = why_node("node-3", out, health(), [], NOW).verdict
     there = why_node("node-3", out, health(), [incident()], NOW).verdict
-    unknown = why_node("node-3", out, health(), [], NOW, hidden={"incidents"}).verdict
+    unknown = why_node("node-3", out, health(), [], NOW, Around(hidden={"incidents"})).verdict
 
     assert deleted != there
     assert unknown == there, "who may not list them does not know"
@@ -165,7 +166,7 @@ def test_a_node_without_an_agent_is_blind() -> None:
     story = why_node("node-3", node(), None, [], NOW)
 
     assert story.verdict.tone is Tone.WAITING
-    assert story.verdict != why_node("node-3", node(), None, [], NOW, hidden={"nodehealths"}).verdict
+    assert story.verdict != why_node("node-3", node(), None, [], NOW, Around(hidden={"nodehealths"})).verdict
 
 
 def test_a_cordon_that_a_person_made_is_named_as_theirs() -> None:
@@ -204,7 +205,7 @@ def test_a_node_that_is_gone_still_has_its_history() -> None:
 
 def test_a_node_that_may_not_be_read_is_not_told_as_gone() -> None:
     gone = why_node("node-3", None, None, [incident()], NOW)
-    hidden = why_node("node-3", None, None, [incident()], NOW, hidden={"nodes"})
+    hidden = why_node("node-3", None, None, [incident()], NOW, Around(hidden={"nodes"}))
 
     assert hidden.verdict.tone is Tone.WAITING
     assert hidden.verdict != gone.verdict

@@ -16,7 +16,7 @@ from recover.api.repair_state import (
     StepKind,
     StepOutcome,
 )
-from recover.stories.overview import overview
+from recover.stories.overview import StatusFacts, overview
 from recover.stories.repair_words import PHASE_WORDS
 from recover.stories.why_node import why_node
 from recover.stories.words import Tone
@@ -99,10 +99,17 @@ def test_status_has_a_row_for_each_repair_that_is_not_over() -> None:
     handed = repair(RepairPhase.HANDED_OVER, reason=Reason.NEEDS_PERSON, message="Replace the device")
     returned = repair(RepairPhase.RETURNED, message="well again")
 
-    shown = overview({"node-3": node(quarantined=True)}, {"node-3": health()}, [under(handed)], [], NOW)
+    shown = overview(
+        StatusFacts(
+            nodes={"node-3": node(quarantined=True)}, health={"node-3": health()}, incidents=[under(handed)]
+        ),
+        NOW,
+    )
     (row,) = (row for table in shown.tables for row in table.rows if "NeedsPerson" in row)
     assert row[:2] == ("node-3", "HandedOver")
     assert not missing(row[2], "2 min")
     assert row[3:] == ("NeedsPerson", handed.message)
-    calm = overview({"node-3": node()}, {"node-3": health()}, [under(returned)], [], NOW)
+    calm = overview(
+        StatusFacts(nodes={"node-3": node()}, health={"node-3": health()}, incidents=[under(returned)]), NOW
+    )
     assert "Returned" not in [cell for table in calm.tables for row in table.rows for cell in row]

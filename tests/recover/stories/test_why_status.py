@@ -13,7 +13,7 @@ from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
 from recover.api.reasons import EXPLANATIONS, Reason
 from recover.diagnose.coverage import silence_of
 from recover.model import AgentPod, Node, NodeSignal, SignalKind, Taint
-from recover.stories.overview import Overview, overview
+from recover.stories.overview import Overview, StatusFacts, overview
 from recover.stories.spare_words import FREE
 from recover.stories.words import FAULTS, SOURCES, Tone
 from tests.facts import missing
@@ -32,7 +32,7 @@ def counts(shown: Overview) -> list[int]:
 
 
 def test_what_one_may_not_list_is_unknown_and_not_none() -> None:
-    shown = overview({}, {}, [], [], NOW, hidden={"nodes", "incidents"})
+    shown = overview(StatusFacts(hidden={"nodes", "incidents"}), NOW)
 
     assert counts(shown) == [0], "of recoveries only"
     assert not missing(shown.verdict.text, "nodes", "incidents")
@@ -40,7 +40,7 @@ def test_what_one_may_not_list_is_unknown_and_not_none() -> None:
 
 
 def test_a_quiet_cluster_is_one_good_line_and_no_table() -> None:
-    shown = overview({"node-3": node()}, {"node-3": health()}, [], [], NOW)
+    shown = overview(StatusFacts(nodes={"node-3": node()}, health={"node-3": health()}), NOW)
 
     assert counts(shown) == [1, 0, 0, 0]
     assert shown.verdict.tone is Tone.GOOD
@@ -49,10 +49,12 @@ def test_a_quiet_cluster_is_one_good_line_and_no_table() -> None:
 
 def test_a_fault_shows_its_node_its_incident_and_its_recovery() -> None:
     shown = overview(
-        {"node-3": node(quarantined=True), "node-4": node("node-4")},
-        {"node-3": health(finding()), "node-4": health(name="node-4")},
-        [incident()],
-        [recovery(resumed_step=41, lost_steps=9, message="running again")],
+        StatusFacts(
+            nodes={"node-3": node(quarantined=True), "node-4": node("node-4")},
+            health={"node-3": health(finding()), "node-4": health(name="node-4")},
+            incidents=[incident()],
+            recoveries=[recovery(resumed_step=41, lost_steps=9, message="running again")],
+        ),
         NOW,
     )
 
@@ -73,7 +75,7 @@ def test_a_fault_shows_its_node_its_incident_and_its_recovery() -> None:
 def test_a_node_whose_incident_somebody_deleted_says_so() -> None:
     def shown(hidden: Collection[str] = ()) -> str:
         out = {"node-3": node(quarantined=True)}
-        ((_, _, _, incident),) = rows(overview(out, {}, [], [], NOW, hidden=hidden), "FINDINGS")
+        ((_, _, _, incident),) = rows(overview(StatusFacts(nodes=out, hidden=hidden), NOW), "FINDINGS")
         return incident
 
     assert shown(hidden={"incidents"}) == "node-3-device-lost-1a2b"
@@ -84,7 +86,9 @@ def test_a_node_whose_incident_somebody_deleted_says_so() -> None:
 def test_a_node_in_service_shows_its_open_incident() -> None:
     about = incident(refused(Reason.STALE_EVIDENCE))
 
-    shown = overview({"node-3": node()}, {"node-3": health(finding())}, [about], [], NOW)
+    shown = overview(
+        StatusFacts(nodes={"node-3": node()}, health={"node-3": health(finding())}, incidents=[about]), NOW
+    )
 
     ((name, state, findings, found),) = rows(shown, "STATE")
     assert (name, findings, found) == ("node-3", "xid-79", about.metadata.name)
@@ -93,7 +97,9 @@ def test_a_node_in_service_shows_its_open_incident() -> None:
 
 @pytest.mark.parametrize("hidden", [(), ("incidents",)])
 def test_a_finding_without_an_open_incident_is_no_open_fault(hidden: Collection[str]) -> None:
-    shown = overview({"node-3": node()}, {"node-3": health(finding())}, [], [], NOW, hidden=hidden)
+    shown = overview(
+        StatusFacts(nodes={"node-3": node()}, health={"node-3": health(finding())}, hidden=hidden), NOW
+    )
 
     ((_, state, findings, found),) = rows(shown, "STATE")
     assert (findings, found) == ("xid-79", "")
@@ -103,7 +109,7 @@ def test_a_finding_without_an_open_incident_is_no_open_fault(hidden: Collection[
 def test_what_was_not_done_is_shown_with_its_meaning() -> None:
     acts = (refused(Reason.NOT_OPTED_IN), action(Outcome.DONE, "quarantine-node"))
 
-    shown = overview({}, {}, [incident(*acts)], [], NOW)
+    shown = overview(StatusFacts(incidents=[incident(*acts)]), NOW)
 
     ((act, target, reason, since, meaning),) = rows(shown, "ACTION")
     assert (act, target, reason) == ("restart-gang", "Job team/llm", "NotOptedIn")
@@ -114,13 +120,16 @@ def test_what_was_not_done_is_shown_with_its_meaning() -> None:
 def test_a_closed_incident_is_not_shown() -> None:
     closed = incident(refused(Reason.HELD), phase=IncidentPhase.CLOSED)
 
-    assert overview({}, {}, [closed], [], NOW).tables == ()
+    assert overview(StatusFacts(incidents=[closed]), NOW).tables == ()
 
 
 def test_active_recoveries_come_first_and_old_ones_not_at_all() -> None:
     long_ago = [PhaseTime(phase=Phase.SUCCEEDED, attempt=1, at=NOW - timedelta(days=2))]
     shown = overview(
-        {}, {}, [], [recovery(number=1, phases=long_ago), recovery(), recovery(Phase.STOPPING, number=2)], NOW
+        StatusFacts(
+            recoveries=[recovery(number=1, phases=long_ago), recovery(), recovery(Phase.STOPPING, number=2)]
+        ),
+        NOW,
     )
 
     assert [row[1] for row in rows(shown, "STEPS")] == ["Stopping", "Succeeded"]
@@ -130,7 +139,7 @@ def test_nodes_that_are_blind_in_the_same_way_share_one_row() -> None:
     names = ["node-1", "node-2", "node-3"]
     blind = {n: health(name=n, nvml=CoverageState.BLIND) for n in names[:2]}
 
-    shown = overview({n: node(n) for n in names}, blind, [], [], NOW)
+    shown = overview(StatusFacts(nodes={n: node(n) for n in names}, health=blind), NOW)
 
     why = blind["node-1"].status.coverage[-1].why
     of_nvml, of_all = rows(shown, "SOURCE")
@@ -157,7 +166,7 @@ def test_spares_are_listed_with_their_pool_and_whom_they_stand_in_for() -> None:
     ]
 
     told = {one.name: health(name=one.name) for one in nodes}
-    shown = overview({one.name: one for one in nodes}, told, [], [], NOW)
+    shown = overview(StatusFacts(nodes={one.name: one for one in nodes}, health=told), NOW)
 
     spares = rows(shown, "POOL")
     assert [row[:2] for row in spares] == [("s1", "h200"), ("s2", "h200"), ("s3", "b200"), ("s4", "h200")]
@@ -167,13 +176,13 @@ def test_spares_are_listed_with_their_pool_and_whom_they_stand_in_for() -> None:
     assert not_yet not in (FREE, "")
     assert not missing(broken, "NotReady")
     assert counts(shown)[-2:] == [1, 4]
-    assert counts(overview({"n": node("n")}, {}, [], [], NOW)) == [1, 0, 0, 0], "no word of spares"
+    assert counts(overview(StatusFacts(nodes={"n": node("n")}), NOW)) == [1, 0, 0, 0], "no word of spares"
 
 
 def test_a_node_without_accelerators_needs_no_agent() -> None:
     plain = node("control-plane", is_accelerated=False)
 
-    assert overview({"control-plane": plain}, {}, [], [], NOW).tables == ()
+    assert overview(StatusFacts(nodes={"control-plane": plain}), NOW).tables == ()
 
 
 def test_nodes_whose_agent_is_away_are_named_whatever_their_agents_said_last() -> None:
@@ -184,14 +193,14 @@ def test_nodes_whose_agent_is_away_are_named_whatever_their_agents_said_last() -
         "node-4": AgentPod("node-4", "b", ready=False, since=NOW),
     }
 
-    shown = overview(nodes, reports, [], [], NOW, agents=agents)
+    shown = overview(StatusFacts(nodes=nodes, health=reports, agents=agents), NOW)
 
     silent = {name: silence_of(name, reports[name], agents, NOW) for name in ("node-4", "node-5")}
     assert {(who, why) for _, who, why in rows(shown, "SOURCE")} == {
         (f"1: {name}", one.kind) for name, one in silent.items() if one is not None
     }
     assert len(rows(shown, "SOURCE")) == len(silent)
-    assert rows(overview(nodes, reports, [], [], NOW), "SOURCE") == [], "nobody can tell"
+    assert rows(overview(StatusFacts(nodes=nodes, health=reports), NOW), "SOURCE") == [], "nobody can tell"
 
 
 def test_a_node_whose_driver_is_worked_on_says_so_beside_its_findings() -> None:
@@ -199,10 +208,10 @@ def test_a_node_whose_driver_is_worked_on_says_so_beside_its_findings() -> None:
     lost = finding(code="nvml-gpu-lost", origin=Origin.DRIVER)
 
     ((_, state, codes, _),) = rows(
-        overview({"node-3": upgraded}, {"node-3": health(lost)}, [], [], NOW), "FINDINGS"
+        overview(StatusFacts(nodes={"node-3": upgraded}, health={"node-3": health(lost)}), NOW), "FINDINGS"
     )
     ((_, plain, _, _),) = rows(
-        overview({"node-3": node()}, {"node-3": health(lost)}, [], [], NOW), "FINDINGS"
+        overview(StatusFacts(nodes={"node-3": node()}, health={"node-3": health(lost)}), NOW), "FINDINGS"
     )
 
     assert codes == "nvml-gpu-lost"
@@ -220,7 +229,7 @@ def test_a_node_that_other_controllers_suspect_is_listed_with_who_says_so() -> N
     }
     reports = {name: health(name=name) for name in nodes}
 
-    ((name, _, findings, _),) = rows(overview(nodes, reports, [], [], NOW), "FINDINGS")
+    ((name, _, findings, _),) = rows(overview(StatusFacts(nodes=nodes, health=reports), NOW), "FINDINGS")
 
     assert name == "node-3"
     assert not missing(findings, "team/bad", "Autopilot")

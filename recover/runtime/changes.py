@@ -1,0 +1,274 @@
+"""Follows each change of a cache: updates the indexes, makes everything that the change may concern a subject
+of the next reconcile (few.py), and wakes the loops that may now decide differently. The caches of observe.py
+call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+
+import msgspec
+
+from detectors.wire.contract import NodeHealth
+from recover.api import Recovery
+from recover.model import AgentPod, Bystander, Gang, Node, Pod, PodPhase
+from recover.model.agent_readiness import AgentPods
+from recover.model.judged_recipes import SeenRecipe
+from recover.policy.settings import Settings
+from recover.recipes.load import built_in
+from recover.recipes.objects import settle
+from recover.runtime.departed import Departed
+from recover.runtime.device_maps import DeviceMaps
+from recover.runtime.few import Few
+from recover.runtime.gang_index import GangIndex
+from recover.runtime.gone_nodes import GoneNodes
+from recover.runtime.pod_index import PodIndex, is_scan
+
+__all__ = ["Changes", "Wake"]
+
+LARGE = 64
+"""Number of pods above which a gang is large: single changes of its pods then matter little."""
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """The ways to wake the loops. Each difference that a decision may read wakes them in one of these
+    ways."""
+
+    at_once: Callable[[], None]
+    soon: Callable[[], None]
+    """For a change for whose decision no fault and no recovery waits."""
+    of_gang: Callable[[str], None]
+    """For a change for which the recovery of one gang waits; the argument is the gang's uid."""
+
+
+class Changes:
+    """The indexes, and one method for the changes of each kind. A method takes the kept object before and
+    after the change; None means that there is none."""
+
+    def __init__(
+        self, settings: Settings, device_maps: DeviceMaps, wake: Wake, now: Callable[[], datetime]
+    ) -> None:
+        self._agents_are_pods = settings.agents_are_pods
+        self._device_maps = device_maps
+        self.wake = wake
+        self.nodes: dict[str, Node] = {}
+        """Rows of the cache of the Nodes. Like each cache, this one changes its rows before it calls here."""
+        self.health: dict[str, NodeHealth] = {}
+        """Rows of the cache of the NodeHealths."""
+        self.recipes: dict[str, SeenRecipe] = {}
+        """Rows of the cache of the Recipes."""
+        labels = (settings.budgets.pool_label, settings.budgets.domain_label)
+        self.few = Few(labels, settings.timing)
+        self.jobs = GangIndex(settings.namespace)
+        self.pods = PodIndex()
+        self.agents = AgentPods()
+        self.departed = Departed(now)
+        self.gone_nodes = GoneNodes()
+        self.signalling: dict[str, Node] = {}
+        self._built_in = built_in()
+        self.in_force = settle(self._built_in, ())
+
+    # --- kinds of which every change wakes the loops --------------------------------------------------------
+
+    def of_any(self, _key: str, _old: object, _new: object) -> None:
+        self.wake.at_once()
+
+    def of_namespace(self, name: str, _old: object, _new: object) -> None:
+        """Takes a change of a namespace. Its label or annotation may now give consent for all its jobs."""
+        for uid, gang in self.jobs.gangs.items():
+            if gang.ref.namespace == name:
+                self._touch_gang(uid)
+                self._tell_agents_of(uid)
+        self.wake.at_once()
+
+    def of_recipe(self, _key: str, _old: object, _new: object) -> None:
+        before, self.in_force = self.in_force, settle(self._built_in, self.recipes.values())
+        if before.signatures != self.in_force.signatures:
+            for name, node in self.nodes.items():
+                self.few.told_changed(name, node)
+        self.wake.at_once()
+
+    def of_job(self, _key: str, old: Gang | None, new: Gang | None) -> None:
+        old, new = self.jobs.change(old, new)
+        for gang in (old, new):
+            if gang is not None and not self.jobs.is_to_run(gang.ref.uid):
+                self.departed.forget(gang.ref.uid)
+        for uid in {gang.part_of or gang.ref.uid for gang in (old, new) if gang is not None}:
+            self._touch_gang(uid)
+        if old is None or new is None or (old.labels, old.annotations) != (new.labels, new.annotations):
+            for uid in {gang.ref.uid for gang in (old, new) if gang is not None}:
+                self._tell_agents_of(uid)
+        self.wake.at_once()
+
+    def of_recovery(self, key: str, old: Recovery | None, new: Recovery | None) -> None:
+        self.jobs.change_recovery(key, old, new)
+        for uid in {uid for r in (old, new) if r is not None for uid in self.jobs.kin(r)}:
+            self._touch_gang(uid)
+        self.wake.at_once()
+
+    # --- nodes and their reports ----------------------------------------------------------------------------
+
+    def of_health(self, name: str, old: NodeHealth | None, new: NodeHealth | None) -> None:
+        """Takes a change of a node's report. The agents of a large cluster write at any time about steps and
+        about themselves. The loops reconcile at once only if the node is out of the ordinary, or if a
+        recovery waits for the change."""
+        was_looked_at = self.few.is_looked_at(name)
+        self.few.report_changed(name, self.nodes.get(name), new)
+        if _tells_of_pods(old) != _tells_of_pods(new) or not self._agents_are_pods:
+            self._touch_gangs_on(name)
+        waits = new is not None and any(pod.awaits_save for pod in new.spec.pods)
+        is_urgent = was_looked_at or self.few.is_looked_at(name) or waits
+        self._wake_for(self.pods.gangs_on.get(name, ()), is_urgent=is_urgent)
+
+    def of_node(self, name: str, old: Node | None, new: Node | None) -> None:
+        """Takes a change of a Node. Each kubelet reports every few minutes, so 10,000 kubelets write 30
+        reports a second. A report that contains nothing new for a decision wakes no loop."""
+        if new is not None:
+            self.gone_nodes.may_exist(new.name)
+        for node in (old, new):
+            if node is not None:
+                self.signalling.pop(node.name, None)
+        if new is not None and new.signals:
+            self.signalling[new.name] = new
+        if old is not None and new is None:
+            self._device_maps.forget(old.name)
+        if old is not None and new is not None and msgspec.structs.replace(old, version=new.version) == new:
+            self.few.node_renewed(new)
+            return
+        was_looked_at = self.few.is_looked_at(name)
+        self.few.node_changed(name, old, new, self.health.get(name))
+        self._know_stranger(name)
+        is_ordinary = not was_looked_at and not self.few.is_looked_at(name)
+        if old is None or new is None or old.ready is not new.ready:
+            self._touch_gangs_on(name)
+        if is_ordinary and old is not None and new is not None:
+            self.wake.soon()
+        else:
+            self.wake.at_once()
+
+    def of_gone_node(self, name: str) -> bool:
+        """Takes the answer to a live read that there is no such Node. Returns False if an object that names
+        the node has arrived meanwhile: the answer may be older than the object."""
+        if not self.gone_nodes.is_asked(name):
+            return False
+        if self.gone_nodes.add(name):
+            self._touch_gangs_on(name)
+            self.wake.at_once()
+        return True
+
+    # --- pods -----------------------------------------------------------------------------------------------
+
+    def of_pod(
+        self, key: str, old: Pod | Bystander | AgentPod | None, new: Pod | Bystander | AgentPod | None
+    ) -> None:
+        agents = [pod if isinstance(pod, AgentPod) else None for pod in (old, new)]
+        for node in self.agents.change(*agents):
+            self.few.sight_changed(node, self.nodes.get(node))
+            if node not in self.pods.gangs_on:
+                continue
+            self._touch_gangs_on(node)
+            self.wake.at_once()  # whether a gang's failure is its own may depend on it
+        old, new = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
+        is_news = _is_news(old, new) and (self._is_looked_at(old) or self._is_looked_at(new))
+        is_of_beside = isinstance(old, Bystander) or isinstance(new, Bystander)
+        if new is not None and new.node and (old is None or old.node != new.node):
+            self.gone_nodes.may_exist(new.node)
+        self.pods.change(key, old, new)
+        for node in {pod.node for pod in (old, new) if pod is not None}:
+            self._know_stranger(node)
+        old, new = (None if isinstance(pod, Bystander) else pod for pod in (old, new))
+        is_gone = old is not None and (new is None or new.uid != old.uid)
+        if old is not None and is_gone and self.jobs.is_to_run(old.owner_uid) and self.jobs.is_at_home(old):
+            self.departed.remember(old)
+        if is_news and (old is not None or new is not None):
+            self._pod_news(old, new)
+        if is_news and is_of_beside:
+            self.wake.at_once()
+
+    def _pod_news(self, old: Pod | None, new: Pod | None) -> None:
+        there = [pod for pod in (old, new) if pod is not None]
+        for pod in there:
+            self._touch_gang(pod.owner_uid)
+            self.few.told_changed(pod.node, self.nodes.get(pod.node))
+        self._wake_for({pod.owner_uid for pod in there}, is_urgent=self._is_urgent(old, new))
+
+    def _is_urgent(self, old: Pod | None, new: Pod | None) -> bool:
+        """Whether a rank is lost, or the node is out of the ordinary. Thousands of other pods may come, start
+        and end at once."""
+        for pod in (old, new):
+            if pod is not None and (is_scan(pod) or pod.node in self.few.strangers):
+                return True
+            if pod is not None and self.few.is_looked_at(pod.node):
+                return True
+        if old is not None and (new is None or new.uid != old.uid) and self.jobs.is_to_run(old.owner_uid):
+            return True
+        return new is not None and self.jobs.is_to_run(new.owner_uid) and _shows_an_end(new)
+
+    def _is_looked_at(self, pod: Pod | Bystander | None) -> bool:
+        """Whether a decision reads the pod. Pods beside the gangs come and go all the time, and only a repair
+        of their node reads them. The quarantine of that node is a change by itself."""
+        if not isinstance(pod, Bystander):
+            return pod is not None
+        node = self.nodes.get(pod.node)
+        return node is not None and node.quarantine is not None
+
+    # --- what a change may concern (triage/ordinary.py), and whom it wakes ----------------------------------
+
+    def _know_stranger(self, node: str) -> None:
+        """Records whether pods of gangs name this node although it is not in the cache."""
+        if node in self.pods.gangs_on and node not in self.nodes:
+            self.few.strangers.add(node)
+        else:
+            self.few.strangers.discard(node)
+
+    def _touch_gang(self, uid: str) -> None:
+        self.few.gang_changed(uid, self.jobs.gangs.get(uid))
+
+    def _touch_gangs_on(self, node: str) -> None:
+        for uid in self.pods.gangs_on.get(node, ()):
+            self._touch_gang(uid)
+
+    def _tell_agents_of(self, gang_uid: str) -> None:
+        for name in {pod.node for pod in self.pods.pods_of.get(gang_uid, {}).values()}:
+            self.few.told_changed(name, self.nodes.get(name))
+
+    def _wake_for(self, gangs: Collection[str], *, is_urgent: bool) -> None:
+        """Wakes the loops after a change that concerns these gangs, by uid."""
+        if is_urgent:
+            self.wake.at_once()
+            return
+        waiting = [uid for uid in gangs if self._is_waited_for(uid)]
+        for uid in waiting:
+            self.wake.of_gang(uid)
+        if not waiting:
+            self.wake.soon()
+
+    def _is_waited_for(self, gang_uid: str) -> bool:
+        """Whether a recovery waits for each change of the gang's pods. For a large gang it does not:
+        thousands of pods go and come, and only the last pods that go matter at once."""
+        return self.jobs.is_recovering(gang_uid) and len(self.pods.pods_of.get(gang_uid, {})) <= LARGE
+
+
+def _is_news(old: Pod | Bystander | None, new: Pod | Bystander | None) -> bool:
+    """Whether a decision reads something new in the pod. Kubelets and others write fields that no decision
+    reads, such as the pod's address: then only the version differs. The cache keeps the newest version
+    nevertheless, for the next write to the pod."""
+    if isinstance(old, Pod) and isinstance(new, Pod):
+        old = msgspec.structs.replace(old, version=new.version)
+    return old != new
+
+
+def _tells_of_pods(health: NodeHealth | None) -> object:
+    """Returns the parts of an agent's report that a gang's state depends on."""
+    if health is None:
+        return None
+    status = health.status
+    return status.pods, status.coverage, status.pods_left_out, status.whole_pods
+
+
+def _shows_an_end(pod: Pod) -> bool:
+    """Whether the pod shows that its rank may be lost: the pod failed, is being deleted, has an unhealthy
+    device, or one of its containers failed."""
+    is_failed = pod.phase is PodPhase.FAILED or pod.deleting_since is not None
+    return is_failed or bool(pod.unhealthy) or any(c.exit_code not in (None, 0) for c in pod.containers)
