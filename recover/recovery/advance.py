@@ -73,8 +73,11 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
         step = made_anew_or_gone(recovery, gang, world, settings.timing, now)
     else:
         ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
-        step = _onward(ctx, unless_refused(ctx, _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)))
-        step = with_failed_log(ctx, _with_what_is_avoided(ctx, step))
+        step = _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)
+        step = unless_refused(ctx, step)
+        step = _onward(ctx, step)
+        step = _with_what_is_avoided(ctx, step)
+        step = with_failed_log(ctx, step)
     patch = status_patch(recovery, step.status) if step.status is not None else None
     status: tuple[Action, ...] = (patch,) if patch else ()
     chain: tuple[Action, ...] = (*step.reads, *_undone(recovery, step, world), *status, *step.writes)

@@ -82,6 +82,9 @@ class _PausedError(Exception):
 
 
 class Executor:
+    """Writes the chains of plans. The actions of one chain are written in their order, and a failure ends the
+    chain; chains do not wait for each other, except for the slots of the limiter."""
+
     def __init__(
         self,
         cluster: Cluster,
@@ -155,7 +158,7 @@ class Executor:
                 return REQUEUE_S
             except Transient as error:
                 self._note(action, error)
-                log.info("write not done, looking again", what=_what(action), why=str(error))
+                log.info("write not done, trying again", what=_what(action), why=str(error))
                 return error.retry_in_s
             except Permanent as error:
                 is_told = _is_of_a_status(action) and self._observer.refusals.is_known(action, str(error))

@@ -70,7 +70,7 @@ class Recoveries:
             wait_s = await self._reconcile(key)
         except Exception:
             self._parts.metrics.errors.labels(loop="recovery").inc()
-            log.exception("recovery failed, looking again", recovery=key, pause_s=ERROR_PAUSE_S)
+            log.exception("recovery failed, trying again", recovery=key, pause_s=ERROR_PAUSE_S)
             wait_s = ERROR_PAUSE_S
         if rest_s := rest_after(self._took_s.pop(key, 0.0)):
             await asyncio.sleep(rest_s)

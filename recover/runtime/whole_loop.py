@@ -35,7 +35,7 @@ PAUSE_S = 0.05
 """Shortest time between two reconciles while writes are in flight. Each answer is a change, and a storm of
 writes must not become a storm of reconciles."""
 
-_LOOK = "look"
+_ONLY_KEY = "reconcile"
 log = structlog.get_logger(__name__)
 
 
@@ -60,15 +60,16 @@ class WholeWorld:
         self._is_unhurried = is_unhurried
         self._queue = KeyedQueue()
         """Queue of a single key, which wakes the loop."""
-        self._writing = Writing(name, parts.executor, parts.metrics, partial(self._queue.add_after, _LOOK))
-        self._decided_of = decided
+        again = partial(self._queue.add_after, _ONLY_KEY)
+        self._writing = Writing(name, parts.executor, parts.metrics, again)
+        self._notify = decided
         self._took_s = 0.0
         """Duration of the last reconcile, until its plan was made."""
         self._told: set[tuple[str, str]] = set()
         """Failures of the last reconcile: uid of the object, and the kind of error."""
 
     def wake(self) -> None:
-        self._queue.add(_LOOK)
+        self._queue.add(_ONLY_KEY)
 
     async def run(self) -> None:
         """Runs forever. An error in one reconcile is counted and logged, and the next reconcile starts from
@@ -79,7 +80,7 @@ class WholeWorld:
             async with asyncio.TaskGroup() as group:
                 while True:
                     await self._queue.take()
-                    self._queue.done(_LOOK)
+                    self._queue.done(_ONLY_KEY)
                     await self._reconcile(group)
                     rest_s = rest_after(self._took_s, is_unhurried=self._is_unhurried)
                     ends_s = loop.time() + rest_s
@@ -91,19 +92,20 @@ class WholeWorld:
 
     async def _reconcile(self, group: asyncio.TaskGroup) -> None:
         try:
-            plan = self._decided()
+            plan = self._plan()
             self._writing.begin(plan, group)
         except Exception:
             self._parts.metrics.errors.labels(loop=self._name).inc()
-            log.exception("look failed, looking again", loop=self._name, pause_s=ERROR_PAUSE_S)
+            log.exception("reconcile failed, trying again", loop=self._name, pause_s=ERROR_PAUSE_S)
             await asyncio.sleep(ERROR_PAUSE_S)
             self.wake()
             return
         for wait_s in (plan.requeue_after_s, self._parts.modes.changes_in_s()):
             if wait_s is not None:
-                self._queue.add_after(_LOOK, wait_s)
+                self._queue.add_after(_ONLY_KEY, wait_s)
 
-    def _decided(self) -> Plan:
+    def _plan(self) -> Plan:
+        """Returns the plan for the present World, and an Event for each object that cannot be judged."""
         self._parts.metrics.looks.labels(loop=self._name).inc()
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -112,8 +114,8 @@ class WholeWorld:
             now = self._parts.clock.now()
             plan = self._decide(world, now)
         self._took_s = loop.time() - began_s
-        if self._decided_of is not None:
-            self._decided_of(self._name, self._decide, world, now, plan)
+        if self._notify is not None:
+            self._notify(self._name, self._decide, world, now, plan)
         events = tuple((event,) for event in self._tell(plan.failures))
         return msgspec.structs.replace(plan, chains=(*plan.chains, *events))
 

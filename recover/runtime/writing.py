@@ -64,7 +64,7 @@ class Writing:
             wait_s = await writing
         except Exception:
             self._metrics.errors.labels(loop=self._name).inc()
-            log.exception("writes failed, looking again", loop=self._name, pause_s=ERROR_PAUSE_S)
+            log.exception("writes failed, trying again", loop=self._name, pause_s=ERROR_PAUSE_S)
             wait_s = ERROR_PAUSE_S
         self._busy -= objects
         if not self._busy:
