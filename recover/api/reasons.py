@@ -153,7 +153,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.FLEET_BRAKE: Explanation(
         "One fault class appeared on many nodes at once. The likely cause is a driver, a "
         "network or the detection itself. So the brake is in force: Rekindle takes no disruptive action.",
-        "Look for the common cause. The brake ends when budgets.brake_window_s has passed.",
+        "Look for the common cause. The brake ends at the latest when no further node has shown this "
+        "fault class for budgets.brake_window_s.",
     ),
     Reason.NO_CAPACITY: Explanation(
         "There are not enough healthy nodes for the whole gang. Rekindle starts a stopped gang "
@@ -349,8 +350,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.KNOWN_ISSUE: Explanation(
         "The job failed because of a known issue that only its owner can correct, so Rekindle "
         "does not start the job again.",
-        "Make the change that the message names in the job's template, then set the job's suspend field to "
-        "false.",
+        "Make the change that the message names. If the change is in the template of a PyTorchJob or "
+        "PaddleJob, edit the template, then set the job's suspend field to false. Nobody can edit the "
+        "containers of a Job or JobSet: submit the job again with the change.",
     ),
     Reason.CAUSE_GONE: Explanation(
         "The fault was resolved before Rekindle stopped the job, for example because a person "

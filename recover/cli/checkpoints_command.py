@@ -189,8 +189,8 @@ def _parser() -> argparse.ArgumentParser:
     command = Parser(
         "checkpoints scan",
         "List the checkpoints of a directory, newest first, and choose the newest complete "
-        "checkpoint. The command reads only names, sizes and headers, and changes nothing without "
-        "--write.",
+        "checkpoint. Without --digests, the command reads only names, sizes, headers and indexes. Without "
+        "--write, the command changes nothing.",
         positional="DIR",
         example="rekindle checkpoints scan /ckpt",
     )

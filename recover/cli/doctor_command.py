@@ -204,7 +204,7 @@ would write a second one beside it."""
 def _commands(case: Case, report: Examined) -> tuple[Command, ...]:
     ref = case.gang.ref
     if case.is_file:
-        enable = Command(enabling(case), "to print the manifest with consent and envFrom")
+        enable = Command(enabling(case), "to print the manifest with automatic recovery enabled")
         name = f"{ref.namespace}/{ref.name}"
         check = Command(
             f"rekindle doctor {name}", "after the submission, to add the checks that need the cluster"

@@ -47,10 +47,10 @@ def _enable(
         typer.Option(metavar="PATH[;format=NAME]", help="The path of the checkpoints in the containers."),
     ] = None,
 ) -> None:
-    """Print a manifest with everything that its jobs need for a restart: the consent, and an envFrom by
-    which resumed ranks read the path of their checkpoint. The rest of the manifest stays as it is, and the
-    command changes nothing in a cluster. The command checks the jobs as `rekindle doctor` does, and prints
-    the problems that remain to standard error."""
+    """Print a manifest with everything that its jobs need for a restart: the consent and, for a Job or
+    JobSet, an envFrom by which resumed ranks read the path of their checkpoint. The rest of the manifest
+    stays as it is, and the command changes nothing in a cluster. The command checks the jobs as `rekindle
+    doctor` does, and prints the problems that remain to standard error."""
     if len(files) > 1:
         _tell(f"-f is given {len(files)} times: expected one file, because one manifest is printed")
         raise typer.Exit(Exit.UNUSABLE)

@@ -1,5 +1,5 @@
 """Adds to a manifest what Rekindle needs to restart its jobs and to give their ranks the path to resume from.
-Pure.
+Pure. A job of a kind whose start brings the environment (`start_brings_environment`) needs no `envFrom`.
 
 snapshot/manifests.py reads the documents, and enable_text.py writes the changes into the person's own text.
 `rekindle doctor` reports what will not work in spite of these changes.
@@ -49,8 +49,8 @@ class Enabled(msgspec.Struct, frozen=True):
 
 
 def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enabled:
-    """Returns the documents with the consent, the environment and, if given, the checkpoint annotation in
-    each job.
+    """Returns the documents with the consent, the environment where the manifest must name it and, if given,
+    the checkpoint annotation in each job.
 
     Raises BadValueError for a job that is not valid for its kind; the error names file, document and field.
     """
@@ -91,7 +91,14 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
                 for name in requires_environment(c, gang.ref)
             ]
             listed = tuple({**c, "envFrom": c.get("envFrom") or []} for c in spec["containers"])
-            spec["containers"] = reading_environment(listed, gang)
+            spec["containers"] = [
+                reading
+                if not workload.start_brings_environment or requires_environment(container, gang.ref)
+                else container
+                for container, reading in zip(
+                    spec["containers"], reading_environment(listed, gang), strict=True
+                )
+            ]
     return repaired
 
 

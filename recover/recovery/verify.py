@@ -26,6 +26,7 @@ from recover.recovery.handover import names
 from recover.recovery.scan_place import Unscannable, location
 from recover.recovery.scanned import choice_of
 from recover.triage.attempts import attempts_limit
+from recover.workloads import workload_of
 from recover.workloads.patches import environment_name
 
 __all__ = ["verifying"]
@@ -34,6 +35,11 @@ _HOW = (
     "The job's template needs an optional envFrom with this ConfigMap: rekindle enable -f JOB.yaml "
     "writes the envFrom before you submit the job"
 )
+_REMOVED = (
+    "Rekindle added an envFrom with this ConfigMap to the job's template at the start: find out which "
+    "person, controller or webhook removed the envFrom"
+)
+"""For kinds of jobs whose start brings the environment."""
 
 
 def verifying(ctx: Context) -> Step:
@@ -141,9 +147,10 @@ def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
         reason, message = "Read", f"the ranks read ConfigMap {name}"
     else:
         reason = "NotRead"
+        how = _REMOVED if workload_of(ctx.gang).start_brings_environment else _HOW
         message = (
             f"{len(deaf)} of {len(pods)} ranks do not read ConfigMap {name} and did not receive its "
-            f"variables ({deaf[0]}). {_HOW}"
+            f"variables ({deaf[0]}). {how}"
         )
     return condition(
         ctx, "EnvironmentDelivered", good=not deaf, reason=reason, message=message, among=conditions

@@ -10,6 +10,7 @@ import pytest
 from detectors.wire.training import Edge
 from recover.api import Phase
 from recover.api.reasons import Reason
+from recover.k8s.kinds import JOBS
 from recover.model import Terminal
 from tests.acting import acts, advanced, end_pods, first_step, look, only_recovery, recovering, step
 from tests.builders import BOOT, cluster, gang
@@ -51,6 +52,22 @@ def test_whether_the_ranks_read_what_they_are_told_is_said(reads: bool, expected
 
     (found,) = [c for c in only_recovery(world).status.conditions if c.type == "EnvironmentDelivered"]
     assert (found.status, found.reason) == expected
+    assert ("removed the envFrom" in found.message) is not reads, "the start had added it"
+
+
+def test_the_owner_of_a_job_whose_start_brings_no_envfrom_is_told_to_write_it() -> None:
+    world = chosen(faulted(checkpoint="/ckpt"), choice(80))
+    advanced(world, Phase.VERIFYING)
+    job = world.gangs["llm-uid"]
+    ref = msgspec.structs.replace(job.ref, api_version=JOBS.api_version, kind=JOBS.kind)
+    world.gangs["llm-uid"] = msgspec.structs.replace(job, ref=ref, resource=JOBS)
+
+    first_step(world, 81)
+    step(world)
+
+    (found,) = [c for c in only_recovery(world).status.conditions if c.type == "EnvironmentDelivered"]
+    assert found.reason == "NotRead"
+    assert "rekindle enable -f JOB.yaml writes the envFrom" in found.message
 
 
 def test_no_step_in_time_is_another_attempt_and_in_the_end_a_person() -> None:

@@ -65,8 +65,11 @@ def made(*documents: Any, checkpoint: str = "/ckpt") -> Enabled:
     return enabled(documents, "job.yaml", checkpoint)
 
 
+OF_KUBEFLOW = [document for document in ALL if document["apiVersion"] == "kubeflow.org/v1"]
+
+
 @pytest.mark.parametrize("document", ALL, ids=lambda document: document["kind"])
-def test_a_job_of_each_kind_consents_reads_the_environment_and_says_where_its_checkpoints_lie(
+def test_a_job_of_each_kind_consents_names_its_checkpoints_and_reads_the_environment_or_gets_it_at_a_start(
     document: dict[str, Any],
 ) -> None:
     before = copy.deepcopy(document)
@@ -77,7 +80,7 @@ def test_a_job_of_each_kind_consents_reads_the_environment_and_says_where_its_ch
     (workload,) = (w for w in WORKLOADS if w.resource.kind == document["kind"])
     gang = workload.parse(msgspec.json.encode(answer.documents[0]))
     assert opt_in(gang, None) is OptIn.ENABLED
-    assert reads_environment(gang)
+    assert reads_environment(gang) is not workload.start_brings_environment
     assert location(gang).at.path == "/ckpt"
     assert document == before, "what was given is not changed"
 
@@ -123,6 +126,34 @@ def test_a_source_without_which_no_pod_would_start_becomes_optional_and_is_named
     assert {"configMapRef": {"name": name, "optional": True}} in train["envFrom"]
     assert all(source["configMapRef"]["optional"] for source in train["envFrom"])
     assert not missing(answer.notes[0], "optional: true", name, "train")
+
+
+@pytest.mark.parametrize("document", OF_KUBEFLOW, ids=lambda document: document["kind"])
+def test_a_job_whose_start_brings_the_envfrom_keeps_its_containers_as_they_are(
+    document: dict[str, Any],
+) -> None:
+    (changed,) = made(document).documents
+
+    assert changed["spec"] == document["spec"]
+
+
+@pytest.mark.parametrize("document", OF_KUBEFLOW, ids=lambda document: document["kind"])
+def test_a_required_source_becomes_optional_in_a_job_whose_start_brings_the_envfrom_too(
+    document: dict[str, Any],
+) -> None:
+    document = copy.deepcopy(document)
+    name = f"llm-rekindle-{document['kind'].lower()}"
+    (replicas,) = document["spec"].values()
+    train = {"name": "train", "envFrom": [{"configMapRef": {"name": name}}]}
+    replicas["Worker"] = {**replicas["Worker"], "template": template(train)}
+
+    answer = made(document)
+
+    ((changed,),) = [job["spec"].values() for job in answer.documents]
+    ours = {"configMapRef": {"name": name, "optional": True}}
+    assert changed["Worker"]["template"]["spec"]["containers"] == [{**train, "envFrom": [ours]}]
+    assert changed["Master"] == replicas["Master"]
+    assert each_names(answer.notes, ("optional: true", name, "train"))
 
 
 def test_other_objects_are_passed_on_and_named_and_those_of_a_list_are_looked_at() -> None:
