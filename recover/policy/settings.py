@@ -121,13 +121,14 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Minimum number of nodes with the fault class for which the brake engages, so that one node of a small
     cluster does not engage the brake."""
     brake_window_s: Seconds = 300.0
-    """Length of the window in which the brake counts nodes with the same fault class. The brake ends when
-    this time has passed without a further node."""
+    """Length of the window in which the brake counts nodes with the same fault class. The brake ends at the
+    latest when no further node has shown this fault class for this time."""
     attempts_per_cause_max: Count = 3
     """Maximum number of restarts of one gang for one cause without progress. Progress is a newer complete
     checkpoint or, if no checkpoint can be verified, a higher step. A cause is the fault class and
     the node of a hardware fault, or the first error of the gang's own failure. The limit includes only
-    restarts after which all ranks ran. Beyond the limit the job stays stopped (`CrashLoop`)."""
+    restarts after which all ranks ran, or a rank failed within two minutes. Beyond the limit the job stays
+    stopped (`CrashLoop`)."""
     recoveries_per_gang_max: Count = 48
     """Maximum number of recoveries of one gang within `timing.recovery_window_s`. Llama 3 405B had 8.6
     interruptions a day."""
@@ -144,8 +145,8 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `hold_without_room` to `false`."""
     suspicion_s: PositiveSeconds = 86_400.0
     """Maximum time for which gangs prefer other nodes to a suspected node. The suspicion ends earlier when
-    the agent withdraws the finding, when a training makes steps on the node, after a reboot or a repair, and
-    after a person has ended the node's quarantine."""
+    the agent withdraws the finding, when a training makes steps on the node, after a repair, and after a
+    person has ended the node's quarantine. A suspicion because of a finding also ends after a reboot."""
     again_s: PositiveSeconds = 10.0
     """If some ranks of a started gang do not run, the controller may stop the gang and start it again on
     better nodes. This is the minimum time between two of these starts; each further start doubles the time.
