@@ -107,9 +107,11 @@ class Chain:
                 continue
             self._findings[finding.id] = finding
             if finding.cleared_at is None:
+                known = self._open.get((finding.code, finding.subject))
+                pause = self._pause_after(known, finding, finding.first_seen)
                 for code in (finding.code, *finding.chain):
-                    pause = self._repeat if code == finding.code and _may_stop(finding) else self._repeat_max
-                    self._open[(code, finding.subject)] = _Open(finding.id, finding.last_seen, pause)
+                    of_code = pause if code == finding.code else self._repeat_max
+                    self._open[(code, finding.subject)] = _Open(finding.id, finding.last_seen, of_code)
         self._folded = {entry.code: entry for entry in folded} | self._folded
 
     def new_boot(self, boot_id: str) -> Change:
@@ -181,7 +183,7 @@ class Chain:
         head = self._head_of(draft, line)
         if head is not None:
             return self._joined(head, draft, line)
-        return self._opened(draft, line, self._pause_after(known, draft, line))
+        return self._opened(draft, line, self._pause_after(known, draft, line.at))
 
     def _as_repeated(self, draft: Draft, line: Seen) -> Draft:
         """Graver, once it has come often enough. Lines that come together are one: a processor that is held
@@ -219,11 +221,11 @@ class Chain:
         finding = self._findings.get(known.finding)
         return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
 
-    def _pause_after(self, known: _Open | None, draft: Draft, line: Seen) -> timedelta:
-        """Length of the pause that ends the finding which this line opens."""
-        if not _may_stop(draft):
+    def _pause_after(self, known: _Open | None, new: Draft | Finding, at: datetime) -> timedelta:
+        """Length of the pause that ends the finding which a line opens at that time."""
+        if not _may_stop(new):
             return self._repeat_max
-        if known is None or abs(line.at - known.last_seen) >= self._repeat_max:
+        if known is None or abs(at - known.last_seen) >= self._repeat_max:
             return self._repeat
         return min(2 * known.pause, self._repeat_max)
 

@@ -149,3 +149,25 @@ def test_a_fault_that_comes_again_right_after_an_uncordon_takes_the_node_out_aga
         assert sim.cordoned() == ["n1"]
 
     play(story)
+
+
+def test_an_agent_that_restarts_after_an_uncordon_takes_nothing_out_for_lines_from_before_it() -> None:
+    """The kernel printed the fault every 13 s. The agent reads again the lines that it had not published."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.passes(5)
+        for _ in range(4):
+            sim.kernel("n1", lines.FALLEN_OFF_THE_BUS)
+            await sim.passes(13)
+        assert sim.cordoned() == ["n1"]
+        await sim.person.uncordon("n1")
+        await sim.passes(3)
+
+        sim.kill_agent("n1")
+        sim.start_agent("n1")
+        await comes_to_rest(sim)
+
+        assert sim.cordoned() == []
+        assert only(sim).status.phase is IncidentPhase.CLOSED
+
+    play(story)

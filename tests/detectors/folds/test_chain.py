@@ -311,6 +311,23 @@ def test_a_restart_of_the_agent_goes_on_counting() -> None:
     assert (restarted.only.id, restarted.only.count) == (log.only.id, 2)
 
 
+def test_an_agent_that_reads_lines_again_after_its_restart_folds_them_as_it_did_before() -> None:
+    """It has published its findings with the second line. Somebody may have answered the fault after the last
+    line."""
+    log, restarted = Log(), Log()
+    for at_s in (0, 13):
+        log.says("79, GPU has fallen off the bus.", at_s)
+    restarted.chain.restore(log.chain.findings, log.chain.folded)
+    restarted.sequence = log.sequence
+    for at_s in (26, 39):
+        assert log.says("79, GPU has fallen off the bus.", at_s) is Change.COUNT
+
+    for at_s in (26, 39):
+        restarted.says("79, GPU has fallen off the bus.", at_s)
+
+    assert restarted.chain.findings == log.chain.findings
+
+
 LINES = st.tuples(
     st.sampled_from(
         [
