@@ -40,7 +40,7 @@ _APART = timedelta(minutes=1)
 _REPEAT_MAX = timedelta(minutes=1)
 """After a pause of this length (or of `repeat_s`, if that is longer) the next line of a code is always a new
 finding. After a shorter pause a line that is not graver may be one only if the code takes nodes out of
-service and is no consequence."""
+service."""
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -111,9 +111,11 @@ class Chain:
                 continue
             self._findings[finding.id] = finding
             if finding.cleared_at is None:
+                known = self._open.get((finding.code, finding.subject))
+                pause = self._pause_after(known, finding, finding.first_seen)
                 for code in (finding.code, *finding.chain):
-                    pause = self._repeat if code == finding.code and _may_stop(finding) else self._repeat_max
-                    self._open[(code, finding.subject)] = _Open(finding.id, finding.last_seen, pause)
+                    of_code = pause if code == finding.code else self._repeat_max
+                    self._open[(code, finding.subject)] = _Open(finding.id, finding.last_seen, of_code)
         self._folded = {entry.code: entry for entry in folded} | self._folded
 
     def new_boot(self, boot_id: str) -> Change:
@@ -187,7 +189,7 @@ class Chain:
         head = self._head_of(draft, line)
         if head is not None:
             return self._joined(head, draft, line)
-        return self._opened(draft, line, self._pause_after(known, draft, line))
+        return self._opened(draft, line, self._pause_after(known, draft, line.at))
 
     def _as_repeated(self, draft: Draft, line: Seen) -> Draft:
         """Returns the draft with a higher severity if the draft has come often enough. Lines that come close
@@ -226,12 +228,12 @@ class Chain:
         finding = self._findings.get(known.finding)
         return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
 
-    def _pause_after(self, known: _Open | None, draft: Draft, line: Seen) -> timedelta:
-        """Returns the pause after which the next line of the code no longer belongs to the finding that this
-        line opens."""
-        if not _may_stop(draft):
+    def _pause_after(self, known: _Open | None, new: Draft | Finding, at: datetime) -> timedelta:
+        """Returns the pause after which the next line of the code no longer belongs to the finding that a
+        line opens at that time."""
+        if not _may_stop(new):
             return self._repeat_max
-        if known is None or abs(line.at - known.last_seen) >= self._repeat_max:
+        if known is None or abs(at - known.last_seen) >= self._repeat_max:
             return self._repeat
         return min(2 * known.pause, self._repeat_max)
 
@@ -262,7 +264,7 @@ class Chain:
         return Change.EDGE if finding.id in self._findings else Change.COUNT
 
     def _joined(self, head: Finding, draft: Draft, line: Seen) -> Change:
-        self._track(draft, head.id, line.at, self._repeat_max)
+        self._track(draft, head.id, line.at, self._repeat if _may_stop(draft) else self._repeat_max)
         changes: dict[str, Any] = {"count": total(head.count, 1), "last_seen": max(head.last_seen, line.at)}
         if draft.code not in head.chain and len(head.chain) < _CHAIN_CODES_MAX:
             changes["chain"] = [*head.chain, draft.code]

@@ -249,6 +249,9 @@ class _ContainerStatus(msgspec.Struct, rename="camel"):
     last_state: _State = msgspec.field(default_factory=_State)
 
 
+_NOT_TOLD = ConditionView(type="PodScheduled", status="Unknown")
+
+
 class _PodStatus(msgspec.Struct, rename="camel"):
     phase: PodPhase = PodPhase.PENDING
     reason: str = ""
@@ -287,14 +290,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
     meta = wire.metadata
     containers = msgspec.convert(wire.spec.containers, list[pod_specs.Container])
     beside = {c.name for c in containers} - {c.name for c in _training(containers, accelerators)}
-    unplaced = next(
-        (
-            c.message
-            for c in wire.status.conditions
-            if c.type == "PodScheduled" and c.reason == "Unschedulable"
-        ),
-        "",
-    )
+    placed = next((c for c in wire.status.conditions if c.type == "PodScheduled"), _NOT_TOLD)
     return Pod(
         namespace=meta.namespace,
         name=meta.name,
@@ -307,6 +303,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         labels=meta.labels,
         annotations=meta.annotations,
         created=meta.creation_timestamp,
+        scheduled_at=_told(placed.changed_at) if placed.status == "True" else None,
         admitted_at=_told(wire.status.start_time),
         deleting_since=meta.deleting_since,
         deleting_until=meta.deletion_timestamp,
@@ -318,7 +315,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         priority=wire.spec.priority,
         grace_s=max(0, wire.spec.termination_grace_period_seconds),
         gated=bool(wire.spec.scheduling_gates),
-        unschedulable=unplaced,
+        unschedulable=placed.message if placed.reason == "Unschedulable" else "",
         unhealthy=_unhealthy(wire.status.container_statuses),
         failure=": ".join(part for part in (wire.status.reason, wire.status.message) if part),
         volumes=volumes_of(wire.spec.volumes, containers),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -64,6 +64,8 @@ class Outsider(msgspec.Struct, frozen=True):
     containers: tuple[Mapping[str, object], ...] = ()
 
 
+_ACCEPTED_WITHIN = timedelta(seconds=5)
+"""Time within which a kubelet accepts a pod that has been given its node."""
 _REFUSED = frozenset({"UnexpectedAdmissionError"})
 _NOT_STARTED = frozenset({"ContainerCreating", "CreateContainerError", "RunContainerError"})
 
@@ -80,6 +82,8 @@ class Pod(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     created: datetime | None = None
+    scheduled_at: datetime | None = None
+    """Time at which the pod was given its node, by the API server's clock."""
     admitted_at: datetime | None = None
     """Time at which the pod's kubelet accepted the pod, to start it or to refuse it."""
     deleting_since: datetime | None = None
@@ -117,8 +121,13 @@ class Pod(msgspec.Struct, frozen=True):
     @property
     def was_rank_until(self) -> datetime | None:
         """The last time at which a deleted pod was certainly a rank; None if it was none. If the deletion was
-        missed, only the start of the pod is certain."""
-        return self.admitted_at if self.is_missed else self.deleting_since
+        missed, only the start of the pod is certain. The node's clock dates the start, and may be wrong by
+        minutes: a kubelet accepts a pod within seconds."""
+        if not self.is_missed:
+            return self.deleting_since
+        if self.admitted_at is None or self.scheduled_at is None:
+            return self.admitted_at
+        return min(max(self.admitted_at, self.scheduled_at), self.scheduled_at + _ACCEPTED_WITHIN)
 
     @property
     def not_started(self) -> str:

@@ -84,3 +84,27 @@ def test_a_rank_whose_deletion_the_watch_never_announced_costs_one_restart_of_it
         assert len(sim.recoveries()) == 1
 
     play(story)
+
+
+@pytest.mark.parametrize("lead_s", [-300.0, 0.0, 300.0])
+def test_a_rank_that_a_new_list_lacks_costs_one_restart_of_its_gang_whatever_its_nodes_clock_says(
+    lead_s: float,
+) -> None:
+    """The watch of pods breaks, and the API server no longer has the changes that the watch has missed."""
+
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(ranks=3))
+        await sim.passes(65)
+        sim.client.disturbance.lag_of_s[PODS] = 20.0
+        sim.client.disturbance.drop_watches()
+        name = sim.pods()[1]["metadata"]["name"]
+        await sim.cluster.client(PERSON).delete(PODS, name, namespace=NAMESPACE, grace_s=0)
+        await sim.passes(19)
+        sim.cluster.store.history(PODS).forget()
+        del sim.client.disturbance.lag_of_s[PODS]
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=120)
+        await sim.passes(300)
+        assert len(sim.recoveries()) == 1
+
+    names = Setup().names
+    play(story, Setup(clock_leads_s=dict.fromkeys(names, lead_s)))

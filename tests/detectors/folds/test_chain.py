@@ -213,6 +213,17 @@ def test_a_fault_that_comes_every_fifteen_seconds_costs_only_a_few_writes() -> N
     assert log.counted == 240
 
 
+def test_a_consequence_that_comes_again_later_is_a_new_finding() -> None:
+    """A person may have returned the node to service since."""
+    log = Log()
+    log.says("48, DBE", 0)
+    log.says("95, Uncontained: LTC TAG", 1)
+    assert log.says("95, Uncontained: LTC TAG", 2) is Change.COUNT
+    assert log.says("95, Uncontained: LTC TAG", 12) is Change.EDGE
+
+    assert [(finding.code, finding.count) for finding in log.chain.findings] == [("xid-48", 3), ("xid-95", 1)]
+
+
 def test_after_a_minute_without_a_line_the_pause_is_two_seconds_again() -> None:
     log = Log()
     for at_s in (0, 3, 8, 17, 34, 95, 98):
@@ -309,6 +320,23 @@ def test_a_restart_of_the_agent_goes_on_counting() -> None:
     restarted.says("119, Timeout", 1)
 
     assert (restarted.only.id, restarted.only.count) == (log.only.id, 2)
+
+
+def test_an_agent_that_reads_lines_again_after_its_restart_folds_them_as_it_did_before() -> None:
+    """It has published its findings with the second line. Somebody may have answered the fault after the last
+    line."""
+    log, restarted = Log(), Log()
+    for at_s in (0, 3):
+        log.says("79, GPU has fallen off the bus.", at_s)
+    restarted.chain.restore(log.chain.findings, log.chain.folded)
+    restarted.sequence = log.sequence
+    for at_s in (6, 9):
+        assert log.says("79, GPU has fallen off the bus.", at_s) is Change.COUNT
+
+    for at_s in (6, 9):
+        restarted.says("79, GPU has fallen off the bus.", at_s)
+
+    assert restarted.chain.findings == log.chain.findings
 
 
 LINES = st.tuples(

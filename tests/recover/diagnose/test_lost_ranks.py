@@ -451,6 +451,20 @@ def test_a_rank_that_was_replaced_while_the_watch_was_broken_is_lost_half_a_minu
     assert world.later(15).decide().restarts == ["llm"]
 
 
+@pytest.mark.parametrize("lead_s", [-300, 300])
+def test_a_rank_that_was_replaced_while_the_watch_was_broken_is_lost_whatever_its_nodes_clock_says(
+    lead_s: float,
+) -> None:
+    world = missed(running_for_two_minutes(), 2)
+    for uid, pod in world.departed["llm-uid"].items():
+        at = pod.admitted_at
+        assert at is not None
+        skewed = at + timedelta(seconds=lead_s)
+        world.departed["llm-uid"][uid] = msgspec.structs.replace(pod, scheduled_at=at, admitted_at=skewed)
+
+    assert world.later(35).decide().restarts == ["llm"]
+
+
 @pytest.mark.parametrize(
     "world",
     [
