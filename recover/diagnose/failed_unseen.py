@@ -114,7 +114,7 @@ def _unseen(world: World, gang: Gang, loss: Loss, now: datetime) -> Diagnosis:
         severity=Severity.FATAL,
         detected_at=loss.at,
         seen_at=loss.at,
-        summary=f"{gang.ref}: the framework has marked the job as failed ({reason}). No pod of "
+        summary=f"{gang.ref}: the framework's controller has marked the job as failed ({reason}). No pod of "
         "the job shows which rank failed, so there is no culprit",
         blame=Blame.UNKNOWN,
         settled=True,

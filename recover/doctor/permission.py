@@ -263,7 +263,7 @@ def ended(case: Case) -> Iterator[Finding]:
     yield Finding(
         name="failed-for-good",
         severity=Severity.FAILS,
-        what="the framework has marked the job as failed, and this is final "
+        what="the framework's controller has marked the job as failed, and this is final "
         f"({terminal.reason or 'no reason given'})",
         where=case.at("status.conditions", terminal.message),
         means="Rekindle does not start the job again",

@@ -179,8 +179,8 @@ def _ended(ctx: Context) -> Step | None:
         message = f"{ctx.gang.ref} has completed"
         return Step(status=moved(ctx, Phase.SUCCEEDED, message, reason=Reason.JOB_COMPLETED))
     message = (
-        f"the framework has marked {ctx.gang.ref} as failed, and this is final: {terminal.reason} "
-        f"{terminal.message}"
+        f"the framework's controller has marked {ctx.gang.ref} as failed, and this is final: "
+        f"{terminal.reason} {terminal.message}"
     )
     return Step(
         status=moved(ctx, Phase.ESCALATED, message.strip(), reason=Reason.TERMINAL_JOB),
@@ -194,7 +194,7 @@ def _failed_again(ctx: Context, terminal: Terminal) -> Step | None:
     if not ctx.has("resumed") or losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now):
         return None
     why = (
-        "the framework has marked the job as failed, and this is final "
+        "the framework's controller has marked the job as failed, and this is final "
         f"({terminal.reason or 'it gave no reason'})"
     )
     cause = fitted(

@@ -83,7 +83,7 @@ def obstacle(ctx: Context) -> str:
     gang, terminal = ctx.gang, ctx.gang.terminal
     if terminal is not None and not terminal.succeeded:
         return (
-            "the framework has marked the job as failed, and this is final "
+            "the framework's controller has marked the job as failed, and this is final "
             f"({terminal.reason or 'it gave no reason'})"
         )
     if gang.done_ranks:

@@ -182,7 +182,7 @@ def _terminal(case: _Case) -> Iterator[str]:
     gang = case.job.gang
     if gang is not None and gang.terminal is not None and gang.terminal.succeeded:
         return
-    yield "The framework has marked the job as failed, and this is final. Submit the job again."
+    yield "The framework's controller has marked the job as failed, and this is final. Submit the job again."
     if gang is None or not may_recreate(gang.annotations):
         yield (
             "To let Rekindle delete the job and create it again after such a failure: "

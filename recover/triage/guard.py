@@ -263,7 +263,7 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
     if terminal is not None and not may_recreate(gang.annotations):
         return Denied(
             Reason.TERMINAL_JOB,
-            "the framework has marked the job as failed, and this is final "
+            "the framework's controller has marked the job as failed, and this is final "
             f"({terminal.reason or 'it gave no reason'})",
         )
     return Allowed()

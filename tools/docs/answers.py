@@ -47,7 +47,7 @@ def answers_page() -> str:
     lines = [_HEAD]
     for command, answer in ANSWERS.items():
         name = answer.__name__
-        lines += [f"## {_kind(answer)}", "", f"Of `{'`, `'.join(command.split(', '))}`.", ""]
+        lines += [f"## {_kind(answer)}", "", f"The answer of `{'`, `'.join(command.split(', '))}`.", ""]
         lines += [*_table(schema["$defs"][name]), ""]
     lines += ["## Parts", ""]
     tops = {answer.__name__ for answer in ANSWERS.values()}
