@@ -201,7 +201,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Make the change through that controller, or remove the object from its control.",
     ),
     Reason.TERMINAL_JOB: Explanation(
-        "The framework's controller has marked the job as failed, and this is final: the job cannot be resumed.",
+        "The framework's controller has marked the job as failed, and this is final: the job cannot be "
+        "resumed.",
         "Submit the job again. For the next failure, raise the restart limit of the job so "
         "that Rekindle has time to act, or put the annotation rekindle.dev/on-terminal: "
         "recreate on the job: Rekindle then deletes the job and creates it again.",
