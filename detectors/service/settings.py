@@ -55,7 +55,7 @@ class SettingsError(Exception):
 class Chain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How kernel lines fold into findings."""
 
-    repeat_s: PositiveSeconds = 10.0
+    repeat_s: PositiveSeconds = 2.0
     """If a hardware fault of severity `pending` or `fatal` occurs again on the same subject after a pause of
     at least this time, the agent begins a new finding. After a shorter pause the agent raises the `count` of
     the finding. Each further finding of the same fault doubles the pause, up to 60 s. For all other codes the

@@ -228,7 +228,7 @@ def test_a_fault_that_never_pauses_is_news_after_the_repair_that_did_not_help() 
     begin = datetime.now(UTC)
 
     def line(sequence: int) -> bool:
-        at = begin + timedelta(seconds=9 * sequence)
+        at = begin + timedelta(seconds=sequence)
         text = "NVRM: Xid (PCI:0000:38:00): 48, x"
         return core.kernel_line(KernelLine(sequence=sequence, at=at, text=text))
 
@@ -238,8 +238,8 @@ def test_a_fault_that_never_pauses_is_news_after_the_repair_that_did_not_help() 
 
     assert [line(4), line(5)] == [True, False]
     assert [finding.first_seen for finding in core.findings] == [
-        begin + timedelta(seconds=9),
-        begin + timedelta(seconds=36),
+        begin + timedelta(seconds=1),
+        begin + timedelta(seconds=4),
     ]
 
 
