@@ -38,8 +38,8 @@ _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
 _APART = timedelta(minutes=1)
 _REPEAT_MAX = timedelta(minutes=1)
-"""Longest pause that makes the next line of a code a new finding. For consequences and for whatever takes no
-node out of service this is the only such pause."""
+"""Longest pause that makes the next line of a code a new finding. For whatever takes no node out of service
+this is the only such pause."""
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -256,7 +256,7 @@ class Chain:
         return Change.EDGE if finding.id in self._findings else Change.COUNT
 
     def _joined(self, head: Finding, draft: Draft, line: Seen) -> Change:
-        self._track(draft, head.id, line.at, self._repeat_max)
+        self._track(draft, head.id, line.at, self._repeat if _may_stop(draft) else self._repeat_max)
         changes: dict[str, Any] = {"count": total(head.count, 1), "last_seen": max(head.last_seen, line.at)}
         if draft.code not in head.chain and len(head.chain) < _CHAIN_CODES_MAX:
             changes["chain"] = [*head.chain, draft.code]

@@ -213,6 +213,17 @@ def test_a_fault_that_comes_every_fifteen_seconds_costs_only_a_few_writes() -> N
     assert log.counted == 240
 
 
+def test_a_consequence_that_comes_again_later_is_a_new_finding() -> None:
+    """A person may have returned the node to service since."""
+    log = Log()
+    log.says("48, DBE", 0)
+    log.says("95, Uncontained: LTC TAG", 1)
+    assert log.says("95, Uncontained: LTC TAG", 2) is Change.COUNT
+    assert log.says("95, Uncontained: LTC TAG", 12) is Change.EDGE
+
+    assert [(finding.code, finding.count) for finding in log.chain.findings] == [("xid-48", 3), ("xid-95", 1)]
+
+
 def test_after_a_minute_without_a_line_the_pause_is_two_seconds_again() -> None:
     log = Log()
     for at_s in (0, 3, 8, 70, 73):
