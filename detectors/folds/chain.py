@@ -41,6 +41,10 @@ _REPEAT_MAX = timedelta(minutes=1)
 """After a pause of this length (or of `repeat_s`, if that is longer) the next line of a code is always a new
 finding. After a shorter pause a line that is not graver may be one only if the code takes nodes out of
 service."""
+_FAULT_PAUSE_MAX = timedelta(seconds=10)
+"""Longest pause (or `repeat_s`, if that is longer) after which a line of such a code is a new finding. A
+person may have returned the node to service in any pause. A fault that occurs every few seconds costs at most
+one write in this time."""
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -70,6 +74,7 @@ class Chain:
         further finding of the same fault doubles the pause, so that a fault that occurs every few seconds
         does not cost a write each time."""
         self._repeat_max = max(self._repeat, _REPEAT_MAX)
+        self._fault_pause_max = max(self._repeat, _FAULT_PAUSE_MAX)
         self._consequence = timedelta(seconds=settings.consequence_s)
         self._boot_id = boot_id
         self._findings: dict[str, Finding] = {}
@@ -235,7 +240,7 @@ class Chain:
             return self._repeat_max
         if known is None or abs(at - known.last_seen) >= self._repeat_max:
             return self._repeat
-        return min(2 * known.pause, self._repeat_max)
+        return min(2 * known.pause, self._fault_pause_max)
 
     def _opened(self, draft: Draft, line: Seen, pause: timedelta) -> Change:
         finding = fitted(

@@ -99,8 +99,8 @@ def acted_on_again(incident: Incident, node: str) -> str:
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"the kernel of {node} reports {codes} again: at once after a pause of one minute (2 s for the "
-        "first repetition), and otherwise within ten minutes"
+        f"the kernel of {node} reports {codes} again: at once after a pause of 10 s (2 s for the first "
+        "repetition), and otherwise within ten minutes"
         if is_a_line
         else "the fault occurs again, or is still present in ten minutes"
     )
