@@ -39,8 +39,8 @@ _OPEN_KEYS_MAX = 4096
 _APART = timedelta(minutes=1)
 _REPEAT_MAX = timedelta(minutes=1)
 """After a pause of this length (or of `repeat_s`, if that is longer) the next line of a code is always a new
-finding. After a shorter pause a line that is not graver may be one only if the code takes nodes out of
-service."""
+finding. After a shorter pause a line that is not graver may be one only if a gang may be stopped for it
+(`_may_stop`)."""
 _FAULT_PAUSE_MAX = timedelta(seconds=10)
 """Longest pause (or `repeat_s`, if that is longer) after which a line of such a code is a new finding. A
 person may have returned the node to service in any pause. A fault that occurs every few seconds costs at most
@@ -72,7 +72,7 @@ class Chain:
         self._repeat = timedelta(seconds=settings.repeat_s)
         """Pause after the first finding of a hardware fault: a line after this pause is a new finding. Each
         further finding of the same fault doubles the pause, so that a fault that occurs every few seconds
-        does not cost a write each time."""
+        costs at most one write in 10 s."""
         self._repeat_max = max(self._repeat, _REPEAT_MAX)
         self._fault_pause_max = max(self._repeat, _FAULT_PAUSE_MAX)
         self._consequence = timedelta(seconds=settings.consequence_s)
@@ -118,8 +118,9 @@ class Chain:
             if finding.cleared_at is None:
                 known = self._open.get((finding.code, finding.subject))
                 pause = self._pause_after(known, finding, finding.first_seen)
+                joined = self._repeat if _may_stop(finding) else self._repeat_max
                 for code in (finding.code, *finding.chain):
-                    of_code = pause if code == finding.code else self._repeat_max
+                    of_code = pause if code == finding.code else joined
                     self._open[(code, finding.subject)] = _Open(finding.id, finding.last_seen, of_code)
         self._folded = {entry.code: entry for entry in folded} | self._folded
 
@@ -228,7 +229,8 @@ class Chain:
     def _repeats(self, known: _Open, draft: Draft, line: Seen) -> bool:
         """Whether a line repeats a finding. A graver line of the same code is no repeat: an NVLink code may
         be harmless first and fatal later. A verdict raises the finding that it repeats."""
-        if abs(line.at - known.last_seen) >= known.pause:  # the clock may be set back
+        pause = known.pause if _may_stop(draft) else self._repeat_max
+        if abs(line.at - known.last_seen) >= pause:  # the clock may be set back
             return False
         finding = self._findings.get(known.finding)
         return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
@@ -238,7 +240,8 @@ class Chain:
         line opens at that time."""
         if not _may_stop(new):
             return self._repeat_max
-        if known is None or abs(at - known.last_seen) >= self._repeat_max:
+        was_harmless = known is not None and known.pause > self._fault_pause_max
+        if known is None or was_harmless or abs(at - known.last_seen) >= self._repeat_max:
             return self._repeat
         return min(2 * known.pause, self._fault_pause_max)
 

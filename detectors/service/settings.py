@@ -60,7 +60,7 @@ class Chain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """If a hardware fault of severity `pending` or `fatal` occurs again on the same subject after a pause of
     at least this time, the agent begins a new finding. After a shorter pause the agent raises the `count` of
     the finding. Each further finding of the same fault doubles the pause, up to 10 s. For all other codes the
-    pause is 60 s."""
+    pause is 60 s. If `repeat_s` is longer than 10 s or 60 s, it replaces these times."""
     consequence_s: PositiveSeconds = 10.0
     """Time within which the agent treats further codes on the same device as consequences of the first code
     (the Xids 48, 171, 63 and 154 appear within seconds)."""

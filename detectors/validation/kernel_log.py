@@ -74,7 +74,8 @@ def run(node: Node) -> Result:
                     chain.add(draft, line)
     except OSError as error:
         raise CannotRunError(f"{path}: {error.strerror or error}") from error
-    fatal = [f for f in chain.findings if is_open(f) and f.severity is Severity.FATAL]
+    open_ones = (f for f in chain.findings if is_open(f) and f.severity is Severity.FATAL)
+    fatal = list({(f.code, f.subject): f for f in open_ones}.values())
     if fatal:
         more = f" and {len(fatal) - _SHOWN_MAX} more" if len(fatal) > _SHOWN_MAX else ""
         return failed(f"{since}: {'; '.join(map(_told, fatal[:_SHOWN_MAX]))}{more}{foreign}{unused}")

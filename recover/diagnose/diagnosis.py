@@ -47,9 +47,14 @@ class Loss(msgspec.Struct, frozen=True):
     """Time at which its log showed the first error, by its node's clock."""
     created: datetime | None = None
     """Time at which its pod was created."""
-    is_missed: bool = False
-    """True if no watch reported the deletion of its pod. `at` is then the time at which the controller
-    noticed the loss, and the pod that takes its place may be older."""
+    not_before: datetime | None = None
+    """Earliest time of the loss, if its pod vanished and was never seen being deleted; otherwise None. `at`
+    is then the time at which the controller noticed, and the pod that takes its place may have been created
+    before that."""
+
+    @property
+    def is_missed(self) -> bool:
+        return self.not_before is not None
 
 
 class AffectedGang(msgspec.Struct, frozen=True):

@@ -70,7 +70,7 @@ def _made_for(gone: list[Loss], present: Iterable[Pod]) -> list[Pod]:
 
 def _lost_after(loss: Loss) -> datetime:
     """When the rank was lost, or a time before that if nobody knows."""
-    return loss.created if loss.is_missed and loss.created is not None else loss.at
+    return loss.not_before or loss.at
 
 
 def _places(gone: list[Loss]) -> int:

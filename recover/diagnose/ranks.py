@@ -31,8 +31,8 @@ __all__ = [
 _SIGTERM = 143
 """Exit code of an orderly stop."""
 _MISSED_SETTLE_S = 30.0
-"""After a broken watch the lists of pods and of jobs come in any order, up to the longest pause of a
-reflector apart: the job may have ended, or its people may have stopped it."""
+"""Time until a missed deletion counts. After a broken watch the lists of pods and of jobs come in any order,
+several tries of a reflector apart: the job may have ended, or its people may have stopped it."""
 _BY_KUBELET = {
     "Evicted": "evicted",
     "Preempting": "made-way",
@@ -119,7 +119,7 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
             error=error.code if error is not None else "",
             error_at=error.at if error is not None else None,
             created=pod.created,
-            is_missed=pod.is_missed,
+            not_before=pod.was_rank_until if pod.is_missed else None,
         )
 
     if _was_told_to_end(pod):
@@ -203,7 +203,7 @@ def lingers(world: World, pod: Pod) -> bool:
 def _unsettled(loss: Loss, timing: Timing, now: datetime, *, has_succeeded: bool) -> bool:
     """Whether the loss may be the end of a training that succeeded: the framework deletes the other ranks,
     and ranks that lose a master that has ended well fail by themselves, a moment before the job's status
-    shows the end."""
+    shows the end. A missed deletion waits longer, because the job's own change may be missed as well."""
     if loss.code == JOB_FAILED:  # pods may show more soon: they have another watch than the job
         return _is_fresh(loss, timing.in_place_grace_s, now)
     if loss.is_missed:

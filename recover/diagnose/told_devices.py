@@ -76,7 +76,8 @@ def _hami(pod: Pod) -> Iterator[str]:
 
 
 def _gpu_manager(pod: Pod) -> Iterator[str]:
-    """Yields the minor numbers of the device files, separated by commas, for each container by its number.
+    """Yields the minor numbers of the device files. The pod has an annotation for each container, by the
+    container's number, which lists the minor numbers separated by commas.
 
     Once GPU-Manager marks the pod as assigned, the annotation has the devices that the pod got; before that
     it has the devices that the scheduler wants. Source: tkestack/gpu-manager,

@@ -88,7 +88,7 @@ class Pod(msgspec.Struct, frozen=True):
     """Time at which the pod's kubelet accepted the pod, to start it or to refuse it."""
     deleting_since: datetime | None = None
     is_missed: bool = False
-    """Whether the pod is gone and no watch reported its deletion, as when a watch broke and the next list
+    """Whether the pod is gone and was never seen with a deletion time: a watch broke, and the next list
     lacked the pod. `deleting_since` is then the time at which the controller noticed."""
     deleting_until: datetime | None = None
     """Time at which the kubelet kills what still runs of the pod. The deleter of the pod chooses this time.

@@ -212,7 +212,7 @@ def _agent_is_up(ctx: Context) -> bool:
 
 def _found_since(ctx: Context) -> list[str]:
     """Returns the codes of the findings that are open in this boot, except those that the last reset has
-    repaired. A fault that continues after the reset is the same finding, shown later."""
+    repaired. A fault that never pauses is the same finding, shown later; otherwise it is a new finding."""
     health = ctx.health
     if health is None or health.status.boot_id != ctx.node.boot_id:
         return []

@@ -5,7 +5,7 @@ call it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
 import msgspec
@@ -58,6 +58,8 @@ class Changes:
         """Rows of the cache of the NodeHealths."""
         self.recipes: dict[str, SeenRecipe] = {}
         """Rows of the cache of the Recipes."""
+        self.unread_pods: Mapping[str, str] = {}
+        """Keys of the pods that exist and of which the cache keeps nothing, with the reasons."""
         labels = (settings.budgets.pool_label, settings.budgets.domain_label)
         self.few = Few(labels, settings.timing)
         self.jobs = GangIndex(settings.namespace)
@@ -178,13 +180,18 @@ class Changes:
         for node in {pod.node for pod in (old, new) if pod is not None}:
             self._know_stranger(node)
         old, new = (None if isinstance(pod, Bystander) else pod for pod in (old, new))
-        is_gone = old is not None and (new is None or new.uid != old.uid)
-        if old is not None and is_gone and self.jobs.is_to_run(old.owner_uid) and self.jobs.is_at_home(old):
+        if old is not None and self._is_lost(key, old, new):
             self.departed.remember(old)
         if is_news and (old is not None or new is not None):
             self._pod_news(old, new)
         if is_news and is_of_beside:
             self.wake.at_once()
+
+    def _is_lost(self, key: str, old: Pod, new: Pod | None) -> bool:
+        """Whether the pod is gone while its gang should run. A pod of which the cache no longer keeps
+        anything, for example because the pod is too large, is not gone."""
+        is_gone = (new is None or new.uid != old.uid) and key not in self.unread_pods
+        return is_gone and self.jobs.is_to_run(old.owner_uid) and self.jobs.is_at_home(old)
 
     def _pod_news(self, old: Pod | None, new: Pod | None) -> None:
         there = [pod for pod in (old, new) if pod is not None]

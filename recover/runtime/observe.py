@@ -86,6 +86,7 @@ class Observer:
         self.pods: Cache[Pod | Bystander | AgentPod] = Cache(
             PODS, kept.pod, changes.of_pod, room=Room("pods", settings.room.pods_mib)
         )
+        changes.unread_pods = self.pods.unreadable
         self.workloads = _workloads(settings, kept, changes)
         self._pause = Cache(CONFIGMAPS, read_pause, changes.of_any)
         of_nodes: tuple[Cache[Any], ...] = (self.nodes, self.health, self.namespaces)

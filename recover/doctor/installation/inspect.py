@@ -159,8 +159,9 @@ async def _kinds(reader: Reader) -> dict[str, ApiKinds]:
 
 
 async def _found(reader: Reader, kinds: Mapping[str, ApiKinds], asked: str) -> str:
-    """Returns the namespace of the release: the given one, unless the release is in another namespace; the
-    default one, if the account may not list the whole cluster."""
+    """Returns the namespace of the release: the given one, or the one that has the release, or the default
+    one if the account may not list the whole cluster. Raises CannotTell if the release is in another
+    namespace than the given one or in several, and NotInstalled if there is none."""
     listed = [
         await reader.every(None, kind, lambda raw: _meta(raw).namespace, labels=_OURS)
         for kind in (_DEPLOYMENTS, _DAEMONSETS)

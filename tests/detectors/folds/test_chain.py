@@ -233,6 +233,27 @@ def test_a_consequence_that_comes_again_later_is_a_new_finding() -> None:
     assert [(finding.code, finding.count) for finding in log.chain.findings] == [("xid-48", 3), ("xid-95", 1)]
 
 
+def test_a_restarted_agent_keeps_the_short_pause_of_a_consequence() -> None:
+    log, restarted = Log(), Log()
+    log.says("48, DBE", 0)
+    log.says("95, Uncontained: LTC TAG", 1)
+    restarted.chain.restore(log.chain.findings, [])
+    restarted.sequence = log.sequence
+
+    assert restarted.says("95, Uncontained: LTC TAG", 40) is Change.EDGE
+
+
+def test_a_fault_after_a_harmless_line_of_its_code_has_the_short_pause() -> None:
+    log = Log()
+    log.says("74, NVLink: fatal error detected on link 14(0x1, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", 0)
+    log.says("74, NVLink: fatal error detected on link 14(0x10, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", 5)
+    assert [f.severity for f in log.chain.findings] == [Severity.INFO, Severity.FATAL]
+
+    assert log.says(
+        "74, NVLink: fatal error detected on link 14(0x10, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", 12
+    ) is (Change.EDGE)
+
+
 def test_after_a_minute_without_a_line_the_pause_is_two_seconds_again() -> None:
     log = Log()
     for at_s in (0, 3, 8, 17, 78, 81):

@@ -451,6 +451,17 @@ def test_a_pod_that_a_new_list_lacks_is_remembered_as_gone_now() -> None:
     assert gone.deleting_since is not None
 
 
+def test_a_pod_that_becomes_too_large_to_keep_is_no_lost_rank() -> None:
+    made = observer()
+    job = raw("llm", 1, uid="job-uid", spec={"parallelism": 2, "template": {"spec": GPU}})
+    put(made, (JOBS, job), (PODS, pod("a", 2, node="n1")), (PODS, pod("b", 3)))
+
+    put(made, (PODS, pod("a", 4, node="n1", annotations={"note": "x" * 600_000})))
+
+    assert made.unreadable()["Pod"] == 1
+    assert seen(made).departed == {}
+
+
 def test_pods_of_another_namespace_push_no_departed_rank_out() -> None:
     """Anybody who knows a gang's uid can name the gang as the owner of their own pods."""
     made = observer()
