@@ -64,8 +64,8 @@ def _tell(
     name = "the script" if seed is None else f"seed {seed}"
     lines = smallest.failure.splitlines()
     said = [
-        f"{name} FAILED; this script with {len(smallest.script.acts)} of its {len(script.acts)} acts fails "
-        "in the same way:",
+        f"{name} FAILED; a shorter script, with {len(smallest.script.acts)} of its {len(script.acts)} acts, "
+        "fails in the same way:",
         *str(smallest.script).splitlines(),
         *lines[:_FAILURE_LINES_MAX],
     ]

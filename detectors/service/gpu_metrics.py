@@ -68,8 +68,8 @@ GPU_TABLE = (
     Metric(
         _LEFT_OUT,
         "gauge",
-        "Number of series about GPUs and their pods that the agent leaves out of /metrics, because the "
-        "number of these series is above gpu_metrics.series_max.",
+        "Number of series about GPUs and their pods that the agent leaves out of /metrics, because there are "
+        "more of them than gpu_metrics.series_max.",
     ),
 )
 

@@ -278,8 +278,8 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     burst_window_s: PositiveSeconds = 10.0
     """Length of the window for `burst_writes`."""
     missing_retry_s: PositiveSeconds = 3.0
-    """Time between two writes that the agent tries while the controller has not created the NodeHealth of
-    this node."""
+    """Time between two tries of the agent's first write, while the controller has not yet created the
+    NodeHealth of this node."""
     retry_max_s: PositiveSeconds = 5.0
     """Maximum time between two tries of the same write to the API server, if the write fails."""
     ready_within_s: PositiveSeconds = 660.0

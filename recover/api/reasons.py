@@ -135,8 +135,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "A person paused Rekindle for the whole cluster. Rekindle says what it would do, and begins nothing. "
         "If Rekindle stopped a job before the pause, Rekindle still starts this job again.",
         "`rekindle status` says who paused Rekindle, and why. `rekindle resume` ends the pause. Rekindle "
-        "then restarts jobs that are down, and acts on faults of nodes that occur again or are still "
-        "present.",
+        "then restarts jobs that are down, and acts on each fault of a node that is still present or occurs "
+        "again.",
     ),
     Reason.HELD: Explanation(
         "A person put a hold (rekindle.dev/hold) on this object, suspended the job, or started "

@@ -80,12 +80,17 @@ class Cause(Wire, frozen=True, kw_only=True):
         Meta(description="Id of the node's worst finding; empty if the job itself failed.", max_length=63),
     ] = ""
     blame: Annotated[
-        Blame, Meta(description="The culprit when triage decided: node, application or resources.")
+        Blame,
+        Meta(
+            description="The culprit, as known when Rekindle opened the Recovery: node, application, or "
+            "resources (a limit of the job, for example its memory)."
+        ),
     ] = Blame.UNKNOWN
     error: Annotated[
         str,
         Meta(
-            description="First error of the job's own failure: its code, or the exit status as in exit-1.",
+            description="If the job failed by itself: the code of its first error or, if no error was read, "
+            "its exit status, for example exit-1.",
             max_length=63,
         ),
     ] = ""

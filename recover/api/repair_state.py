@@ -82,7 +82,8 @@ class RepairStep(_Wire, frozen=True, kw_only=True):
     job: Annotated[
         str,
         Meta(
-            description="Name of the step's Job, or id of the request to another system.",
+            description="Name of the Kubernetes Job that runs this step of the repair, or id of the request "
+            "that this step has sent to another system.",
             max_length=63,
         ),
     ]

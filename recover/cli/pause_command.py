@@ -125,9 +125,9 @@ def _pause(
 
 
 def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -> None:
-    """End a pause. Rekindle then restarts jobs that are down, and acts on faults of nodes that occur again or
-    are still present. Rekindle does not act on faults that occurred during the pause and not since: the
-    command lists these faults."""
+    """End a pause. Rekindle then restarts jobs that are down, and acts on each fault of a node that occurs
+    again or is still present. Rekindle does not act on faults that occurred during the pause and not since:
+    the command lists these faults."""
 
     async def work(writer: Writer) -> None:
         space = await _release(writer.cluster, namespace)

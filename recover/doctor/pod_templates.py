@@ -26,7 +26,8 @@ def tolerations(case: Case) -> Iterator[Finding]:
                 means=late
                 or "at a restart, an affinity keeps the pods off the node that broke; nothing keeps "
                 "them off other quarantined nodes",
-                fix="tolerations: [{key: nvidia.com/gpu, operator: Exists}]: name each taint by its key",
+                fix="name each taint by its key, for example "
+                "tolerations: [{key: nvidia.com/gpu, operator: Exists}]",
             )
 
 

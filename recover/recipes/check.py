@@ -94,7 +94,7 @@ def _of_placement(placement: Placement, certain: dict[str, Kind]) -> Iterator[Pr
     for index, forbidden in enumerate(placement.forbid):
         for required in placement.require:
             if forbidden.name == required.name and _leaves_nothing(required, forbidden):
-                expected = "expected no node that is required to be forbidden, too"
+                expected = "expected that no node is both required and forbidden"
                 yield Problem(f"change.placement.forbid[{index}]", repr(forbidden.name), expected)
 
 

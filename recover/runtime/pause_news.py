@@ -20,8 +20,8 @@ _MEANS = (
     "that it stopped before the pause. `rekindle resume` ends the pause"
 )
 _RESUMED = (
-    "The pause has ended. Rekindle restarts jobs that are down, and acts on faults of nodes that occur again "
-    "or are still present"
+    "The pause has ended. Rekindle restarts jobs that are down, and acts on each fault of a node that occurs "
+    "again or is still present"
 )
 
 
