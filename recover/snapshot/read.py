@@ -333,7 +333,7 @@ async def pods_on(cluster: Cluster, node: str, health: NodeHealth | None) -> tup
         except ApiError:
             continue
         except ReplyLost as error:
-            raise CannotTell(f"the API server does not answer: {error}") from error
+            raise unanswered(error) from error
     return tuple(pod for pod in found if pod.node == node)
 
 

@@ -45,8 +45,6 @@ class _Tracer:
 
     def __init__(self, sites: Sites) -> None:
         self.differing: set[str] = set()
-        self._asked: set[str] = set()
-        """Mutants that are being evaluated, so that a function that calls itself ends."""
         self._files = {str(ROOT / file) for file, _ in sites.values()}
         self._at: dict[tuple[str, int], list[tuple[str, Site]]] = defaultdict(list)
         for name, (file, site) in sites.items():
@@ -62,10 +60,3 @@ class _Tracer:
                 if name not in self.differing and site.differs(frame):
                     self.differing.add(name)
         return self.line
-
-    def _differs(self, name: str, site: Site, frame: FrameType) -> bool:
-        self._asked.add(name)
-        try:
-            return site.differs(frame)
-        finally:
-            self._asked.remove(name)
