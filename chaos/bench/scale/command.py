@@ -77,6 +77,14 @@ def _parser() -> argparse.ArgumentParser:
             "proportionally fewer.",
         )
     add_count(
+        parser,
+        "--runs",
+        "How often the command measures each filled cluster; it prints the medians of these runs",
+        least=1,
+        most=9,
+        default=1,
+    )
+    add_count(
         parser, "--rounds", "How often the command makes each single change", least=1, most=1000, default=20
     )
     return parser
@@ -108,7 +116,7 @@ async def _measured(options: argparse.Namespace, sizes: Sequence[Size]) -> Scale
     settings = ("mode=recover", *options.set)
     access = access_of(options)
     credentials = await access.credentials()
-    pace = Pace(rounds=options.rounds)
+    pace = Pace(runs=options.runs, rounds=options.rounds)
     found = []
     with tempfile.TemporaryDirectory(prefix="rekindle-") as folder:
         async with KubeApi(credentials, timeout_s=60.0) as api:
@@ -118,5 +126,6 @@ async def _measured(options: argparse.Namespace, sizes: Sequence[Size]) -> Scale
     notes = (
         "CPU is the controller's own, with its whole process; idle time is taken off what changes cost. The "
         "turns of its event loop are by CPU time, too.",
+        *([f"Each figure but the first is the median of {options.runs} runs."] if options.runs > 1 else []),
     )
     return Scale("on an API server", settings, tuple(found), notes, machine(load_before))

@@ -16,7 +16,7 @@ import msgspec
 from chaos.bench.ours import each
 from chaos.bench.scale import objects
 from chaos.bench.scale.controllers import Controller, running
-from chaos.bench.scale.figures import AtSize, Figure, of_times
+from chaos.bench.scale.figures import AtSize, Figure, medians, of_times
 from chaos.bench.scale.ground import Ground, laid, now
 from chaos.bench.scale.size import Size
 from chaos.scenarios.stage import StageError
@@ -47,6 +47,8 @@ ABOUT_MANY = ("fleet-brake-", "quarantine-limit-")
 
 
 class Pace(msgspec.Struct, frozen=True):
+    runs: int = 1
+    """How often everything is measured on the filled cluster. Each figure is the median of the runs."""
     rounds: int = 20
     """Number of single faults, and of single changes of nodes and findings."""
     pods: int = 200
@@ -66,12 +68,16 @@ async def at_size(
     """Fills the cluster and measures it. Raises StageError, ApiError or ReplyLost."""
     began_s = time.monotonic()
     async with laid(api, size) as ground:
-        filled_s = time.monotonic() - began_s
-        course = Course(ground, folder, access, tuple(settings), pace)
-        figures = [Figure("fill", "the bench fills the cluster, wall clock", "s", filled_s)]
-        figures += await course.with_raised_limits()
-        figures += await course.as_shipped()
-    return AtSize(size, tuple(figures))
+        filled = Figure("fill", "the bench fills the cluster, wall clock", "s", time.monotonic() - began_s)
+        runs: list[list[Figure]] = []
+        for number in range(1, pace.runs + 1):
+            if runs:
+                await ground.renew(size.free_nodes)
+            own = folder / f"run-{number}-{size.nodes}"
+            own.mkdir()
+            course = Course(ground, own, access, tuple(settings), pace)
+            runs.append([*await course.with_raised_limits(), *await course.as_shipped()])
+    return AtSize(size, (filled, *medians(runs)))
 
 
 class Course:
@@ -87,7 +93,6 @@ class Course:
 
     @asynccontextmanager
     async def _controller(self, name: str, *settings: str) -> AsyncIterator[Controller]:
-        name = f"{name}-{self._ground.size.nodes}"
         async with running(name, self._folder, self._access, (*self._settings, *settings)) as controller:
             yield controller
 

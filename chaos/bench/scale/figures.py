@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -11,7 +13,7 @@ from rich.table import Table
 from chaos.bench.figures import Machine, percentile
 from chaos.bench.scale.size import Size
 
-__all__ = ["AtSize", "Figure", "Scale", "growth", "of_times", "tell"]
+__all__ = ["AtSize", "Figure", "Scale", "growth", "medians", "of_times", "tell"]
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -47,6 +49,21 @@ def of_times(name: str, words: str, seconds: Sequence[float]) -> Figure:
     """Returns a figure in milliseconds."""
     p50, p99 = (1000 * percentile(seconds, percent) for percent in (50, 99))
     return Figure(name, words, "ms", p50, p99, len(seconds))
+
+
+def medians(runs: Sequence[Sequence[Figure]]) -> list[Figure]:
+    """Returns each figure once, in the order of its first run, with the medians of its values over the runs.
+    A run may lack a figure, for example because no turn of the loop was long."""
+    by_name: dict[str, list[Figure]] = {}
+    for figure in itertools.chain.from_iterable(runs):
+        by_name.setdefault(figure.name, []).append(figure)
+    return [_median(figures) for figures in by_name.values()]
+
+
+def _median(figures: Sequence[Figure]) -> Figure:
+    high = [figure.p99 for figure in figures if figure.p99 is not None]
+    value = statistics.median(figure.value for figure in figures)
+    return msgspec.structs.replace(figures[0], value=value, p99=statistics.median(high) if high else None)
 
 
 def growth(first: Figure | None, last: Figure | None) -> float | None:

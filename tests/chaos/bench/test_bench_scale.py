@@ -13,7 +13,7 @@ import pytest
 from chaos.bench import BENCHES
 from chaos.bench.arguments import access_of, as_arguments
 from chaos.bench.scale.command import _parser
-from chaos.bench.scale.figures import Figure, Scale, growth, of_times
+from chaos.bench.scale.figures import Figure, Scale, growth, medians, of_times
 from chaos.bench.scale.in_process import WOKEN, InProcess
 from chaos.bench.scale.size import Size, sizes_of
 from chaos.bench.scale.stopwatch import steps_of, timed
@@ -56,6 +56,19 @@ def test_times_are_told_in_milliseconds_with_their_median_and_99th() -> None:
     found = of_times("cordon", "", [0.01 * number for number in range(1, 101)])
 
     assert (round(found.value), round(found.p99 or 0), found.rounds) == (500, 990, 100)
+
+
+def test_the_figures_of_several_runs_are_told_by_their_medians() -> None:
+    runs = [
+        [Figure("sync", "", "s", value), Figure("cordon", "", "ms", value, 10 * value)]
+        for value in (3.0, 1.0, 2.0)
+    ]
+
+    found = {figure.name: figure for figure in medians([*runs, [Figure("stall", "", "ms", 7.0)]])}
+
+    assert (found["sync"].value, found["sync"].p99) == (2.0, None)
+    assert (found["cordon"].value, found["cordon"].p99) == (2.0, 20.0)
+    assert found["stall"].value == 7.0, "only one run had a long turn"
 
 
 def test_the_world_in_process_is_the_whole_cluster() -> None:
