@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+import msgspec
+
 from detectors.catalog.log_errors import Implies, LogErrorRow
 from detectors.folds.tail import Tail
 from detectors.rules import bars, first_error, held_back, progress, saves, signatures, step_lines, step_track
@@ -22,6 +24,17 @@ __all__ = ["PodFold"]
 _HEARD_ALONE_S = 60.0
 """Time in seconds after which a step that only one line has named is published. The job prints its steps so
 seldom that the second line may come much later."""
+
+
+class _Line(msgspec.Struct):
+    """What the pieces of one line say together."""
+
+    saves: list[step_lines.Save] = []
+    evaluates: bool = False
+    signs: int = 0
+    """Number of readings that show progress of a believed count of steps."""
+    alive: bool = False
+    """Whether the line shows that the training works, even if it contains no new step."""
 
 
 class PodFold:
@@ -176,44 +189,41 @@ class PodFold:
     def _step(self, text: str, at: datetime) -> bool:
         pieces = bars.pieces(text)
         is_old = self._known_until is not None and at <= self._known_until
-        before, alive = self._steps.lead, False
-        told: list[step_lines.Save] = []
-        evaluates, signs = False, 0
+        before, line = self._steps.lead, _Line()
         for piece in pieces:
             self._errors = first_error.observe(self._errors, piece, at, self._rows)
             for read in step_lines.read(piece, self._job.step_template, is_drawn=len(pieces) > 1):
-                if isinstance(read, step_lines.Save):
-                    told.append(read)
-                    continue
-                if isinstance(read, step_lines.Sign):
-                    evaluates = evaluates or read.evaluates
-                    alive = self._is_new(read) or alive
-                    continue
-                was = self._steps
-                self._steps = step_track.observe(was, read, at)
-                if isinstance(read, step_lines.Metrics):
-                    alive = self._is_new(read) or alive
-                    self._held = held_back.figures(self._held, at)
-                if isinstance(read, step_lines.Candidate):
-                    is_life = step_track.shows_life(was, self._steps, read)
-                    signs += is_life
-                    alive = (
-                        alive
-                        or is_life
-                        or (read.name.startswith(step_lines.ANONYMOUS) and self._is_new(read))
-                    )
-                    self._hear(read, at)
-        if signs:
+                self._take(read, line, at)
+        if line.signs:
             self._goes_on = text.endswith("\r")
-            is_part = self._goes_on or signs > 1
+            is_part = self._goes_on or line.signs > 1
             self._held = held_back.part(self._held) if is_part else held_back.whole(self._held)
         self._tail.keep(without_colours(pieces[-1]) if pieces else "")
         self._progress = progress.began(self._progress, at)
-        if told or self._saves.pending is not None:
-            self._saved(told, before, at)
+        if line.saves or self._saves.pending is not None:
+            self._saved(line.saves, before, at)
         if is_old:
             return False
-        return self._moved(before, at, alive=alive, pauses=bool(told) or evaluates)
+        return self._moved(before, at, alive=line.alive, pauses=bool(line.saves) or line.evaluates)
+
+    def _take(self, read: step_lines.Read, line: _Line, at: datetime) -> None:
+        """Takes one thing that the line says, and adds it to what the whole line has said so far."""
+        was = self._steps
+        self._steps = step_track.observe(was, read, at)
+        match read:
+            case step_lines.Save():
+                line.saves.append(read)
+            case step_lines.Sign():
+                line.evaluates = line.evaluates or read.evaluates
+                line.alive = self._is_new(read) or line.alive
+            case step_lines.Metrics():
+                line.alive = self._is_new(read) or line.alive
+                self._held = held_back.figures(self._held, at)
+            case step_lines.Candidate():
+                shows_life = step_track.shows_life(was, self._steps, read)
+                line.signs += shows_life
+                line.alive = line.alive or shows_life or (_is_bar_without_name(read) and self._is_new(read))
+                self._hear(read, at)
 
     def _fails(self, at: datetime) -> bool:
         """Returns True once for each kind of fault of the container's own. The API shows a pod's end before
@@ -376,3 +386,7 @@ class PodFold:
     def _turn(self, edge: Edge, at: datetime) -> bool:
         self._edge, self._edge_at = edge, at
         return True
+
+
+def _is_bar_without_name(read: step_lines.Candidate) -> bool:
+    return read.name.startswith(step_lines.ANONYMOUS)

@@ -146,8 +146,7 @@ def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
     before = _named(steps, candidate.name)
     is_anonymous = candidate.name.startswith(ANONYMOUS)
     if is_anonymous:
-        is_inner = candidate.is_inner and not candidate.strong
-        if is_inner if steps.total is None else candidate.total != steps.total:
+        if not _may_be_the_training(steps, candidate):
             return steps
         steps = _drawn(steps, candidate, before)
     track = _begun(candidate, at) if before is None else _moved(before, candidate, at)
@@ -160,6 +159,14 @@ def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
     if len(others) >= _TRACKS_MAX:
         others = _without_oldest(others)
     return _led(msgspec.structs.replace(steps, tracks=(*others, track)), before, track)
+
+
+def _may_be_the_training(steps: Steps, bar: Candidate) -> bool:
+    """Whether a bar without a name may count the training's steps: if the log has announced their number, the
+    bar has this total; otherwise it is not drawn inside of another bar, or its words are those of a step."""
+    if steps.total is not None:
+        return bar.total == steps.total
+    return bar.strong or not bar.is_inner
 
 
 def _is_announced(steps: Steps, candidate: Candidate) -> bool:

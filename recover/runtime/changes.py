@@ -164,28 +164,35 @@ class Changes:
     def of_pod(
         self, key: str, old: Pod | Bystander | AgentPod | None, new: Pod | Bystander | AgentPod | None
     ) -> None:
-        agents = [pod if isinstance(pod, AgentPod) else None for pod in (old, new)]
-        for node in self.agents.change(*agents):
+        """Takes a change of a pod. A pod may also change its kind, for example by its labels."""
+        self._of_agent(*(pod if isinstance(pod, AgentPod) else None for pod in (old, new)))
+        before, after = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
+        is_news = _is_news(before, after) and (self._is_looked_at(before) or self._is_looked_at(after))
+        self._index_pod(key, before, after)
+        ranks = (None if isinstance(pod, Bystander) else pod for pod in (before, after))
+        self._of_rank(key, *ranks, is_news=is_news)
+        if is_news and (isinstance(before, Bystander) or isinstance(after, Bystander)):
+            self.wake.at_once()
+
+    def _of_agent(self, old: AgentPod | None, new: AgentPod | None) -> None:
+        for node in self.agents.change(old, new):
             self.few.sight_changed(node, self.nodes.get(node))
-            if node not in self.pods.gangs_on:
-                continue
-            self._touch_gangs_on(node)
-            self.wake.at_once()  # whether a gang's failure is its own may depend on it
-        old, new = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
-        is_news = _is_news(old, new) and (self._is_looked_at(old) or self._is_looked_at(new))
-        is_of_beside = isinstance(old, Bystander) or isinstance(new, Bystander)
+            if node in self.pods.gangs_on:
+                self._touch_gangs_on(node)
+                self.wake.at_once()  # whether a gang's failure is its own may depend on it
+
+    def _index_pod(self, key: str, old: Pod | Bystander | None, new: Pod | Bystander | None) -> None:
         if new is not None and new.node and (old is None or old.node != new.node):
             self.gone_nodes.may_exist(new.node)
         self.pods.change(key, old, new)
         for node in {pod.node for pod in (old, new) if pod is not None}:
             self._know_stranger(node)
-        old, new = (None if isinstance(pod, Bystander) else pod for pod in (old, new))
+
+    def _of_rank(self, key: str, old: Pod | None, new: Pod | None, *, is_news: bool) -> None:
         if old is not None and self._is_lost(key, old, new):
             self.departed.remember(old)
         if is_news and (old is not None or new is not None):
             self._pod_news(old, new)
-        if is_news and is_of_beside:
-            self.wake.at_once()
 
     def _is_lost(self, key: str, old: Pod, new: Pod | None) -> bool:
         """Whether the pod is gone while its gang should run. A pod of which the cache no longer keeps

@@ -108,8 +108,8 @@ _CHANGES = of(
     ),
     (
         "way: an agent's pod, to the gangs there",
-        "            self._touch_gangs_on(node)\n            self.wake.at_once()  # whether",
-        "            self.wake.at_once()  # whether",
+        "                self._touch_gangs_on(node)\n                self.wake.at_once()  # whether",
+        "                self.wake.at_once()  # whether",
         "a gang's failure is judged as if the agent did not report",
     ),
     (
