@@ -70,7 +70,7 @@ class Sharing(StrEnum):
     SHARED = "shared"
     """The pod shares the GPU with other pods."""
     UNPLACED = "unplaced"
-    """The pod has GPUs, and only the device plugin knows which."""
+    """The pod has GPUs, and the agent does not know which."""
 
 
 class Share(msgspec.Struct, frozen=True):

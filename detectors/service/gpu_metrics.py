@@ -49,8 +49,8 @@ GPU_TABLE = (
         "rekindle_gpu_pod_info",
         "gauge",
         "1 for each GPU, or MIG GPU instance, of a pod. sharing: whole, mig, shared (several pods "
-        "hold the GPU, by MPS or time slices), or unplaced (a virtual GPU: only its device plugin "
-        "knows the GPU).",
+        "hold the GPU, by MPS or time slices), or unplaced (a virtual GPU: the agent does not know on "
+        "which GPU the pod is).",
         (*_POD, "sharing"),
     ),
     Metric(

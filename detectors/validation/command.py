@@ -146,8 +146,8 @@ def _parser() -> argparse.ArgumentParser:
         "--incident",
         default=os.environ.get("REKINDLE_INCIDENT", ""),
         metavar="NAME",
-        help="The Incident of the repair: the check accepts only a reset for this Incident (default: "
-        "$REKINDLE_INCIDENT).",
+        help="The Incident of the repair: the check kernel-log accepts only a reset for this Incident "
+        "(default: $REKINDLE_INCIDENT).",
     )
     parser.add_argument(
         "--catalogue",

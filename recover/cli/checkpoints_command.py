@@ -247,8 +247,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--other-user", action="store_true",
-        help="The training runs as another user. If you have no permission to read the newest checkpoint, "
-                "choose no checkpoint, because the training may be able to read the newest one.",
+        help="For a training that runs as another user than this command: if this command has no "
+                "permission to read the newest checkpoint, it chooses none, because the training may be "
+                "able to read the newest one.",
     )  # fmt: skip
     command.add_argument(
         "--mark", type=_name, default="by-hand", metavar="NAME",

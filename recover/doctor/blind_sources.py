@@ -14,5 +14,6 @@ UNSEEN: dict[Source, str] = {
     Source.LOGS: "Rekindle does not read steps and errors of ranks, and does not notice a hang",
     Source.FABRIC: "Rekindle does not notice that the network port of a rank has lost its link",
     Source.HOST: "Rekindle does not know why a node has booted, or whether its clock is wrong",
-    Source.VOLUMES: "an Incident does not name the volume of a rank that is full, silent or broken",
+    Source.VOLUMES: "if a volume of a rank is full, does not answer, or fails, the Incident does not name "
+    "the volume",
 }
