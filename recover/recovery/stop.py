@@ -80,28 +80,36 @@ def _stop(ctx: Context, message: str) -> tuple[Action, ...]:
 def stopping(ctx: Context) -> Step:
     """Stops the gang once, in the way that its framework does not count as a failure, then waits until the
     old pods have ended."""
-    gang = ctx.gang
-    if gang.terminal is not None:
+    if ctx.gang.terminal is not None:
         return _cleared(ctx)
-    if not ctx.has("stopped"):
-        if gang.suspended:
-            return Step(
-                status=moved(
-                    ctx, Phase.FAILED, f"{gang.ref} was suspended by {ctx.somebody()}", reason=Reason.HELD
-                )
-            )
-        verdict = _may_stop(ctx)
-        if isinstance(verdict, Denied):
-            return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
-        if ctx.status.attempt == 1 and (gone := are_gone(ctx)):
-            return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
-        refusal = ctx.refusal(gang.ref.name)
-        if ctx.expired() or not ctx.is_told(refusal):
-            return _not_taken(ctx)
-        if pause_s := ctx.pause_s(refusal):
-            return Step(requeue_after_s=pause_s)
-        writes = _stop(ctx, ctx.status.message)
-        return Step(writes=writes, requeue_after_s=REFUSED_AGAIN_S if refusal is not None else None)
+    return _stopped(ctx) if ctx.has("stopped") else _to_stop(ctx)
+
+
+def _to_stop(ctx: Context) -> Step:
+    """Returns the step for a gang that this recovery has not stopped: the stop, or the reason why the
+    recovery ends without one."""
+    gang = ctx.gang
+    if gang.suspended:
+        message = f"{gang.ref} was suspended by {ctx.somebody()}"
+        return Step(status=moved(ctx, Phase.FAILED, message, reason=Reason.HELD))
+    verdict = _may_stop(ctx)
+    if isinstance(verdict, Denied):
+        return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
+    if ctx.status.attempt == 1 and (gone := are_gone(ctx)):
+        return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
+    refusal = ctx.refusal(gang.ref.name)
+    if ctx.expired() or not ctx.is_told(refusal):
+        return _not_taken(ctx)
+    if pause_s := ctx.pause_s(refusal):
+        return Step(requeue_after_s=pause_s)
+    writes = _stop(ctx, ctx.status.message)
+    return Step(writes=writes, requeue_after_s=REFUSED_AGAIN_S if refusal is not None else None)
+
+
+def _stopped(ctx: Context) -> Step:
+    """Returns the step for a gang whose stop the API server has accepted. Some frameworks need further writes
+    for a stop."""
+    gang = ctx.gang
     if not gang.suspended:
         message = f"{ctx.somebody()} has started {gang.ref} again right after Rekindle stopped the job"
         return Step(status=given_up(ctx, message, ctx.undone()))

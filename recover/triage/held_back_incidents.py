@@ -82,32 +82,33 @@ def gathered(
     pause keeps nodes together that are members already. `proved` has faults that explain a gang's own
     Incident, which then points to the Incident of the fault.
     """
-    named = {fault.name for fault in proved.values()}
-    opened = _opened(world)
-    together = {(one.spec.fault, node) for one in opened for node in one.status.members}
-    by_key: dict[Key, list[Decision]] = defaultdict(list)
-    every = list(decisions)
-    counts: Counter[Key] = Counter()
+    every, opened = list(decisions), _opened(world)
+    members = {(one.spec.fault, node) for one in opened for node in one.status.members}
+    explaining = {fault.name for fault in proved.values()}
+    kept_in_service: Counter[Key] = Counter()
+    may_share: dict[Key, list[Decision]] = defaultdict(list)
     for decision in every:
-        name, fault = decision.diagnosis.name, decision.diagnosis.fault
-        why = _only_held_back_by(decision)
-        if why is not None:
-            counts[why, fault] += 1
-            is_new = name not in named and world.has_no_incident(name)
-            if is_new and (why not in _BY_PAUSE or (fault, decision.diagnosis.node) in together):
-                by_key[why, fault].append(decision)
+        why, found = _only_held_back_by(decision), decision.diagnosis
+        if why is None:
+            continue
+        kept_in_service[why, found.fault] += 1
+        is_new = found.name not in explaining and world.has_no_incident(found.name)
+        if is_new and (why not in _BY_PAUSE or (found.fault, found.node) in members):
+            may_share[why, found.fault].append(decision)
     joined = _joined(opened, brakes, limits)
-    are_many = {(Reason.FLEET_BRAKE, brake.fault) for brake in brakes}
-    are_many |= {key for key in by_key if key[0] in _BY_PAUSE}
-    are_many |= {
-        key
-        for key in by_key
-        if key[0] is Reason.BUDGET_EXHAUSTED and (key in joined or counts[key] >= limits.brake_nodes_min)
-    }
+
+    def are_many(key: Key) -> bool:
+        why, fault = key
+        if why is Reason.FLEET_BRAKE:
+            return any(brake.fault is fault for brake in brakes)
+        if why is Reason.BUDGET_EXHAUSTED:
+            return key in joined or kept_in_service[key] >= limits.brake_nodes_min
+        return why in _BY_PAUSE
+
     groups = {
         key: list(_fitting(found, joined.get(key), key[0]))
-        for key, found in by_key.items()
-        if key in are_many
+        for key, found in may_share.items()
+        if are_many(key)
     }
     grouped = {one.diagnosis.name for found in groups.values() for one in found}
     alone = [one for one in every if one.diagnosis.name not in grouped]

@@ -114,8 +114,8 @@ _HELD_BACK = of(
     ),
     (
         "every class joins the brake of one",
-        "are_many = {(Reason.FLEET_BRAKE, brake.fault) for brake in brakes}",
-        "are_many = {key for key in by_key if key[0] is Reason.FLEET_BRAKE and brakes}",
+        "any(brake.fault is fault for brake in brakes)",
+        "bool(brakes)",
         "a node with another fault than the brake's is named nowhere",
     ),
     (
