@@ -1,6 +1,9 @@
 """Runs the node agent: connects the sources to the core, and the core to the publisher.
 
-kmsg, pod logs, inventory, PodResources -> AgentCore -> Publisher -> NodeHealth.status
+kmsg, NVML, ports, volumes, the node itself, pod logs, PodResources
+    -> AgentCore -> Publisher -> NodeHealth.status
+
+The sinks of volumes and of the node itself are in sample_sinks.py.
 """
 
 from __future__ import annotations
@@ -126,7 +129,8 @@ class _Agent:
         self._metrics = metrics
         self._api = api
         self.kernel_log_read = False
-        """Whether what the kernel log contained at the start has been read, or is known to be unreadable."""
+        """Whether the agent has read all lines that the kernel log contained at the start, or cannot read the
+        log."""
         self._recipes = RecipeLines(core, metrics)
         self._logs = PodLogs(options.host_root, _LogEvents(self), self._settings.logs, metrics)
         self._fabric = Fabric(options.host_root, _FabricEvents(self), self._settings.fabric)

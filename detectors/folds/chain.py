@@ -38,13 +38,13 @@ _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
 _APART = timedelta(minutes=1)
 _REPEAT_MAX = timedelta(minutes=1)
-"""After a pause of this length (or of `repeat_s`, if that is longer) the next line of a code is always a new
-finding. After a shorter pause a line that is not graver may be one only if a gang may be stopped for it
-(`_may_stop`)."""
+"""After a pause of this length (or of `repeat_s`, if that is longer) the next line of a code never repeats
+the earlier finding. After a shorter pause, a line that is no graver repeats the finding, unless a gang may be
+stopped for the fault (`_may_stop`): such a fault becomes a new finding sooner."""
 _FAULT_PAUSE_MAX = timedelta(seconds=10)
-"""Longest pause (or `repeat_s`, if that is longer) after which a line of such a code is a new finding. A
-person may have returned the node to service in any pause. A fault that occurs every few seconds costs at most
-one write in this time."""
+"""Greatest pause (or `repeat_s`, if that is longer) that is required before a line about such a fault begins
+a new finding. The pause is short, because a person may have returned the node to service in the meantime. A
+fault that occurs every few seconds costs at most one write in this time."""
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -236,8 +236,9 @@ class Chain:
         return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
 
     def _pause_after(self, known: _Open | None, new: Draft | Finding, at: datetime) -> timedelta:
-        """Returns the pause after which the next line of the code no longer belongs to the finding that a
-        line opens at that time."""
+        """Returns the `pause` of the finding that a line begins at the time `at`: a line of the code that
+        comes after this pause begins another finding. `known` is the entry of the last finding of the
+        code."""
         if not _may_stop(new):
             return self._repeat_max
         was_harmless = known is not None and known.pause > self._fault_pause_max
@@ -391,10 +392,10 @@ def repeats(findings: Iterable[Finding]) -> frozenset[str]:
 
 
 def least(findings: Collection[Finding]) -> Finding:
-    """Returns the finding that is missed least. `findings` are oldest first. The order is: findings that have
-    ended, then those that only repeat (`repeats`), then those of the least gravity, then the oldest that was
-    not the first on its subject. The first finding on a subject stays: it is the
-    likeliest cause of all that came after."""
+    """Returns the finding whose loss does the least harm. `findings` are oldest first. The order is: findings
+    that have ended, then findings that only repeat others (`repeats`), then findings of the least gravity,
+    then the oldest that was not the first on its subject. The first finding on a subject is kept longest,
+    since it is the likeliest cause of all later ones."""
     in_row = repeats(findings)
     first_of: dict[Subject, str] = {}
     for finding in findings:

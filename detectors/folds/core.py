@@ -164,7 +164,7 @@ class AgentCore:
         self._dirty = Dirty.NOTHING
 
     def owe(self) -> None:
-        """Records that the last `status` is not in the API, or that nobody knows."""
+        """Records that the last `status` is not in the API, or that nobody knows whether it is."""
         self._mark(Dirty.EDGE)
 
     def restore(self, status: NodeHealthStatus) -> None:
@@ -450,7 +450,8 @@ class AgentCore:
             self._mark(Dirty.COARSE)
 
     def clock_set(self, by: timedelta, now: datetime) -> None:
-        """Takes a step of the clock, forwards or back, since the last tick. `now` is by the new time."""
+        """Adjusts to a jump of the wall clock by `by`, forwards or back, since the last tick. `now` is by the
+        new time."""
         self._pods.clock_set(by, now)
         self._fabric.clock_set(by, now)
         self._host_state.clock_set()
@@ -490,8 +491,8 @@ class AgentCore:
         return leaving_out(status, left_out | self._unread_pods, self.first_pods)
 
     def _first_were(self, before: frozenset[str]) -> None:
-        """Marks the status if pods are left out: it then names the first pods of which no container is left
-        out."""
+        """Requests a write if the pods with priority have changed while pods are left out: the status then
+        lists the pods with priority of which everything is published."""
         if before != self.first_pods and (self._unread_pods or self._pods.are_many):
             self._mark(Dirty.COARSE)
 

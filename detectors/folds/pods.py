@@ -40,11 +40,11 @@ class _Line(msgspec.Struct):
 class PodFold:
     """Keeps the progress of one container instance, and its last edge.
 
-    A container is published once it has printed a step or a line that a recipe searches for. It is also
-    published if it failed by itself, and its pod was given devices or the controller has named the pod. A
-    container that has ended is published if it printed an error, or only because its pod has devices or was
-    named: a rank may end without a line that any rule knows, and then only its last lines say why. All other
-    containers of the node are not published.
+    A container is published once it has printed a step, a complete checkpoint, or a line that a recipe
+    searches for. It is also published if it failed by itself, and its pod was given devices or the controller
+    has named the pod. A container that has ended is also published if it printed an error, and in any case if
+    its pod has devices or was named: a rank may end without a line that any rule knows, and then only its
+    last lines say why. All other containers of the node are not published.
     """
 
     def __init__(self, ref: PodRef, settings: Logs, rows: tuple[LogErrorRow, ...]) -> None:
@@ -226,8 +226,8 @@ class PodFold:
                 self._hear(read, at)
 
     def _fails(self, at: datetime) -> bool:
-        """Returns True once for each kind of fault of the container's own. The API shows a pod's end before
-        the node sees it, and the controller decides at once."""
+        """Returns True once for each kind of fault of the container's own. Such an error is published at
+        once: the API may show the pod's end before the agent sees it, and the controller then decides."""
         error = self._errors.error
         if error is None or self._errors.implies is not Implies.OWN_FAULT or error.code in self._told_faults:
             return False
@@ -321,8 +321,9 @@ class PodFold:
         return True
 
     def clock_set(self, by: timedelta, now: datetime) -> None:
-        """Adjusts to a step of the node's clock: the time since the last step stays the same. It is not known
-        by which clock a step since the last tick was dated; that step has only just come."""
+        """Adjusts to a jump of the node's clock: the time since the last training step stays the same. For a
+        training step since the last tick nobody knows whether the old or the new time dates it, so no time
+        counts as passed since then."""
         last_at = self._progress.alive_at
         self._clock_set = now - last_at if self._is_fresh and last_at else self._clock_set + by
         self._progress = progress.clock_set(self._progress, by, is_fresh=self._is_fresh)

@@ -1,11 +1,11 @@
 """Keeps a status within its size bound, and decides which pods have priority. Pure; agent/publish.py calls it
 just before a write.
 
-The parts that are missed least are dropped first: bad rows of the user's catalogue except the first, tails of
-logs, lines of recipes that another container shows as well, findings that only repeat others, evidence, all
-lines of recipes, the text of errors, which pods have which devices (then any pod may have any device), the
-findings that are not fatal, pods, and last the fatal findings. Logs are text of tenants: they must not crowd
-out evidence from the hardware.
+The least important parts are dropped first: bad rows of the user's catalogue except the first, tails of logs,
+lines of recipes that another container shows as well, findings that only repeat others, evidence, all lines
+of recipes, the text of errors, which pods have which devices (then any pod may have any device), the findings
+that are not fatal, pods, and last the fatal findings. Logs are text of tenants: they must not crowd out
+evidence from the hardware.
 """
 
 from __future__ import annotations
@@ -176,6 +176,6 @@ def _fold_least(status: NodeHealthStatus) -> NodeHealthStatus:
 
 
 def _worth(pod: PodProgress) -> tuple[int, datetime]:
-    """Returns the sort key by which pods keep their places. A running container without steps is worth least:
-    it is mostly a service that has nothing to do with training."""
+    """Returns the sort key by which pods keep their places. A running container without steps is the least
+    important: it is mostly a service that has nothing to do with training."""
     return _WORTH.get(pod.edge, len(_WORTH)), pod.at

@@ -1,8 +1,8 @@
-"""Reads one line of a kernel log or a container's log, and turns it into a draft of a finding, a step, a
-save.
+"""Judges one line of the kernel log or of a container's log, or one sample of the node: does it show a fault,
+a state, a step, a checkpoint?
 
-In: lines and catalogue rows.
-Out: drafts, candidates and edges.
+In: lines, samples and catalogue rows.
+Out: drafts of findings, observations of states, candidates for steps, checkpoints and errors.
 Touches: nothing: pure.
 """
 

@@ -48,7 +48,8 @@ class Rule(msgspec.Struct, Generic[C], frozen=True):
 
 def is_packet(text: str) -> bool:
     """Whether the kernel reports a packet. The firewall rule that logs the packet chooses up to 127 bytes
-    before the report. The parts that must match together are longer than a name.
+    before the report. The fixed texts of the pattern have more than 15 characters together, so no name that a
+    tenant chooses can contain them.
 
     Source: Linux, net/netfilter/nf_log_syslog.c, net/bridge/netfilter/ebt_log.c.
     """

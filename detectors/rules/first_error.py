@@ -3,7 +3,7 @@
 Each line that matches a row of log_errors.toml implies something about the process that printed it: its own
 fault, a peer that was lost first, a wait in vain, an end that somebody requested. An own fault is the
 container's first error, even if others printed earlier that they lost a peer; the rest are consequences of
-that fault. recover/diagnose/ranks.py compares the errors of the containers of a gang.
+that fault. recover/diagnose/first_loss.py compares the errors of the containers of a gang.
 
 All that this module finds is text of the tenant, and never takes a node out of service.
 """
@@ -29,7 +29,7 @@ _SURVIVED = timedelta(seconds=60)
 """Time within which the other ranks of a container may still print what they had done before one of them
 failed."""
 _GOES_ON_LINES = 100
-"""Number of lines without an error, after that time, that prove that a program has survived its last error.
+"""Number of lines without an error, after `_SURVIVED`, that prove that a program has survived its last error.
 If steps are not read, nothing else proves that."""
 _MESSAGE_LINES = 8
 """Number of lines over which the message of an exception may continue: NCCL's last error is in its third
@@ -84,7 +84,7 @@ class Errors(msgspec.Struct, frozen=True):
     heard_at: datetime | None = None
     """Time of the last line about any error."""
     quiet_lines: int = 0
-    """Number of lines after `_SURVIVED` had passed since then."""
+    """Number of lines without an error since `_SURVIVED` has passed after `heard_at`."""
 
     @property
     def propagated(self) -> bool:

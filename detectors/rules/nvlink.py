@@ -1,4 +1,5 @@
-"""Decodes the register words of NVLink lines: Xids 144-150 (NVLink5) and 74 (before). Called by rules.xid.
+"""Decodes the register words of NVLink lines: Xids 144-150 (NVLink5) and 74 (before it). Called
+by xid_lines.py.
 
 NVLink5: `UNIT Fatal|Nonfatal XCn in Link nn (INTRINFO ERRORSTATUS DEBUG...)`; n is a digit, and the link is
 -1 if there is none. Some drivers pad the columns: `NETIR_LINK_EVT  Fatal   XC0 i0 Link 01`.

@@ -1,5 +1,5 @@
 """Finds the lines that recipes search for in a container's log. Pure; folds/pods.py publishes them,
-agent/wiring.py counts them.
+agent/recipe_lines.py counts them.
 
 All of these lines are text of the tenant. The controller decides whether a recipe fits: the agent only keeps
 the lines, the first for each template.

@@ -26,13 +26,15 @@ from detectors.rules.step_lines import ANONYMOUS, PLAIN, VAGUE, Candidate, Metri
 __all__ = ["Steps", "Track", "observe", "shows_life"]
 
 TOGETHER_S = 0.005
-"""Time in seconds. Lines that are closer together came out of one buffer."""
+"""Time in seconds: lines that are closer together came out of one buffer."""
 _TRACKS_MAX = 12
 _PACE_PER_S_MAX = 100_000.0
 _VAGUE_RISES = 3
-"""Number of rises by the same amount that are required: a rate or a duration rises now and then, too."""
+"""Number of rises by the same amount that prove a vague track: a rate or a duration rises now and then,
+too."""
 _VAGUE_TOTAL_MIN = 64
-"""Least total: `step 3/20` of some set-up, download or sampling rises as well."""
+"""Least total of a vague track that is believed: `step 3/20` of some set-up, download or sampling rises as
+well."""
 _FIGURES_MIN = 2
 _SILENT_RISES = 4
 
@@ -71,7 +73,8 @@ class Steps(msgspec.Struct, frozen=True):
     bar: str = ""
     """The bar without a name that was drawn last, and is no inner one."""
     waiting: str = ""
-    """That bar, if the training's figures have come since and it has not moved."""
+    """Name of the bar after whose last count figures of the training came; empty if none came, or once the
+    count of that bar has changed."""
     figures: tuple[tuple[str, int], ...] = ()
     """Number of times that the training's figures came between two rising counts of each bar without a
     name."""
@@ -244,8 +247,8 @@ def _is_vague(track: Track) -> bool:
 
 
 def _led(steps: Steps, before: Track | None, track: Track) -> Steps:
-    """Decides which track leads now. The leading track gives way to one that says more, or if only the
-    leading one is silent."""
+    """Decides which track leads now. The leading track gives way to a track that says more (`order`), or to a
+    track that rises while the leading one does not."""
     if not track.believed:
         return steps
     if track.name == steps.leading and not steps.silent_rises:

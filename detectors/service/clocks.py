@@ -10,8 +10,8 @@ from __future__ import annotations
 __all__ = ["KernelClock", "WallClock", "until_next_s"]
 
 _STEP_S = 5.0
-"""Least difference in seconds that counts as a step. A correction of NTP without a step is far less between
-two samples."""
+"""Least difference in seconds that shows that the clock was set. The gradual correction of NTP is far smaller
+between two samples."""
 _DRIFT_MAX = 2e-4
 """Greatest drift of the kernel's clock, in seconds a second; crystals drift a tenth of that."""
 
@@ -47,8 +47,9 @@ class KernelClock:
         self._known_at_s = 0.0
 
     def just_showed(self, kernel_s: float, monotonic_s: float) -> None:
-        """Takes the time of a record that has come now. The agent itself may be late: the kernel's clock is
-        behind by no more than it could have lost since the last sample, or since the boot."""
+        """Takes the time of a record that has come now. If the agent reads the record late, the kernel's
+        clock seems to be further behind than it is. The difference is therefore limited to the drift that is
+        possible since the last record, or since the boot."""
         lost_s = max(0.0, monotonic_s - self._known_at_s) * _DRIFT_MAX
         self._behind_s = min(monotonic_s - kernel_s, self._behind_s + lost_s)
         self._known_at_s = monotonic_s

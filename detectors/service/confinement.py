@@ -2,9 +2,13 @@
 
 The agent's container is privileged because of a few devices: the kernel log and the devices of the GPUs'
 driver (docs/decisions/0018 lists the alternatives that were tried). The agent drops all other permissions at
-the start, for itself and each process that it starts. It drops every capability but CAP_SYSLOG. By Landlock
-it can then only read files that are not devices, and use those few devices. An attacker who takes over the
-agent by a log that the agent reads cannot mount, trace, load a module or write to a disk.
+the start, for itself and each process that it starts: it keeps only the capability CAP_SYSLOG, and by
+Landlock it can then only read files that are not devices, and use those few devices and harmless ones such as
+/dev/null. An attacker who takes over the agent by a log that the agent reads cannot mount, trace, load a
+module or write to a disk.
+
+The exception is a node on which a device of NVIDIA is missing. NVML must be able to create the device there,
+so the agent also keeps CAP_MKNOD, CAP_CHOWN, and its access to all of /dev, disks included.
 
 The calls are written here: the packages that wrap them are young, and would run with all of those
 permissions.
@@ -92,8 +96,8 @@ def confine(host_root: Path, dev: Path = Path("/dev")) -> Confined:
 
 
 def _missing(devices: set[str], driver: Path) -> str:
-    """Returns which of NVIDIA's devices NVML will have to make; empty if none: all devices of a driver that
-    comes later, or some.
+    """Returns, in words, which of NVIDIA's devices NVML will have to create; empty if none. If the driver is
+    loaded later, these are all of its devices.
 
     Only names are listed. No file of the driver is read, since a read could wait without end.
     Source: NVIDIA/nvidia-modprobe, modprobe-utils/nvidia-modprobe-utils.c.
@@ -135,7 +139,7 @@ def _keep(kept: list[int]) -> None:
 
 def _restrict_files(devices: Mapping[Path, int], hidden: list[Path]) -> int:
     """Restricts access to files by Landlock, and returns its version. `hidden` are folders in which nothing
-    may be opened. Landlock does not restrict the calls that ask for the room of a file system."""
+    may be opened. Landlock does not restrict the calls that read the free space of a file system (statfs)."""
     try:
         version = _syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)
     except OSError as error:

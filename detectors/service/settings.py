@@ -83,7 +83,7 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     containers_max: Annotated[int, Meta(ge=1, le=4096)] = 256
     """Maximum number of containers whose logs the agent reads at once. If more containers run, the agent
     prefers containers whose pods hold devices, or whose pods the controller has named. The NodeHealth's
-    coverage says which containers are left out."""
+    coverage then says that the agent does not read the logs of some pods."""
     read_bytes: Bytes = 64 * 1024
     """Maximum number of bytes that the agent reads of one file before it reads the next file, so that a pod
     that prints gigabytes does not delay the other pods."""

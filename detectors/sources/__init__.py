@@ -1,6 +1,7 @@
-"""Reads the node. Only the modules of this room do so; each reports what it covers, or why it is blind.
+"""Reads the evidence on the node. Each source reports that it is covered, or why it is blind.
 
-In: /dev/kmsg, NVML, log files, the kubelet's socket.
+In: /dev/kmsg, NVML, /sys (ports, crash records), /proc (pressure, processes, the driver's GPUs), the mounted
+volumes of pods, log files, the kubelet's socket.
 Out: events for the folds, and coverage.
 Touches: files, devices and sockets of the node, and child processes that may be lost.
 """

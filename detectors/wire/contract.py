@@ -373,7 +373,13 @@ class Coverage(Wire, frozen=True, kw_only=True):
     since: datetime
     """Time since which the state has been the same."""
     why: Annotated[
-        str, Meta(description="The error, if the source is blind.", max_length=256, extra=UTF8)
+        str,
+        Meta(
+            description="The error, if the source is blind. If the agent reads the source: the part that "
+            "the agent does not read, for example the logs of some pods; empty if there is none.",
+            max_length=256,
+            extra=UTF8,
+        ),
     ] = ""
     families: Annotated[
         list[Family],

@@ -20,9 +20,9 @@ _LEAD = timedelta(seconds=5)
 """Largest lead of a clock that is kept in time. A clock that is ahead by more is not trusted."""
 SETTLED = timedelta(seconds=60)
 """Time within which the consequences of one fault come, and also move its last time. After a longer pause the
-agents always make a new finding, and for faults that may stop a gang after 2 to 10 s already
-(detectors/folds/chain.py). So a finding was shown again if its last time is more
-than this time after its first time."""
+agent always begins a new finding; for a fault for which a gang may be stopped, it does so after 2 to 10 s
+already (detectors/folds/chain.py). So a finding was shown again if its last time is more than this time after
+its first time."""
 
 
 def shown_at(finding: Finding) -> datetime:

@@ -31,8 +31,8 @@ __all__ = ["corrections", "doubted", "proved_before", "shown_around"]
 
 
 def corrections(world: World, found: Collection[Diagnosis], timing: Timing) -> dict[str, Diagnosis]:
-    """Returns, for the name of a gang's own Incident, the node's fault that the Incident proves to be; the
-    oldest fault if there are several."""
+    """Maps the name of a gang's own Incident to the diagnosis of the node's fault that really caused the
+    failure of the gang; the oldest fault if there are several."""
     faults = [d for d in found if d.node and d.settled and d.blame is Blame.NODE]
     judged = {diagnosis.name for diagnosis in found}
     unexplained = {diagnosis.gang.ref.uid for diagnosis in found if diagnosis.gang is not None}

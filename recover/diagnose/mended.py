@@ -74,6 +74,6 @@ def _lost_after(loss: Loss) -> datetime:
 
 
 def _places(gone: list[Loss]) -> int:
-    """Returns how many ranks the lost pods were. A pod that was created after another pod was lost had
-    replaced that pod, and was lost in turn."""
+    """Returns how many different ranks the lost pods stand for. A pod that was created after the loss of
+    another pod replaced that pod, so both are the same rank."""
     return sum(1 for loss in gone if loss.created is None or all(loss.created < o.at for o in gone))

@@ -80,9 +80,10 @@ def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
         and (until := pod.was_rank_until) is not None
         and oldest <= until
     ]
-    # Kubernetes writes whole seconds. A pod that was created and deleted in the second in which its oldest
-    # peer was created is a rank of that gang, unless there are so many such pods that the framework created
-    # the whole gang again.
+    # Kubernetes writes whole seconds. Of the pods that were deleted in the second in which the oldest
+    # existing pod was created, only those that were created in that second, too, are ranks of the present
+    # start. If at least as many pods as the gang has ranks were deleted in that second, they all belong to an
+    # earlier start: the framework has created the whole gang again.
     in_one_second = [pod for pod in gone if pod.was_rank_until == oldest]
     is_whole = len(in_one_second) >= gang.size
     no_peers = [pod.uid for pod in in_one_second if is_whole or pod.created != oldest]

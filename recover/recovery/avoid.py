@@ -76,8 +76,8 @@ def shown(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
 
 
 def to_avoid(gang: Gang, world: World, now: datetime) -> tuple[str, ...]:
-    """Returns, for the scan pod, the host names of broken nodes from which nothing else keeps a pod like the
-    gang's."""
+    """Returns the host names that the scan pod must avoid: nodes with a proven fault, except those that
+    Rekindle's own cordon already closes to a pod like the gang's."""
     closed = _closed(world, gang)
     return tuple(host_of(world, n) for n in sorted(proven(world, now)) if n not in closed)[:HOSTS_MAX]
 

@@ -190,7 +190,8 @@ class Context(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True):
     """The result of one reconcile of a recovery: either a new status, or writes to other objects. A Step
     should not have both: a phase's writes are issued only after the phase itself has been written. The
-    exception is the first stop, which the Recovery itself announces, because it was written before."""
+    exception is the first stop (`stop`): the Recovery, which exists in the phase Planned before the stop is
+    sent, already announces it."""
 
     status: RecoveryStatus | None = None
     writes: tuple[Action, ...] = ()
@@ -243,7 +244,7 @@ def taken(ctx: Context, message: str, *, within_s: float) -> RecoveryStatus:
 
 def next_attempt(ctx: Context, causes: Iterable[Cause], message: str, *, counts: bool) -> RecoveryStatus:
     """Returns the status that goes back to the stop, for a new cause or for better places. `counts` is False
-    if never all ranks of the attempt that ends here ran; that attempt then does not count."""
+    if the ranks of the attempt that ends here never all ran; that attempt then does not count."""
     attempt = ctx.status.attempt + 1
     added = [msgspec.structs.replace(cause, attempt=attempt) for cause in causes]
     pods = ranks(ctx.world, ctx.gang)

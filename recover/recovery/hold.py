@@ -1,5 +1,5 @@
 """Keeps a stopped gang that cannot fit from its start: the gang waits, its Recovery says what is missing, and
-the gang starts by itself once it fits. Pure.
+Rekindle starts the gang once it fits. Pure.
 
 Otherwise the ranks that did start would occupy accelerators and exit at the timeout of their rendezvous,
 which looks like a failure of these ranks. An autoscaler adds nodes only for pods that wait, and removes nodes
@@ -91,8 +91,9 @@ def _found(ctx: Context, without: Mapping[str, str]) -> Room:
 
 
 def _begins(ctx: Context) -> datetime:
-    """Returns when this start began. The start begins again once the places that were reserved for others are
-    free, so that its own time runs from then; the wait does not begin again."""
+    """Returns when the gang first entered the phase Resuming for this start. Once reserved places are free,
+    the gang enters the phase again, so that its deadline counts from then. The wait for reserved places
+    counts from the first entry, so that it stays limited."""
     begun = ctx.now
     for entered in reversed(ctx.status.phases):
         if entered.phase is not Phase.RESUMING or entered.attempt != ctx.status.attempt:

@@ -108,9 +108,9 @@ def will_be_made_anew(ctx: Context) -> bool:
 def instead_of_start(ctx: Context, mark: Mark, environment: tuple[Action, ...]) -> Step | None:
     """Returns the step that takes the place of a start, or None if a start suffices.
 
-    A kept definition is carried out although the obstacle may have passed: after a start instead, a person's
-    deletion would look like ours. The definition is kept once more if the job or the nodes to avoid have
-    changed, and dropped if consent was withdrawn.
+    A kept definition is used even if the obstacle has passed. If the job were started with the definition
+    still kept, a later deletion by a person would look like Rekindle's own. The definition is replaced if the
+    job or the nodes to avoid have changed, and dropped if consent was withdrawn.
     """
     gang, kept = ctx.gang, _kept(ctx.status)
     why = kept.why if kept is not None else obstacle(ctx)

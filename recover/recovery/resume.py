@@ -87,7 +87,8 @@ def resuming(ctx: Context) -> Step:
 
 
 def _verify_s(ctx: Context) -> float:
-    """Returns the time, in seconds, that a gang without a recovery also has for its first step."""
+    """Returns the seconds that the gang has for its first step: the same limit as for a gang without a
+    recovery. If the owner wants no limit, the deadline of the setting applies."""
     return limit_of(ctx.gang, ctx.timing) or ctx.timing.verify_deadline_s
 
 

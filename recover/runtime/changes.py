@@ -37,7 +37,7 @@ class Wake(msgspec.Struct, frozen=True):
 
     at_once: Callable[[], None]
     soon: Callable[[], None]
-    """For a change for whose decision no fault and no recovery waits."""
+    """For a change that is not urgent: no decision about a fault or a recovery has to follow at once."""
     of_gang: Callable[[str], None]
     """For a change for which the recovery of one gang waits; the argument is the gang's uid."""
 
@@ -221,7 +221,7 @@ class Changes:
 
     def _is_looked_at(self, pod: Pod | Bystander | None) -> bool:
         """Whether a decision reads the pod. Pods beside the gangs come and go all the time, and only a repair
-        of their node reads them. The quarantine of that node is a change by itself."""
+        of their node reads them. When that node is quarantined, the change of the Node wakes the loops."""
         if not isinstance(pod, Bystander):
             return pod is not None
         node = self.nodes.get(pod.node)

@@ -54,7 +54,7 @@ GC_OFF_S_MAX = 120.0
 for hours, garbage would fill the memory."""
 
 SOON_S = 0.5
-"""How long a change waits for further changes, if no fault and no recovery waits for it."""
+"""Time for which changes that are not urgent are collected before one reconcile handles all of them."""
 
 SWEEP_S, SWEEP_PAUSE_S = 300.0, 0.05
 """Pause between two sweeps, and between two slices of one sweep."""
@@ -63,8 +63,8 @@ log = structlog.get_logger(__name__)
 
 
 LAST_LEADERS_WORK = (NODES, INCIDENTS, RECOVERIES)
-"""Kinds by which budgets are counted. No precondition of a write protects against a view of them that is too
-old."""
+"""Kinds by which budgets are counted. No precondition of a write protects against an outdated view of these
+kinds."""
 FRAMEWORKS = tuple(workload.resource for workload in WORKLOADS)
 """Kinds of jobs. The last leader may have just created a job again, and this controller must not conclude
 that the job is gone. Not every kind need be installed."""
@@ -198,8 +198,8 @@ class Controller:
             await asyncio.sleep(0)
 
     async def _sift(self) -> None:
-        """Runs forever. Collects the changes for which no fault and no recovery waits, and starts one
-        reconcile for all of them."""
+        """Runs forever. Collects the changes that are not urgent (changes.py), and starts one reconcile for
+        all of them."""
         while True:
             await self._soon.wait()
             await asyncio.sleep(SOON_S)

@@ -281,7 +281,8 @@ class Executor:
 
 
 def _has_no_deadline(action: Action) -> bool:
-    """Whether no deadline would show that this write is not made."""
+    """Whether no deadline belongs to the write. If its refusal were not kept, nobody would notice that the
+    write is never made."""
     return isinstance(action, Delete) or (isinstance(action, Patch) and action.resource == NODES)
 
 

@@ -2,8 +2,9 @@
 then depends on what is out of the ordinary, not on the size of the cluster.
 
 changes.py reports each change. Everything that a change may concern becomes a subject at once, and stays one
-until the answer to a question shows that it is ordinary (triage/ordinary.py lists when each question is asked
-again, and why that is enough). A reconcile before the answer therefore sees too much, and never too little.
+until a check shows that it is ordinary. A check that waits for its turn is called a question, and `ask`
+answers the questions. triage/ordinary.py lists the changes after which each check is made again. A reconcile
+before the check therefore sees too much, and never too little.
 
 A sweep asks all questions again, a few at a time. A subject that the sweep finds missing is a defect: the
 sweep counts it, logs it, and adds it to the subjects.
@@ -44,7 +45,8 @@ class _What(Enum):
     REPORT = auto()
     GANG = auto()
     TOLD = auto()
-    """Whether the node's NodeHealth tells its agent what to do."""
+    """Whether the spec of the node's NodeHealth is up to date, and contains no request that may end at any
+    time."""
     SIGHT = auto()
     """Whether the node's agent reads all its sources."""
 
@@ -113,7 +115,7 @@ class Few:
         self.sight_changed(name, node)
 
     def told_changed(self, name: str, node: Node | None) -> None:
-        """Asks again whether the node's NodeHealth tells its agent what to do."""
+        """Asks again whether the spec of the node's NodeHealth is up to date."""
         self._node_to_ask(_What.TOLD, self.untold, name, node)
 
     def sight_changed(self, name: str, node: Node | None) -> None:

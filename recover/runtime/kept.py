@@ -124,8 +124,9 @@ class Kept:
 
     def _beside(self, pod: Pod) -> Bystander | None:
         """Keeps a pod that a reboot of its node would end. Rekindle reboots nothing in a lower mode, so
-        nothing is kept then. Pods of the release are left out: a controller continues where it is started
-        next, and a controller that waited for itself would never reboot a node."""
+        nothing is kept then. Pods of the release are left out, because a reboot need not wait for the
+        controller's own pod: the controller continues after its next start, and a controller that waited for
+        its own pod would never reboot its node."""
         is_lost = bool(pod.node) and not pod.ended and pod.owner_kind not in BACK_AFTER_A_REBOOT
         is_ours = pod.namespace == self._settings.namespace and OUR_LABEL in pod.labels.items()
         if not is_lost or is_ours or self._settings.mode is not Mode.REPAIR:

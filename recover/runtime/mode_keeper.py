@@ -32,10 +32,10 @@ __all__ = ["STATE", "ModeKeeper", "kept_modes"]
 STATE = "rekindle-state"
 WRITE_AGAIN_S = 2.0
 _START_MAX = timedelta(minutes=2)
-"""Longest time from the start of a process to its first reading of the modes, for which the promotion is
-dated to the start of the process. A promotion is an upgrade of the installation, so it begins when the new
-controller's process starts, even if the API server is slow or away until that process leads. A process that
-has stood by for longer may have been started before the kept mode was in force."""
+"""If the process reads the kept modes within this time after its start, a promotion begins at the start of
+the process, otherwise at the reading. A promotion is an upgrade of the installation, so it begins when the
+new controller's process starts, even if the API server is slow or away until that process leads. A process
+that has stood by for longer may have been started before the kept mode was in force."""
 
 log = structlog.get_logger(__name__)
 

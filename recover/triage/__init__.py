@@ -3,5 +3,5 @@ new Recoveries.
 
 In: World, settings, time.
 Out: Plan: writes, reasons, and the time of the next reconcile.
-Touches: nothing: pure. Every disruptive action passes guard.py.
+Touches: nothing: pure. guard.py decides about each quarantine and each restart.
 """

@@ -88,8 +88,8 @@ def _said(
 
 
 def _no_more(world: World, diagnosis: Diagnosis, denied: Denied, now: datetime) -> Iterator[ActionRecord]:
-    """Yields records that replace what was said in mode observe: a node that stays in service needs no
-    spare."""
+    """Yields refusals that replace the records of mode observe about the spare that Rekindle would use: a
+    node that stays in service needs no spare."""
     incident = world.incidents.get(diagnosis.name)
     for record in incident.status.actions if incident is not None else ():
         if record.action == Act.LIFT_SPARE and record.outcome is Outcome.WOULD:

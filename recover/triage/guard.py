@@ -1,10 +1,11 @@
-"""Decides whether Rekindle may take a disruptive action. Every disruptive action passes here, and each
-refusal has a reason. Pure.
+"""Decides whether Rekindle may quarantine a node, and whether it may stop and start a gang. Each refusal has
+a reason. Pure; repair/waiting.py decides about resets and reboots, and reads the brakes here.
 
-Budgets are nested. Each budget has an absolute limit and a percentage; the smaller of the two counts, and is
-at least 1. The budgets are derived from API objects at each reconcile, so a restart of the controller forgets
-nothing. A Guard is a value: nodes that a plan takes out of service count in the Guard that `after` returns,
-and the rest of the plan uses that Guard.
+A quarantine must be within the budgets of the cluster, the node's pool, its domain, and the last hour. For
+the cluster a number and a percentage are set, and the smaller limit counts; for a pool only a percentage, for
+a domain and for an hour only a number. A percentage always allows one node. The budgets are derived from API
+objects at each reconcile, so a restart of the controller forgets nothing. A Guard is a value: nodes that a
+plan takes out of service count in the Guard that `after` returns, and the rest of the plan uses that Guard.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Writes the Incidents about many nodes that one cause holds back, one for each fault class and cause. Pure.
 
-The cause is the brake, or a limit on quarantines. A fault of a thousand nodes is then one Incident. Every
-node on which Rekindle did not act is named in an open Incident: as a member of such an Incident, or in a
-separate Incident. In a pause, and after it, these nodes stay together in an Incident that names the pause.
+The cause is the brake, a limit on quarantines, a pause, or the end of a pause (held_back.py). A fault of a
+thousand nodes is then one Incident. Every node on which Rekindle did not act is named in an open Incident: as
+a member of such an Incident, or in a separate Incident. During a pause, and after it, the members of such an
+Incident stay together in one Incident.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ class Gathered(msgspec.Struct, frozen=True):
     opened: Sequence[Incident]
     """The open Incidents about many nodes."""
     joined: Mapping[Key, Incident]
-    """The opened Incidents that new members join. The Incident of a brake is joined only while the brake is
-    engaged."""
+    """The Incidents of `opened` that new members join. Nodes join the Incident of a brake only while the
+    brake is engaged."""
 
     @property
     def nodes(self) -> Iterator[str]:
@@ -76,11 +77,12 @@ def gathered(
 ) -> Gathered:
     """Divides the decisions into those with a separate Incident and those that share one.
 
-    A node that only a cause of `_NAMED` keeps in service joins the other nodes that the same cause keeps in
-    service, if they are many: the brake is engaged for the fault class, the limit's Incident is open, or
-    limits hold back at least as many nodes as the brake needs, including nodes with separate Incidents. A
-    pause keeps nodes together that are members already. `proved` has faults that explain a gang's own
-    Incident, which then points to the Incident of the fault.
+    Nodes with one fault class that stay in service for one cause (`held_back.CAUSES`) share an Incident if
+    they are many: the brake is engaged for the fault class, an Incident of the limit is open, or limits keep
+    at least `brake_nodes_min` nodes in service, including nodes with separate Incidents. During and after a
+    pause, only nodes that already share an Incident stay together. A fault that has a separate Incident keeps
+    it. A fault in `proved` gets a separate Incident, because the Incident of the gang that it explains must
+    point to it.
     """
     every, opened = list(decisions), _opened(world)
     members = {(one.spec.fault, node) for one in opened for node in one.status.members}

@@ -14,10 +14,9 @@ out of each pass (World.subjects), and examines them here after each change (run
 | | their namespaces; the log lines of people's recipes |
 | coverage of an agent | the Node, its NodeHealth, its agent |
 
-An object that becomes unreadable, or readable again, counts as changed. Time alone makes no object unusual.
-The only exception is a cluster in which agents are not pods: an agent that falls silent makes a gang ordinary
-that was not, and its next report is a change. An object that was not examined yet counts as out of the
-ordinary.
+An object that becomes unreadable, or readable again, counts as changed. Time alone never makes an ordinary
+object unusual. If agents are not pods, time can make an unusual gang ordinary, when its agent falls silent;
+the next report of that agent is a change. An object that was not examined yet counts as unusual.
 """
 
 from __future__ import annotations
@@ -53,7 +52,8 @@ def is_ordinary_report(node: Node | None, health: NodeHealth) -> bool:
 
 
 def is_ordinary_gang(world: World, gang: Gang, timing: Timing, now: datetime) -> bool:
-    """Whether no recovery has touched the gang, and its ranks train or the gang is not meant to run."""
+    """Whether the job has no mark of a recovery and no active recovery, and its ranks train or the job is not
+    meant to run."""
     if gang.mark is not None or world.active_recovery(gang.ref.uid) is not None:
         return False
     return not runs(world, gang) or gang_state(world, gang, timing, now).is_ordinary

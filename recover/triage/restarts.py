@@ -107,7 +107,7 @@ def grounds_of(diagnosis: Diagnosis) -> Grounds:
 
 
 def wanted(world: World, grounds: Grounds, affected: AffectedGang, now: datetime) -> Restart | ActionRecord:
-    """Returns the restart that should be done now, or a record if no permission is needed: a Recovery has
+    """Returns the restart that should be done now, or a record if nothing has to be decided: a Recovery has
     taken up the cause already, or the gang may continue for now."""
     gang = affected.gang
     taken_up = _taken_up(world, gang, grounds)
@@ -181,8 +181,9 @@ def recovery_name(gang: GangRef, number: int) -> str:
 
 def _taken_up(world: World, gang: Gang, grounds: Grounds) -> str | None:
     """Returns the name of the recovery that has this cause, or None. A cause acts only once on a gang. A
-    recovery that ended Failed, for example because of a hold, has not acted. If the fault is shown again on a
-    node to which the gang came back, the cause is new."""
+    recovery that ended Failed, for example because of a hold, does not count, even if an earlier attempt of
+    it restarted the gang. If the fault is shown again on a node to which the gang came back, the cause is
+    new."""
     for recovery in world.history(gang.ref.uid):
         began = None if recovery.active else resumed_at(recovery)
         is_news = began is not None and grounds.seen_at > began

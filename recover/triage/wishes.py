@@ -31,12 +31,13 @@ class TakeOut(msgspec.Struct, frozen=True):
     words: str
     """Description of the action."""
     refusal: Refusal | None
-    """Last refusal of this write by the API server, if any; it is time for another try."""
+    """The last refusal of this write by the API server, if there was one. Its pause is over, so the write is
+    tried again."""
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """The actions that one fault calls for. A record takes the place of an action that needs no permission:
-    the action is done already, the API server refuses it for now, or it is not due."""
+    """The actions that one fault calls for. If nothing has to be decided about an action, because it is done,
+    the API server refuses it for now, or it is not due, a record stands in its place."""
 
     diagnosis: Diagnosis
     known: tuple[ActionRecord, ...]

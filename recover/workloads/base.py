@@ -55,7 +55,7 @@ class Workload(Protocol):
     """Whether the job's pods are those of batch/v1 Jobs that the framework creates."""
     start_brings_environment: bool = False
     """Whether the patch that starts a gang may add the source of its environment. Otherwise only a new object
-    does."""
+    of the job can have this source."""
     delays_starts: bool
     """Whether the framework keeps its Failed pods, counts them, and delays new pods because of them."""
     reuses_names: bool
@@ -99,7 +99,8 @@ class Workload(Protocol):
         ...
 
     def startable(self, gang: Gang, parts: Sequence[Gang]) -> bool:
-        """Whether the framework has done what the stop caused."""
+        """Whether the framework's controller has finished what the stop caused, so that `start` may be
+        sent."""
         ...
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:

@@ -251,8 +251,9 @@ class JobSet(Workload):
         return [] if gang.mark is None or is_in_template else [lifted(gang, {})]
 
     def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
-        """Returns the new JobSet. It may read our environment, and its own template may exclude nodes. It
-        prefers no nodes: the start after the next would take that preference for one that people wrote."""
+        """Returns the new JobSet. It may read our environment, and its own template may exclude nodes. The
+        template gets no preferred affinity: a later start could not tell this preference from one that people
+        wrote."""
         mark = msgspec.structs.replace(mark, suspected=())
         jobset = made_anew(gang, [gang_patch(gang, "start-gang", {"suspend": False}, mark)])
         for job in jobset["spec"]["replicatedJobs"]:

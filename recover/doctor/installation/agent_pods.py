@@ -28,7 +28,8 @@ _SEE: dict[Source, str] = {
     Source.HOST: "settings.agent.host.enabled=false",
     Source.VOLUMES: "agent.hostPaths.podVolumes=FOLDER",
 }
-"""The chart's value that makes the agent read each source."""
+"""For each source, the value of the chart by which the agent may read it. For ports (FABRIC) and the node
+itself (HOST) no value does that: theirs switches the source off."""
 
 
 def everywhere(seen: Installation) -> Iterator[Finding]:
