@@ -27,7 +27,7 @@ seldom that the second line may come much later."""
 
 
 class _Line(msgspec.Struct):
-    """What the pieces of one line say together."""
+    """The readings of all pieces of one line together."""
 
     saves: list[step_lines.Save] = []
     evaluates: bool = False

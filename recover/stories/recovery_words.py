@@ -40,7 +40,7 @@ PHASE_WORDS: dict[Phase, tuple[str, Tone]] = {
     ),
     Phase.SUCCEEDED: ("the job was recovered", Tone.GOOD),
     Phase.ESCALATED: ("the recovery of the job stopped, and needs a person", Tone.BAD),
-    Phase.FAILED: ("the recovery of the job ended without a restart", Tone.BAD),
+    Phase.FAILED: ("the recovery of the job ended early, without proof that the job trains again", Tone.BAD),
     Phase.BLOCKED: ("the recovery of the job is blocked", Tone.BAD),
 }
 

@@ -16,16 +16,16 @@ _STOP = of(
     ),
     (
         "a cause is not looked at again before the stop",
-        "        if ctx.status.attempt == 1 and (gone := are_gone(ctx)):",
-        "        if ctx.status.attempt < 1 and (gone := are_gone(ctx)):",
+        "    if ctx.status.attempt == 1 and (gone := are_gone(ctx)):",
+        "    if ctx.status.attempt < 1 and (gone := are_gone(ctx)):",
         "a job that trains is stopped for a fault that a person has released",
     ),
     (
         "consent is not asked again before the stop",
-        "        verdict = _may_stop(ctx)\n        if isinstance(verdict, Denied):\n"
-        "            return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))\n"
-        "        if ctx.status.attempt",
-        "        if ctx.status.attempt",
+        "    verdict = _may_stop(ctx)\n    if isinstance(verdict, Denied):\n"
+        "        return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))\n"
+        "    if ctx.status.attempt",
+        "    if ctx.status.attempt",
         "a job that people hold meanwhile is stopped",
     ),
 )

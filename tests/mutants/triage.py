@@ -132,7 +132,7 @@ _HELD_BACK = of(
     ),
     (
         "a pause gives each node an Incident of its own",
-        "if is_new and (why not in _BY_PAUSE or (fault, decision.diagnosis.node) in together):",
+        "if is_new and (why not in _BY_PAUSE or (found.fault, found.node) in members):",
         "if is_new and why not in _BY_PAUSE:",
         "hundreds of Incidents for one fault, which all stay after the pause",
     ),
