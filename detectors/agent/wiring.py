@@ -172,7 +172,9 @@ class _Agent:
         try:
             demand_sane(status)
         except NotSaneError as error:
-            _log.error("the stored status of the NodeHealth is not usable, starting without it", error=str(error))
+            _log.error(
+                "the stored status of the NodeHealth is not usable, starting without it", error=str(error)
+            )
         else:
             self._core.restore(status)
 

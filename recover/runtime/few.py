@@ -211,7 +211,11 @@ class Few:
             if name not in self._of(what) and not self._is_ordinary(what, name, world, now):
                 missed += 1
                 kind = what.name.lower()
-                log.error("no decision considered this subject; from now on decisions consider it", what=kind, name=name)
+                log.error(
+                    "no decision considered this subject; from now on decisions consider it",
+                    what=kind,
+                    name=name,
+                )
                 self._take_up(what, name, world)
             if _now_s() > ends_s:
                 return missed, False
@@ -227,7 +231,9 @@ class Few:
         if counted != self.counted:
             missed += 1
             wrong = sorted(key for key in {*counted, *self.counted} if counted[key] != self.counted[key])
-            log.error("the counts of accelerator nodes were wrong, and are corrected now", labels=wrong[:TOLD_MAX])
+            log.error(
+                "the counts of accelerator nodes were wrong, and are corrected now", labels=wrong[:TOLD_MAX]
+            )
             self.counted = counted
         strangers = world.gangs_on.keys() - world.nodes.keys()
         if strangers != self.strangers:

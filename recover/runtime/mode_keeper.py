@@ -111,7 +111,10 @@ class ModeKeeper:
             try:
                 await self._write()
             except (ApiError, ReplyLost, Transient) as error:
-                log.warning("the times since which the modes are in force are not stored yet, trying again", error=str(error))
+                log.warning(
+                    "the times since which the modes are in force are not stored yet, trying again",
+                    error=str(error),
+                )
                 self._to_write.set()
                 await asyncio.sleep(WRITE_AGAIN_S)
 
