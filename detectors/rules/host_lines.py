@@ -22,6 +22,9 @@ class HostLineRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=
         "general protection fault",
         "Unable to handle kernel ",
         "Internal error: Oops: ",
+        "divide error: ",
+        "Kernel panic - not syncing",
+        "VFS: file-max limit ",
     )
 
 

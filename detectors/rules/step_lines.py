@@ -46,7 +46,7 @@ PLAIN_OF_RUN = "global wording"
 VAGUE = "wording of "
 COMMON = (
     *("step", "iter", "epoch", "train", "batch", "loss", "_updates", "kimg", "up. "),
-    *("sav", "checkpoint", "finalized", "[torch]", "val", "test: ", "*****", "g "),
+    *("sav", "checkpoint", "finalized", "[torch]", "val", "test: ", "*****", "g ", "jitter"),
 )
 """Parts of triggers. Each trigger of the catalogue contains one of these, and most lines contain none."""
 _OF_BARS = ("/ [", "/? [", "<?, ?")

@@ -22,6 +22,13 @@ class StorageRow(SentenceRow, frozen=True, forbid_unknown_fields=True, kw_only=T
         "end_request: I/O error, dev ",
         "critical medium error, dev ",
         "nfs: server ",
+        "Buffer I/O error on dev",
+        "JBD2: ",
+        "Aborting journal on device ",
+        "block nvme",
+        "md/raid",
+        "Lustre: ",
+        "LustreError: ",
     )
 
 

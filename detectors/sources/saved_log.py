@@ -11,11 +11,13 @@ before the kernel's text are removed piece by piece, in any order:
     Nov 23 20:30:00 node-1 kernel: [ 5000.123456] NVRM: ...   journalctl -k, syslog; also with other times
     <3>1 2026-11-23T20:30:00Z node-1 kernel - - - NVRM: ...   RFC 5424
     2026-11-23T20:30:00Z stdout F NVRM: Xid ...               the log of a container
+    10.0.0.1: kern: err: [2026-11-23T20:30:00Z]: NVRM: ...    talosctl dmesg
+    kernel: NVRM: Xid ...                                     the journal or syslog without time and host
     {"MESSAGE": "NVRM: Xid ...", ...}                         journalctl -k -o json, json-pretty
     {"pri": 3, "msg": "NVRM: Xid ...", ...}                   dmesg --json, of several lines as json-pretty
     MESSAGE=NVRM: Xid ...                                     journalctl -k -o export, verbose
 
-rsyslog writes a newline within a record as `#012`.
+grep prints the name of the file before each line. rsyslog writes a newline within a record as `#012`.
 
 If a form shows the facility or the program, only the kernel's own lines count. A record of several lines is
 printed as several lines with the same time, or with the further lines indented; these lines are joined again.
@@ -47,7 +49,9 @@ _DECODED = re.compile(
     r"(?P<facility>kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7]) *:"
     r"(?:emerg|alert|crit|err|warn|notice|info|debug) *: "
 )
-_CLOCK = r"(?P<month>[A-Z][a-z]{2}) +(?P<day>[0-9]{1,2}) (?:[0-9]{4} )?(?P<clock>[0-9]{2}:[0-9]{2}:[0-9]{2})"
+_MONTH = r"(?P<month>[^\W\d_]{2,10}\.?|[0-9]{1,2}[月월])"
+"""The journal names the month in the reader's language: `Okt`, `févr.`, `11月`."""
+_CLOCK = rf"{_MONTH} +(?P<day>[0-9]{{1,2}}) (?:[0-9]{{4}} )?(?P<clock>[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}})"
 _ISO_TIME = r"(?P<iso>[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z| ?[+-][0-9:]+| [A-Z]{3,5})?)"
 _ZONE = re.compile(r" (?:[A-Z]{3,5}$|(?=[+-]))")
 """The name of the time zone, which does not give the offset from UTC, or the blank before a numeric
@@ -67,6 +71,12 @@ _MONOTONIC = re.compile(
 )
 """The journal's monotonic time. With another program the line would look like a driver's text about its
 device, so only `kernel` is recognised."""
+_TALOS = re.compile(rf"(?:\S+: )?(?P<facility>[a-z]+[0-7]?): +[a-z]+: \[{_WITH_POINT}\]: ?")
+_GREP = re.compile(
+    r"[\w./-]{0,200}?(?:messages|syslog|kern\.log|dmesg)[\w.-]{0,40}[:-](?:[0-9]{1,9}[:-])?(?=\S)"
+)
+"""The name of the file, and perhaps the number of the line, that grep prints before a line."""
+_BARE = re.compile(r"kernel: ?(?=\S)")
 _RFC_5424 = re.compile(rf"{_WITH_POINT} [^\s\[]\S* (?P<who>\S+) \S+ \S+ (?:-|\[[^\]]*\]) ?")
 _SINCE_BOOT = re.compile(r"\[ *(?P<seconds>[0-9]{1,12}\.[0-9]{1,9})(?: *<[ 0-9.+]*>)?\] ?")
 _DELTA = re.compile(
@@ -206,7 +216,7 @@ def _plain(line: str) -> SavedLine | None:
     rest, at, time, has_form = line, None, "", False
     for _ in range(_PIECES_MAX):
         found = None
-        for form in _FORMS.get(rest[:1], ()):
+        for form in _FORMS.get(rest[:1], _OF_OTHER_LETTERS):
             if (found := form.match(rest)) is not None:
                 break
         if found is None:
@@ -221,11 +231,12 @@ def _plain(line: str) -> SavedLine | None:
     return SavedLine(rest.replace(_NEWLINE_OF_RSYSLOG, "\n"), at, time, has_form)
 
 
-_UPPER, _DIGITS = string.ascii_uppercase, string.digits
+_UPPER, _LETTERS, _DIGITS = string.ascii_uppercase, string.ascii_letters, string.digits
 _BEGINNINGS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("<", _RAW),
     ("kumdaslnc", _DECODED),
-    (_UPPER, _JOURNAL[0]),
+    (_LETTERS + _DIGITS, _TALOS),
+    (_LETTERS + _DIGITS, _JOURNAL[0]),
     (_UPPER + _DIGITS, _JOURNAL[1]),
     (_DIGITS, _JOURNAL[2]),
     ("[", _MONOTONIC),
@@ -237,12 +248,16 @@ _BEGINNINGS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (_DIGITS, _ISO),
     ("[s", _CONTAINER),
     (" M", _FIELD),
+    ("k", _BARE),
+    (_LETTERS + "/.", _GREP),
 )
 """The characters with which each form begins, so that for most lines of a long log few forms are tried."""
 _FORMS = {
     first: tuple(form for firsts, form in _BEGINNINGS if first in firsts)
     for first in sorted({first for firsts, _ in _BEGINNINGS for first in firsts})
 }
+_OF_OTHER_LETTERS = (_JOURNAL[0],)
+"""Forms that may begin with any other character: a month in another script."""
 
 
 def _is_the_kernels(fields: dict[str, str | None]) -> bool:
@@ -277,9 +292,11 @@ def _after(seconds: float) -> datetime | None:
 
 def _without_year(month: str, day: str, clock: str) -> datetime | None:
     """Parses a time without a year. The time still orders the lines of one file."""
-    if month not in _MONTHS:
+    number = month.rstrip("月월")
+    if number not in _MONTHS and not number.isdecimal():
         return None
-    return _parsed(f"{NO_YEAR} {_MONTHS.index(month) + 1} {day} {clock}", "%Y %m %d %H:%M:%S")
+    in_year = int(number) if number.isdecimal() else _MONTHS.index(number) + 1
+    return _parsed(f"{NO_YEAR} {in_year} {day} {clock}", "%Y %m %d %H:%M:%S")
 
 
 def _parsed(text: str, form: str) -> datetime | None:

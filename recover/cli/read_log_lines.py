@@ -1,12 +1,13 @@
 """Yields the lines of a log file, each with the time at which it was written, if the file has times.
 
 Three forms are known: the form of a container runtime (`/var/log/pods/...`), the form of `kubectl logs
---timestamps`, and bare text. A progress bar rarely ends its line, so a long line is cut into the same pieces
-as a container runtime would cut it.
+--timestamps`, also with `--prefix`, and bare text. A progress bar rarely ends its line, so a long line is cut
+into the same pieces as a container runtime would cut it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -18,6 +19,12 @@ __all__ = ["TextLine", "lines_of"]
 
 _BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
 _PIECE_CHARS = 16 * 1024
+_SECOND = rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d"
+_STAMP = re.compile(
+    rb"(?:\[pod/[^\s\]]{1,400}\] )?(?P<stamp>%b(?:(?:\.\d{1,9})?Z|\.\d{9}[+-]\d\d:\d\d))(?: |$)" % _SECOND
+)
+"""The runtime writes the time of the node's own zone. Unlike a program, it always writes nine digits of a
+second."""
 
 
 class TextLine(msgspec.Struct, frozen=True):
@@ -50,11 +57,9 @@ def lines_of(file: Iterable[bytes]) -> Iterator[TextLine]:
 def _dated(data: bytes) -> tuple[datetime, bytes] | None:
     """Returns the time and the rest of a line of `kubectl logs --timestamps`; None if the line has no such
     time."""
-    if data[:2] != b"20" or data[10:11] != b"T":
-        return None
-    stamp, _, rest = data.partition(b" ")
-    line = parse_line(stamp + b" stdout F ") if stamp.endswith(b"Z") else None
-    return (line.at, rest) if line is not None else None
+    found = _STAMP.match(data)
+    line = parse_line(found["stamp"] + b" stdout F ") if found is not None else None
+    return (line.at, data[found.end() :]) if found is not None and line is not None else None
 
 
 def _pieces(text: str, at: datetime) -> Iterator[str]:

@@ -22,11 +22,13 @@ _NOT_LOADED = "log-checkpoint"
 _NOT_THE_CHECKPOINT = frozenset(
     {
         "log-address-in-use",
+        "log-ascend-device",
         "log-cuda-driver-old",
         "log-cuda-ecc",
         "log-cuda-error",
         "log-cuda-fabric",
         "log-cuda-no-device",
+        "log-cuda-nvlink",
         "log-cuda-oom",
         "log-cudnn",
         "log-download",

@@ -1,5 +1,7 @@
 """The error of a program that ends without a traceback is in its last lines."""
 
+# ruff: noqa: E501  the lines are kept whole
+
 from __future__ import annotations
 
 import pytest
@@ -65,6 +67,14 @@ def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line
         ("INTERNAL: Core halted unexpectedly: INTERNAL: Accelerator device halted", "log-tpu-halted"),
         ("ValueError: NaN loss encountered", "log-nan"),
         ("h:1:2 [0] NCCL WARN Error while creating shared memory segment /dev/shm/nccl-a", "log-shm"),
+        # MIC-DKFZ/nnUNet issue 1519, ultralytics/ultralytics issue 24536
+        ("RuntimeError: CUDA error: uncorrectable NVLink error detected during", "log-cuda-nvlink"),
+        (
+            "RuntimeError: CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
+            "log-cuda-nvlink",
+        ),
+        ("RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable", "log-cuda-no-device"),
+        ("FatalError: `Erroneous arithmetic operation` is detected by the operating system.", "log-crash"),
     ],
 )
 def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: str) -> None:
@@ -98,6 +108,9 @@ def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: 
         "tensorflow.python.framework.errors_impl.UnavailableError: Collective ops is aborted by: x",
         "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-21T09:30:00 ***",
         "tensorflow.python.framework.errors_impl.AbortedError: Session handle is not found: x",
+        # horovod/horovod issue 1950
+        "An MPI communication peer process has unexpectedly disconnected.  This",
+        "FatalError: `Termination signal` is detected by the operating system.",
     ],
 )
 def test_a_peers_end_or_an_end_that_was_asked_for_is_no_fault_of_the_rank(line: str) -> None:
@@ -117,7 +130,62 @@ def test_a_peers_end_or_an_end_that_was_asked_for_is_no_fault_of_the_rank(line: 
         "WARNING:urllib3.connectionpool:Retrying (Retry(total=4)) after 'Connection reset by peer'",
         BAR,
         "step 7 loss nan grad_norm inf",
+        # sgl-project/sglang issue 4289: each rank prints it at its start
+        "h:1:2 [0] NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file: "
+        "No such file or directory : when loading libnccl-net.so",
+        "/usr/bin/ld: cannot find -laio: No such file or directory",
+        "[h:00001] mca_base_component_repository_open: unable to open mca_btl_openib: librdmacm.so.1: cannot open "
+        "shared object file: No such file or directory (ignored)",
+        "W retrying_utils.cc:132] The operation failed and will be automatically retried in 1.2 seconds (attempt 1 "
+        "out of 10), caused by: UNAVAILABLE: Error executing an HTTP request",
+        # pytorch/xla issue 6771: all tasks end
+        "I coordination_service.cc:1195] Shutdown barrier in coordination service has passed.",
+        "I coordination_service.cc:686] /job:jax_worker/replica:0/task:3 has disconnected from coordination service.",
+        "2023-03-08 12:31:36 | WARNING | fairseq.trainer | OOM: Ran out of memory with exception: CUDA out of memory.",
     ],
 )
 def test_a_line_after_which_programs_go_on_is_no_error(line: str) -> None:
     assert code([line]) == ""
+
+
+def test_an_ascend_device_that_its_driver_lost_is_no_lost_peer() -> None:
+    """Lines of vllm-project/vllm-ascend issue 8186. A lost peer is called `lost heartbeat`, too."""
+    errors = first(
+        [
+            "[PID: 389] 2026-05-01-10:59:14.702.326 Device_Absent/Abnormal(EL0001): Device not found or invalid.",
+            "        Possible Cause: Device does not exist or is abnormal.",
+            "        TraceBack (most recent call last):",
+            "        Device[1] lost heartbeat.[FUNC:SyncTask][FILE:direct_hwts_engine.cc][LINE:407]",
+            "        rtDeviceSynchronizeWithTimeout execution failed, reason=lost heartbeat[FUNC:FuncErrorReason]",
+        ]
+    )
+
+    assert errors.error is not None
+    assert (errors.error.code, errors.propagated) == ("log-ascend-device", False)
+
+
+def test_a_trainer_of_paddle_that_is_told_to_end_has_no_fault_of_its_own() -> None:
+    """Paddle's handler prints a time that begins with `*** Aborted at` for each signal."""
+    errors = first(
+        [
+            "FatalError: `Termination signal` is detected by the operating system.",
+            '  [TimeInfo: *** Aborted at 1633002893 (unix time) try "date -d @1633002893" if you are using GNU date ***]',
+            "  [SignalInfo: *** SIGTERM (@0x1) received by PID 4711 (TID 0x7f) from PID 1 ***]",
+        ]
+    )
+
+    assert errors.error is not None
+    assert (errors.error.code, errors.propagated) == ("log-told-to-end", True)
+
+
+def test_memory_that_hami_refuses_blames_the_program_only_if_the_program_fails() -> None:
+    """Project-HAMi/HAMi issue 1003. PyTorch and Paddle free their caches and try again."""
+    refused = "[HAMI-core ERROR (pid:25 thread=1 allocator.c:53)]: Device 0 OOM 27147995136 / 25757220864"
+
+    assert code([refused]) == "log-vgpu-oom"
+    assert code([refused, *OWN]) == "log-traceback"
+    assert (
+        code([refused, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"])
+        == "log-cuda-oom"
+    )
+    assert code([refused, "ncclRemoteError: remote process exited"]) == "log-nccl-remote"

@@ -47,6 +47,22 @@ def test_a_pods_limit_is_that_pods(cgroup: str) -> None:
     assert (draft.code, draft.subject.kind, draft.subject.pod) == ("oom-of-pod", SubjectKind.POD, UID)
 
 
+@pytest.mark.parametrize(
+    "limit",
+    [
+        f"/kubepods/burstable/pod{UID}",
+        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SLICE}.slice",
+    ],
+)
+def test_an_old_kernel_names_the_pod_in_a_line_of_its_own(limit: str) -> None:
+    """Linux before 4.19, mem_cgroup_print_oom_info; leptonai/gpud has such lines in its tests."""
+    draft = read(f"Task in {limit}/4711 killed as a result of limit of {limit}")
+
+    assert draft is not None
+    assert (draft.code, draft.subject.kind, draft.subject.pod) == ("oom-of-pod", SubjectKind.POD, UID)
+    assert read("Task in /docker/4711 killed as a result of limit of /docker/4711") is None
+
+
 def test_the_limit_of_all_pods_or_of_a_service_is_no_pods() -> None:
     for cgroup in ("/kubepods.slice", "/system.slice/containerd.service", "/user.slice/podman"):
         draft = killed(cgroup)

@@ -68,6 +68,19 @@ LONG = (
         (f"MESSAGE={XID}", None),
         (f"    MESSAGE={XID}", None),
         (json.dumps({"MESSAGE": list(XID.encode()), "__REALTIME_TIMESTAMP": "x"}), None),
+        # NVIDIA/gpu-operator issue 610: the journal of a machine that speaks Chinese
+        (f"11月 23 20:30:00 node-1 kernel: {XID}", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"окт 23 20:30:00 node-1 kernel: {XID}", None),
+        (f"févr. 23 20:30:00 node-1 kernel: [ 5000.500000] {XID}", AT_BOOT),
+        # NVIDIA/open-gpu-kernel-modules issue 1118: talosctl dmesg
+        (f"192.168.11.119: kern: warning: [2026-11-23T20:30:00.500000000Z]: {XID}", datetime(2026, 11, 23, 20, 30, 0, 500000, tzinfo=UTC)),
+        (f"kern:     err: [2026-11-23T20:30:00.5Z]: {XID}", datetime(2026, 11, 23, 20, 30, 0, 500000, tzinfo=UTC)),
+        # aws/aws-parallelcluster issue 1150: grep over several files
+        (f"messages:Nov 23 20:30:00 node-1 kernel: {XID}", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
+        (f"/var/log/kern.log.1:4711:Nov 23 20:30:00 node-1 kernel: [ 5000.5] {XID}", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
+        # NVIDIA/open-gpu-kernel-modules issue 1150: the time is cut off
+        (f"kernel: {XID}", None),
+        (f"kernel:[ 5000.500000] {XID}", AT_BOOT),
         (XID, None),
     ],
 )  # fmt: skip
@@ -90,6 +103,17 @@ def test_a_driver_is_no_host_where_dmesg_has_printed_the_time(text: str) -> None
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["dmesg: read kernel buffer failed", "messages 12 of 30 seconds", "kern: warning: nothing in brackets"],
+)
+def test_a_text_that_only_begins_like_a_form_stays_whole(text: str) -> None:
+    read = saved_line(f"[ 5000.500000] {text}")
+
+    assert read is not None
+    assert read.text == text
+
+
+@pytest.mark.parametrize(
     "line",
     [
         f"11,1001,5000500000,-;{XID}",
@@ -102,6 +126,9 @@ def test_a_driver_is_no_host_where_dmesg_has_printed_the_time(text: str) -> None
         json.dumps({"MESSAGE": XID, "_TRANSPORT": "kernel", "SYSLOG_FACILITY": "1"}),
         f"<11>1 2026-11-23T20:30:00Z node-1 kernel - - - {XID}",
         f"2026-11-23T20:30:00Z node-1 mine - - - {XID}",
+        f"11月 23 20:30:00 node-1 mine[4711]: {XID}",
+        f"192.168.11.119: user: warning: [2026-11-23T20:30:00.5Z]: {XID}",
+        f"messages:Nov 23 20:30:00 node-1 mine: {XID}",
         "",
         "[    5.000000] ",
         " SUBSYSTEM=pci",

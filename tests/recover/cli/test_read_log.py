@@ -108,6 +108,29 @@ def test_times_are_read_and_a_long_silence_is_told(
     assert not missing(stall, "line 60")
 
 
+@pytest.mark.parametrize(
+    "head",
+    ["2026-11-21T17:{time}.123456789+08:00", "[pod/llm-0/main] 2026-11-21T09:{time}.123456789Z"],
+    ids=["a node in Shanghai", "kubectl --prefix"],
+)
+def test_times_of_another_zone_and_behind_the_name_of_a_pod_are_read(
+    head: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"{head.format(time=f'{30 + n // 6:02}:{n % 6 * 10:02}')} step {n} loss 0.3" for n in range(60)]
+
+    assert run([str(log(tmp_path, *lines))]) == 0
+    assert not missing(capsys.readouterr().out.splitlines()[0], "step 0", "step 59", "10 s")
+
+
+def test_a_programs_own_time_is_not_the_runtimes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"2026-11-21T17:{n:02}:00+08:00 step {n} loss 0.3" for n in range(60)]
+
+    assert run([str(log(tmp_path, *lines))]) == 0
+    steps = capsys.readouterr().out.splitlines()[0]
+    assert not missing(steps, "step 0", "step 59")
+    assert missing(steps, "each")
+
+
 def test_a_template_is_tried_and_one_that_cannot_be_used_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
