@@ -23,6 +23,7 @@ _NOT_THE_CHECKPOINT = frozenset(
     {
         "log-address-in-use",
         "log-ascend-device",
+        "log-cuda-contained",
         "log-cuda-driver-old",
         "log-cuda-ecc",
         "log-cuda-error",

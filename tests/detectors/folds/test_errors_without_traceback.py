@@ -71,7 +71,7 @@ def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line
         ("RuntimeError: CUDA error: uncorrectable NVLink error detected during", "log-cuda-nvlink"),
         (
             "RuntimeError: CUDA error: Invalid access of peer GPU memory over nvlink or a hardware error",
-            "log-cuda-nvlink",
+            "log-cuda-contained",
         ),
         ("RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable", "log-cuda-no-device"),
         ("FatalError: `Erroneous arithmetic operation` is detected by the operating system.", "log-crash"),
