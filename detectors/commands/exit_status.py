@@ -48,7 +48,8 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "doctor": {
         Exit.GOOD: "no check failed (with --strict: and no risk was found)",
         Exit.BAD: "a check failed",
-        Exit.NO_ANSWER: f"{_UNREADABLE}, or no job has this name, or several have it",
+        Exit.NO_ANSWER: f"{_UNREADABLE}, or no job has this name, or several have it, or the manifest has no "
+        "job that Rekindle restarts",
         Exit.PARTLY: "no check failed, and some checks could not be made, because the API server refused or "
         "failed a read",
     },
