@@ -98,6 +98,20 @@ def test_help_ends_with_the_exit_statuses(called: str, capsys: Captured) -> None
     assert f"{int(Exit.UNUSABLE)} {UNUSABLE}" in last
 
 
+@pytest.mark.parametrize("called", COMMANDS)
+def test_an_example_is_one_line_of_the_help_at_any_width(
+    called: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    told = helped(called, "--help", capsys)
+
+    if "Example:" in told:
+        command, after, *_ = told.partition("  Example:\n")[2].splitlines()
+        assert command.startswith("    ")
+        assert "rekindle " in command
+        assert after == ""
+
+
 @pytest.mark.parametrize("called", MEANINGS)
 def test_the_page_of_commands_has_the_same_row(called: str) -> None:
     row = MEANINGS[called]

@@ -107,6 +107,6 @@ def test_every_command_of_the_readme_exists() -> None:
     ]
 
     mentioned = set(
-        re.findall(r"rekindle ([a-z]+)\b", "\n".join(re.findall(r"`[^`]+`|```.*?```", readme, re.DOTALL)))
+        re.findall(r"rekindle ([a-z][a-z-]*)", "\n".join(re.findall(r"`[^`]+`|```.*?```", readme, re.DOTALL)))
     )
     assert mentioned <= commands.keys() | {"charts"}

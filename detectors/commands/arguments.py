@@ -10,9 +10,10 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from textwrap import indent
 from typing import NoReturn
 
-from detectors.commands.exit_status import Exit, closing
+from detectors.commands.exit_status import KEPT, Exit, closing
 
 __all__ = ["Parser", "plain_error", "told_to_choose"]
 
@@ -82,9 +83,14 @@ class _Help(argparse.HelpFormatter):
     def _format_text(self, text: str) -> str:
         """Formats each paragraph separately."""
         self._indent()
-        paragraphs = [super(_Help, self)._format_text(paragraph) for paragraph in text.split("\n\n")]
+        paragraphs = [self._paragraph(paragraph) for paragraph in text.split("\n\n")]
         self._dedent()
         return "".join(paragraphs)
+
+    def _paragraph(self, text: str) -> str:
+        if not text.startswith(KEPT):
+            return super()._format_text(text)
+        return f"{indent(text.removeprefix(KEPT), ' ' * self._current_indent)}\n\n"
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         """Prints the value once, after all names of the option."""

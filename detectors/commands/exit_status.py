@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-__all__ = ["MEANINGS", "UNUSABLE", "Exit", "closing"]
+__all__ = ["KEPT", "MEANINGS", "UNUSABLE", "Exit", "closing"]
 
 
 class Exit(IntEnum):
@@ -30,6 +30,10 @@ class Exit(IntEnum):
     """Ctrl-C ended the command: 128 and the signal's number, as for every program that a signal ends."""
 
 
+KEPT = "\b\n"
+"""Beginning of a paragraph of a help whose lines are not wrapped, since a command that is copied in two lines
+does not run. typer's library reads this mark, and so does detectors/commands/arguments.py."""
+
 UNUSABLE = "an argument, setting or file cannot be used"
 _UNREADABLE = "the cluster cannot be read, or Rekindle is not installed there"
 _NOT_THERE = f"{_UNREADABLE}, or no job or node has this name, or several have it"
@@ -44,7 +48,8 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "doctor": {
         Exit.GOOD: "no check failed (with --strict: and no risk was found)",
         Exit.BAD: "a check failed",
-        Exit.NO_ANSWER: f"{_UNREADABLE}, or no job has this name, or several have it",
+        Exit.NO_ANSWER: f"{_UNREADABLE}, or no job has this name, or several have it, or the manifest has no "
+        "job that Rekindle restarts",
         Exit.PARTLY: "no check failed, and some checks could not be made, because the API server refused or "
         "failed a read",
     },
@@ -120,4 +125,5 @@ def closing(command: str, example: str = "") -> str:
     """Returns the end of the command's help: an example, if one helps, and the exit statuses."""
     row = {**MEANINGS[command], Exit.UNUSABLE: UNUSABLE}
     told = "; ".join(f"{int(status)} {row[status]}" for status in sorted(row))
-    return "\n\n".join([*([f"Example: {example}"] if example else []), f"Exit status: {told}."])
+    lines = [f"{KEPT}Example:\n  {example}"] if example else []
+    return "\n\n".join([*lines, f"Exit status: {told}."])

@@ -29,7 +29,7 @@ _HELP = {
         "version": "Print the version of this command, and of the controller in the cluster.",
     },
     "Take control": {
-        "pause": "Pause Rekindle for the whole cluster: it begins nothing until the end of the pause.",
+        "pause": "Pause Rekindle for the whole cluster: it begins nothing new until the end of the pause.",
         "resume": "End a pause.",
         "hold": "Put a hold on a node or a job: Rekindle takes no action there.",
         "release": "End a hold.",

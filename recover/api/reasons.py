@@ -283,7 +283,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.RESUMED_OLDER: Explanation(
         "The job resumed from a step before the chosen checkpoint or, if no checkpoint was "
         "verified, from a step before the last step that it had made.",
-        "Make the training script load the path in REKINDLE_RESUME_FROM.",
+        "If a checkpoint was chosen, make the training script load the path in REKINDLE_RESUME_FROM. If none "
+        "was verified, make the script load its newest checkpoint. If the checkpoints are on a claim or on "
+        "NFS, also name their path in rekindle.dev/checkpoint.",
     ),
     Reason.RESUMED_FROM_SCRATCH: Explanation(
         "The job started again from its first step and did not load its checkpoint.",

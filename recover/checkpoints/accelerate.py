@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.hf_parts import check_parts, check_ranks, is_of_paddle, is_weights
+from recover.checkpoints.hf_parts import STATE, check_parts, check_ranks, is_of_paddle, is_weights
 from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["Accelerate"]
@@ -27,6 +27,9 @@ FIRST_RANK = "random_states_0.pkl"
 
 _RANDOM = re.compile(r"random_states_(\d{1,9})\.pkl", re.ASCII)
 _OWN = re.compile(r"random_states_\d+\.pkl|(?:optimizer|scheduler|sampler)(?:_\d+)?\.bin", re.ASCII)
+_SURELY_OWN = re.compile(r"random_states_\d+\.pkl|(?:scheduler|sampler)(?:_\d+)?\.bin", re.ASCII)
+"""Files that the Hugging Face Trainer never writes. Both write the weights first, and both are used with
+directories such as `checkpoint-40`, so an early end leaves a directory that may be of either."""
 _FSDP = re.compile(r"pytorch_model_fsdp_\d+", re.ASCII)
 
 
@@ -40,7 +43,9 @@ class Accelerate:
 
     def read(self, folder: Folder, step: int) -> Verdict:
         if FIRST_RANK not in folder.files:
-            raise DamagedError(f"no {FIRST_RANK}, so the save never finished")
+            surely = any(_SURELY_OWN.fullmatch(name) for name in folder.files)
+            missing = FIRST_RANK if surely else f"{FIRST_RANK} (Accelerate) or {STATE} (Hugging Face Trainer)"
+            raise DamagedError(f"no {missing}, so the save never finished")
         parts = check_parts(folder, step)
         if not parts.weights:
             raise DamagedError("no file with weights, such as model.safetensors")

@@ -20,8 +20,10 @@ from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_archive import archive_bytes
 from recover.checkpoints.torch_dcp import TorchDcp
 
-__all__ = ["Parts", "check_parts", "check_ranks", "is_of_paddle", "is_weights"]
+__all__ = ["STATE", "Parts", "check_parts", "check_ranks", "is_of_paddle", "is_weights"]
 
+STATE = "trainer_state.json"
+"""The file that the Hugging Face Trainer writes last, and Accelerate never."""
 INDEX_BYTES_MAX = 64 * 2**20
 TENSOR_NAMES_CHARS_MAX = 32 * 2**20
 """Number of characters in the names of all tensors of a checkpoint, which stay in memory until its index was

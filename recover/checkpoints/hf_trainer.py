@@ -21,13 +21,12 @@ import re
 import msgspec
 
 from recover.checkpoints.folder import DamagedError, Folder
-from recover.checkpoints.hf_parts import check_parts, check_ranks, is_of_paddle
+from recover.checkpoints.hf_parts import STATE, check_parts, check_ranks, is_of_paddle
 from recover.checkpoints.json_file import read_json
 from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["HfTrainer"]
 
-STATE = "trainer_state.json"
 STATE_BYTES_MAX = 256 * 2**20
 """Maximum size. The file has a line of history for each logged step."""
 

@@ -318,16 +318,26 @@ def _print_table(root: Path, result: ScanResult) -> None:
 
 
 def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[str]) -> None:
-    if not result.checkpoints and options.marker is None:
-        print(_NO_NAMES)
+    if not result.checkpoints:
+        print(_no_names(options.marker))
     if result.chosen is None and any(found.reason == NO_KNOWN_FORMAT for found in result.checkpoints):
         print(_NO_FORMAT)
     if result.digests:
         print(result.digests)
-    if options.repair and not lines:
+    if options.repair and result.chosen is None:
+        print("Nothing is repaired, because there is no complete checkpoint to resume from.")
+    elif options.repair and not lines:
         print("There is nothing to repair.")
     for line in lines:
         print(line)
+
+
+def _no_names(marker: Template | None) -> str:
+    """Returns the names that the scan has looked for and not found."""
+    if marker is None or not marker.entry:
+        return _NO_NAMES
+    example = marker.entry.replace("{step}", "40")
+    return f"No directory has a name such as {example!a}, which the marker requires."
 
 
 def _size(found: Checkpoint) -> str:

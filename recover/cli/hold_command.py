@@ -15,7 +15,7 @@ from detectors.wire.resource import Resource
 from recover.api import Phase, Recovery
 from recover.cli.access import Access, with_access
 from recover.cli.options import run
-from recover.cli.writer import DryRun, For, Reason, Writer, asked_s, changed, checked_reason
+from recover.cli.writer import DryRun, HoldFor, Reason, Writer, asked_s, changed, checked_reason
 from recover.k8s.kinds import NODES
 from recover.model import Gang, Node
 from recover.policy.commands import undo
@@ -56,7 +56,7 @@ def release(args: list[str]) -> int:
 def _hold(
     subject: Subject,
     reason: Reason = "",
-    for_: For = "",
+    for_: HoldFor = "",
     namespace: Namespace = "",
     dry_run: DryRun = False,
     *,

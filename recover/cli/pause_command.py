@@ -23,7 +23,7 @@ from recover.cli.asking import RefusedError, note
 from recover.cli.options import run
 from recover.cli.writer import (
     DryRun,
-    For,
+    PauseFor,
     Reason,
     Writer,
     asked_s,
@@ -84,7 +84,7 @@ def resume(args: list[str]) -> int:
 
 def _pause(
     reason: Reason = "",
-    for_: For = "",
+    for_: PauseFor = "",
     namespace: Where = "",
     dry_run: DryRun = False,
     *,

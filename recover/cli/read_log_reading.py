@@ -5,7 +5,7 @@ read_log_lines.py yields the lines; read_log_story.py tells the answer in words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Annotated
 
@@ -23,6 +23,9 @@ from detectors.service.settings import Logs
 from detectors.text.answers import Answer, Record
 from detectors.wire.training import PodSettings
 from recover.cli.read_log_lines import TextLine
+from recover.recipes.from_log import left_open
+from recover.recipes.load import built_in
+from recover.stories.known_issue import condition_of
 
 __all__ = ["FirstError", "KnownIssue", "LogAnswer", "Marked", "Reading", "Stall", "read_log"]
 
@@ -48,6 +51,11 @@ class FirstError(Record, frozen=True, kw_only=True):
 class KnownIssue(Record, frozen=True, kw_only=True):
     line: int
     recipe: str
+    title: str
+    conditions: Annotated[
+        list[str],
+        Meta(description="what must also be true, because the log does not decide it, in words"),
+    ]
 
 
 class Stall(Record, frozen=True, kw_only=True):
@@ -69,7 +77,7 @@ class LogAnswer(Answer, frozen=True, kw_only=True, tag="LogReading"):
     known_issues: list[KnownIssue]
 
     def names(self) -> tuple[str, ...]:
-        """Returns the names of the recipes whose known issue appears in this log."""
+        """Returns the names of the recipes that match this log, or may match with further facts."""
         return tuple(issue.recipe for issue in self.known_issues)
 
 
@@ -120,6 +128,7 @@ class _Reader:
         self._named: list[_Named] = []
         self._saves: list[Marked] = []
         self._issues: dict[str, int] = {}
+        self._shown: dict[str, set[str]] = {}
         self._stalls: list[Stall] = []
         self._armed_at: int | None = None
         self._error_line = 0
@@ -132,8 +141,10 @@ class _Reader:
     def line(self, line: TextLine) -> None:
         self._dated = self._dated and line.is_dated
         self._silence(line)
-        for name in sorted(signatures.shown_by(signatures.read(self._sought, line.text))):
-            self._issues.setdefault(name, line.number)
+        for hit in signatures.read(self._sought, line.text):
+            for name in hit.issues:
+                self._issues.setdefault(name, line.number)
+                self._shown.setdefault(name, set()).add(hit.written)
         error = self._fold.errors.error
         self._fold.line(line.text, line.at)
         if self._fold.errors.error is not error:
@@ -172,6 +183,15 @@ class _Reader:
         if save is not None:
             self._saves.append(save)
 
+    def _known_issues(self) -> Iterator[KnownIssue]:
+        """Yields the recipes that may match, by the first line of each."""
+        recipes = built_in()
+        for name, line in sorted(self._issues.items(), key=lambda issue: (issue[1], issue[0])):
+            clauses = left_open(recipes[name], self._shown[name])
+            if clauses is not None:
+                conditions = [", or ".join(map(condition_of, clause)) for clause in clauses]
+                yield KnownIssue(line=line, recipe=name, title=recipes[name].title, conditions=conditions)
+
     def reading(self) -> Reading:
         steps, progress = self._fold.steps, self._fold.progress
         lead, errors = steps.lead, self._fold.errors
@@ -195,7 +215,7 @@ class _Reader:
             else FirstError(
                 line=self._error_line, code=error.code, propagated=errors.propagated, text=error.text
             ),
-            known_issues=[KnownIssue(line=line, recipe=name) for name, line in self._issues.items()],
+            known_issues=[*self._known_issues()],
         )
         weak_bars = [t for t in steps.tracks if t.name.startswith("bar of ") and not t.strong]
         return Reading(

@@ -9,6 +9,7 @@ from detectors.catalog.steps import packaged_steps
 from detectors.rules.step_lines import LOSS_BAR, PLAIN, PLAIN_OF_EPOCH, PLAIN_OF_RUN, TEMPLATE
 from detectors.text.printing import printable
 from recover.cli.read_log_reading import Reading
+from recover.policy.settings import Timing
 from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE
 from recover.stories.words import counted, duration, some
 
@@ -16,7 +17,7 @@ __all__ = ["told"]
 
 _CHARS_MAX = 120
 _NAMES = {
-    TEMPLATE: "the job's own template",
+    TEMPLATE: "lines that fit the job's own template",
     PLAIN: "lines such as 'step 12'",
     PLAIN_OF_RUN: "lines such as 'global step 12'",
     PLAIN_OF_EPOCH: "lines with an epoch and a step",
@@ -67,7 +68,7 @@ def _steps(reading: Reading) -> Iterator[str]:
         )
     for rival in reading.rivals:
         yield (
-            f"  The number of {_called(rival)} rises as well. If this number is the step, annotate "
+            f"  The number in {_called(rival)} rises as well. If this number is the step, annotate "
             f"the job with {STEP_TEMPLATE}."
         )
 
@@ -76,14 +77,24 @@ def _unread(reading: Reading) -> Iterator[str]:
     if reading.answer.lines == 0:
         yield "Steps: none, because the log is empty."
         return
-    yield (
-        "Steps: none. Rekindle cannot notice a hang of this job, and only a newer checkpoint can prove that "
-        "the job trains again."
+    blind = (
+        "Rekindle cannot notice a hang of this job, and only a newer checkpoint can prove that the job "
+        "trains again."
     )
+    error = reading.answer.first_error
+    if error is None:
+        yield f"Steps: none. {blind}"
+    else:
+        yield f"Steps: none, and an error in line {error.line}."
+        yield (
+            "  If the program ended before its first step, this log does not show how it prints steps: read "
+            "the log of a run that trained."
+        )
+        yield f"  Otherwise {blind}"
     for name in reading.unproven:
         yield (
-            f"  Rekindle has read the number of {_called(name)}, and needs more lines in which this number "
-            "rises."
+            f"  Rekindle has found a number in {_called(name)}. Rekindle takes this number for the step when "
+            "later lines show higher numbers."
         )
     if reading.unmatched:
         yield f"  No line contains the words of the template {reading.unmatched!r}."
@@ -117,8 +128,9 @@ def _saves(reading: Reading) -> Iterator[str]:
     yield f"Checkpoints: {counted(len(saves), 'line')} about checkpoints, for {some(numbers, 4)}."
     if not reading.saved:
         yield (
-            "  No line shows when a checkpoint is complete. If a node of the job becomes degraded, Rekindle "
-            "moves the job after timing.checkpoint_grace_s, and not at its next checkpoint."
+            "  No line shows when a checkpoint is complete. If hardware of the job is damaged and still "
+            "works, Rekindle does not notice the next checkpoint, and moves the job to other nodes after "
+            f"{duration(Timing().checkpoint_grace_s)} (the setting timing.checkpoint_grace_s)."
         )
 
 
@@ -138,7 +150,12 @@ def _errors(reading: Reading) -> Iterator[str]:
         kind = _IMPLIED.get(_implies(error.code), "a failure of this rank")
         yield f"First error: {error.code} in line {error.line}, {kind}: {error.text[:_CHARS_MAX]}"
     for issue in reading.answer.known_issues:
-        yield f"Known issue: {issue.recipe} in line {issue.line}. See: rekindle recipes show {issue.recipe}"
+        kind = "Possible known issue" if issue.conditions else "Known issue"
+        yield f"{kind}: {issue.recipe} in line {issue.line}: {issue.title}"
+        if issue.conditions:
+            yield "  The log alone does not show this issue. All of these must also be true:"
+        yield from (f"  - {condition}" for condition in issue.conditions)
+        yield f"  See: rekindle recipes show {issue.recipe}"
 
 
 def _implies(code: str) -> Implies:
@@ -150,7 +167,7 @@ def _called(name: str) -> str:
     rows = {row.name: row.framework for row in catalog.steps}
     rows |= {f"bar {row.name}": row.framework for row in catalog.bars}
     if name in rows:
-        return f"the lines of {rows[name]}"
+        return f"lines in the format of {rows[name]}"
     if name.startswith("bar of "):
         return f"the progress bar that counts to {name.removeprefix('bar of ')}"
     if name in _NAMES:

@@ -28,8 +28,7 @@ from recover.recipes.load import built_in, built_in_text, is_yaml, load, read
 from recover.recipes.match import Hit, Matched, NotMatched, templates_of
 from recover.recipes.match import match as matched
 from recover.recipes.objects import to_object
-from recover.recipes.wording import changed
-from recover.stories.known_issue import story, story_of_answer, verified
+from recover.stories.known_issue import change_of, story, story_of_answer, verified
 from recover.stories.overview_tables import Table
 
 __all__ = ["RecipesAnswer", "TestAnswer", "run"]
@@ -67,7 +66,7 @@ class TestAnswer(Answer, frozen=True, kw_only=True, tag="RecipeTest"):
     explicit_env: Annotated[
         dict[str, str], Meta(description="variables of the change that the template sets itself")
     ]
-    change: Annotated[list[str], Meta(description="what Rekindle would change, in words")]
+    change: Annotated[list[str], Meta(description="what Rekindle would change, in words, and the cost")]
     verify: Annotated[
         list[str], Meta(description="how Rekindle would verify that the change helped, in words")
     ]
@@ -276,7 +275,7 @@ def _plain(answer: Matched | NotMatched) -> TestAnswer:
         missing=[] if isinstance(answer, Matched) else [list(why) for why in answer.why],
         captured=captured,
         explicit_env=answer.explicit_env if isinstance(answer, Matched) else {},
-        change=list(changed(answer.recipe.change, captured)) if matches else [],
+        change=list(change_of(answer.recipe, captured)) if matches else [],
         verify=list(verified(answer.recipe)) if matches else [],
     )
 

@@ -133,8 +133,8 @@ def _why(
     access: Access,
 ) -> None:
     """Explain the state of a job or a node: the evidence, the decisions, the actions that Rekindle took or
-    refused, and the next steps. With -o wide, the story has all Incidents and Recoveries in full, and not
-    only the newest three."""
+    refused, and the next steps. With -o wide, the answer shows all Incidents and Recoveries in full,
+    and not only the newest three."""
     output = Output.JSON if json else output
 
     async def looked(cluster: Cluster, credentials: Credentials) -> tuple[Snapshot, Job | str, Around]:

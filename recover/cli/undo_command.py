@@ -41,7 +41,9 @@ def _undo(
     yes: Annotated[
         bool,
         typer.Option(
-            "--yes", "-y", help="Make the changes. Without this option, the command only prints the changes."
+            "--yes",
+            "-y",
+            help="Make the changes. Without this option, the command does the same as with --dry-run.",
         ),
     ] = False,
     dry_run: DryRun = False,

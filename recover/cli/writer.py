@@ -26,7 +26,8 @@ from recover.snapshot.read import unanswered
 
 __all__ = [
     "DryRun",
-    "For",
+    "HoldFor",
+    "PauseFor",
     "Reason",
     "Writer",
     "asked_s",
@@ -38,14 +39,9 @@ DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Let the API server check each write, print it, and change nothing."),
 ]
-For = Annotated[
-    str,
-    typer.Option(
-        "--for",
-        metavar="TIME",
-        help="The hold or pause ends by itself after this time, for example 2h, 30m or 1d12h.",
-    ),
-]
+_ENDS = "The {} ends by itself after this time, for example 2h, 30m or 1d12h."
+HoldFor = Annotated[str, typer.Option("--for", metavar="TIME", help=_ENDS.format("hold"))]
+PauseFor = Annotated[str, typer.Option("--for", metavar="TIME", help=_ENDS.format("pause"))]
 Reason = Annotated[
     str,
     typer.Option(

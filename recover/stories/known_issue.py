@@ -18,7 +18,7 @@ from recover.recipes.values import FACTS
 from recover.recipes.wording import changed, one_of, rule_words
 from recover.stories.words import Line, Section, Story, Tone, counted
 
-__all__ = ["story", "story_of_answer", "verified", "when"]
+__all__ = ["change_of", "condition_of", "story", "story_of_answer", "verified", "when"]
 
 _LINE_CHARS_MAX = 300
 
@@ -28,7 +28,7 @@ def story(recipe: Recipe) -> Story:
     sections = [
         Section("When all of these are true", when(recipe)),
         *([Section("Facts in these conditions", facts)] if (facts := _facts(recipe)) else []),
-        Section("The change", tuple(Line(text) for text in changed(recipe.change, {}))),
+        Section("The change", tuple(Line(text) for text in change_of(recipe, {}))),
         Section("How the change is verified", tuple(Line(text) for text in verified(recipe))),
         Section("Known from", (Line(recipe.source),)),
     ]
@@ -50,7 +50,7 @@ def story_of_answer(answer: Matched | NotMatched) -> Story:
         return Story(
             recipe.name, Line(f"does not match: {_title(recipe)}", Tone.WAITING), tuple(sections), ()
         )
-    change = tuple(Line(text) for text in changed(recipe.change, answer.captured))
+    change = tuple(Line(text) for text in change_of(recipe, answer.captured))
     notes = tuple(Line(text, Tone.BAD) for text in _explicit(answer))
     sections = [
         Section("Matches", held),
@@ -70,20 +70,23 @@ def when(recipe: Recipe) -> tuple[Line, ...]:
     for clause in recipe.match.all_of:
         if clause.any_of:
             lines.append(Line("one of these:"))
-            lines += [Line(_test(test), Tone.DETAIL) for test in clause.any_of]
+            lines += [Line(condition_of(test), Tone.DETAIL) for test in clause.any_of]
         else:
-            lines.append(Line(_test(clause)))
+            lines.append(Line(condition_of(clause)))
     return tuple(lines)
 
 
+def change_of(recipe: Recipe, captured: dict[str, str]) -> tuple[str, ...]:
+    """Returns what the recipe changes and advises, and what this costs."""
+    texts = changed(recipe.change, captured)
+    return (*texts, f"cost: {recipe.cost}") if recipe.cost else texts
+
+
 def verified(recipe: Recipe) -> tuple[str, ...]:
-    """Returns how a change is verified, when it is given up, and what it costs."""
-    verify = recipe.verify
-    if verify is None:
-        texts = ["not at all: only the owner of the job can make the change"]
-    else:
-        texts = [*_verify(verify), f"given up after {counted(recipe.attempts, 'attempt')}"]
-    return (*texts, f"cost: {recipe.cost}") if recipe.cost else tuple(texts)
+    """Returns how a change is verified, and when it is given up."""
+    if recipe.verify is None:
+        return ("not at all: only the owner of the job can make the change",)
+    return (*_verify(recipe.verify), f"given up after {counted(recipe.attempts, 'attempt')}")
 
 
 def _verify(verify: Verify) -> list[str]:
@@ -133,7 +136,8 @@ def _missing(alternatives: tuple[str, ...]) -> tuple[str, ...]:
 # --- tests --------------------------------------------------------------------------------------------------
 
 
-def _test(test: Test) -> str:
+def condition_of(test: Test) -> str:
+    """Returns what must be true."""
     if test.log:
         where = "".join(f", where {_comparison(comparison)}" for comparison in test.where)
         return f"the log has {test.log!r}{where}"

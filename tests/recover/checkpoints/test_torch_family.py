@@ -296,6 +296,25 @@ def test_a_shard_of_another_save_is_noticed(root: Path) -> None:
     assert names(reason(root), f"'{second.name}'", "'model.safetensors.index.json'")
 
 
+@pytest.mark.parametrize(
+    ("files", "told", "not_told"),
+    [
+        (["model.safetensors"], ["random_states_0.pkl", "trainer_state.json"], "nothing"),
+        (["model.safetensors", "optimizer.bin"], ["random_states_0.pkl", "trainer_state.json"], "nothing"),
+        (["model.safetensors", "sampler.bin"], ["random_states_0.pkl"], "trainer_state.json"),
+    ],
+)
+def test_a_save_that_ended_early_is_called_that_of_both_libraries_if_either_may_have_begun_it(
+    files: list[str], told: list[object], not_told: str, root: Path
+) -> None:
+    (root / "checkpoint-40").mkdir(parents=True)
+    for name in files:
+        (root / "checkpoint-40" / name).touch()
+
+    assert names(reason(root), *told)
+    assert not_told not in reason(root)
+
+
 # Training loops that use no framework
 
 

@@ -101,6 +101,34 @@ def test_the_text_of_a_jobs_annotation_says_what_to_scan(
     assert not missing(capsys.readouterr().err, "format=generic")
 
 
+@pytest.mark.parametrize(
+    ("marker", "facts"),
+    [("DONE", ["step-40"]), ("step_{step}/DONE", ["'step_40'"])],
+    ids=["usual names", "own name"],
+)
+def test_without_a_directory_for_the_marker_the_expected_name_is_told(
+    marker: str, facts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "jobA" / "step_40").mkdir(parents=True)
+
+    assert run(["scan", f"{tmp_path};format=generic;marker={marker}"]) == 3
+    assert not missing(capsys.readouterr().out, *facts)
+
+
+@pytest.mark.parametrize("option", [[], ["--write"]])
+def test_nothing_is_repaired_without_a_checkpoint_to_resume_from(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoint-20").mkdir()
+    (tmp_path / "checkpoint-20" / "trainer_state.json").touch()
+
+    assert run(["scan", str(tmp_path), "--repair", "set-aside", *option]) == 3
+
+    told = capsys.readouterr().out
+    assert not missing(told, "Nothing is repaired", "resume")
+    assert "nothing to repair" not in told
+
+
 @pytest.mark.parametrize("store", ["s3://a/b", "gs://a/b;format=torch-dcp"])
 def test_an_object_store_is_refused_as_what_it_is(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["scan", store]) == 2

@@ -170,7 +170,48 @@ def test_a_known_issue_is_named_with_its_first_line(
     again = "Cannot allocate 25.0MB memory on GPU 0, available memory is only 3.1GB"
     found = answer(log(tmp_path, text, again, again), capsys)
 
-    assert found["knownIssues"] == [{"line": 2, "recipe": "paddle-autogrow-oom"}]
+    (issue,) = found["knownIssues"]
+    assert (issue["line"], issue["recipe"]) == (2, "paddle-autogrow-oom")
+
+
+ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
+
+
+def test_an_issue_that_also_depends_on_other_facts_is_called_possible(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(tmp_path, "step 1/100 loss 0.3", ILLEGAL)
+
+    issues = {one["recipe"]: one["conditions"] for one in answer(path, capsys)["knownIssues"]}
+    assert not missing(" ".join(issues["cuda-majors-apart"]), "cuda.runtime", "tencent.com/vcuda-core")
+
+    assert run([str(path)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert not [line for line in told if line.startswith("Known issue")]
+    (possible,) = (line for line in told if not missing(line, "Possible", "cuda-majors-apart", "line 2"))
+    below = "\n".join(told[told.index(possible) + 1 :]).partition("See:")[0]
+    assert not missing(below, *issues["cuda-majors-apart"])
+
+
+def test_an_issue_that_the_log_alone_shows_has_no_conditions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(tmp_path, "RuntimeError: CUDA error: device kernel image is invalid")
+
+    (issue,) = answer(path, capsys)["knownIssues"]
+    assert (issue["recipe"], issue["conditions"]) == ("cuda-invalid-image", [])
+
+
+def test_an_error_before_the_first_step_says_nothing_about_hangs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(tmp_path, "Traceback (most recent call last):", "KeyError: 'lr'")
+
+    assert run([str(path)]) == 0
+    first, second, third, *_ = capsys.readouterr().out.splitlines()
+    assert not missing(first, "none", "line 2")
+    assert not missing(second, "run that trained")
+    assert third.startswith("  Otherwise")
 
 
 def test_a_file_that_is_not_there_is_told_and_a_log_of_rubbish_is_read(

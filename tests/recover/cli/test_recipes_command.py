@@ -12,15 +12,14 @@ from detectors.commands.exit_status import closing
 from recover.cli.recipes_command import run
 from recover.recipes.load import built_in, built_in_text, read
 from recover.recipes.values import FACTS
-from recover.recipes.wording import changed
-from recover.stories.known_issue import verified
+from recover.stories.known_issue import change_of, verified
 from tests.facts import missing
 from tests.recover.recipes.cases import FIXTURES, expected, options
 
 Captured = pytest.CaptureFixture[str]
 
 OOM = built_in()["paddle-autogrow-oom"]
-CHANGED, VERIFIED = changed(OOM.change, {}), verified(OOM)
+CHANGED, VERIFIED = change_of(OOM, {}), verified(OOM)
 (PADDLE,) = (fixture for fixture in FIXTURES if fixture.name == "paddle-autogrow-oom.2.6.log")
 
 
@@ -30,7 +29,8 @@ def test_a_match_tells_line_change_and_verification(capsys: Captured) -> None:
     out = " ".join(capsys.readouterr().out.split())
     for text in ("paddle-autogrow-oom", *CHANGED, *VERIFIED):
         assert text in out
-    assert len(VERIFIED) == 3 + bool(OOM.cost), "by a log line, by a step, and when it is given up"
+    assert OOM.cost in CHANGED[-1], "the cost is a part of the change"
+    assert len(VERIFIED) == 3, "by a log line, by a step, and when it is given up"
     assert not missing(out, "tencent.com/vcuda-core", 50, 100, str(PADDLE), "line 11", "762.939697MB")
     assert not missing(out, "FLAGS_allocator_strategy=naive_best_fit")
     assert not missing(out, "FLAGS_allocator_strategy=auto_growth"), "the template sets it, and wins"
