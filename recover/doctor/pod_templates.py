@@ -89,8 +89,10 @@ def resources(case: Case) -> Iterator[Finding]:
 
 
 def elastic(case: Case) -> Iterator[Finding]:
-    """Reports a job that does not need each of its ranks."""
-    if case.gang.may_lack > 0:
+    """Reports a job that does not need each of its ranks. A job that its framework fails with the first
+    failed rank needs them all."""
+    ends = any(hazard.severity is Severity.FAILS for hazard in case.spec.ends_for_good(case.gang, ""))
+    if case.gang.may_lack > 0 and not ends:
         least = case.gang.size - case.gang.may_lack
         yield Finding(
             name="elastic",

@@ -13,6 +13,7 @@ from recover.doctor.case import Part, Severity
 from recover.doctor.checks import CHECKS
 from recover.doctor.manifest import cases
 from recover.doctor.report import examined, story
+from tests.facts import missing
 from tests.recover.doctor.doctor_cases import (
     EXISTS,
     LABEL,
@@ -64,6 +65,7 @@ RULE = "spec.podFailurePolicy.rules[1].action"
 ACTIVE = "activeDeadlineSeconds"
 DEADLINE = (("spec", "replicatedJobs", 0, "template", "spec", ACTIVE), 60)
 TTL = "ttlSecondsAfterFinished"
+ON_FAILURE = of_pod("job", "restartPolicy", "OnFailure")
 
 
 @pytest.mark.parametrize(
@@ -162,6 +164,15 @@ TTL = "ttlSecondsAfterFinished"
         ),
         (
             "pytorchjob",
+            [spec("runPolicy", "backoffLimit", value=4)],
+            "no-retry",
+            "risks",
+            "spec.runPolicy.backoffLimit",
+        ),
+        ("job", [LEAVES, ON_FAILURE, spec("backoffLimit", value=4)], "no-retry", "risks", "spec.backoffLimit"),
+        ("job", [LEAVES, ON_FAILURE], "retries-counted", "advice", "spec.backoffLimit"),
+        (
+            "pytorchjob",
             [spec("runPolicy", ACTIVE, value=60)],
             "active-deadline",
             "advice",
@@ -247,6 +258,7 @@ def test_what_ends_a_job_for_good_is_no_matter_where_it_may_be_made_anew(
         ("job", [annotated("checkpoint", "/ckpt/deeper")]),
         ("job", [LEAVES, spec(TTL, value=0), THREE_PER_INDEX]),
         ("jobset", [NO_POLICY, RETRIED]),
+        ("pytorchjob", [spec("runPolicy", "backoffLimit", value=5)]),
         ("jobset", [of_pod("jobset", "tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists"}])]),
         ("pytorchjob", [spec("pytorchReplicaSpecs", "Worker", "restartPolicy", value=None)]),
         ("paddlejob", [of_container("paddlejob", "env", None), WHOLE_CARDS]),
@@ -254,6 +266,23 @@ def test_what_ends_a_job_for_good_is_no_matter_where_it_may_be_made_anew(
 )
 def test_what_looks_alike_and_is_all_right_is_no_finding(kind: str, changes: list[Change]) -> None:
     assert found(case(kind, *changes)) == {}
+
+
+@pytest.mark.parametrize("word", ["Never", "ExitCode"])
+def test_an_elastic_job_that_fails_with_its_first_rank_is_not_said_to_continue(word: str) -> None:
+    elastic = spec("elasticPolicy", "minReplicas", value=2)
+
+    assert "elastic" in found(case("pytorchjob", elastic))
+    assert found(case("pytorchjob", elastic, policy("pytorch", word))).keys() == {"no-retry"}
+    assert found(case("pytorchjob", elastic, policy("pytorch", word), RECREATES)) == {}
+
+
+def test_the_restarts_of_containers_are_what_counts_under_on_failure() -> None:
+    """The kubelet starts the container again in its pod, so no pod fails and no pod is created."""
+    counted = found(case("job", LEAVES, ON_FAILURE))["retries-counted"]
+
+    assert not missing(f"{counted.what} {counted.means}", "restart", "container", 6)
+    assert "new pods (" not in counted.means
 
 
 # --- the table ----------------------------------------------------------------------------------------------
