@@ -169,7 +169,13 @@ ON_FAILURE = of_pod("job", "restartPolicy", "OnFailure")
             "risks",
             "spec.runPolicy.backoffLimit",
         ),
-        ("job", [LEAVES, ON_FAILURE, spec("backoffLimit", value=4)], "no-retry", "risks", "spec.backoffLimit"),
+        (
+            "job",
+            [LEAVES, ON_FAILURE, spec("backoffLimit", value=4)],
+            "no-retry",
+            "risks",
+            "spec.backoffLimit",
+        ),
         ("job", [LEAVES, ON_FAILURE], "retries-counted", "advice", "spec.backoffLimit"),
         (
             "pytorchjob",

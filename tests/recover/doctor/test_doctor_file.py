@@ -176,6 +176,72 @@ def test_the_headline_says_that_a_job_which_requires_the_configmap_does_not_star
     assert "at a fault" not in headline
 
 
+def test_the_headline_counts_what_the_list_below_it_has(tmp_path: Path, capsys: Captured) -> None:
+    without = JOB.replace("  labels: {rekindle.dev/auto-recovery: enabled}\n", "").replace(
+        "      containers:", "      schedulingGates: [{name: a}]\n      containers:"
+    )
+
+    run(["-f", write(tmp_path, without)])
+
+    headline, *lines = capsys.readouterr().out.splitlines()[1:]
+    assert sum("(not-opted-in)" in line or "(scheduling-gates)" in line for line in lines) == 2
+    assert "1 other warning" in headline
+    assert "the label rekindle.dev/auto-recovery: enabled on its namespace" in headline
+
+
+def test_a_word_beside_the_right_one_is_to_be_removed(tmp_path: Path, capsys: Captured) -> None:
+    consent = "rekindle.dev/auto-recovery: enabled"
+    both = JOB.replace(f"{{{consent}}}", f"{{{consent}, rekindle.dev/autorecovery: enabled}}")
+    assert both != JOB
+
+    _, findings, _ = found(both, tmp_path, capsys)
+
+    assert [one["fix"] for one in findings] == ["remove the label rekindle.dev/autorecovery"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fix"),
+    [
+        (
+            "{rekindle.dev/auto-recovery: enabled}",
+            "{rekindle.dev/auto-recovery: enabled, kueue.x-k8s.io/queue-name: gpu}",
+            ("remove the label kueue.x-k8s.io/queue-name",),
+        ),
+        (
+            "  annotations:\n",
+            "  annotations:\n    kueue.x-k8s.io/queue-name: gpu\n",
+            ("remove the annotation kueue.x-k8s.io/queue-name",),
+        ),
+        ("  completions: 4\n", "  completions: 4\n  managedBy: a.example/b\n", ("managedBy",)),
+        (
+            "  annotations:\n",
+            "  ownerReferences: [{apiVersion: a/v1, kind: Boss, name: b, uid: u, controller: true}]\n"
+            "  annotations:\n",
+            ("Boss b", "ownerReferences"),
+        ),
+    ],
+)
+def test_the_other_controller_of_a_job_is_removed_where_it_is_named(
+    before: str, after: str, fix: tuple[str, ...], tmp_path: Path, capsys: Captured
+) -> None:
+    assert before in JOB
+    _, findings, _ = found(JOB.replace(before, after), tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "foreign-owner"
+    assert not missing(one["fix"], *fix)
+    assert sum(word in one["fix"] for word in ("queue-name", "managedBy", "ownerReferences")) == 1
+
+
+def test_a_mode_on_a_job_is_to_be_removed_from_there(tmp_path: Path, capsys: Captured) -> None:
+    moded = JOB.replace("  annotations:\n", "  annotations:\n    rekindle.dev/mode: repair\n")
+
+    _, findings, _ = found(moded, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["fix"] == "remove rekindle.dev/mode from the job; write it as an annotation of the namespace"
+
+
 def test_an_object_store_needs_no_annotation(tmp_path: Path, capsys: Captured) -> None:
     _, findings, _ = found(JOB.replace("/ckpt;format=torch-dcp", "s3://bucket/a"), tmp_path, capsys)
 
