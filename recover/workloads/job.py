@@ -283,8 +283,8 @@ def _retries(job: WrittenJob, gang: Gang, recreate: str) -> Iterator[Hazard]:
 
 
 def _restarts(limit: int, ranks: int, recreate: str) -> Hazard:
-    """Returns the hazard of a Job whose failed containers the kubelet restarts. The Job controller adds up the
-    restarts in the Job's pods, and fails the Job when the sum reaches the limit; new pods begin at 0.
+    """Returns the hazard of a Job whose failed containers the kubelet restarts. The Job controller adds up
+    the restarts in the Job's pods, and fails the Job when the sum reaches the limit; new pods begin at 0.
     (pastBackoffLimitOnFailure in Kubernetes' job_controller.go.)"""
     at_once = limit <= ranks
     return Hazard(

@@ -144,8 +144,8 @@ class _WrittenJobSet(Camel, frozen=True):
                 "Job makes the JobSet fail permanently",
                 field="spec.failurePolicy.maxRestarts",
                 value=str(policy.max_restarts) if policy else "",
-                means="Rekindle must stop the JobSet within 1.2 s after the failure, otherwise the JobSet has "
-                "failed. Rekindle is too late if its controller is restarting at that moment",
+                means="Rekindle must stop the JobSet within 1.2 s after the failure, otherwise the JobSet "
+                "has failed. Rekindle is too late if its controller is restarting at that moment",
                 fix="spec.failurePolicy: {maxRestarts: 10} (a new JobSet: the field cannot be changed); or "
                 + recreate,
             )

@@ -176,6 +176,93 @@ def test_the_headline_says_that_a_job_which_requires_the_configmap_does_not_star
     assert "at a fault" not in headline
 
 
+JOBSET = (CASES / "jobset.yaml").read_text()
+SECOND = JOBSET.partition("  replicatedJobs:\n")[2]
+
+
+def test_only_the_pods_that_require_the_configmap_are_said_not_to_start(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    two = JOBSET + SECOND.replace("name: workers", "name: leader").replace(
+        "llm-rekindle, optional: true", "llm-rekindle"
+    )
+
+    _, findings, _ = found(two, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "environment-not-optional"
+    assert one["means"].startswith("the pods of leader do not start")
+
+
+def test_each_template_that_does_not_read_the_configmap_is_named(tmp_path: Path, capsys: Captured) -> None:
+    three = JOBSET + "".join(
+        SECOND.replace("name: workers", f"name: {name}").replace("llm-rekindle,", "other,") for name in "ab"
+    )
+
+    _, findings, _ = found(three, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "environment-not-read"
+    assert not missing(one["where"]["field"], "replicatedJobs[a]", "replicatedJobs[b]")
+    assert "workers" not in one["where"]["field"]
+
+
+def test_a_required_configmap_of_another_kind_is_named_with_the_right_one(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    wrong = JOBSET.replace("{name: llm-rekindle, optional: true}", "{name: llm-rekindle-job}")
+
+    ended, findings, _ = found(wrong, tmp_path, capsys)
+
+    assert ended == 1
+    (one,) = [finding for finding in findings if finding["name"] == "environment-not-optional"]
+    assert not missing(one["what"], "llm-rekindle-job", "llm-rekindle-jobset")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "command", "purpose"),
+    [
+        ("enabled}", "disabled}", "job.yaml ", "automatic recovery enabled"),
+        (
+            "        envFrom: [{configMapRef: {name: llm-rekindle, optional: true}}]\n",
+            "",
+            "job.yaml ",
+            "the envFrom",
+        ),
+        (
+            "rekindle.dev/checkpoint:",
+            "example.com/checkpoint:",
+            "--checkpoint PATH",
+            "rekindle.dev/checkpoint",
+        ),
+    ],
+)
+def test_enable_is_named_for_what_it_adds(
+    before: str, after: str, command: str, purpose: str, tmp_path: Path, capsys: Captured
+) -> None:
+    assert before in JOB
+    run(["-f", write(tmp_path, JOB.replace(before, after))])
+
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("  rekindle enable"))
+    assert not missing(line, purpose)
+    assert command in line
+    assert ("automatic recovery" in line) is (purpose == "automatic recovery enabled")
+
+
+@pytest.mark.parametrize(("value", "same"), [("/a", True), ('""', False)])
+def test_an_own_variable_hides_rekindles_choice(
+    value: str, same: bool, tmp_path: Path, capsys: Captured
+) -> None:
+    variable = f"        env: [{{name: REKINDLE_RESUME_FROM, value: {value}}}]\n"
+    own = JOB.replace("        image: trainer\n", f"        image: trainer\n{variable}")
+
+    _, findings, _ = found(own, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "own-variable"
+    assert ("the same checkpoint" in one["means"]) is same
+
+
 def test_the_headline_counts_what_the_list_below_it_has(tmp_path: Path, capsys: Captured) -> None:
     without = JOB.replace("  labels: {rekindle.dev/auto-recovery: enabled}\n", "").replace(
         "      containers:", "      schedulingGates: [{name: a}]\n      containers:"
