@@ -213,6 +213,8 @@ def _commands(case: Case, report: Examined) -> tuple[Command, ...]:
             f"rekindle doctor {name}", "after the submission, to add the checks that need the cluster"
         )
         found = {one.name for one in report.findings if not case.misnamed(_WRITES.get(one.name, ""))}
+        if not ref.name:  # a generated name has no ConfigMap that the manifest can name
+            found -= {"environment-not-read"}
         added = " and ".join(dict.fromkeys(what for name, what in _ENABLED.items() if name in found))
         path = " --checkpoint PATH" if "no-checkpoint-annotation" in found else ""
         enable = Command(f"{enabling(case)}{path}", f"to print the manifest with {added}")

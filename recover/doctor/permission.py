@@ -220,6 +220,15 @@ def misread(case: Case) -> Iterator[Finding]:
                 means="the label or annotation has no effect",
                 fix=one.fix,
             )
+    for name, misplaced in case.misplaced.items():
+        yield Finding(
+            name="misread",
+            severity=Severity.RISKS,
+            what=f"annotation {name}: Rekindle reads this annotation on the job, and not on a pod template",
+            where=case.at(f"{misplaced.field}.metadata", name),
+            means="the annotation has no effect",
+            fix=misplaced.fix,
+        )
 
 
 def misspelt(case: Case) -> Iterator[Finding]:

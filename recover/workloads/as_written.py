@@ -94,6 +94,7 @@ class PodSpec(Camel, frozen=True):
     restart_policy: str = ""
     termination_grace_period_seconds: int = 30
     scheduling_gates: list[Reference] = []
+    node_name: str = ""
     node_selector: dict[str, str] = {}
     tolerations: list[Toleration] = []
 

@@ -49,6 +49,8 @@ __all__ = ["KubeflowJob", "KubeflowObject", "KubeflowSpec", "Replica"]
 
 _OWN_CONTROLLER = "kubeflow.org/training-operator"
 _POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
+_RESTARTS_IN_PLACE = ("Always", "OnFailure")
+"""The restart policies under which the kubelet starts a failed container again in its pod."""
 _FAILS_FOR_GOOD = {"Never": "any rank that fails", "ExitCode": "a rank that exits with 1 to 127"}
 """The ranks whose failure makes the job fail permanently, by restart policy of a role."""
 _POLICY = path_of("spec", "runPolicy")
@@ -151,7 +153,12 @@ class _WrittenJob(Camel, frozen=True):
                     fix=f"{field}: OnFailure; or {recreate}",
                 )
         limit = self.run_policy.backoff_limit
-        if limit is not None and limit <= gang.size:
+        ranks = sum(
+            gang.templates[role].count
+            for role, replica in self.replicas.items()
+            if replica.restart_policy in _RESTARTS_IN_PLACE
+        )
+        if limit is not None and ranks and limit <= ranks:
             yield Hazard(
                 name="no-retry",
                 severity=Severity.RISKS,
@@ -159,8 +166,10 @@ class _WrittenJob(Camel, frozen=True):
                 f"job fail permanently {f'when the sum is {limit}' if limit else 'at the first restart'}",
                 field="spec.runPolicy.backoffLimit",
                 value=str(limit),
-                means=f"if one rank fails, {restarting(gang.size)}: the job may have failed before Rekindle "
-                "can stop it",
+                means="Rekindle does not stop an elastic job when one rank fails, so the restarts add up"
+                if gang.may_lack
+                else f"if one rank fails, {restarting(ranks)}: the job may have failed before Rekindle can "
+                "stop it",
                 fix=f"remove spec.runPolicy.backoffLimit; or {recreate}",
             )
 

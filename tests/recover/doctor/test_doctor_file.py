@@ -348,6 +348,91 @@ def test_a_wrong_path_is_answered_with_the_path_where_the_claim_is_mounted(
     assert 'rekindle.dev/checkpoint: "/data;format=torch-dcp"' in one["fix"], "its options stay"
 
 
+MOUNTED = """\
+        volumeMounts:
+        - {name: data, mountPath: /data}
+        - {name: ckpt, mountPath: /mnt/ckpt}
+      volumes:
+      - {name: data, persistentVolumeClaim: {claimName: corpus, readOnly: true}}
+      - {name: ckpt, persistentVolumeClaim: {claimName: shared}}
+"""
+
+
+def test_a_wrong_path_is_not_answered_with_a_claim_that_no_rank_may_write(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    before, _, _ = JOB.partition("        volumeMounts:")
+
+    _, findings, _ = found(before + MOUNTED, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "checkpoints-on-no-volume"
+    assert not missing(one["what"], "the claim corpus at /data", "the claim shared at /mnt/ckpt")
+    assert 'rekindle.dev/checkpoint: "/mnt/ckpt;format=torch-dcp"' in one["fix"]
+    assert "/data" not in one["fix"]
+
+
+def test_every_claim_that_may_have_the_checkpoints_is_offered(tmp_path: Path, capsys: Captured) -> None:
+    before, _, _ = JOB.partition("        volumeMounts:")
+
+    _, findings, _ = found(before + MOUNTED.replace(", readOnly: true", ""), tmp_path, capsys)
+
+    (one,) = findings
+    assert '"/data;format=torch-dcp"' in one["fix"]
+    assert '"/mnt/ckpt;format=torch-dcp"' in one["fix"]
+
+
+def test_the_folder_of_the_job_is_proposed_since_only_its_own_entries_are_read(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    _, findings, _ = found(
+        JOB.replace("rekindle.dev/checkpoint:", "example.com/c:").replace(
+            "mountPath: /ckpt", "mountPath: /shared"
+        ),
+        tmp_path,
+        capsys,
+    )
+
+    (one,) = findings
+    assert one["name"] == "no-checkpoint-annotation"
+    assert not missing(one["fix"], "/shared/llm", 'rekindle.dev/checkpoint: "/shared"')
+
+
+@pytest.mark.parametrize(
+    ("value", "example"),
+    [
+        ("/ckpt;format=dcp", "/ckpt;format=torch-dcp"),
+        ("/ckpt;format=generic", "/ckpt;format=generic;marker=step-{step}/DONE"),
+        ("/ckpt;digests=yes", "/ckpt;digests=check"),
+        ("ckpt", "/ckpt"),
+    ],
+)
+def test_an_unusable_annotation_is_answered_with_one_that_can_be_used(
+    value: str, example: str, tmp_path: Path, capsys: Captured
+) -> None:
+    _, findings, _ = found(JOB.replace("/ckpt;format=torch-dcp", f'"{value}"'), tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "checkpoint-annotation-unusable"
+    assert f'{{rekindle.dev/checkpoint: "{example}"}}' in one["fix"]
+    assert "expected" not in one["fix"], "the problem has it"
+
+
+def test_an_annotation_on_the_pod_template_is_moved_to_the_job(tmp_path: Path, capsys: Captured) -> None:
+    line = "    rekindle.dev/checkpoint: /ckpt;format=torch-dcp\n"
+    moved = JOB.replace(line, "").replace(
+        "  template:\n", f"  template:\n    metadata:\n      annotations:\n    {line}"
+    )
+
+    _, findings, _ = found(moved, tmp_path, capsys)
+
+    assert {one["name"] for one in findings} == {"no-checkpoint-annotation", "misread"}
+    (fix,) = {one["fix"] for one in findings}
+    assert (
+        fix == 'move it to the job: metadata.annotations: {rekindle.dev/checkpoint: "/ckpt;format=torch-dcp"}'
+    )
+
+
 def test_consent_on_the_pod_template_alone_is_named(tmp_path: Path, capsys: Captured) -> None:
     label = "  labels: {rekindle.dev/auto-recovery: enabled}\n"
     moved = JOB.replace(label, "").replace("  template:\n", f"  template:\n    metadata:\n    {label}")
