@@ -34,10 +34,13 @@ REPAIR = "rekindle.dev/checkpoint-repair"
 FORMATS = tuple(reader.name for reader in READERS)
 REPAIR_EXPECTED = "none, tracker, set-aside, or tracker,set-aside"
 PATH_CHARS_MAX = 512
+_GENERIC_EXAMPLE = "/ckpt;format=generic;marker=step-{step}/DONE"
 _GENERIC = (
     f"expected ;format=generic;marker=<file>, where <file> is {MARKER_EXPECTED}. An example of the whole "
-    "value is /ckpt;format=generic;marker=step-{step}/DONE"
+    f"value is {_GENERIC_EXAMPLE}"
 )
+_DIGESTS = "expected ;digests=check"
+_EXAMPLES = {"": "/ckpt", _GENERIC: _GENERIC_EXAMPLE, _DIGESTS: "/ckpt;digests=check"}
 _OPTIONS = ("format", "marker", "digests")
 _EXPECTED = (
     "expected an absolute path in the container, optionally with ;format=<name>, such as "
@@ -52,6 +55,8 @@ class LocationError(ValueError):
     def __init__(self, value: str, problem: str, expected: str = "") -> None:
         """Builds the message. `expected` says what to write, if the path is not the error."""
         self.expected = expected or _EXPECTED
+        self.example = _EXAMPLES.get(expected, "/ckpt;format=torch-dcp")
+        """A value that can be used, of the kind that was probably meant."""
         shown = ascii(value if len(value) <= 120 else value[:120] + "...")
         self.why = f"{shown}: {problem}; {self.expected}"
         super().__init__(
@@ -136,7 +141,7 @@ def _meant(key: str, content: str) -> str:
 def _check(value: str, given: dict[str, str]) -> None:
     format_name, marker = given.get("format"), given.get("marker")
     if given.get("digests", "check") != "check":
-        raise LocationError(value, f"digests {given['digests']!a} is not known", "expected ;digests=check")
+        raise LocationError(value, f"digests {given['digests']!a} is not known", _DIGESTS)
     if format_name is not None and format_name not in FORMATS:
         raise LocationError(
             value, f"format {format_name!a} is not known", f"expected one of {', '.join(FORMATS)}"

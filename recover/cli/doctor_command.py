@@ -192,10 +192,14 @@ def _end(reports: Sequence[Examined], *, strict: bool) -> None:
         raise typer.Exit(Exit.PARTLY)
 
 
-_ENABLED = frozenset(
-    {NOT_OPTED_IN, "no-checkpoint-annotation", "environment-not-read", "environment-not-optional"}
-)
-"""Findings that `rekindle enable` repairs, unless the job has the label or annotation under a wrong name."""
+_ENABLED = {
+    NOT_OPTED_IN: "automatic recovery enabled",
+    "environment-not-read": "the envFrom",
+    "environment-not-optional": "the envFrom",
+    "no-checkpoint-annotation": f"the annotation {ANNOTATION}",
+}
+"""Findings that `rekindle enable` repairs, each with what the command adds. It does not add a label or
+annotation that the job has under a wrong name."""
 _WRITES = {NOT_OPTED_IN: AUTO_RECOVERY, "no-checkpoint-annotation": ANNOTATION}
 """Labels and annotations that `rekindle enable` writes. If the job has one under a wrong name, the command
 would write a second one beside it."""
@@ -204,16 +208,17 @@ would write a second one beside it."""
 def _commands(case: Case, report: Examined) -> tuple[Command, ...]:
     ref = case.gang.ref
     if case.is_file:
-        enable = Command(enabling(case), "to print the manifest with automatic recovery enabled")
         name = f"{ref.namespace}/{ref.name}"
         check = Command(
             f"rekindle doctor {name}", "after the submission, to add the checks that need the cluster"
         )
-        lacks = any(
-            finding.name in _ENABLED and not case.misnamed(_WRITES.get(finding.name, ""))
-            for finding in report.findings
-        )
-        return (*([enable] if lacks else []), *([check] if ref.name else []))
+        found = {one.name for one in report.findings if not case.misnamed(_WRITES.get(one.name, ""))}
+        if not ref.name:  # a generated name has no ConfigMap that the manifest can name
+            found -= {"environment-not-read"}
+        added = " and ".join(dict.fromkeys(what for name, what in _ENABLED.items() if name in found))
+        path = " --checkpoint PATH" if "no-checkpoint-annotation" in found else ""
+        enable = Command(f"{enabling(case)}{path}", f"to print the manifest with {added}")
+        return (*([enable] if added else []), *([check] if ref.name else []))
     return (
         Command(why(ref), "to see what has happened to the job"),
         Command("rekindle status", "to see the whole cluster"),

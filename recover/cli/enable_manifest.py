@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from detectors.text.strict import BadValueError, convert
+from recover.api import GangRef
 from recover.checkpoints.annotation import ANNOTATION
 from recover.policy.consent import AUTO_RECOVERY, OptIn, opt_in
 from recover.snapshot.manifests import at_path, gang_in, objects, told, why_no_job, workload_in
-from recover.workloads import WORKLOADS, Workload
-from recover.workloads.patches import reading_environment, requires_environment
+from recover.workloads import WORKLOADS, Workload, environments_of_other_kinds
+from recover.workloads.patches import environment_of, reading_environment, requires_environment
 
 __all__ = ["KINDS", "Enabled", "enabled"]
 
@@ -75,7 +76,9 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
     templates = list(_templates(job, workload.pod_templates, file, where))
     metadata = job["metadata"]
     if opt_in(gang, None) is not OptIn.ENABLED:
-        metadata["labels"] = {**(metadata.get("labels") or {}), AUTO_RECOVERY: OptIn.ENABLED.value}
+        said = [field for field in ("labels", "annotations") if AUTO_RECOVERY in (metadata.get(field) or {})]
+        for field in said or ["labels"]:  # of two values, the one that says no would count
+            metadata[field] = {**(metadata.get(field) or {}), AUTO_RECOVERY: OptIn.ENABLED.value}
     if checkpoint:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION: checkpoint}
     if gang.ref.name:
@@ -83,6 +86,7 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
             spec = template["spec"]
             for container in spec["containers"]:
                 convert(container, _Container, file=file, where=where)
+                repaired += _renamed(container, gang.ref, f"{file}: {where}")
             repaired += [
                 f"{file}: {where}: container {c.get('name', '')}: Rekindle set `optional: true` for the "
                 f"configMapRef {name}: this ConfigMap does not exist before the job's first recovery, and "
@@ -100,6 +104,20 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
                 )
             ]
     return repaired
+
+
+def _renamed(container: Any, ref: GangRef, where: str) -> Iterator[str]:
+    """Corrects each source that names the ConfigMap of a job of another kind, and yields a sentence for each.
+    The source becomes optional, as ours is."""
+    others, name = environments_of_other_kinds(ref), environment_of(ref)
+    for source in container.get("envFrom") or []:
+        named = source.get("configMapRef") or {}
+        if named.get("name") in others:
+            yield (
+                f"{where}: container {container.get('name', '')}: Rekindle replaced the configMapRef "
+                f"{named['name']} by {name}, the name of the ConfigMap of this {ref.kind}"
+            )
+            source["configMapRef"] = {**named, "name": name, "optional": True}
 
 
 def _templates(job: Any, path: tuple[str, ...], file: str, where: str) -> Iterator[dict[str, Any]]:

@@ -18,9 +18,10 @@ from detectors.wire.contract import NodeHealth
 from recover.api.recipe_spec import Recipe
 from recover.model import Gang, NamespaceView, Node, Pod
 from recover.model.modes import Mode, Modes
+from recover.policy.consent import AUTO_RECOVERY
 from recover.policy.settings import Timing
 from recover.stories.annotations import misreadings
-from recover.stories.keys import On
+from recover.stories.keys import Form, On, keys_of
 from recover.workloads.as_written import Hazard, PodTemplate, Severity, Written
 
 __all__ = [
@@ -75,6 +76,14 @@ class Part(StrEnum):
     """Volume claim with the job's checkpoints."""
 
 
+class Misplaced(msgspec.Struct, frozen=True):
+    """An annotation of a pod template that has an effect only on the job."""
+
+    field: str
+    """Field of the pod template."""
+    fix: str
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One job and its surroundings. `unread` has the reason for each part that could not be read."""
 
@@ -115,7 +124,21 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         """Returns how to correct a label or annotation of the job that was probably meant as `name`, and has
         another name or place; empty if there is none."""
         written = misreadings(On.JOB, self.gang.labels, self.gang.annotations)
-        return next((one.fix for one in written if one.meant and one.meant == name), "")
+        named = next((one.fix for one in written if one.meant and one.meant == name), "")
+        placed = self.misplaced.get(name)
+        return named or (placed.fix if placed is not None else "")
+
+    @property
+    def misplaced(self) -> dict[str, Misplaced]:
+        """Returns the annotations that Rekindle reads on a job, and that only a pod template has, by name.
+        Consent on a pod template is read there by the policy that adds the environment."""
+        keys = {one.name for one in keys_of(On.JOB, Form.ANNOTATION)}
+        return {
+            name: Misplaced(field, f"move it to the job: {self.set_annotation(name, value)}")
+            for field, template in self.templates
+            for name, value in template.metadata.annotations.items()
+            if name in keys - {AUTO_RECOVERY} and name not in self.gang.annotations
+        }
 
     def at(self, field: str, value: str = "") -> Place:
         return Place(self.called, field, value)

@@ -62,6 +62,7 @@ CHECKS: tuple[Check[Case], ...] = (
     Check(
         "grace", "the grace period of the pods is shorter than the time limit of a stop", pod_templates.grace
     ),
+    Check("pinned", "the pods can run on more than one node", pod_templates.pinned),
     Check("gates", "the pods have no scheduling gate", pod_templates.gates),
     Check("restart-policy", "Kubernetes knows the restartPolicy of the pods", pod_templates.restart_policy),
     Check("resources", "the pods request no misspelt GPU resource", pod_templates.resources),

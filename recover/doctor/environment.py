@@ -11,12 +11,13 @@ import msgspec
 from recover.doctor.case import Case, Finding, Severity
 from recover.policy.consent import OptIn, opt_in
 from recover.snapshot.manifests import STANDARD_INPUT
-from recover.workloads import workload_of
+from recover.workloads import environments_of_other_kinds, workload_of
 from recover.workloads.patches import (
     environment_name,
     old_environment_of,
     reads_environment,
     requires_environment,
+    templates_without_environment,
 )
 
 __all__ = ["enabling", "optional", "own_variables", "read_by_ranks"]
@@ -48,7 +49,12 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
         severity=Severity.RISKS,
         what=f"the containers do not read the ConfigMap {('' if gang.ref.name else '<name>')}{name}"
         + (unless if unknown else ""),
-        where=case.at(f"{case.templates[0][0]}.spec.containers[].envFrom"),
+        where=case.at(
+            ", ".join(
+                f"{case.spec.template_field(one)}.spec.containers[].envFrom"
+                for one in templates_without_environment(gang)
+            )
+        ),
         means="ranks do not learn from which checkpoint to resume, and Rekindle cannot correct known "
         f"issues by a variable; nobody can add an envFrom to a {gang.ref.kind} after its creation",
         fix=("" if gang.ref.name else "metadata.name: NAME instead of generateName, then ")
@@ -61,19 +67,28 @@ def optional(case: Case) -> Iterator[Finding]:
     of the job runs, somebody has created the ConfigMap."""
     if case.pods:
         return
+    others = environments_of_other_kinds(case.gang.ref)
     for template, body in case.gang.templates.items():
+        is_only = len(case.gang.templates) == 1
+        pods = "no pod of the job starts" if is_only else f"the pods of {template} do not start"
         for container in body.containers:
             called = container.get("name", "")
             field = f"{case.spec.template_field(template)}.spec.containers[{called}].envFrom"
-            for name in requires_environment(container, case.gang.ref):
+            for name in requires_environment(container, case.gang.ref, others):
+                right = environment_name(case.gang) if name in others else name
                 yield Finding(
                     name="environment-not-optional",
                     severity=Severity.FAILS,
-                    what=f"container {called} requires the ConfigMap {name}, which does not "
-                    "exist before the first recovery of the job",
+                    what=f"container {called} requires the ConfigMap {name}, which "
+                    + (
+                        f"Rekindle never creates for this job: the ConfigMap of this {case.gang.ref.kind} is "
+                        f"{right}"
+                        if name in others
+                        else "does not exist before the first recovery of the job"
+                    ),
                     where=case.at(field, f"configMapRef: {{name: {name}}}"),
-                    means="no pod of the job starts (CreateContainerConfigError)",
-                    fix=f"write `envFrom: [{{configMapRef: {{name: {name}, optional: true}}}}]`, as "
+                    means=f"{pods} (CreateContainerConfigError)",
+                    fix=f"write `envFrom: [{{configMapRef: {{name: {right}, optional: true}}}}]`, as "
                     f"`{enabling(case)}` does",
                 )
 
@@ -111,6 +126,12 @@ def own_variables(case: Case) -> Iterator[Finding]:
                         what=f"container {container.name} sets {variable.name} itself",
                         where=case.at(place, variable.value),
                         means="the template's variable takes precedence over the variable of Rekindle"
-                        + (", so each restart begins from the same checkpoint" if resumes else ""),
+                        + (f", so {_resuming(variable.value)}" if resumes else ""),
                         fix=f"remove {variable.name} from env; put a default into the program",
                     )
+
+
+def _resuming(value: str) -> str:
+    if value:
+        return "each restart begins from the same checkpoint"
+    return "the ranks do not see the checkpoint that Rekindle chooses"

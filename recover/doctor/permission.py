@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from recover.checkpoints.annotation import ANNOTATION
 from recover.doctor.case import Case, Finding, Part, Place, Severity
+from recover.model import Gang
 from recover.model.modes import Mode
 from recover.model.pause import PAUSE
 from recover.policy.commands import UNHOLD, promote, release
@@ -21,6 +22,7 @@ from recover.policy.consent import (
 )
 from recover.policy.settings import Budgets
 from recover.stories.annotations import misreadings_on_job
+from recover.workloads.base import KUEUE_QUEUE
 
 __all__ = [
     "NOT_OPTED_IN",
@@ -101,7 +103,7 @@ def _said_elsewhere(case: Case) -> str:
 def _asked(value: str, word: OptIn) -> str:
     if value.strip().lower() in set(OptIn):
         return f"the job refuses automatic recovery; the value counts as {word}"
-    return f"{value!r:.40} is not enabled, observe or disabled; Rekindle treats the value as {word}"
+    return f"the value {value!r:.40} is none of {', '.join(OptIn)}; Rekindle treats it as {word}"
 
 
 def mode(case: Case) -> Iterator[Finding]:
@@ -218,6 +220,15 @@ def misread(case: Case) -> Iterator[Finding]:
                 means="the label or annotation has no effect",
                 fix=one.fix,
             )
+    for name, misplaced in case.misplaced.items():
+        yield Finding(
+            name="misread",
+            severity=Severity.RISKS,
+            what=f"annotation {name}: Rekindle reads this annotation on the job, and not on a pod template",
+            where=case.at(f"{misplaced.field}.metadata", name),
+            means="the annotation has no effect",
+            fix=misplaced.fix,
+        )
 
 
 def misspelt(case: Case) -> Iterator[Finding]:
@@ -251,9 +262,18 @@ def owner(case: Case) -> Iterator[Finding]:
             what=f"{gang.foreign_owner} decides when the job runs",
             where=case.at("metadata"),
             means="that controller would undo a stop at once, so Rekindle does not act on the job",
-            fix="remove the other controller from the job: the queue's label, the controlling "
-            "ownerReference or spec.managedBy",
+            fix=f"{_without(gang)}; or leave the job to that controller: then Rekindle does not restart it",
         )
+
+
+def _without(gang: Gang) -> str:
+    """Returns how the job gets rid of the other controller."""
+    for form, said in (("label", gang.labels), ("annotation", gang.annotations)):
+        if KUEUE_QUEUE in said:
+            return f"remove the {form} {KUEUE_QUEUE} from the job"
+    if gang.foreign_owner.startswith("controller "):
+        return "remove managedBy from the job's spec"
+    return f"remove {gang.foreign_owner} from metadata.ownerReferences of the job"
 
 
 def ended(case: Case) -> Iterator[Finding]:

@@ -3,13 +3,15 @@ them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
 from recover.doctor.case import Case, Finding, Severity
+from recover.k8s.pod_specs import HOSTNAME
 from recover.recovery.context import GRACE_MARGIN_S, allowed_s
+from recover.workloads.patches import required_expressions
 
-__all__ = ["elastic", "gates", "grace", "resources", "restart_policy", "tolerations"]
+__all__ = ["elastic", "gates", "grace", "pinned", "resources", "restart_policy", "tolerations"]
 
 
 def tolerations(case: Case) -> Iterator[Finding]:
@@ -45,6 +47,43 @@ def grace(case: Case) -> Iterator[Finding]:
                 f"and {GRACE_MARGIN_S:g} s more; meanwhile the GPUs of the job are idle",
                 fix=f"terminationGracePeriodSeconds: {int(within_s / 2)}",
             )
+
+
+def pinned(case: Case) -> Iterator[Finding]:
+    """Reports pods that can run on one node only. A recovery must avoid this node if it is broken."""
+    for name, template in case.spec.templates().items():
+        spec = template.spec
+        hosts = _hosts(case.gang.templates[name].affinity)
+        for field, node in (
+            ("nodeName", spec.node_name),
+            (f"nodeSelector[{HOSTNAME}]", spec.node_selector.get(HOSTNAME)),
+            ("affinity.nodeAffinity", hosts.pop() if len(hosts) == 1 else ""),
+        ):
+            if node:
+                yield Finding(
+                    name="pinned",
+                    severity=Severity.RISKS,
+                    what=f"the pods can run only on the node {node}",
+                    where=case.at(f"{case.spec.template_field(name)}.spec.{field}", node),
+                    means=f"if {node} breaks, Rekindle cannot start the job on another node, and the job "
+                    f"does not run until {node} is repaired",
+                    fix=f"remove {node} from the pod template; to choose the kind of nodes, name a label "
+                    "that several nodes have",
+                )
+
+
+def _hosts(affinity: Mapping[str, object]) -> set[str]:
+    """Returns the hosts to which the required affinity restricts the pods; none if it allows others, too."""
+    terms = [
+        {
+            host
+            for one in expressions
+            if (one["key"], one["operator"]) == (HOSTNAME, "In")
+            for host in one.get("values") or ()
+        }
+        for expressions in required_expressions(affinity)
+    ]
+    return set().union(*terms) if all(terms) else set()
 
 
 _POLICIES = ("Always", "OnFailure", "Never")
@@ -89,8 +128,10 @@ def resources(case: Case) -> Iterator[Finding]:
 
 
 def elastic(case: Case) -> Iterator[Finding]:
-    """Reports a job that does not need each of its ranks."""
-    if case.gang.may_lack > 0:
+    """Reports a job that does not need each of its ranks. A job that its framework fails with the first
+    failed rank needs them all."""
+    ends = any(hazard.severity is Severity.FAILS for hazard in case.spec.ends_for_good(case.gang, ""))
+    if case.gang.may_lack > 0 and not ends:
         least = case.gang.size - case.gang.may_lack
         yield Finding(
             name="elastic",

@@ -13,6 +13,7 @@ from detectors.text.printing import one_line
 from recover.doctor.case import NO_CLUSTER, NOT_ALLOWED, NOT_ANSWERED, C, Case, Check, Finding, Severity
 from recover.doctor.checks import CHECKS
 from recover.doctor.permission import NOT_OPTED_IN
+from recover.policy.consent import AUTO_RECOVERY, OptIn
 from recover.stories.facts import job_record
 from recover.stories.records import JobRecord, name_of
 from recover.stories.words import Command, Line, Section, Story, Tone, counted
@@ -224,8 +225,7 @@ def _verdict(report: Report) -> Line:
         told.append(_not_enabled(refused))
     if unstarted is not None:
         told.append(f"This job will not run: {one_line(unstarted.means)}.")
-    rest = [found for found in report.findings if found is not refused and found is not unstarted]
-    told += [f"{_found(rest, is_all=len(rest) == len(report.findings))}.", f"{report.checks}."]
+    told += [f"{_found(report.findings, [one for one in (refused, unstarted) if one])}.", f"{report.checks}."]
     return Line(" ".join(filter(None, told)), tone(report))
 
 
@@ -238,28 +238,39 @@ def _not_enabled(refused: Finding) -> str:
         if unsaid and refused.severity is not Severity.FAILS
         else ""
     )
-    instead = ", or put the same label on its namespace" if unsaid else ""
+    instead = f", or put the label {AUTO_RECOVERY}: {OptIn.ENABLED} on its namespace" if unsaid else ""
     return (
         f"Not enabled: Rekindle does not restart this job after a fault{unless}. To enable "
         f"automatic recovery: {one_line(refused.fix)}{instead}."
     )
 
 
-def _found(findings: Sequence[Finding], *, is_all: bool) -> str:
-    """Returns the number of findings in words. `is_all` is False if other findings were named before
-    these."""
-    fails, risks, advice = (sum(one.severity is severity for one in findings) for severity in Severity)
-    if not findings:
-        return "No problem found" if is_all else "No other problem found"
-    lesser = [
-        *([counted(risks, "warning")] if risks else []),
-        *([f"{counted(advice, 'piece')} of advice"] if advice else []),
-    ]
-    also = "" if is_all and not fails else " also"
-    there = (
-        f"There {'is' if (risks or advice) == 1 else 'are'}{also} {' and '.join(lesser)}" if lesser else ""
+def _found(findings: Sequence[Finding], named: Sequence[Finding]) -> str:
+    """Returns the number of findings in words, without those that the verdict has named before."""
+    rest = [finding for finding in findings if finding not in named]
+    if not rest:
+        return "No other problem found" if named else "No problem found"
+    fails, risks, advice = (
+        _counted(rest, named, severity, *what)
+        for severity, what in (
+            (Severity.FAILS, ("problem", "")),
+            (Severity.RISKS, ("warning", "")),
+            (Severity.ADVICE, ("piece", " of advice")),
+        )
     )
-    worst = "No check failed" if is_all else ""
-    if fails:
-        worst = f"{counted(fails, 'thing' if is_all else 'other thing')} will fail at a fault"
-    return ". ".join(filter(None, (worst, there)))
+    lesser = [one for one in (risks, advice) if one]
+    also = " also" if fails or named else ""
+    verb = "is" if lesser and lesser[0].startswith("1 ") else "are"
+    worst = f"{fails} would prevent a recovery of this job, or lose work" if fails else ""
+    if not fails and not named:
+        worst = "No check failed"
+    return ". ".join(filter(None, (worst, f"There {verb}{also} {' and '.join(lesser)}" if lesser else "")))
+
+
+def _counted(
+    rest: Sequence[Finding], named: Sequence[Finding], severity: Severity, noun: str, after: str
+) -> str:
+    """Returns the number of findings of that severity; empty if there are none."""
+    number = sum(one.severity is severity for one in rest)
+    other = "other " if any(one.severity is severity for one in named) else ""
+    return f"{counted(number, f'{other}{noun}')}{after}" if number else ""

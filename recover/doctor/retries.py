@@ -19,7 +19,7 @@ def headroom(case: Case) -> Iterator[Finding]:
     if may_recreate(case.gang.annotations):
         return
     recreate = case.set_annotation(ON_TERMINAL, "recreate")
-    for hazard in case.spec.ends_for_good(case.gang.failures, recreate):
+    for hazard in case.spec.ends_for_good(case.gang, recreate):
         yield case.found(hazard)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 import msgspec
 
 from recover.checkpoints.annotation import ANNOTATION, REPAIR, LocationError, ObjectStoreError, parse
 from recover.doctor.case import Case, Finding, Place, Severity
 from recover.k8s.pod_specs import Mounts
-from recover.model import Gang, VolumeKind
+from recover.model import Gang, Template, Volume, VolumeKind
 from recover.recovery.scan_place import Place as ScanPlace
 from recover.recovery.scan_place import Unscannable, location, mounted
 from recover.recovery.scan_spec import user_of
@@ -48,6 +49,17 @@ _SHARED_BY_NODES = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 _ONE_POD = "ReadWriteOncePod"
 
 
+class _WrittenMount(msgspec.Struct, rename="camel", frozen=True):
+    name: str = ""
+    mount_path: str = ""
+    read_only: object = False
+    """Only true makes the mount read-only. The API server refuses values that are not boolean."""
+
+
+class _WrittenMounts(msgspec.Struct, rename="camel", frozen=True):
+    volume_mounts: list[_WrittenMount] = []
+
+
 def annotation(case: Case) -> Iterator[Finding]:
     value = case.gang.annotations.get(ANNOTATION)
     if value is None:
@@ -72,27 +84,28 @@ def annotation(case: Case) -> Iterator[Finding]:
             means=_UNVERIFIED,
             fix=f"remove the annotation {ANNOTATION}: {_FROM_STORE}"
             if is_store
-            else f"correct the annotation {ANNOTATION}: {error.expected}",
+            else f"write for example {case.set_annotation(ANNOTATION, error.example)}",
         )
 
 
 def _proposal(case: Case) -> str:
     """Returns the annotation with the path of the volume that probably has the checkpoints, if the template
     mounts one."""
-    paths = list(_lasting(case.gang))
+    paths = list(_lasting(case.gang, writable=True))
     likely = [path for path in paths if any(word in path.lower() for word in _LIKELY)]
     best = likely[:1] or (paths if len(paths) == 1 else [])
     if not best:
         return case.set_annotation(ANNOTATION, "PATH") + _PATH
+    own = PurePosixPath(best[0], case.gang.ref.name or case.generate_name.strip("-"))
     return (
-        f"{case.set_annotation(ANNOTATION, best[0])}, if the checkpoints are in the volume that is "
-        "mounted there"
+        f"{case.set_annotation(ANNOTATION, best[0])}, if the checkpoints are directly in this folder; if "
+        f"they are in a folder below it, write the path of that folder, such as {own}"
     )
 
 
-def _lasting(gang: Gang) -> dict[str, str]:
+def _lasting(gang: Gang, *, writable: bool = False) -> dict[str, str]:
     """Returns the paths at which the templates mount volumes that outlive a pod, each with the name of the
-    volume."""
+    volume. With `writable`, mounts are left out to which no container may write."""
     return {
         mount.path: f"the claim {volume.source.get('claimName')}"
         if volume.kind is VolumeKind.CLAIM
@@ -101,19 +114,35 @@ def _lasting(gang: Gang) -> dict[str, str]:
         for volume in template.volumes
         if volume.kind in _LASTING
         for mount in volume.mounts
+        if not writable or _is_writable(template, volume, mount.path)
     }
+
+
+def _is_writable(template: Template, volume: Volume, path: str = "") -> bool:
+    """Whether a container of the template may write to the volume, at this path if there is one."""
+    mounts = [
+        mount
+        for container in template.containers
+        for mount in msgspec.convert(container, _WrittenMounts).volume_mounts
+    ]
+    return volume.source.get("readOnly") is not True and any(
+        mount.name == volume.name and path in ("", mount.mount_path) and mount.read_only is not True
+        for mount in mounts
+    )
 
 
 def _mounting(case: Case, value: str, path: str) -> str:
     """Returns how to mount a volume at the path, or how to name a path at which one is mounted already."""
     at_path = f"volumeMounts: [{{name: ckpt, mountPath: {path}}}]"
-    mounted_at = _lasting(case.gang)
+    mounted_at = _lasting(case.gang, writable=True)
     if not mounted_at:
         return f"{_A_CLAIM}, and `{at_path}` into its containers"
-    where, volume = next(iter(mounted_at.items()))
     _, semicolon, options = value.partition(";")
-    named = case.set_annotation(ANNOTATION, f"{where}{semicolon}{options}")
-    return f"mount the volume of the checkpoints at {path}; or, if they are in {volume}: `{named}`"
+    others = (
+        f"; or, if they are in {volume}: `{case.set_annotation(ANNOTATION, f'{where}{semicolon}{options}')}`"
+        for where, volume in mounted_at.items()
+    )
+    return f"mount the volume of the checkpoints at {path}{''.join(others)}"
 
 
 def claim_of(gang: Gang) -> str:
@@ -161,7 +190,29 @@ def volume(case: Case) -> Iterator[Finding]:
             fix=f"{_A_CLAIM}; or use nfs",
         )
         return
+    same = [
+        _is_writable(template, one)
+        for template in case.gang.templates.values()
+        for one in template.volumes
+        if (one.kind, _without_mode(one)) == (place.volume.kind, _without_mode(place.volume))
+    ]
+    if not any(same):
+        yield Finding(
+            name="checkpoints-read-only",
+            severity=Severity.FAILS,
+            what=f"no container may write to the volume of the checkpoints, which is mounted at "
+            f"{place.mount.path}",
+            where=where,
+            means="no rank can save a checkpoint: each restart begins from the same checkpoint",
+            fix=f"remove readOnly from the volume {place.volume.name} and from its volumeMount",
+        )
+        return
     yield from _repair(case, place)
+
+
+def _without_mode(volume: Volume) -> dict[str, object]:
+    """Returns what is mounted, whether or not it may be written."""
+    return {name: value for name, value in volume.source.items() if name != "readOnly"}
 
 
 def _no_volume(gang: Gang, path: str) -> str:

@@ -61,22 +61,30 @@ def misread(
 def misreadings(
     on: On, labels: Mapping[str, str], annotations: Mapping[str, str], where: str = ""
 ) -> tuple[Misread, ...]:
-    """Returns the keys of one object that have no effect, with what to write instead."""
-    return (
-        *_misread(on, Form.ANNOTATION, annotations, where),
-        *_misread(on, Form.LABEL, labels, where),
+    """Returns the keys of one object that have no effect, with what to write instead. If the object also has
+    the key that the person probably meant, there is nothing to write."""
+    given = {Form.ANNOTATION: annotations, Form.LABEL: labels}
+    read = {one.name for form, named in given.items() for one in keys_of(on, form) if one.name in named}
+    return tuple(
+        msgspec.structs.replace(one, fix=f"remove the {form} {name}") if one.meant in read else one
+        for form, named in given.items()
+        for name, one in _misread(on, form, named, where)
     )
 
 
-def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterator[Misread]:
+def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterator[tuple[str, Misread]]:
+    """Yields the keys of one form that have no effect, by their names."""
     known = {one.name: one for one in keys_of(on, form)}
     for name, value in sorted(given.items()):
         called = f"{form} {name}{where}"
         if (ours := _of_other_prefix(name)) is not None:
-            yield Misread(
-                f"{called}: Rekindle reads only names that begin with {PREFIX}",
-                f"rename {name} to {ours}",
-                ours,
+            yield (
+                name,
+                Misread(
+                    f"{called}: Rekindle reads only names that begin with {PREFIX}",
+                    f"rename {name} to {ours}",
+                    ours,
+                ),
             )
             continue
         if not name.startswith(PREFIX) or name in WRITTEN_BY_US:
@@ -86,26 +94,32 @@ def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterat
             meant = _meant(name, on)
             text = f"{called}: Rekindle reads no {form} of this name there"
             if meant is None:
-                yield Misread(text, f"remove {name}; {_REFERENCE} lists every name")
+                yield name, Misread(text, f"remove {name}; {_REFERENCE} lists every name")
             elif meant.name == name and on in meant.on:
                 other = f"{_an(meant)} of the {on}"
-                yield Misread(
-                    f"{called}: this is {_AN[form]}, and Rekindle reads {other}",
-                    f"write {name} as {other}",
+                yield (
                     name,
+                    Misread(
+                        f"{called}: this is {_AN[form]}, and Rekindle reads {other}",
+                        f"write {name} as {other}",
+                        name,
+                    ),
                 )
             else:
                 there = f"{_an(meant, form)} {meant.name} of the {on if on in meant.on else meant.on[0]}"
                 if meant.name == name:
-                    fix = f"write {name} as {there}"
+                    fix = f"remove {name} from the {on}; write it as {_an(meant, form)} of the {meant.on[0]}"
                 else:
                     fix = f"rename {name} to {meant.name}"
-                yield Misread(f"{text}; did you mean the {there.partition(' ')[2]}?", fix, meant.name)
+                yield name, Misread(f"{text}; did you mean the {there.partition(' ')[2]}?", fix, meant.name)
         elif not one.usable(value):
             shown = ascii(value if len(value) <= _SHOWN_CHARS else value[:_SHOWN_CHARS] + "...")
-            yield Misread(
-                f"{called}: {shown}: expected {one.expected}; {one.instead}",
-                f"{name}: write {one.expected}",
+            yield (
+                name,
+                Misread(
+                    f"{called}: {shown}: expected {one.expected}; {one.instead}",
+                    f"{name}: write {one.expected}",
+                ),
             )
 
 

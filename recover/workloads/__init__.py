@@ -17,11 +17,13 @@ from recover.workloads.base import Workload, outline_of
 from recover.workloads.job import Job
 from recover.workloads.jobset import JobSet
 from recover.workloads.paddlejob import PaddleJob
+from recover.workloads.patches import environment_of
 from recover.workloads.pytorchjob import PyTorchJob
 
 __all__ = [
     "WORKLOADS",
     "Workload",
+    "environments_of_other_kinds",
     "outline_of",
     "resource_if_known",
     "resource_of",
@@ -43,6 +45,15 @@ def resource_if_known(ref: GangRef) -> Resource | None:
     """Returns the resource, or None for a kind that only another version of Rekindle knows."""
     kinds = {(w.resource.api_version, w.resource.kind): w.resource for w in WORKLOADS}
     return kinds.get((ref.api_version, ref.kind))
+
+
+def environments_of_other_kinds(ref: GangRef) -> frozenset[str]:
+    """Returns the names that the job's ConfigMap would have if the job were of another kind. People write
+    such a name by mistake."""
+    kinds = (workload.resource.kind for workload in WORKLOADS)
+    return frozenset(
+        environment_of(msgspec.structs.replace(ref, kind=kind)) for kind in kinds if kind != ref.kind
+    )
 
 
 def workload_of(gang: Gang) -> Workload:

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import msgspec
 
 from recover.k8s.pod_specs import EnvSource, Reference, Variable
+from recover.model import Gang
 
-__all__ = ["Camel", "Hazard", "Limit", "PodTemplate", "Severity", "Written"]
+__all__ = ["Camel", "Hazard", "Limit", "PodTemplate", "Severity", "Written", "restarting"]
 
 
 class Severity(StrEnum):
@@ -46,6 +47,14 @@ class Limit(msgspec.Struct, frozen=True):
     field: str
     seconds: int | None
     """Limit that the field sets; None if there is no such limit."""
+
+
+def restarting(ranks: int) -> str:
+    """Returns how many containers the kubelet restarts in their pods when one rank fails, as a clause: the
+    other ranks lose the connection to this rank, and fail too."""
+    if ranks < 2:
+        return "its container restarts"
+    return f"the other ranks usually fail too, so {ranks} containers restart"
 
 
 class Camel(msgspec.Struct, frozen=True, rename="camel"):
@@ -85,6 +94,7 @@ class PodSpec(Camel, frozen=True):
     restart_policy: str = ""
     termination_grace_period_seconds: int = 30
     scheduling_gates: list[Reference] = []
+    node_name: str = ""
     node_selector: dict[str, str] = {}
     tolerations: list[Toleration] = []
 
@@ -111,10 +121,10 @@ class Written(Protocol):
         """Returns the path of the template of that name."""
         ...
 
-    def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
+    def ends_for_good(self, gang: Gang, recreate: str) -> Iterator[Hazard]:
         """Yields the fields by which a rank's end makes the job fail permanently, for a job that is not
-        created again. `failures` are already counted; `recreate` is the way in which people ask Rekindle to
-        create the job again."""
+        created again. `gang` has the number of ranks and of counted failures; `recreate` is the way in which
+        people ask Rekindle to create the job again."""
         ...
 
     def deadlines(self) -> Sequence[Limit]:

@@ -24,11 +24,11 @@ from recover.policy.consent import WORDS, may_recreate
 from recover.workloads.as_written import Written
 from recover.workloads.patches import mark_of
 
-__all__ = ["Operator", "StopsAtOnce", "Workload", "gang_of", "outline_of"]
+__all__ = ["KUEUE_QUEUE", "Operator", "StopsAtOnce", "Workload", "gang_of", "outline_of"]
 
 _OWN_METADATA = ("name", "namespace", "labels", "annotations", "ownerReferences")
 _WORD_CHARS_MAX = 256
-_KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 _VERBS = ("get", "list", "watch", "create", "patch", "delete")
 
 
@@ -135,7 +135,7 @@ class StopsAtOnce:
 def foreign_owner(meta: OwnedMeta) -> str:
     """Returns the other owner that decides when this job runs; empty if there is none. An older Kueue reads
     the annotation, too."""
-    queue = meta.labels.get(_KUEUE_QUEUE, meta.annotations.get(_KUEUE_QUEUE))
+    queue = meta.labels.get(KUEUE_QUEUE, meta.annotations.get(KUEUE_QUEUE))
     if queue is not None:
         return f"Kueue (queue {queue})"
     owner = meta.controller

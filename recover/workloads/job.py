@@ -23,7 +23,7 @@ from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodTemplate
 from recover.model import Gang, Mark
 from recover.model.actions import Patch
 from recover.model.job_views import queue_words, terminal_of
-from recover.workloads.as_written import Camel, Hazard, Limit, Severity
+from recover.workloads.as_written import Camel, Hazard, Limit, Severity, restarting
 from recover.workloads.as_written import PodTemplate as WrittenTemplate
 from recover.workloads.base import StopsAtOnce, Workload, gang_of
 from recover.workloads.patches import (
@@ -45,6 +45,7 @@ _OF_THE_UID = frozenset({"controller-uid", "job-name"})
 _CRASHES = (1, 134, 137, 139)
 """Exit codes of a training whose GPU, memory or program has failed: an exception, SIGABRT, SIGKILL,
 SIGSEGV."""
+_ON_FAILURE = "OnFailure"
 _MADE_ANEW = "a Job that has failed permanently cannot be started again"
 
 
@@ -124,8 +125,8 @@ class WrittenJob(Camel, frozen=True):
     def template_field(self, name: str) -> str:
         return "spec.template"
 
-    def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
-        yield from _retries(self, failures, recreate)
+    def ends_for_good(self, gang: Gang, recreate: str) -> Iterator[Hazard]:
+        yield from _retries(self, gang, recreate)
         for number, rule in enumerate(self.pod_failure_policy.rules):
             if rule.action in ("FailJob", "FailIndex"):
                 yield _rule(number, rule, recreate)
@@ -242,8 +243,8 @@ def _without_its_start(gang: Gang) -> Patch:
     )
 
 
-def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
-    per_index = job.backoff_limit_per_index
+def _retries(job: WrittenJob, gang: Gang, recreate: str) -> Iterator[Hazard]:
+    per_index, failures = job.backoff_limit_per_index, gang.failures
     if per_index is not None:
         if per_index == 0:
             yield Hazard(
@@ -266,6 +267,8 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
             means=_MADE_ANEW,
             fix=f"{recreate}; or spec.backoffLimit: {job.backoff_limit + 6}",
         )
+    elif job.template.spec.restart_policy == _ON_FAILURE:
+        yield _restarts(job.backoff_limit, gang.size, recreate)
     else:
         yield Hazard(
             name="retries-counted",
@@ -278,6 +281,24 @@ def _retries(job: WrittenJob, failures: int, recreate: str) -> Iterator[Hazard]:
             "... 10 min), and when the limit is exceeded, the Job fails permanently",
             fix=recreate,
         )
+
+
+def _restarts(limit: int, ranks: int, recreate: str) -> Hazard:
+    """Returns the hazard of a Job whose failed containers the kubelet restarts. The Job controller adds up
+    the restarts in the Job's pods, and fails the Job when the sum reaches the limit; new pods begin at 0.
+    (pastBackoffLimitOnFailure in Kubernetes' job_controller.go.)"""
+    at_once = limit <= ranks
+    return Hazard(
+        name="no-retry" if at_once else "retries-counted",
+        severity=Severity.RISKS if at_once else Severity.ADVICE,
+        what=f"each restart of a container counts against backoffLimit {limit}: with restartPolicy "
+        f"{_ON_FAILURE}, the Job fails permanently when the restarts in its pods add up to {limit}",
+        field="spec.backoffLimit",
+        value=str(limit),
+        means=f"if one rank fails, {restarting(ranks)}; "
+        + ("the Job may have failed before Rekindle can stop it" if at_once else _MADE_ANEW),
+        fix=f"{recreate}; or spec.backoffLimit: {10 * ranks}" if at_once else recreate,
+    )
 
 
 def _rule(number: int, rule: FailureRule, recreate: str) -> Hazard:

@@ -123,7 +123,7 @@ class _WrittenJobSet(Camel, frozen=True):
     def template_field(self, name: str) -> str:
         return f"spec.replicatedJobs[{name}].template.spec.template"
 
-    def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
+    def ends_for_good(self, gang: Gang, recreate: str) -> Iterator[Hazard]:
         """Yields the hazard of a failure before the stop. Restarts by Rekindle are counted nowhere, if the
         stop comes before the JobSet controller acts."""
         policy = self.failure_policy
@@ -144,8 +144,8 @@ class _WrittenJobSet(Camel, frozen=True):
                 "Job makes the JobSet fail permanently",
                 field="spec.failurePolicy.maxRestarts",
                 value=str(policy.max_restarts) if policy else "",
-                means="Rekindle can save the JobSet only by a stop within 1.2 s after the failure, and a "
-                "controller that is just starting stops nothing",
+                means="Rekindle must stop the JobSet within 1.2 s after the failure, otherwise the JobSet "
+                "has failed. Rekindle is too late if its controller is restarting at that moment",
                 fix="spec.failurePolicy: {maxRestarts: 10} (a new JobSet: the field cannot be changed); or "
                 + recreate,
             )

@@ -8,7 +8,9 @@ affinity and the source of the environment. New pods take the names of the old o
 If a rank fails before the stop, the result depends on the restart policy. Under OnFailure, Always, and
 ExitCode from 128, the operator replaces the pod, and the stop costs nothing (24 of 24). Under Never, and
 ExitCode below 128, the operator fails the job permanently: 7 of 12 stops were in time if they came at once,
-and none of 12 if they came 0.3 s later. Deleting pods fails a job of policy Never. A gang of four on KWOK was
+and none of 12 if they came 0.3 s later. With a backoffLimit, the operator also fails the job permanently when
+the restarts of all containers in the running pods reach this limit (PastBackoffLimit in pkg/core/job.go); new
+pods begin at 0. Deleting pods fails a job of policy Never. A gang of four on KWOK was
 gone 103 to 236 ms after the stop and ran 56 to 486 ms after the start. (training-operator 1.9.4, PyTorchJob
 and PaddleJob alike, measured.)
 
@@ -30,7 +32,7 @@ from recover.k8s.pod_specs import ConditionView, OwnedMeta, PodTemplate
 from recover.model import Gang, Mark, Template
 from recover.model.actions import Patch
 from recover.model.job_views import terminal_of
-from recover.workloads.as_written import Camel, Hazard, Limit, Severity
+from recover.workloads.as_written import Camel, Hazard, Limit, Severity, restarting
 from recover.workloads.as_written import PodTemplate as WrittenTemplate
 from recover.workloads.base import Operator, StopsAtOnce, Workload, gang_of
 from recover.workloads.patches import (
@@ -47,6 +49,8 @@ __all__ = ["KubeflowJob", "KubeflowObject", "KubeflowSpec", "Replica"]
 
 _OWN_CONTROLLER = "kubeflow.org/training-operator"
 _POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
+_RESTARTS_IN_PLACE = ("Always", "OnFailure")
+"""The restart policies under which the kubelet starts a failed container again in its pod."""
 _FAILS_FOR_GOOD = {"Never": "any rank that fails", "ExitCode": "a rank that exits with 1 to 127"}
 """The ranks whose failure makes the job fail permanently, by restart policy of a role."""
 _POLICY = path_of("spec", "runPolicy")
@@ -123,7 +127,7 @@ class _WrittenJob(Camel, frozen=True):
     def template_field(self, name: str) -> str:
         return f"spec.{self.field}.{name}.template"
 
-    def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
+    def ends_for_good(self, gang: Gang, recreate: str) -> Iterator[Hazard]:
         for role, replica in self.replicas.items():
             if replica.restart_policy not in _POLICIES:
                 field = f"spec.{self.field}.{role}.restartPolicy"
@@ -148,15 +152,25 @@ class _WrittenJob(Camel, frozen=True):
                     means="the job has ended before Rekindle can stop it, and cannot be started again",
                     fix=f"{field}: OnFailure; or {recreate}",
                 )
-        if self.run_policy.backoff_limit == 0:
+        limit = self.run_policy.backoff_limit
+        ranks = sum(
+            gang.templates[role].count
+            for role, replica in self.replicas.items()
+            if replica.restart_policy in _RESTARTS_IN_PLACE
+        )
+        if limit is not None and ranks and limit <= ranks:
             yield Hazard(
                 name="no-retry",
                 severity=Severity.RISKS,
-                what="the operator counts a failed pod against backoffLimit 0",
+                what="the operator adds up the restarts of all containers in the running pods, and makes the "
+                f"job fail permanently {f'when the sum is {limit}' if limit else 'at the first restart'}",
                 field="spec.runPolicy.backoffLimit",
-                value="0",
-                means="the first failed rank may make the whole job fail permanently",
-                fix=f"spec.runPolicy.backoffLimit: 100; or {recreate}",
+                value=str(limit),
+                means="Rekindle does not stop an elastic job when one rank fails, so the restarts add up"
+                if gang.may_lack
+                else f"if one rank fails, {restarting(ranks)}: the job may have failed before Rekindle can "
+                "stop it",
+                fix=f"remove spec.runPolicy.backoffLimit; or {recreate}",
             )
 
     def deadlines(self) -> Sequence[Limit]:

@@ -40,6 +40,7 @@ __all__ = [
     "required_expressions",
     "required_terms",
     "requires_environment",
+    "templates_without_environment",
     "tested",
 ]
 
@@ -169,10 +170,12 @@ def reading_environment(containers: tuple[Mapping[str, Any], ...], gang: Gang) -
     ]
 
 
-def requires_environment(container: Mapping[str, Any], gang: GangRef) -> tuple[str, ...]:
-    """Returns our ConfigMaps without which the container does not start. None exists before the first
-    recovery of the job."""
-    names = (environment_of(gang), old_environment_of(gang))
+def requires_environment(
+    container: Mapping[str, Any], gang: GangRef, others: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Returns our ConfigMaps, and those of the `others`, without which the container does not start. None
+    exists before the first recovery of the job."""
+    names = (environment_of(gang), old_environment_of(gang), *others)
     sources = [source.get("configMapRef") or {} for source in container.get("envFrom") or []]
     return tuple(
         source["name"] for source in sources if source.get("name") in names and not source.get("optional")
@@ -180,17 +183,24 @@ def requires_environment(container: Mapping[str, Any], gang: GangRef) -> tuple[s
 
 
 def reads_environment(gang: Gang) -> bool:
-    """Whether the templates let each rank read our ConfigMap, by its present or its old name. The templates
-    do not show what admission adds to pods. A rank's containers are those that request a device, or all
-    containers of a template in which none does."""
+    """Whether the templates let each rank read our ConfigMap. The templates do not show what admission adds
+    to pods."""
+    return not templates_without_environment(gang)
+
+
+def templates_without_environment(gang: Gang) -> list[str]:
+    """Returns the names of the templates with a rank that does not read our ConfigMap, by its present or its
+    old name. A rank's containers are those that request a device, or all containers of a template in which
+    none does."""
     names = (environment_of(gang.ref), old_environment_of(gang.ref))
     ours = [{"configMapRef": {"name": name}} for name in names]
-    ranks: list[Mapping[str, Any]] = [
-        container
-        for template in gang.templates.values()
-        for container in [c for c in template.containers if asks_for_device(c)] or template.containers
-    ]
-    return all(any(_same_map(e, one) for e in rank.get("envFrom", []) for one in ours) for rank in ranks)
+    lacking = []
+    for called, template in gang.templates.items():
+        every: Sequence[Mapping[str, Any]] = template.containers
+        ranks = [container for container in every if asks_for_device(container)] or every
+        if not all(any(_same_map(e, one) for e in rank.get("envFrom", []) for one in ours) for rank in ranks):
+            lacking.append(called)
+    return lacking
 
 
 def asks_for_device(container: Mapping[str, Any]) -> bool:

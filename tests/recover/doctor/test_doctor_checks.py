@@ -13,6 +13,9 @@ from recover.doctor.case import Part, Severity
 from recover.doctor.checks import CHECKS
 from recover.doctor.manifest import cases
 from recover.doctor.report import examined, story
+from recover.k8s.pod_specs import HOSTNAME
+from recover.workloads.patches import REQUIRED as REQUIRED_TERMS
+from tests.facts import missing
 from tests.recover.doctor.doctor_cases import (
     EXISTS,
     LABEL,
@@ -64,6 +67,21 @@ RULE = "spec.podFailurePolicy.rules[1].action"
 ACTIVE = "activeDeadlineSeconds"
 DEADLINE = (("spec", "replicatedJobs", 0, "template", "spec", ACTIVE), 60)
 TTL = "ttlSecondsAfterFinished"
+MOUNT: dict[str, Any] = {"name": "ckpt", "mountPath": "/ckpt"}
+READ_ONLY = [{**MOUNT, "readOnly": True}]
+WRITABLE_TOO = [*READ_ONLY, {"name": "ckpt", "mountPath": "/saves"}]
+
+
+def of_template(name: str, value: str) -> Change:
+    return ("spec", "template", "metadata", "annotations", f"rekindle.dev/{name}"), value
+
+
+def on_hosts(*names: str) -> dict[str, Any]:
+    expression = {"key": HOSTNAME, "operator": "In", "values": list(names)}
+    return {"nodeAffinity": {REQUIRED_TERMS: {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
+
+
+ON_FAILURE = of_pod("job", "restartPolicy", "OnFailure")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +102,36 @@ TTL = "ttlSecondsAfterFinished"
         ("job", [volume(hostPath={"path": "/d"})], "checkpoints-on-host-path", "risks", CHECKPOINT),
         ("job", [volume(ephemeral={})], "checkpoints-not-scanned", "risks", CHECKPOINT),
         ("job", [volume(csi={"driver": "d"})], "checkpoints-not-scanned", "risks", CHECKPOINT),
+        (
+            "job",
+            [of_container("job", "volumeMounts", READ_ONLY)],
+            "checkpoints-read-only",
+            "fails",
+            CHECKPOINT,
+        ),
+        (
+            "job",
+            [volume(persistentVolumeClaim={"claimName": "ckpt", "readOnly": True})],
+            "checkpoints-read-only",
+            "fails",
+            CHECKPOINT,
+        ),
+        ("job", [of_template("hang-timeout", "30m")], "misread", "risks", "spec.template.metadata"),
+        ("job", [of_pod("job", "nodeName", "gpu-1")], "pinned", "risks", "spec.template.spec.nodeName"),
+        (
+            "job",
+            [of_pod("job", "nodeSelector", {HOSTNAME: "gpu-1"})],
+            "pinned",
+            "risks",
+            f"spec.template.spec.nodeSelector[{HOSTNAME}]",
+        ),
+        (
+            "job",
+            [of_pod("job", "affinity", on_hosts("gpu-1"))],
+            "pinned",
+            "risks",
+            "spec.template.spec.affinity.nodeAffinity",
+        ),
         ("job", [annotated("checkpoint-repair", "tracker")], "repair-by-another-user", "risks", REPAIR),
         (
             "job",
@@ -160,6 +208,21 @@ TTL = "ttlSecondsAfterFinished"
             "risks",
             "spec.runPolicy.backoffLimit",
         ),
+        (
+            "pytorchjob",
+            [spec("runPolicy", "backoffLimit", value=4)],
+            "no-retry",
+            "risks",
+            "spec.runPolicy.backoffLimit",
+        ),
+        (
+            "job",
+            [LEAVES, ON_FAILURE, spec("backoffLimit", value=4)],
+            "no-retry",
+            "risks",
+            "spec.backoffLimit",
+        ),
+        ("job", [LEAVES, ON_FAILURE], "retries-counted", "advice", "spec.backoffLimit"),
         (
             "pytorchjob",
             [spec("runPolicy", ACTIVE, value=60)],
@@ -247,6 +310,11 @@ def test_what_ends_a_job_for_good_is_no_matter_where_it_may_be_made_anew(
         ("job", [annotated("checkpoint", "/ckpt/deeper")]),
         ("job", [LEAVES, spec(TTL, value=0), THREE_PER_INDEX]),
         ("jobset", [NO_POLICY, RETRIED]),
+        ("job", [of_container("job", "volumeMounts", WRITABLE_TOO)]),
+        ("job", [annotated("hang-timeout", "30m"), of_template("hang-timeout", "30m")]),
+        ("job", [of_pod("job", "nodeSelector", {"gpu": "h100"})]),
+        ("job", [of_pod("job", "affinity", on_hosts("gpu-1", "gpu-2"))]),
+        ("pytorchjob", [spec("runPolicy", "backoffLimit", value=5)]),
         ("jobset", [of_pod("jobset", "tolerations", [{"key": "nvidia.com/gpu", "operator": "Exists"}])]),
         ("pytorchjob", [spec("pytorchReplicaSpecs", "Worker", "restartPolicy", value=None)]),
         ("paddlejob", [of_container("paddlejob", "env", None), WHOLE_CARDS]),
@@ -254,6 +322,26 @@ def test_what_ends_a_job_for_good_is_no_matter_where_it_may_be_made_anew(
 )
 def test_what_looks_alike_and_is_all_right_is_no_finding(kind: str, changes: list[Change]) -> None:
     assert found(case(kind, *changes)) == {}
+
+
+@pytest.mark.parametrize("word", ["Never", "ExitCode"])
+def test_an_elastic_job_that_fails_with_its_first_rank_is_not_said_to_continue(word: str) -> None:
+    elastic = spec("elasticPolicy", "minReplicas", value=2)
+
+    assert "elastic" in found(case("pytorchjob", elastic))
+    assert found(case("pytorchjob", elastic, policy("pytorch", word))).keys() == {"no-retry"}
+    assert "spec.runPolicy" not in str(
+        examined(case("pytorchjob", policy("pytorch", word), spec("runPolicy", "backoffLimit", value=3)))
+    ), "the kubelet restarts no container of such a job"
+    assert found(case("pytorchjob", elastic, policy("pytorch", word), RECREATES)) == {}
+
+
+def test_the_restarts_of_containers_are_what_counts_under_on_failure() -> None:
+    """The kubelet starts the container again in its pod, so no pod fails and no pod is created."""
+    counted = found(case("job", LEAVES, ON_FAILURE))["retries-counted"]
+
+    assert not missing(f"{counted.what} {counted.means}", "restart", "container", 6)
+    assert "new pods (" not in counted.means
 
 
 # --- the table ----------------------------------------------------------------------------------------------

@@ -176,6 +176,159 @@ def test_the_headline_says_that_a_job_which_requires_the_configmap_does_not_star
     assert "at a fault" not in headline
 
 
+JOBSET = (CASES / "jobset.yaml").read_text()
+SECOND = JOBSET.partition("  replicatedJobs:\n")[2]
+
+
+def test_only_the_pods_that_require_the_configmap_are_said_not_to_start(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    two = JOBSET + SECOND.replace("name: workers", "name: leader").replace(
+        "llm-rekindle, optional: true", "llm-rekindle"
+    )
+
+    _, findings, _ = found(two, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "environment-not-optional"
+    assert one["means"].startswith("the pods of leader do not start")
+
+
+def test_each_template_that_does_not_read_the_configmap_is_named(tmp_path: Path, capsys: Captured) -> None:
+    three = JOBSET + "".join(
+        SECOND.replace("name: workers", f"name: {name}").replace("llm-rekindle,", "other,") for name in "ab"
+    )
+
+    _, findings, _ = found(three, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "environment-not-read"
+    assert not missing(one["where"]["field"], "replicatedJobs[a]", "replicatedJobs[b]")
+    assert "workers" not in one["where"]["field"]
+
+
+def test_a_required_configmap_of_another_kind_is_named_with_the_right_one(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    wrong = JOBSET.replace("{name: llm-rekindle, optional: true}", "{name: llm-rekindle-job}")
+
+    ended, findings, _ = found(wrong, tmp_path, capsys)
+
+    assert ended == 1
+    (one,) = [finding for finding in findings if finding["name"] == "environment-not-optional"]
+    assert not missing(one["what"], "llm-rekindle-job", "llm-rekindle-jobset")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "command", "purpose"),
+    [
+        ("enabled}", "disabled}", "job.yaml ", "automatic recovery enabled"),
+        (
+            "        envFrom: [{configMapRef: {name: llm-rekindle, optional: true}}]\n",
+            "",
+            "job.yaml ",
+            "the envFrom",
+        ),
+        (
+            "rekindle.dev/checkpoint:",
+            "example.com/checkpoint:",
+            "--checkpoint PATH",
+            "rekindle.dev/checkpoint",
+        ),
+    ],
+)
+def test_enable_is_named_for_what_it_adds(
+    before: str, after: str, command: str, purpose: str, tmp_path: Path, capsys: Captured
+) -> None:
+    assert before in JOB
+    run(["-f", write(tmp_path, JOB.replace(before, after))])
+
+    (line,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("  rekindle enable"))
+    assert not missing(line, purpose)
+    assert command in line
+    assert ("automatic recovery" in line) is (purpose == "automatic recovery enabled")
+
+
+@pytest.mark.parametrize(("value", "same"), [("/a", True), ('""', False)])
+def test_an_own_variable_hides_rekindles_choice(
+    value: str, same: bool, tmp_path: Path, capsys: Captured
+) -> None:
+    variable = f"        env: [{{name: REKINDLE_RESUME_FROM, value: {value}}}]\n"
+    own = JOB.replace("        image: trainer\n", f"        image: trainer\n{variable}")
+
+    _, findings, _ = found(own, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "own-variable"
+    assert ("the same checkpoint" in one["means"]) is same
+
+
+def test_the_headline_counts_what_the_list_below_it_has(tmp_path: Path, capsys: Captured) -> None:
+    without = JOB.replace("  labels: {rekindle.dev/auto-recovery: enabled}\n", "").replace(
+        "      containers:", "      schedulingGates: [{name: a}]\n      containers:"
+    )
+
+    run(["-f", write(tmp_path, without)])
+
+    headline, *lines = capsys.readouterr().out.splitlines()[1:]
+    assert sum("(not-opted-in)" in line or "(scheduling-gates)" in line for line in lines) == 2
+    assert "1 other warning" in headline
+    assert "the label rekindle.dev/auto-recovery: enabled on its namespace" in headline
+
+
+def test_a_word_beside_the_right_one_is_to_be_removed(tmp_path: Path, capsys: Captured) -> None:
+    consent = "rekindle.dev/auto-recovery: enabled"
+    both = JOB.replace(f"{{{consent}}}", f"{{{consent}, rekindle.dev/autorecovery: enabled}}")
+    assert both != JOB
+
+    _, findings, _ = found(both, tmp_path, capsys)
+
+    assert [one["fix"] for one in findings] == ["remove the label rekindle.dev/autorecovery"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fix"),
+    [
+        (
+            "{rekindle.dev/auto-recovery: enabled}",
+            "{rekindle.dev/auto-recovery: enabled, kueue.x-k8s.io/queue-name: gpu}",
+            ("remove the label kueue.x-k8s.io/queue-name",),
+        ),
+        (
+            "  annotations:\n",
+            "  annotations:\n    kueue.x-k8s.io/queue-name: gpu\n",
+            ("remove the annotation kueue.x-k8s.io/queue-name",),
+        ),
+        ("  completions: 4\n", "  completions: 4\n  managedBy: a.example/b\n", ("managedBy",)),
+        (
+            "  annotations:\n",
+            "  ownerReferences: [{apiVersion: a/v1, kind: Boss, name: b, uid: u, controller: true}]\n"
+            "  annotations:\n",
+            ("Boss b", "ownerReferences"),
+        ),
+    ],
+)
+def test_the_other_controller_of_a_job_is_removed_where_it_is_named(
+    before: str, after: str, fix: tuple[str, ...], tmp_path: Path, capsys: Captured
+) -> None:
+    assert before in JOB
+    _, findings, _ = found(JOB.replace(before, after), tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "foreign-owner"
+    assert not missing(one["fix"], *fix)
+    assert sum(word in one["fix"] for word in ("queue-name", "managedBy", "ownerReferences")) == 1
+
+
+def test_a_mode_on_a_job_is_to_be_removed_from_there(tmp_path: Path, capsys: Captured) -> None:
+    moded = JOB.replace("  annotations:\n", "  annotations:\n    rekindle.dev/mode: repair\n")
+
+    _, findings, _ = found(moded, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["fix"] == "remove rekindle.dev/mode from the job; write it as an annotation of the namespace"
+
+
 def test_an_object_store_needs_no_annotation(tmp_path: Path, capsys: Captured) -> None:
     _, findings, _ = found(JOB.replace("/ckpt;format=torch-dcp", "s3://bucket/a"), tmp_path, capsys)
 
@@ -193,6 +346,91 @@ def test_a_wrong_path_is_answered_with_the_path_where_the_claim_is_mounted(
     assert one["name"] == "checkpoints-on-no-volume"
     assert not missing(one["what"], "/ckpt", "/data")
     assert 'rekindle.dev/checkpoint: "/data;format=torch-dcp"' in one["fix"], "its options stay"
+
+
+MOUNTED = """\
+        volumeMounts:
+        - {name: data, mountPath: /data}
+        - {name: ckpt, mountPath: /mnt/ckpt}
+      volumes:
+      - {name: data, persistentVolumeClaim: {claimName: corpus, readOnly: true}}
+      - {name: ckpt, persistentVolumeClaim: {claimName: shared}}
+"""
+
+
+def test_a_wrong_path_is_not_answered_with_a_claim_that_no_rank_may_write(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    before, _, _ = JOB.partition("        volumeMounts:")
+
+    _, findings, _ = found(before + MOUNTED, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "checkpoints-on-no-volume"
+    assert not missing(one["what"], "the claim corpus at /data", "the claim shared at /mnt/ckpt")
+    assert 'rekindle.dev/checkpoint: "/mnt/ckpt;format=torch-dcp"' in one["fix"]
+    assert "/data" not in one["fix"]
+
+
+def test_every_claim_that_may_have_the_checkpoints_is_offered(tmp_path: Path, capsys: Captured) -> None:
+    before, _, _ = JOB.partition("        volumeMounts:")
+
+    _, findings, _ = found(before + MOUNTED.replace(", readOnly: true", ""), tmp_path, capsys)
+
+    (one,) = findings
+    assert '"/data;format=torch-dcp"' in one["fix"]
+    assert '"/mnt/ckpt;format=torch-dcp"' in one["fix"]
+
+
+def test_the_folder_of_the_job_is_proposed_since_only_its_own_entries_are_read(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    _, findings, _ = found(
+        JOB.replace("rekindle.dev/checkpoint:", "example.com/c:").replace(
+            "mountPath: /ckpt", "mountPath: /shared"
+        ),
+        tmp_path,
+        capsys,
+    )
+
+    (one,) = findings
+    assert one["name"] == "no-checkpoint-annotation"
+    assert not missing(one["fix"], "/shared/llm", 'rekindle.dev/checkpoint: "/shared"')
+
+
+@pytest.mark.parametrize(
+    ("value", "example"),
+    [
+        ("/ckpt;format=dcp", "/ckpt;format=torch-dcp"),
+        ("/ckpt;format=generic", "/ckpt;format=generic;marker=step-{step}/DONE"),
+        ("/ckpt;digests=yes", "/ckpt;digests=check"),
+        ("ckpt", "/ckpt"),
+    ],
+)
+def test_an_unusable_annotation_is_answered_with_one_that_can_be_used(
+    value: str, example: str, tmp_path: Path, capsys: Captured
+) -> None:
+    _, findings, _ = found(JOB.replace("/ckpt;format=torch-dcp", f'"{value}"'), tmp_path, capsys)
+
+    (one,) = findings
+    assert one["name"] == "checkpoint-annotation-unusable"
+    assert f'{{rekindle.dev/checkpoint: "{example}"}}' in one["fix"]
+    assert "expected" not in one["fix"], "the problem has it"
+
+
+def test_an_annotation_on_the_pod_template_is_moved_to_the_job(tmp_path: Path, capsys: Captured) -> None:
+    line = "    rekindle.dev/checkpoint: /ckpt;format=torch-dcp\n"
+    moved = JOB.replace(line, "").replace(
+        "  template:\n", f"  template:\n    metadata:\n      annotations:\n    {line}"
+    )
+
+    _, findings, _ = found(moved, tmp_path, capsys)
+
+    assert {one["name"] for one in findings} == {"no-checkpoint-annotation", "misread"}
+    (fix,) = {one["fix"] for one in findings}
+    assert (
+        fix == 'move it to the job: metadata.annotations: {rekindle.dev/checkpoint: "/ckpt;format=torch-dcp"}'
+    )
 
 
 def test_consent_on_the_pod_template_alone_is_named(tmp_path: Path, capsys: Captured) -> None:

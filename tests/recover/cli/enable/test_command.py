@@ -177,15 +177,27 @@ def test_what_will_not_work_in_spite_of_it_is_told_as_doctor_finds_it(
 
     status, out, err = asked(capsys, "-f", str(job))
 
-    assert (status, "rekindle.dev/auto-recovery: enabled" in out) == (0, True)
-    consent, limit, checkpoint = notes(err)
+    assert (status, 'rekindle.dev/auto-recovery: "enabled"' in out) == (0, True)
+    limit, checkpoint = notes(err)
     for note, fix in (
-        (consent, "{rekindle.dev/auto-recovery: enabled}"),
         (limit, "spec.backoffLimit: 6"),
         (checkpoint, '{rekindle.dev/checkpoint: "/ckpt"}'),
     ):
         assert not missing(note, str(job), "Job default/llm", fix)
         assert len(note.splitlines()) == 3, "the problem, its consequence, its fix"
+
+
+def test_a_misspelt_word_beside_the_consent_that_was_added_is_to_be_removed(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job.write_text(
+        JOB.replace("  name: llm\n", "  name: llm\n  labels: {rekindle.dev/autorecovery: enabled}\n")
+    )
+
+    _, _, err = asked(capsys, "-f", str(job), *CHECKPOINT)
+
+    (note,) = notes(err)
+    assert not missing(note, "fix: remove the label rekindle.dev/autorecovery")
 
 
 def test_a_job_whose_name_the_api_server_makes_is_told_that_its_ranks_read_nothing(

@@ -103,6 +103,39 @@ def test_a_label_that_says_no_is_changed_and_other_labels_stay() -> None:
     assert document["metadata"]["labels"] == {"team": "nlp", "rekindle.dev/auto-recovery": "enabled"}
 
 
+def test_an_annotation_that_says_no_is_changed_since_it_would_overrule_a_label() -> None:
+    (document,) = made(job(annotations={"rekindle.dev/auto-recovery": "true"})).documents
+
+    assert document["metadata"]["annotations"]["rekindle.dev/auto-recovery"] == "enabled"
+    assert "labels" not in document["metadata"]
+
+
+@pytest.mark.parametrize("optional", [{}, {"optional": True}])
+def test_a_source_that_names_the_configmap_of_another_kind_gets_the_name_of_ours(
+    optional: dict[str, Any],
+) -> None:
+    wrong = {"configMapRef": {"name": "llm-rekindle-jobset", **optional}}
+
+    answer = made(job({"name": "train", "envFrom": [wrong]}), checkpoint="")
+
+    (train,) = answer.documents[0]["spec"]["template"]["spec"]["containers"]
+    assert train["envFrom"] == [OURS]
+    assert each_names(answer.notes, ("train", "llm-rekindle-jobset", "llm-rekindle-job"))
+
+
+def test_a_kind_whose_start_brings_the_envfrom_keeps_no_wrong_name_either() -> None:
+    document = copy.deepcopy(kubeflow("PyTorchJob"))
+    wrong = {"configMapRef": {"name": "llm-rekindle-job"}}
+    document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] = template(
+        {"name": "t", "envFrom": [wrong]}
+    )
+
+    (changed,) = made(document).documents
+
+    (train,) = changed["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    assert train["envFrom"] == [{"configMapRef": {"name": "llm-rekindle-pytorchjob", "optional": True}}]
+
+
 def test_other_sources_stay_before_ours_and_init_containers_are_left_alone() -> None:
     theirs = {"secretRef": {"name": "s"}}
     document = job({"name": "a", "envFrom": [theirs]}, {"name": "b", "envFrom": None})

@@ -53,7 +53,7 @@ class _Written(Camel, frozen=True):
     def template_field(self, name: str) -> str:
         return "spec.pod"
 
-    def ends_for_good(self, failures: int, recreate: str) -> Iterator[Hazard]:
+    def ends_for_good(self, gang: Gang, recreate: str) -> Iterator[Hazard]:
         if not self.retries:
             yield Hazard(
                 name="no-retry",
