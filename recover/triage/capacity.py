@@ -25,7 +25,7 @@ from recover.triage.reserved import RESERVED_S, Request, asked, reserved
 from recover.triage.spare_node import SPARE
 from recover.workloads.patches import REQUIRED, avoiding, required_terms
 
-__all__ = ["Room", "priority_of", "room"]
+__all__ = ["Room", "may_use", "priority_of", "room"]
 
 RULES_MAX = 5000
 """Length of a gang's rules about nodes beyond which the gang counts as fitting. Each reconcile compares the
@@ -116,6 +116,16 @@ def room(
         kept = reserved(world, gang, request, reported, now, kept_s)
         found.append(_less_kept(_room_of(world.nodes.values(), request, rules, without, used), kept))
     return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
+
+
+def may_use(gang: Gang, node: Node) -> bool:
+    """Whether the node selector and the affinity of the gang allow the node for ranks that request devices
+    which the node has. Taints, and pods that run there, do not matter here."""
+    if _length(gang) > RULES_MAX:
+        return True
+    start = Mark(recovery="", attempt=1, did="")
+    asking = [template for template in gang.templates.values() if asked(template, node.capacity)]
+    return not asking or any(_Rules.of(template, gang, start, ()).suits(node) for template in asking)
 
 
 def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
