@@ -121,6 +121,9 @@ def test_a_node_that_is_not_ready_is_told_otherwise_than_one_that_is_cordoned() 
         ({"operator": "Exists"}, True),
         ({"key": "maintenance", "value": "later"}, False),
         ({"key": "maintenance", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "maintenance", "operator": "Gt", "value": "900"}, True),
+        ({"key": "maintenance", "operator": "Lt", "value": "900", "effect": "NoExecute"}, False),
+        ({"key": "dedicated", "operator": "Gt", "value": "900"}, False),
     ],
 )
 def test_a_taint_that_the_ranks_tolerate_keeps_none_out(toleration: dict[str, Any], fits: bool) -> None:
