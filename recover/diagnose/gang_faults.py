@@ -192,7 +192,7 @@ def _lost_ranks(
     is_again = found.fault is Fault.APPLICATION and began_there_before(world, gang, name, first, timing, now)
     why = f"the first lost rank ran there ({exit_words(first.code)})"
     why += ", and at the job's previous failure, too" if is_again else ""
-    again = f"; the job's previous failure began on {first.node}, too" if is_again else ""
+    again = f", and the job's previous failure began on {first.node}, too" if is_again else ""
     rank = f"{first.pod} on {first.node or 'no node'}"
     return Diagnosis(
         name=name,
@@ -200,7 +200,7 @@ def _lost_ranks(
         severity=Severity.FATAL,
         detected_at=first.at,
         seen_at=first.at,
-        summary=f"{gang.ref}: {rank} was lost first ({exit_words(first.code)}); {found.why}{again}",
+        summary=f"{gang.ref}: {rank} was lost first ({exit_words(first.code)}){again}; {found.why}",
         blame=found.blame,
         settled=True,
         gang=gang,
