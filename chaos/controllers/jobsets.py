@@ -1,7 +1,8 @@
 """A model of JobSet 0.11's controller, as far as it concerns a gang restart.
 
 The controller creates a Job for each replica, which is suspended while the JobSet is. It deletes Jobs of an
-older number of restarts and creates them again. A failed Job increases that number if the failure policy
+older number of restarts and creates them again. It creates the Jobs that wait for others by dependsOn once
+those others are complete or run. A failed Job increases that number if the failure policy
 allows it, and otherwise fails the JobSet permanently. Source: JobSet 0.11, and runs against the real one.
 """
 
@@ -77,7 +78,7 @@ class JobSetController(Controller):
                 await self.api.patch(JOBS, meta["name"], body, namespace=meta["namespace"])
         taken = {job["metadata"]["name"] for job in jobs}
         for job in _wanted(jobset):
-            if job["metadata"]["name"] not in taken:
+            if job["metadata"]["name"] not in taken and _is_due(jobset, job, present):
                 await self.api.create(JOBS, job, jobset["metadata"]["namespace"])
 
     def _judge(self, jobset: Object, present: list[Object], status: Object) -> float | None:
@@ -158,6 +159,26 @@ def _true(body: Object, kind: str) -> bool:
 
 def _is_over(job: Object) -> bool:
     return _true(job, "Complete") or _true(job, "Failed")
+
+
+def _is_due(jobset: Object, job: Object, present: list[Object]) -> bool:
+    """Whether all Jobs for which the job waits are complete, or run if that suffices."""
+    replicated = {one["name"]: one for one in jobset["spec"]["replicatedJobs"]}
+    for dependency in replicated[_role(job)].get("dependsOn", ()):
+        there = [one for one in present if _role(one) == dependency["name"]]
+        done = sum(1 for one in there if _true(one, "Complete") or _runs(one, dependency["status"]))
+        if done < int(replicated[dependency["name"]].get("replicas", 1)):
+            return False
+    return True
+
+
+def _runs(job: Object, wanted: str) -> bool:
+    return wanted == "Ready" and job.get("status", {}).get("ready", 0) >= job["spec"]["parallelism"]
+
+
+def _role(job: Object) -> str:
+    role: str = job["metadata"]["labels"][PREFIX + "replicatedjob-name"]
+    return role
 
 
 def _wanted(jobset: Object) -> list[Object]:

@@ -35,7 +35,7 @@ class Loss(msgspec.Struct, frozen=True):
     told_at: datetime | None
     code: str
     """Kind of the loss: `exit-1`, `oom-killed`, `deleted`, `node-gone`, `evicted`, `made-way`,
-    `not-admitted`, `job-failed`."""
+    `not-admitted`, `pod-deadline`, `job-failed`."""
     restarts: int = 0
     in_place: bool = False
     """True if its container was started again in the same pod: elastic training may continue."""

@@ -10,6 +10,7 @@ import msgspec
 from detectors.wire.contract import Fault, Finding, Origin, Severity
 from detectors.wire.fitting import fitted, limit
 from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
+from recover.diagnose.began_there import began_there_before
 from recover.diagnose.boots import boots_after
 from recover.diagnose.caught import about_gang, each
 from recover.diagnose.coverage import not_covered
@@ -187,21 +188,25 @@ def _lost_ranks(
     covered = said is not None and said.blame in _JUDGED
     beside = neighbours_fault(world, gang, first, said, timing, now)
     found = judged(world, first, now, covered=covered, beside=beside)
+    name = _name(gang, found.fault, first)
+    is_again = found.fault is Fault.APPLICATION and began_there_before(world, gang, name, first, timing, now)
     why = f"the first lost rank ran there ({exit_words(first.code)})"
+    why += ", and at the job's previous failure, too" if is_again else ""
+    again = f", and the job's previous failure began on {first.node}, too" if is_again else ""
     rank = f"{first.pod} on {first.node or 'no node'}"
     return Diagnosis(
-        name=_name(gang, found.fault, first),
+        name=name,
         fault=found.fault,
         severity=Severity.FATAL,
         detected_at=first.at,
         seen_at=first.at,
-        summary=f"{gang.ref}: {rank} was lost first ({exit_words(first.code)}); {found.why}",
+        summary=f"{gang.ref}: {rank} was lost first ({exit_words(first.code)}){again}; {found.why}",
         blame=found.blame,
         settled=True,
         gang=gang,
         evidence=tuple(_with_findings(world, state.losses)),
         suspects=(fitted(Suspect, node=first.node, score=0.3, why=why),)
-        if found.doubts_node and first.node
+        if (found.doubts_node or is_again) and first.node
         else (),
         affected=(AffectedGang(gang=gang, due=now, dead=True, born_at=state.born_at),),
         blind={first.node: found.blind} if found.blind else {},

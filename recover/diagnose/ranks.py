@@ -42,10 +42,13 @@ _BY_KUBELET = {
     "UnexpectedAdmissionError": "not-admitted",
     "TopologyAffinityError": "not-admitted",
     "NodeAffinity": "not-admitted",
+    "NodePorts": "not-admitted",
+    "DeadlineExceeded": "pod-deadline",
 }
 """Codes of a loss, by the reason that a kubelet writes into the pod: it ended the pod under pressure, to make
-room for a critical pod, or at the machine's shutdown; or it refused the pod at its start, for example because
-the device plugin has no healthy device. The reason `OutOf` is followed by the name of a resource."""
+room for a critical pod, at the machine's shutdown, or at the pod's own deadline; or it refused the pod at its
+start, for example because the device plugin has no healthy device. The reason `OutOf` is followed by the name
+of a resource."""
 
 
 def since(history: list[Recovery]) -> datetime | None:

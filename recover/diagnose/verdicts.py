@@ -31,11 +31,13 @@ OUTSIDE = {
     "made-way": "the kubelet ended the pod, because the machine shut down or because the node needed "
     "room for a pod of higher priority",
     "not-admitted": "the kubelet refused the pod",
+    "pod-deadline": "the kubelet ended the pod at the deadline that the job's pod template sets "
+    "(activeDeadlineSeconds)",
 }
 """Losses that the program did not cause."""
-_NO_SUSPECTS = frozenset({"deleted", "evicted", "made-way"})
-"""Losses that make no node a suspect. The removal of a pod says nothing about its node, and a node that is
-under pressure, or that shuts down, takes no pods."""
+_NO_SUSPECTS = frozenset({"deleted", "evicted", "made-way", "pod-deadline"})
+"""Losses that make no node a suspect. The removal of a pod says nothing about its node, nor does a deadline,
+and a node that is under pressure, or that shuts down, takes no pods."""
 
 
 class Verdict(msgspec.Struct, frozen=True):

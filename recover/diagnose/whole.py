@@ -72,7 +72,7 @@ def runs(world: World, gang: Gang) -> bool:
     """Whether the pods of the gang are meant to run. Otherwise the gang has no state."""
     recovery = world.active_recovery(gang.ref.uid)
     is_stopped = recovery is not None and recovery.status.phase in STOPPED_PHASES
-    is_over = gang.terminal is not None and gang.terminal.is_meant
+    is_over = (gang.terminal is not None and gang.terminal.succeeded) or world.has_reached_deadline(gang)
     return not (is_stopped or gang.suspended or gang.deleting or is_over)
 
 

@@ -297,7 +297,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         uid=meta.uid,
         version=meta.resource_version,
         owner_uid=_gang_uid(meta),
-        owner_kind=meta.controller.kind if meta.controller is not None else "",
+        owner_kind=_owner_kind(meta.controller) if meta.controller is not None else "",
         node=wire.spec.node_name,
         phase=wire.status.phase,
         labels=meta.labels,
@@ -431,13 +431,20 @@ def _training(containers: list[pod_specs.Container], names: tuple[str, ...]) -> 
     return found or containers
 
 
+def _owner_kind(owner: Owner) -> str:
+    """Returns the kind of the owner. A Job of another API group gets the group, too: Volcano has such a kind,
+    and Rekindle does not restart its jobs."""
+    group = owner.api_version.rpartition("/")[0]
+    return f"{owner.kind}.{group}" if owner.kind == JOBS.kind and group != JOBS.group else owner.kind
+
+
 def _gang_uid(meta: OwnedMeta) -> str:
     """Returns the uid of the pod's gang: the pod's owner, or the JobSet above it. Labels are no easier to
     forge than owners."""
     owner = meta.controller
     if owner is None:
         return ""
-    return meta.labels.get(JOBSET_UID, owner.uid) if owner.kind == JOBS.kind else owner.uid
+    return meta.labels.get(JOBSET_UID, owner.uid) if _owner_kind(owner) == JOBS.kind else owner.uid
 
 
 def _told(at: datetime | None) -> datetime | None:

@@ -30,6 +30,8 @@ class Template(msgspec.Struct, frozen=True):
     """Ranks that are created from this template; 0 if the framework's object does not say."""
     node_selector: Mapping[str, str] = {}
     priority_class: str = ""
+    after: tuple[str, ...] = ()
+    """Templates whose ranks must all have succeeded before the framework creates ranks from this template."""
 
 
 class Mark(msgspec.Struct, frozen=True, rename="camel"):

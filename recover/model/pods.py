@@ -77,6 +77,8 @@ class Pod(msgspec.Struct, frozen=True):
     version: str
     owner_uid: str = ""
     owner_kind: str = ""
+    """Kind of the owner, for example `Job`. The kind Job of another API group than `batch` has the group,
+    too: `Job.batch.volcano.sh`."""
     node: str = ""
     phase: PodPhase = PodPhase.PENDING
     labels: Mapping[str, str] = {}

@@ -3,6 +3,7 @@
 A job's template does not show all tolerations: admission adds some to the pods, and these may be on the pods
 alone. The plugin ExtendedResourceToleration adds one for each extended resource that a pod requests (GKE
 taints all its GPU nodes and relies on that), a RuntimeClass adds its own, and webhooks may add any.
+An estimate of places must not say no where the scheduler could say yes, so a doubtful toleration counts.
 Sources: kubernetes.io/docs/reference/access-authn-authz/admission-controllers,
 cloud.google.com/kubernetes-engine/docs/how-to/gpus.
 """
@@ -18,6 +19,10 @@ from recover.api import RecoveryStatus, Toleration
 from recover.model import Gang, Taint, World
 
 __all__ = ["of_pods", "of_resources", "tolerates", "tolerates_all", "written"]
+
+_COMPARING = frozenset({"Gt", "Lt"})
+"""Operators that compare numbers, by the feature gate TaintTolerationComparisonOperators (Kubernetes 1.35
+alpha). Nobody can see the gate, so such a toleration counts as one for any value of the taint."""
 
 
 def of_pods(world: World, gang: Gang) -> list[Toleration]:
@@ -56,7 +61,10 @@ def tolerates(tolerations: Iterable[Mapping[str, object]], taint: Taint) -> bool
 def _covers(toleration: Mapping[str, object], taint: Taint) -> bool:
     if toleration.get("effect") not in (None, "", taint.effect):
         return False
-    is_any = toleration.get("operator") == "Exists"
+    operator = toleration.get("operator")
+    is_any = operator == "Exists"
     if not toleration.get("key"):
         return is_any
+    if operator in _COMPARING:
+        return toleration.get("key") == taint.key
     return toleration.get("key") == taint.key and (is_any or (toleration.get("value") or "") == taint.value)

@@ -176,6 +176,14 @@ class World(msgspec.Struct, frozen=True):
         mine = [part for part in found if part.ref.namespace == gang.ref.namespace]
         return sorted(mine, key=lambda part: part.ref.name)
 
+    def has_reached_deadline(self, gang: Gang) -> bool:
+        """Whether the job, or one of the jobs that its framework has created for its present start, has
+        reached the owner's deadline. The status of a JobSet does not say why one of its Jobs has failed."""
+        parts = self.parts_of.get(gang.ref.uid, {}).values()
+        present = (p for p in parts if p.restarts == gang.restarts and p.ref.namespace == gang.ref.namespace)
+        ends = (job.terminal for job in (gang, *present) if job.terminal is not None)
+        return any(terminal.is_meant and not terminal.succeeded for terminal in ends)
+
     def history(self, gang_uid: str) -> list[Recovery]:
         """Returns the gang's recoveries, oldest first, including those of the jobs before it that were
         created again; none of another namespace."""

@@ -440,6 +440,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         "tencent.com/vcuda-core",
         "huawei.com/Ascend910",
         "huawei.com/Ascend910A",
+        "huawei.com/Ascend910B",
         "huawei.com/Ascend910B2",
         "huawei.com/Ascend910B3",
         "huawei.com/Ascend910B4",

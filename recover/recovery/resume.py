@@ -269,8 +269,10 @@ def _not_started(ctx: Context, pods: list[Pod]) -> str:
                 return f"{pod.name} on {pod.node or 'no node'} waits: {container.waiting.reason}{said}"
     missing = ctx.gang.size - len(new_pods(ctx.world, ctx.gang))
     if missing > 0:
+        is_staged = any(template.after for template in ctx.gang.templates.values())
+        staged = "they wait until other ranks have succeeded, " if is_staged else ""
         return (
-            f"{missing} ranks have no pod. Either the framework's controller does not run, or a "
+            f"{missing} ranks have no pod. Either {staged}the framework's controller does not run, or a "
             "quota or a policy of the namespace refuses the pods"
         )
     return "their containers have not started"

@@ -112,6 +112,7 @@ _TAKEN = {
     "made-way": "the kubelet ended a pod{on} for a shutdown or another pod",
     "node-gone": "a node disappeared",
     "not-admitted": "a pod was not admitted{on}",
+    "pod-deadline": "a pod reached the deadline of its template{on}",
 }
 """Words for a pod that was ended from outside. The fault class is host, although no node need have failed."""
 

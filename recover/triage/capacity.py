@@ -4,8 +4,8 @@ start, and before a stop that only makes sense if there is a better place.
 The estimate is optimistic: it never says that a gang does not fit where the scheduler could place it. Only
 accelerators are counted, because the cache does not keep pods without accelerators. Everything unknown counts
 as fitting: a resource that no node reports, a template whose number of ranks is not known, rules between
-pods, volumes. Sources: kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintToleration,
-NodeUnschedulable.
+pods, volumes. Ranks that begin only when others have succeeded use the places of those others. Sources:
+kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintToleration, NodeUnschedulable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recover.triage.reserved import RESERVED_S, Request, asked, reserved
 from recover.triage.spare_node import SPARE
 from recover.workloads.patches import REQUIRED, avoiding, required_terms
 
-__all__ = ["Room", "priority_of", "room"]
+__all__ = ["Room", "may_use", "priority_of", "room"]
 
 RULES_MAX = 5000
 """Length of a gang's rules about nodes beyond which the gang counts as fitting. Each reconcile compares the
@@ -100,22 +100,32 @@ def room(
         return Room()
     reported = {name for node in world.nodes.values() for name in node.capacity}
     start = Mark(recovery="", attempt=1, did="", placed=tuple(placed))
-    groups: dict[Request, list[tuple[Template, int]]] = {}
-    for template in gang.templates.values():
+    groups: dict[tuple[Request, int], list[tuple[Template, int]]] = {}
+    for name, template in gang.templates.items():
         request = asked(template, reported)
         count = template.count or (gang.size if len(gang.templates) == 1 else 0)
         if request and count:
-            groups.setdefault(request, []).append((template, count))
+            groups.setdefault((request, _stage(gang, name)), []).append((template, count))
     first = priority if priority is not None else priority_of(world, gang)
     used = _used(world, gang, first, now) if groups else {}
     added = written([*tolerations, *of_pods(world, gang)])
     found = []
-    for request, ranks in groups.items():
+    for (request, _), ranks in groups.items():
         with_devices = [*added, *of_resources(name for name, _ in request)]
         rules = [(_Rules.of(template, gang, start, with_devices), count) for template, count in ranks]
         kept = reserved(world, gang, request, reported, now, kept_s)
         found.append(_less_kept(_room_of(world.nodes.values(), request, rules, without, used), kept))
     return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
+
+
+def may_use(gang: Gang, node: Node) -> bool:
+    """Whether the node selector and the affinity of the gang allow the node for ranks that request devices
+    which the node has. Taints, and pods that run there, do not matter here."""
+    if _length(gang) > RULES_MAX:
+        return True
+    start = Mark(recovery="", attempt=1, did="")
+    asking = [template for template in gang.templates.values() if asked(template, node.capacity)]
+    return not asking or any(_Rules.of(template, gang, start, ()).suits(node) for template in asking)
 
 
 def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
@@ -169,6 +179,19 @@ def _free(node: Node, used: Mapping[str, Mapping[str, int]]) -> Mapping[str, int
 
 
 # --- what the ranks ask for -------------------------------------------------------------------------------
+
+
+def _stage(gang: Gang, name: str) -> int:
+    """Returns how many groups of ranks have to succeed one after the other before the ranks of this template
+    begin. Ranks of different stages may use the same places, one after the other. A framework accepts no
+    circle, and a circle of any text ends here, too."""
+    stage, names = 0, {name}
+    while stage < len(gang.templates):
+        names = {one for known in names if known in gang.templates for one in gang.templates[known].after}
+        if not names & gang.templates.keys():
+            break
+        stage += 1
+    return stage
 
 
 def _length(gang: Gang) -> int:

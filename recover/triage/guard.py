@@ -256,10 +256,9 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
     # The time of a recovery counts towards the job's deadline, and no owner wants the job to end because of
     # that.
     is_recovering = world.active_recovery(gang.ref.uid) is not None
-    if terminal is not None and (terminal.succeeded or (terminal.is_meant and not is_recovering)):
-        how = (
-            "has completed" if terminal.succeeded else "has reached its own deadline (activeDeadlineSeconds)"
-        )
+    is_late = not is_recovering and world.has_reached_deadline(gang)
+    if is_late or (terminal is not None and terminal.succeeded):
+        how = "has completed" if not is_late else "has reached its own deadline (activeDeadlineSeconds)"
         return Denied(Reason.TERMINAL_JOB, f"{gang.ref} {how}")
     if terminal is not None and not may_recreate(gang.annotations):
         return Denied(

@@ -23,10 +23,11 @@ from recover.diagnose.answered import answers
 from recover.diagnose.signals import doubts
 from recover.diagnose.what_counts import open_findings, proven
 from recover.k8s.bodies import regarding
-from recover.model import Node, World
+from recover.model import Gang, Node, World
 from recover.model.actions import Action, Emit, Plan
 from recover.model.modes import Mode
 from recover.policy.consent import frozen, held, in_force_on
+from recover.triage.capacity import may_use
 from recover.triage.incidents import merged_records, update
 from recover.triage.spare_node import Spare, others, spare_of
 
@@ -47,6 +48,15 @@ class _Need(msgspec.Struct, frozen=True):
     """The node that a spare must equal: the node itself or, if that node is gone, another node of its gang.
     None if nobody can tell; then a spare that replaces the node already continues to do so, and no other
     spare starts to."""
+
+    def fitting(self, world: World, spares: Collection[Spare]) -> Spare | None:
+        """Returns the first spare that may replace the node, and that a gang of the node may use."""
+        if self.like is None or not spares:
+            return None
+        out, gangs = self.like, _gangs_of(world, self.name)
+        return next(
+            (one for one in spares if _fits(world, one, out, gangs) and not _declined(one, self)), None
+        )
 
 
 def keep_spares(world: World, now: datetime) -> Plan:
@@ -80,7 +90,8 @@ def keep_spares(world: World, now: datetime) -> Plan:
 def would_lift(world: World, node: Node, why: Reason, now: datetime) -> list[ActionRecord]:
     """Returns the record of the spare that Rekindle would use for a node that it would take out of service,
     in mode observe or in a pause."""
-    spare = next((one for one in _free(world, _spares(world), now) if _fits(world, one, node)), None)
+    free, gangs = _free(world, _spares(world), now), _gangs_of(world, node.name)
+    spare = next((one for one in free if _fits(world, one, node, gangs)), None)
     if spare is None:
         return []
     message = f"would use the spare {spare.name} in place of {node.name}"
@@ -209,7 +220,7 @@ def _chosen(
         if need.like is None:
             continue
         free = _free(world, spares, now) if free is None else free
-        found = next((s for s in free if _fits(world, s, need.like) and not _declined(s, need)), None)
+        found = need.fitting(world, free)
         if found is not None:
             free.remove(found)
             yield need.name, found
@@ -244,16 +255,26 @@ def _is_used(world: World, node: str) -> bool:
     return any(pod.node == node and pod.accelerators and not pod.ended for pod in pods)
 
 
-def _fits(world: World, spare: Spare, out: Node) -> bool:
+def _gangs_of(world: World, node: str) -> list[Gang]:
+    """Returns the gangs whose ranks run on the node, or ran there until a running recovery stopped them."""
+    stopped = (r for r in world.recoveries.values() if r.active and node in r.nodes)
+    uids = (recovery.gang_uid for recovery in stopped)
+    return [*world.victims_on(node), *(world.gangs[uid] for uid in uids if uid in world.gangs)]
+
+
+def _fits(world: World, spare: Spare, out: Node, gangs: Collection[Gang]) -> bool:
     """Whether the spare may replace the node `out`: the spare is in the same pool, has all devices that `out`
-    has, and has no taint that `out` lacks. The node `out` may have lost all its devices by now."""
+    has, has no taint that `out` lacks, and may be used by one of the node's `gangs`, if there are any. A
+    job's node selector may name the model of the GPU, and nodes without a label of the pool are all in one
+    pool. The node `out` may have lost all its devices by now."""
     node = spare.node
     if not _same_pool(world, node, out):
         return False
     enough = all(node.allocatable.get(name, 0) >= count for name, count in out.capacity.items())
     tolerated = {(taint.key, taint.value, taint.effect) for taint in out.taints}
     hard = {(t.key, t.value, t.effect) for t in others(node) if t.effect != "PreferNoSchedule"}
-    return any(node.allocatable.values()) and enough and hard <= tolerated
+    may_serve = not gangs or any(may_use(gang, node) for gang in gangs)
+    return any(node.allocatable.values()) and enough and hard <= tolerated and may_serve
 
 
 def _same_pool(world: World, node: Node, other: Node) -> bool:
@@ -339,5 +360,5 @@ def _record(
         outcome=Outcome.REFUSED,
         reason=Reason.NO_SPARE,
         message=f"Rekindle looked for {wanted} in place of {need.name}: none of the {len(peers)} spares is "
-        "free and healthy",
+        f"free, healthy, and allowed by the node selector and affinity of a job of {need.name}",
     )

@@ -17,6 +17,7 @@ pods off a node.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -46,6 +47,8 @@ from recover.workloads.patches import (
 __all__ = ["JobSet"]
 
 _OWN_CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
+_COMPLETE = "Complete"
+"""Status of a dependency that ends before the Jobs that wait for it begin. The other status is `Ready`."""
 
 
 class _JobSpec(msgspec.Struct, rename="camel", frozen=True):
@@ -62,11 +65,16 @@ class _JobTemplate(msgspec.Struct, frozen=True):
     spec: _JobSpec = _JobSpec()
 
 
+class _Dependency(msgspec.Struct, frozen=True):
+    name: str = ""
+    status: str = ""
+
+
 class _ReplicatedJob(msgspec.Struct, rename="camel", frozen=True):
     name: str
     replicas: int = 1
     template: _JobTemplate = _JobTemplate()
-    depends_on: list[Any] = []
+    depends_on: list[_Dependency] = []
 
 
 class _Spec(msgspec.Struct, rename="camel", frozen=True):
@@ -195,8 +203,12 @@ class JobSet(Workload):
             },
         )
         other = f"controller {spec.managed_by}" if spec.managed_by != _OWN_CONTROLLER else ""
+        after = _after(jobs)
         return msgspec.structs.replace(
             gang,
+            templates={
+                name: msgspec.structs.replace(one, after=after[name]) for name, one in gang.templates.items()
+            },
             foreign_owner=gang.foreign_owner or other,
             unsupported=_queues(jobs),
             parts=sum(job.replicas for job in jobs if not job.depends_on),
@@ -263,6 +275,17 @@ class JobSet(Workload):
             if changes_affinity(gang, mark):
                 pod["affinity"] = merged(template.affinity, avoiding(template.affinity, gang, mark))
         return jobset
+
+
+def _after(jobs: Sequence[_ReplicatedJob]) -> dict[str, tuple[str, ...]]:
+    """Returns for each replicatedJob the replicatedJobs that must be complete before it begins, directly or
+    because it waits for others to be ready. A replicatedJob may wait only for earlier ones."""
+    found: dict[str, tuple[str, ...]] = {}
+    for job in jobs:
+        ready = (found.get(one.name, ()) for one in job.depends_on if one.status != _COMPLETE)
+        complete = (one.name for one in job.depends_on if one.status == _COMPLETE)
+        found[job.name] = tuple(dict.fromkeys([*complete, *chain.from_iterable(ready)]))
+    return found
 
 
 def _queues(jobs: Sequence[_ReplicatedJob]) -> str:

@@ -69,6 +69,24 @@ def test_suspending_ends_its_pods_and_resuming_makes_new_ones_of_the_same_jobs()
     in_virtual_time(story, gang(3))
 
 
+@pytest.mark.parametrize(("wanted", "jobs_at_first"), [("Ready", 2), ("Complete", 1)])
+def test_jobs_that_wait_for_others_are_made_when_those_run_or_are_complete(
+    wanted: str, jobs_at_first: int
+) -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        job = of(1)
+        (first,) = job["spec"]["replicatedJobs"]
+        later = {**first, "name": "later", "dependsOn": [{"name": first["name"], "status": wanted}]}
+        job["spec"]["replicatedJobs"] = [first, later]
+        await cluster.apply(job)
+        await asyncio.sleep(10)
+        assert len(cluster.store.objects(JOBS, NS)) == jobs_at_first
+        await asyncio.sleep(60)
+        assert len(cluster.store.objects(JOBS, NS)) == 2
+
+    in_virtual_time(story, gang(1, steps=20))
+
+
 def test_a_higher_number_of_restarts_makes_its_jobs_again_and_counts_none() -> None:
     async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
         await cluster.apply(of(max_restarts=0))

@@ -110,6 +110,29 @@ def test_two_faults_in_a_row_are_two_recoveries_and_one_cordon_each_within_the_l
     play(story)
 
 
+@pytest.mark.parametrize("kind", Kind)
+def test_a_gang_that_only_one_node_brings_down_leaves_the_node_after_its_second_failure_there(
+    kind: Kind,
+) -> None:
+    """No source shows the fault of n2, and the agent has seen none."""
+
+    def running_on(sim: Simulation) -> list[str]:
+        return [pod["spec"]["nodeName"] for pod in sim.pods() if pod["status"]["phase"] == "Running"]
+
+    async def story(sim: Simulation) -> None:
+        gang = await sim.submit(Job(kind=kind, max_restarts=9))
+        for failures in (1, 2):
+            await sim.passes(200)
+            sim.crash_rank(running_on(sim).index("n2"), Exit(1))
+            await comes_to_rest(sim)
+            assert len(sim.recoveries()) == failures
+        assert "n2" not in running_on(sim)
+        assert sim.cordoned() == []
+        assert gang.step > 300
+
+    play(story)
+
+
 def test_a_second_node_that_fails_before_the_resume_joins_and_is_avoided_even_without_a_cordon() -> None:
     """Only one of six nodes may be quarantined. The gang still avoids the other broken node."""
 

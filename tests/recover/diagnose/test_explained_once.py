@@ -23,6 +23,8 @@ CONTAINED: dict[str, Any] = {
 }
 DEAD: dict[str, Any] = {"code": "xid-79", "fault": Fault.DEVICE_LOST}
 NODE, PROGRAM = (Blame.NODE, "n1"), (Blame.APPLICATION, "")
+AGAIN = (Blame.APPLICATION, "n1")
+"""The program, which failed there the time before, too: the restart prefers other nodes."""
 
 
 def on_held_node() -> Worlds:
@@ -69,7 +71,7 @@ def own_incidents(world: Worlds) -> list[Incident]:
 def test_a_contained_error_explains_no_crash_of_a_start_that_came_after_it() -> None:
     world = crashed(on_held_node().finding(on="n1", **CONTAINED))
 
-    assert blamed(crashed(crashed(world))) == [NODE, PROGRAM, PROGRAM]
+    assert blamed(crashed(crashed(world))) == [NODE, PROGRAM, AGAIN]
     assert [incident.status.superseded_by for incident in own_incidents(world)] == ["", ""]
 
 
@@ -133,7 +135,7 @@ def test_a_contained_error_that_is_told_late_explains_the_crash_beside_it_and_no
     at = world.now
     crashed(crashed(world))
 
-    assert blamed(told(world, at)) == [NODE, PROGRAM]
+    assert blamed(told(world, at)) == [NODE, AGAIN]
 
 
 def test_a_contained_error_that_was_told_late_explains_no_crash_that_comes_after_that() -> None:

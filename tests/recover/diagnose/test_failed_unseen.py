@@ -15,9 +15,11 @@ from recover.model import PodPhase, Terminal
 from recover.model.modes import Mode
 from recover.model.pause import Pause
 from recover.policy.settings import Settings
+from recover.triage.guard import Denied, may_touch
 from recover.triage.ordinary import is_ordinary_gang
+from recover.triage.plan import plan
 from tests.acting import apply, recovering, step
-from tests.builders import NOW, Worlds, cluster, gang
+from tests.builders import NOW, Decision, Worlds, cluster, gang
 
 RECREATE = {"rekindle.dev/on-terminal": "recreate"}
 
@@ -232,6 +234,30 @@ def test_a_job_that_has_reached_its_owners_deadline_has_not_failed(reason: str, 
 
     assert (decision.incidents, decision.restarts) == ([], [])
     assert (struck.cordons, struck.restarts) == (["n1"], [])
+
+
+@pytest.mark.parametrize(("attempt", "restarts"), [(0, []), (1, ["llm"])], ids=["this start", "an earlier"])
+@pytest.mark.parametrize("is_failed", [False, True])
+def test_a_jobset_whose_job_has_reached_its_owners_deadline_has_not_failed(
+    attempt: int, restarts: list[str], is_failed: bool
+) -> None:
+    """The JobSet only says that one of its Jobs has failed, and the Job controller deletes the pods."""
+    at = NOW - timedelta(seconds=10)
+    late = Terminal(succeeded=False, reason="DeadlineExceeded", at=at)
+    world = cluster(nodes=8).running(gang(annotations=RECREATE)).crash(rank=1, exit_code=143)
+    if is_failed:
+        world.pods["llm-uid"].clear()
+        world.change_gang(terminal=Terminal(succeeded=False, reason="FailedJobs", at=at))
+    world.change_gang(restarts=attempt)
+    job = msgspec.structs.replace(gang("llm-ranks-0"), part_of="llm-uid", terminal=late)
+    known = msgspec.structs.replace(world.world(), parts_of={"llm-uid": {job.ref.uid: job}})
+
+    decision = Decision(plan(known, world.settings, world.later(5).now))
+
+    assert decision.restarts == restarts
+    assert bool(decision.incidents) is bool(restarts)
+    told = may_touch(known, world.gangs["llm-uid"], world.now)
+    assert isinstance(told, Denied) is not bool(restarts)
 
 
 def test_a_crash_that_the_framework_has_mended_hides_no_later_failure() -> None:

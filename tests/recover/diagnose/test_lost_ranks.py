@@ -102,6 +102,8 @@ def test_a_failed_rank_whose_framework_removes_its_pod_at_once_is_judged_by_how_
         ("Terminated", "made-way", []),
         ("UnexpectedAdmissionError", "not-admitted", ["n2"]),
         ("OutOfnvidia.com/gpu", "not-admitted", ["n2"]),
+        ("NodePorts", "not-admitted", ["n2"]),
+        ("DeadlineExceeded", "pod-deadline", []),
     ],
 )
 def test_a_rank_whose_kubelet_ended_or_refused_its_pod_is_no_failure_of_the_program(

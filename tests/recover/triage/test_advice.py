@@ -168,6 +168,19 @@ def test_a_recipe_that_fits_without_any_line_tells_nobody_and_harms_no_look() ->
     assert advice.recipe.name == "vllm-bfloat16"
 
 
+def test_the_owner_of_a_volcano_job_is_advised_although_its_kind_is_called_job_too() -> None:
+    observer = Observer(Scripted(), Settings(), lambda: None)
+    owner = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "llm", "uid": "u1"}
+    metadata: dict[str, Any] = {"name": "llm-worker-0", "namespace": "ml", "uid": "p1"}
+    metadata |= {"resourceVersion": "7", "ownerReferences": [{**owner, "controller": True}]}
+
+    observer.absorb(PODS, msgspec.json.encode({"metadata": metadata, "spec": {"containers": [CONTAINER]}}))
+
+    (pod,) = observer.world(Modes(begun(Mode.OBSERVE, NOW))).pods_of["u1"].values()
+    assert pod.outsider is not None
+    assert (pod.outsider.owner.api_version, pod.outsider.owner.name) == (owner["apiVersion"], "llm")
+
+
 def test_of_replicas_of_one_owner_what_they_ask_is_kept_once() -> None:
     """Kubernetes gives each pod a mount with another name, which no recipe reads."""
     observer = Observer(Scripted(), Settings(), lambda: None)

@@ -121,6 +121,9 @@ def test_a_node_that_is_not_ready_is_told_otherwise_than_one_that_is_cordoned() 
         ({"operator": "Exists"}, True),
         ({"key": "maintenance", "value": "later"}, False),
         ({"key": "maintenance", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "maintenance", "operator": "Gt", "value": "900"}, True),
+        ({"key": "maintenance", "operator": "Lt", "value": "900", "effect": "NoExecute"}, False),
+        ({"key": "dedicated", "operator": "Gt", "value": "900"}, False),
     ],
 )
 def test_a_taint_that_the_ranks_tolerate_keeps_none_out(toleration: dict[str, Any], fits: bool) -> None:
@@ -282,6 +285,32 @@ def test_templates_that_ask_for_the_same_share_the_places() -> None:
 
     found = estimate(world)
     assert (found.lacking, found.size) == (1, 4)
+
+
+def test_ranks_that_begin_when_others_have_succeeded_use_the_places_of_those() -> None:
+    """A JobSet may prepare its data on the GPUs on which it trains afterwards (`dependsOn` with Complete)."""
+    world = machines(3)
+    roles = {
+        "prepare": template(count=2),
+        "check": template(count=2, after=("prepare",)),
+        "train": template(count=3, after=("check",)),
+    }
+    world.change_gang(templates=roles, size=7)
+
+    assert estimate(world).fits
+    found = estimate(world, without={"n1": "xid-79"})
+    assert (found.lacking, found.size) == (1, 3)
+    roles["train"] = template(count=3)
+    world.change_gang(templates=roles)
+    assert (estimate(world).lacking, estimate(world).size) == (2, 5), "they run beside those that prepare"
+
+
+def test_a_circle_of_ranks_that_wait_for_each_other_ends() -> None:
+    world = machines(3)
+    roles = {"a": template(count=1, after=("b",)), "b": template(count=1, after=("a",))}
+    world.change_gang(templates=roles, size=2)
+
+    assert estimate(world).fits
 
 
 # --- waiting until there is room --------------------------------------------------------------------------

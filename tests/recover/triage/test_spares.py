@@ -12,11 +12,11 @@ from detectors.wire.contract import Fault, ObjectMeta, Severity
 from detectors.wire.fitting import limit
 from recover.api import ActionRecord, Outcome, Phase
 from recover.api.reasons import Reason
-from recover.model import NodeSignal, PodPhase, SignalKind
+from recover.model import NodeSignal, PodPhase, SignalKind, Template
 from recover.model.modes import Mode
 from recover.triage.spare_node import SPARE, SPARE_FOR
 from recover.triage.spares import keep_spares
-from tests.acting import advanced, only_recovery, recovering, step
+from tests.acting import advanced, end_pods, only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang
 from tests.facts import names
 from tests.recover.triage.spare_cases import (
@@ -369,3 +369,61 @@ def test_a_spare_that_others_suspect_comes_last_and_comes_all_the_same() -> None
     assert comes_to_rest(world) == ["lift-spare n8"]
     fails(world, "n2")
     assert comes_to_rest(world) == ["lift-spare n7"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"node_selector": {"nvidia.com/gpu.product": "H200"}},
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {
+                                "matchExpressions": [
+                                    {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["H200"]}
+                                ]
+                            }
+                        ]
+                    }
+                }
+            }
+        },
+    ],
+)
+def test_a_spare_that_the_nodes_gang_may_not_use_is_passed_over(rules: Mapping[str, Any]) -> None:
+    """On bare machines nodes have no label of a pool, and a job chooses the model of its GPUs by a label."""
+    world = spares("n7", "n8")
+    for name, node in world.nodes.items():
+        product = "A100" if name == "n7" else "H200"
+        labels = {key: value for key, value in node.labels.items() if key != POOL}
+        world.change_node(name, labels={**labels, "nvidia.com/gpu.product": product})
+    container = {"name": "train", "resources": {"limits": {"nvidia.com/gpu": 8}}}
+    leader = Template(containers=({"name": "lead"},), count=1)
+    world.running(
+        gang(
+            templates={
+                "Master": leader,
+                "Worker": msgspec.structs.replace(Template(containers=(container,), count=3), **rules),
+            }
+        )
+    )
+
+    comes_to_rest(fails(world, "n1"))
+
+    assert lent(world) == {"n8": "n1"}
+
+    comes_to_rest(fails(world, "n2"))
+
+    assert lent(world) == {"n8": "n1"}
+    ((outcome, reason, message),) = told(world, "n2")
+    assert (outcome, reason) == (Outcome.REFUSED, Reason.NO_SPARE)
+    assert names(message, "n2", 2)
+    end_pods(world)
+    world.recoveries.clear()
+    world.gangs.clear()
+
+    comes_to_rest(world)
+
+    assert lent(world) == {"n7": "n2", "n8": "n1"}, "no gang waits for the node any more"

@@ -93,6 +93,22 @@ def test_the_ranks_of_a_jobset_are_the_pods_that_its_jobs_run_at_a_time() -> Non
     assert set(found.templates) == {"leader", "ranks"}
 
 
+def test_a_dependency_that_has_to_complete_ends_before_all_ranks_that_wait_for_it() -> None:
+    jobs = [
+        replicated("data"),
+        replicated("leader", dependsOn=[{"name": "data", "status": "Complete"}]),
+        replicated("ranks", dependsOn=[{"name": "leader", "status": "Ready"}]),
+    ]
+
+    found = parsed(jobs=jobs)
+
+    assert {name: one.after for name, one in found.templates.items()} == {
+        "data": (),
+        "leader": ("data",),
+        "ranks": ("data",),
+    }
+
+
 @pytest.mark.parametrize(
     ("metadata", "spec", "names"),
     [
