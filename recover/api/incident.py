@@ -165,8 +165,8 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
         Answered | None,
         Meta(
             description="How far the findings of the node were known when Rekindle last updated the "
-            "open Incident. Later findings are new to a person who ended the quarantine while no "
-            "controller ran."
+            "open Incident. If a person ends the quarantine while no controller runs, later findings "
+            "count as new."
         ),
     ] = None
     closed_at: datetime | None = None

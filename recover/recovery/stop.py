@@ -103,7 +103,7 @@ def stopping(ctx: Context) -> Step:
         writes = _stop(ctx, ctx.status.message)
         return Step(writes=writes, requeue_after_s=REFUSED_AGAIN_S if refusal is not None else None)
     if not gang.suspended:
-        message = f"{ctx.somebody()} has started {gang.ref} again right after Rekindle stopped the job"
+        message = f"{ctx.somebody()} has started {gang.ref} again after Rekindle stopped the job"
         return Step(status=given_up(ctx, message, ctx.undone()))
     rest = workload_of(gang).unfinished(gang)
     if rest and ctx.expired():

@@ -141,8 +141,8 @@ def _no_more(node: Node, note: Quarantine, news: Iterable[Finding]) -> str:
         return f"Rekindle takes no further action on the node for Incident {note.incident}"
     return (
         f"Rekindle takes no further action on the findings that Incident {note.incident} has shown. While "
-        f"Rekindle could not follow the node, its agent has reported {codes[:200]}, which may be newer than "
-        "the end of the quarantine. Rekindle acts on it"
+        f"Rekindle could not follow the node, its agent has reported {codes[:200]}. These findings may be "
+        "newer than the end of the quarantine, so Rekindle acts on them"
     )
 
 
