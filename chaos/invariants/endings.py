@@ -43,7 +43,7 @@ class Endings:
         name = node["metadata"]["name"]
         if self._by_people.get(name) != ended:
             return True  # a repair has ended the quarantine, and the controller knows when
-        return any(fault.at <= at <= ended for at in self._explained.get(name, ()))
+        return any(fault.at <= at < ended for at in self._explained.get(name, ()))
 
 
 def _ends_quarantine(write: Write) -> bool:

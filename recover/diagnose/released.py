@@ -48,10 +48,11 @@ def answer_of_person(world: World, node: Node, now: datetime) -> PersonsAnswer:
     health = world.health.get(node.name)
     about = [incident for incident in world.incidents.values() if incident.spec.node == node.name]
     found = open_findings(node, health, answers(node, about), now)
-    shown = _shown_by(about, {finding.boot_id for finding in found})
+    shown = _shown_by(about, {node.boot_id, *(finding.boot_id for finding in found)})
     news = tuple(finding for finding in found if shown is not None and not _was_shown(finding, shown))
     if not news:
-        return PersonsAnswer(Answer(now, known_of(node, health)))
+        # While no agent reports from the present boot, nobody can know a fault of that boot.
+        return PersonsAnswer(Answer(now, known_of(node, health) or shown))
     # Only times decide about findings without a number: the answer must be earlier than they are.
     unnumbered = (finding.first_seen - _MOMENT for finding in news if not finding.sequence)
     return PersonsAnswer(Answer(min([now, *unnumbered]), shown), news)

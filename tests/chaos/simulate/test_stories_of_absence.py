@@ -52,7 +52,7 @@ def test_a_fault_after_an_uncordon_that_no_controller_saw_takes_the_node_out_aga
         await sim.passes(60)
         assert sim.cordoned() == ["n2"]
         (ended,) = said(sim, "NodeReleased")
-        assert "may be newer than the end of the quarantine" in ended
+        assert "These findings may be newer than the end of the quarantine" in ended
         first, second = sorted(sim.incidents(), key=lambda i: i.spec.detected_at)
         assert (first.status.phase, second.status.phase) == (IncidentPhase.CLOSED, IncidentPhase.OPEN)
         await comes_to_rest(sim)
@@ -142,3 +142,24 @@ def test_an_unseen_uncordon_in_mid_repair_ends_that_repair_and_the_next_fault_ge
         assert second.status.repair.phase is RepairPhase.RETURNED
 
     play(story, Setup(settings=Settings(mode=Mode.REPAIR)))
+
+
+def test_a_fault_of_a_new_boot_that_its_agent_reports_after_the_uncordon_takes_the_node_out_again() -> None:
+    async def story(sim: Simulation) -> None:
+        await sim.passes(65)
+        await quarantined(sim)
+        await sim.crash_node("n2")
+        await sim.passes(60)
+        await sim.boot_node("n2")
+        sim.kill_agent("n2")
+        await sim.passes(60)
+        sim.kernel("n2", lines.FALLEN_OFF_THE_BUS)
+        await sim.passes(60)
+        await sim.person.uncordon("n2")
+        await sim.passes(120)
+        assert sim.cordoned() == []
+        sim.start_agent("n2")
+        await comes_to_rest(sim)
+        assert sim.cordoned() == ["n2"]
+
+    play(story)

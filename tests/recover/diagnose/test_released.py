@@ -92,3 +92,15 @@ def test_no_further_finding_leaves_nothing_open_and_the_incident_closes() -> Non
     assert world.nodes["n1"].quarantine is None
     assert not world.nodes["n1"].unschedulable
     assert [incident.status.answered is not None for incident in world.incidents.values()] == [True]
+
+
+def test_while_no_agent_reports_from_the_present_boot_a_fault_of_that_boot_is_not_answered() -> None:
+    world = uncordoned_unseen()
+    world.change_node("n1", boot_id="later")
+
+    answer = answer_of_person(world.world(), world.nodes["n1"], world.now).answer
+
+    world.later(60).finding(on="n1", boot_id="later", ago_s=600)
+    *_, later = world.health["n1"].status.findings
+    assert later.first_seen < answer.at
+    assert not answer.covers(later, world.now)
