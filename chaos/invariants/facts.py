@@ -9,6 +9,7 @@ import msgspec
 
 from chaos.apiserver.kinds import Object
 from chaos.apiserver.store import MemoryCluster
+from chaos.invariants.endings import Endings
 from chaos.invariants.places import Places
 from chaos.invariants.reports import Reports
 from chaos.invariants.write import Write
@@ -28,6 +29,7 @@ class Facts:
         self.truth = truth
         self.settings = settings
         self.reports = Reports()
+        self.endings = Endings()
         self.places = Places(store)
         self._taken_out_at: dict[tuple[str, str], datetime] = {}
         """Time of the first quarantine by Incident and node. If a person uncordons the node, and another
@@ -37,6 +39,7 @@ class Facts:
     def saw(self, write: Write) -> None:
         """Keeps what later objects no longer show. The caller passes each write here before it calls the
         checks."""
+        self.endings.saw(write)
         if write.resource == NODES:
             self.places.saw(write.body, write.at, is_gone=write.new is None)
         elif write.resource == NODEHEALTHS and write.new is not None:

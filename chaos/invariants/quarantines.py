@@ -8,7 +8,7 @@ from datetime import timedelta
 from chaos.apiserver.kinds import Object
 from chaos.invariants.base import Check
 from chaos.invariants.write import Write
-from chaos.simulated.reading import HOLD, our_taint, released_at
+from chaos.simulated.reading import HOLD, our_taint
 from chaos.simulated.truth import HardwareFault
 from recover.k8s.kinds import NODES
 from recover.model.modes import Mode
@@ -46,8 +46,7 @@ class QuarantinedForACause(Check):
             yield f"{name} was quarantined before the next lines could lower the severity"
         if old["metadata"].get("annotations", {}).get(HOLD):
             yield f"{name} was quarantined although a person had put a hold on the node"
-        released = released_at(new)
-        if released is not None and all(fault.at <= released for fault in grounds):
+        if all(self.facts.endings.is_answered(fault, new) for fault in grounds):
             yield f"{name} was quarantined again for a fault for which a person had ended a quarantine"
 
     def _grounds(self, node: Object, *, any_harm: bool) -> list[HardwareFault]:

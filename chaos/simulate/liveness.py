@@ -27,7 +27,6 @@ from chaos.simulated.reading import (
     is_suspended,
     lives,
     node_of,
-    released_at,
     repair_phase,
     takes_pods,
 )
@@ -124,7 +123,7 @@ def left_in_service(sim: Simulation) -> Iterator[str]:
         name = node["metadata"]["name"]
         if name not in sim.agents or is_cordoned(node) or is_closed(node):
             continue
-        released = released_at(node)
+        released = sim.invariants.facts.endings.ended_at(node)
         found = sim.truth.harms(name, node["status"]["nodeInfo"]["bootID"], Harm.FATAL)
         behind = timedelta(seconds=min(0.0, sim.setup.clock_leads_s.get(name, 0.0)))
         # The node's own clock decides whether a fault is older than the mode.

@@ -161,6 +161,14 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     ] = []
     superseded_by: Annotated[str, Meta(max_length=NAME_CHARS_MAX)] = ""
     """Name of the Incident that now records the same fault."""
+    known: Annotated[
+        Answered | None,
+        Meta(
+            description="How far the findings of the node were known when Rekindle last updated the "
+            "open Incident. If a person ends the quarantine while no controller runs, later findings "
+            "count as new."
+        ),
+    ] = None
     closed_at: datetime | None = None
     """Time at which the Incident was closed."""
     answered: Annotated[

@@ -13,10 +13,11 @@ from datetime import datetime
 from detectors.wire.contract import CoverageState, NodeHealth, Source
 from recover.api import Incident
 from recover.diagnose.answered import answers
+from recover.diagnose.released import is_released
 from recover.diagnose.what_counts import is_proof, open_findings, strength
 from recover.model import Node
 from recover.stories.words import FAULTS
-from recover.triage.quarantine import is_released, takes_no_pods
+from recover.triage.quarantine import takes_no_pods
 
 __all__ = ["broken_in_service", "stays_cordoned"]
 

@@ -20,7 +20,16 @@ from recover.api.repair_state import RepairPhase
 from recover.diagnose.goes_on import CLOCKS_APART, SETTLED, is_shown_after, shown_at
 from recover.model import Node
 
-__all__ = ["Answer", "answered", "answers", "as_news", "known_of", "went_on_after"]
+__all__ = [
+    "Answer",
+    "answered",
+    "answers",
+    "as_news",
+    "joined",
+    "known_of",
+    "latest_of",
+    "went_on_after",
+]
 
 _UNTOLD = timedelta(seconds=660)
 """Time for which an agent's knowledge may be unpublished. An agent may delay for 600 s the report that a
@@ -113,6 +122,27 @@ def known_of(node: Node, health: NodeHealth | None) -> Answered | None:
         sequence=max([read, *(finding.sequence for finding in mine)]),
         last_seen=max(times, default=None),
     )
+
+
+def latest_of(findings: Collection[Finding]) -> Answered | None:
+    """Returns how far these findings of one boot reach, or None if there is no finding."""
+    if not findings:
+        return None
+    return Answered(
+        boot_id=max(findings, key=lambda finding: finding.last_seen).boot_id,
+        sequence=max(finding.sequence for finding in findings),
+        last_seen=max(finding.last_seen for finding in findings),
+    )
+
+
+def joined(before: Answered | None, now: Answered) -> Answered:
+    """Returns how far the findings are known if they were known as far as `before`, and now as far as
+    `now`."""
+    if before is None or before.boot_id != now.boot_id:
+        return now
+    times = [known.last_seen for known in (before, now) if known.last_seen is not None]
+    sequence = max(before.sequence, now.sequence)
+    return Answered(boot_id=now.boot_id, sequence=sequence, last_seen=max(times, default=None))
 
 
 def went_on_after(finding: Finding, given: Collection[Answer], now: datetime) -> datetime | None:

@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from detectors.wire.contract import Fault, Severity
-from recover.api import Blame, Evidence, Suspect
+from recover.api import Answered, Blame, Evidence, Suspect
 from recover.diagnose.awaited import Awaited
 from recover.k8s.bodies import shortened
 from recover.model import Gang
@@ -111,6 +111,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """First error of a gang's own failure. Attempts are counted by this error."""
     gang: Gang | None = None
     evidence: tuple[Evidence, ...] = ()
+    known: Answered | None = None
+    """How far the node's open findings are known."""
     suspects: tuple[Suspect, ...] = ()
     affected: tuple[AffectedGang, ...] = ()
     drain: bool = False

@@ -11,7 +11,7 @@ from detectors.wire.contract import Fault, Finding, NodeHealth, Origin, Remedy, 
 from detectors.wire.fitting import fitted, limit
 from detectors.wire.open_findings import is_open
 from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
-from recover.diagnose.answered import Answer, answers, as_news, went_on_after
+from recover.diagnose.answered import Answer, answers, as_news, latest_of, went_on_after
 from recover.diagnose.awaited import Awaited, Awaiting
 from recover.diagnose.caught import about_node, each
 from recover.diagnose.diagnosis import AffectedGang, Diagnosis, incident_name
@@ -19,6 +19,7 @@ from recover.diagnose.due import affected_gang, due_at, first_of_the_worst, is_h
 from recover.diagnose.goes_on import shown_at
 from recover.diagnose.holders import affecting, holders_on
 from recover.diagnose.ranks import is_down
+from recover.diagnose.released import answer_of_person, is_released
 from recover.diagnose.set_aside import has_findings
 from recover.diagnose.starts import ranks
 from recover.diagnose.what_counts import incidents_by_node, open_findings, strength
@@ -95,6 +96,8 @@ def _stopped_by_node(world: World) -> dict[str, list[Gang]]:
 
 def _of_node(look: _Look, node: Node, health: NodeHealth, incidents: list[Incident]) -> Diagnosis | None:
     given = answers(node, incidents)
+    if is_released(node):
+        given = (*given, answer_of_person(look.world, node, look.now).answer)
     findings = [_classed(f) for f in open_findings(node, health, given, look.now)]
     return _diagnosis(look, node, findings, incidents, given) if findings else None
 
@@ -126,8 +129,9 @@ def _diagnosis(
     given: Collection[Answer],
 ) -> Diagnosis:
     now = look.now
-    open_one = next((i for i in incidents if _same(i)), None)
+    open_one = next((i for i in incidents if _same(i, node)), None)
     known_since = open_one.metadata.creation_timestamp if open_one else None
+    known = latest_of(findings)
     went_on = {f.id: again for f in findings if (again := went_on_after(f, given, now)) is not None}
     findings = [_not_later(as_news(f, given, now), now, known_since or now) for f in findings]
     findings.sort(key=lambda f: (f.first_seen, f.sequence, f.id))
@@ -153,6 +157,7 @@ def _diagnosis(
         finding=first.id,
         struck_at=first.first_seen,
         evidence=tuple(_evidence(node, f) for f in _shown(findings)),
+        known=known,
         suspects=(fitted(Suspect, node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
         affected=tuple(
             affected_gang(gang, its, due, awaited, now, is_dead=is_dead)
@@ -175,10 +180,13 @@ def _not_later(finding: Finding, now: datetime, known_since: datetime) -> Findin
     return msgspec.structs.replace(finding, first_seen=first, last_seen=last)
 
 
-def _same(incident: Incident) -> bool:
+def _same(incident: Incident, node: Node) -> bool:
     """Whether the Incident is the node's open Incident. A node has one open Incident at a time, and later
-    findings join it."""
-    return incident.status.phase is IncidentPhase.OPEN and incident.spec.fault is not Fault.HOST
+    findings join it. The Incident of a quarantine that has ended is about to close, and nothing joins it."""
+    note = node.quarantine
+    ended = note.incident if note is not None and is_released(node) else node.released_from
+    is_open = incident.status.phase is IncidentPhase.OPEN and incident.spec.fault is not Fault.HOST
+    return is_open and incident.metadata.name != ended
 
 
 def _name(node: Node, first: Finding, incidents: list[Incident], after: datetime | None) -> str:

@@ -19,7 +19,7 @@ import msgspec
 from detectors.wire.contract import NodeHealth, ObjectMeta
 from detectors.wire.fitting import limit
 from detectors.wire.sane import demand_sane, sane
-from recover.api import Answered, GangRef, Toleration
+from recover.api import GangRef, Toleration
 from recover.api.marks import OWN_CONDITION, QUARANTINE, RELEASED, RELEASED_FINDINGS
 from recover.k8s import pod_specs
 from recover.k8s.kinds import JOBS
@@ -109,6 +109,7 @@ def node(
     ready = next((c for c in wire.status.conditions if c.type == "Ready"), None)
     allocatable = _counts(wire.status.allocatable, accelerators)
     capacity = _counts(wire.status.capacity, accelerators)
+    release = _release(meta.annotations)
     return Node(
         name=meta.name,
         uid=meta.uid,
@@ -126,7 +127,8 @@ def node(
         ),
         quarantine=_quarantine(meta.annotations.get(QUARANTINE, "")),
         released_at=_time(meta.annotations.get(RELEASED, "")),
-        answered=_answered(meta.annotations),
+        answered=release.findings if release is not None else None,
+        released_from=release.incident if release is not None else "",
         # one mapping for both keeps nodes small
         allocatable=capacity if allocatable == capacity else allocatable,
         capacity=capacity,
@@ -195,15 +197,15 @@ def _quarantine(text: str) -> Quarantine | None:
         return None
 
 
-def _answered(annotations: Mapping[str, str]) -> Answered | None:
-    """Returns the findings that the last release has answered. None if the annotation belongs to another
-    release than `released-at`."""
+def _release(annotations: Mapping[str, str]) -> Release | None:
+    """Returns what the last release has answered. None if the annotation belongs to another release than
+    `released-at`."""
     try:
         release = msgspec.json.decode(annotations.get(RELEASED_FINDINGS, ""), type=Release)
         demand_sane(release)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    return release.findings if release.at == _time(annotations.get(RELEASED, "")) else None
+    return release if release.at == _time(annotations.get(RELEASED, "")) else None
 
 
 def _time(text: str) -> datetime | None:

@@ -40,6 +40,8 @@ class Release(msgspec.Struct, frozen=True, rename="camel"):
     """Time as in `released-at`. An earlier version of Rekindle writes only `released-at`; if the two differ,
     this annotation belongs to an older release."""
     findings: Answered
+    incident: str = ""
+    """Incident of the quarantine that ended; empty in an annotation of an earlier version."""
 
 
 class OwnCondition(msgspec.Struct, frozen=True):
@@ -117,6 +119,9 @@ class Node(msgspec.Struct, frozen=True):
     answered: Answered | None = None
     """How far the node's kernel log was known at that release. None if no agent reported, and for a release
     by an earlier version."""
+    released_from: str = ""
+    """Incident of the quarantine that ended with that release, if it is known. Later faults do not join that
+    Incident."""
     accelerators: int = 0
     """Number of all accelerators that the kubelet offers; a shared device may count several times."""
     allocatable: Mapping[str, int] = {}

@@ -8,11 +8,11 @@ from detectors.wire.fitting import fitted, refitted
 from recover.api import Blame, Cause, Incident
 from recover.diagnose.answered import answered, answers
 from recover.diagnose.ranks import losses
+from recover.diagnose.released import answer_of_person, is_released
 from recover.diagnose.set_aside import set_aside
 from recover.diagnose.signals import as_findings, is_of_a_signal
 from recover.diagnose.starts import ranks
 from recover.recovery.context import CAUSES_MAX, Context
-from recover.triage import quarantine
 
 __all__ = ["affecting", "are_gone", "are_placed", "corrected_causes", "first_cause", "fresh_causes"]
 
@@ -73,8 +73,10 @@ def _gone(ctx: Context, cause: Cause) -> str:
     if work is not None:
         return f"Rekindle does not act on {shown.code} of {node.name} during {work.what} ({work.label})"
     about = [incident for incident in world.incidents.values() if incident.spec.node == node.name]
-    is_released = node.quarantine is not None and quarantine.is_released(node)
-    if is_released or answered(shown, answers(node, about), ctx.now):
+    given = list(answers(node, about))
+    if is_released(node):
+        given.append(answer_of_person(world, node, ctx.now).answer)
+    if answered(shown, given, ctx.now):
         return f"the quarantine of {node.name} was ended although the node still had the finding {shown.code}"
     return ""
 

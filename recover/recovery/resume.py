@@ -45,7 +45,7 @@ def resuming(ctx: Context) -> Step:
     if not ctx.has("resumed"):
         return _start(ctx)
     if gang.suspended:
-        message = f"{ctx.somebody()} has suspended {gang.ref} right after it was started"
+        message = f"{ctx.somebody()} has suspended {gang.ref} after Rekindle started the job"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
     pods = ctx.living()
     ended = sum(1 for p in new_pods(ctx.world, ctx.gang) if p.phase is PodPhase.SUCCEEDED)
@@ -119,7 +119,7 @@ def _waiting(ctx: Context, pods: list[Pod], running: int) -> Step:
 def _start(ctx: Context) -> Step:
     gang = ctx.gang
     if not gang.suspended and gang.terminal is None:
-        message = f"{ctx.somebody()} has started {gang.ref} before its checkpoint was chosen"
+        message = f"{ctx.somebody()} has started {gang.ref} before Rekindle started the job"
         return Step(status=moved(ctx, Phase.ESCALATED, message, reason=ctx.undone()))
     living = ctx.remaining()
     if living and ctx.expired():

@@ -111,7 +111,7 @@ def _stopped(ctx: Context) -> Step:
     for a stop."""
     gang = ctx.gang
     if not gang.suspended:
-        message = f"{ctx.somebody()} has started {gang.ref} again right after Rekindle stopped the job"
+        message = f"{ctx.somebody()} has started {gang.ref} again after Rekindle stopped the job"
         return Step(status=given_up(ctx, message, ctx.undone()))
     rest = workload_of(gang).unfinished(gang)
     if rest and ctx.expired():

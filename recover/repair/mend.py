@@ -23,6 +23,7 @@ from recover.api.reasons import Reason
 from recover.api.repair_state import Repair, RepairPhase, RepairPhaseTime, StepOutcome
 from recover.diagnose.answered import known_of
 from recover.diagnose.goes_on import shown_at
+from recover.diagnose.released import is_released
 from recover.k8s.kinds import INCIDENTS
 from recover.model import World
 from recover.model.actions import Action, Plan
@@ -232,7 +233,7 @@ def _stepped_in(ctx: Context) -> Reconciled | None:
     if taken is not None and not is_ours:
         why = f"{name} is in quarantine for another Incident now: {taken.incident}"
         return handed_over(ctx, Reason.NEEDS_PERSON, why, "That Incident says what to do")
-    if not silent.is_watched(ctx) and (not is_ours or quarantine.is_released(ctx.node)):
+    if not silent.is_watched(ctx) and (not is_ours or is_released(ctx.node)):
         return handed_over(
             ctx,
             Reason.RELEASED_BY_PERSON,

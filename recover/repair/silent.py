@@ -15,6 +15,7 @@ from detectors.wire.fitting import fitted
 from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import RepairPhase
+from recover.diagnose.released import is_released
 from recover.policy.faults import QuarantineLevel
 from recover.repair.for_people import then_release
 from recover.repair.step_context import HELD_REQUEUE_S, Context, Reconciled, handed_over, moved, waiting
@@ -28,7 +29,7 @@ def is_its_turn(ctx: Context) -> bool:
     """Whether the node of the Incident may be repaired: it is in quarantine for this Incident, or silent."""
     taken = ctx.node.quarantine
     if taken is not None:
-        return taken.incident == ctx.incident.metadata.name and not quarantine.is_released(ctx.node)
+        return taken.incident == ctx.incident.metadata.name and not is_released(ctx.node)
     return ctx.incident.spec.fault is Fault.HOST and not ctx.node.ready
 
 

@@ -28,8 +28,9 @@ from recover.api import (
 )
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import RepairPhase
-from recover.diagnose.answered import known_of
+from recover.diagnose.answered import joined, known_of
 from recover.diagnose.diagnosis import Diagnosis
+from recover.diagnose.released import is_released
 from recover.diagnose.set_aside import set_aside
 from recover.k8s.bodies import body, builtins, merge_diff, regarding
 from recover.k8s.kinds import INCIDENTS
@@ -70,11 +71,20 @@ def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> 
             detected_at=diagnosis.detected_at,
             boot_id=diagnosis.boot_id,
         )
-        status = _status(IncidentStatus(), diagnosis, records)
+        status = _status(world, IncidentStatus(), diagnosis, records)
         yield create(diagnosis.name, spec, status)
         yield from _announce(world, diagnosis)
     elif existing.status.phase is IncidentPhase.OPEN:
-        yield from update(existing, _status(existing.status, diagnosis, records), "explain-incident")
+        yield from update(existing, _status(world, existing.status, diagnosis, records), "explain-incident")
+
+
+def _known(world: World, before: IncidentStatus, diagnosis: Diagnosis) -> Answered | None:
+    """Returns how far the findings are known. Once a person has ended the quarantine, and until Rekindle has
+    written that, later findings are new to that person."""
+    node = world.nodes.get(diagnosis.node)
+    if diagnosis.known is None or (node is not None and is_released(node)):
+        return before.known
+    return joined(before.known, diagnosis.known)
 
 
 def advised(world: World, found: Iterable[Advice], now: datetime) -> Iterator[tuple[Action, ...]]:
@@ -136,7 +146,9 @@ def _advise(advice: Advice, now: datetime) -> Iterator[Action]:
         )
 
 
-def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]) -> IncidentStatus:
+def _status(
+    world: World, before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]
+) -> IncidentStatus:
     victims = {v.uid: v for v in [*before.victims, *(h.gang.ref for h in diagnosis.affected)]}
     blame = diagnosis.blame if diagnosis.settled else Blame.UNKNOWN
     return fitted(
@@ -153,6 +165,7 @@ def _status(before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRe
         members=before.members,
         cordoned_at=_cordoned_at(before, diagnosis, records),
         superseded_by=before.superseded_by,
+        known=_known(world, before, diagnosis),
         repair=before.repair,
     )
 
@@ -238,12 +251,15 @@ def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> 
         yield from update(incident, status, "correct-blame")
 
 
-def closings(world: World, live: Collection[str], now: datetime) -> Iterator[Action]:
+def closings(
+    world: World, live: Collection[str], found: Iterable[Diagnosis], now: datetime
+) -> Iterator[Action]:
     """Closes Incidents of which nothing is left: they are not `live`, and have no quarantined node and no
     running recovery or repair. A late watch may lead to two Incidents for one fault of a node. The close of
     the superfluous Incident answers nothing, since the other Incident continues. Nor does a close answer
     anything while no agent reports from the node's boot."""
     judged = {world.incidents[name].spec.node for name in live if name in world.incidents}
+    judged |= {diagnosis.node for diagnosis in found}
     quarantining = {n.quarantine.incident for n in world.subjects.nodes.values() if n.quarantine is not None}
     recovering = {
         name

@@ -81,7 +81,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         *incidents.advised(world, advice, now),
         *left_behind(world, subjects.gangs.values(), now),
         *remade.remade(lost, live, now),
-        *_alone(incidents.closings(world, live, now)),
+        *_alone(incidents.closings(world, live, judged.found, now)),
     ]
     requeue_after_s = _requeue_after_s(world, subjects, judged, guard.brakes, settings, now)
     return Plan(tuple(chain for chain in chains if chain), requeue_after_s, failures)

@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from detectors.wire.contract import Fault, key
+from detectors.wire.contract import Fault, Finding, key
 from recover.api import Act, Answered
 from recover.api.marks import QUARANTINE, RELEASED, RELEASED_FINDINGS, UNHEALTHY
 from recover.api.reasons import EventReason
-from recover.diagnose.answered import known_of
+from recover.diagnose.released import answer_of_person, is_released
 from recover.k8s.bodies import regarding
 from recover.k8s.kinds import NODES
 from recover.model import Node, Quarantine, Release, Taint, World
@@ -31,7 +31,6 @@ __all__ = [
     "announced",
     "close",
     "give_back",
-    "is_released",
     "is_stronger",
     "out_words",
     "quarantine",
@@ -130,11 +129,21 @@ def releases(world: World, nodes: Iterable[Node], now: datetime) -> Iterator[tup
         note = node.quarantine
         if note is None or not is_released(node):
             continue
-        message = (
-            f"A person ended the quarantine of {node.name}. Rekindle takes no further action on the node for "
-            f"Incident {note.incident}"
-        )
-        yield _release(node, note, message, now, known_of(node, world.health.get(node.name)))
+        found = answer_of_person(world, node, now)
+        message = f"A person ended the quarantine of {node.name}. {_no_more(node, note, found.news)}"
+        yield _release(node, note, message, found.answer.at, found.answer.known)
+
+
+def _no_more(node: Node, note: Quarantine, news: Iterable[Finding]) -> str:
+    """Returns which findings Rekindle no longer acts on."""
+    codes = ", ".join(dict.fromkeys(finding.code for finding in news))
+    if not codes:
+        return f"Rekindle takes no further action on the node for Incident {note.incident}"
+    return (
+        f"Rekindle takes no further action on the findings that Incident {note.incident} has shown. While "
+        f"Rekindle could not follow the node, its agent has reported {codes[:200]}. These findings may be "
+        "newer than the end of the quarantine, so Rekindle acts on them"
+    )
 
 
 def give_back(
@@ -146,27 +155,20 @@ def give_back(
     return _release(node, node.quarantine, message, decided_at, answered)
 
 
-def is_released(node: Node) -> bool:
-    """Whether a person has uncordoned a quarantined node, or removed our taint."""
-    note = node.quarantine
-    uncordoned = note is not None and note.cordoned and not node.unschedulable
-    untainted = not any(taint.key == UNHEALTHY for taint in node.taints)
-    return uncordoned or untainted
-
-
 def _release(
     node: Node, note: Quarantine, message: str, at: datetime, answered: Answered | None
 ) -> tuple[Action, ...]:
     spec: dict[str, Any] = {"taints": as_written(_others(node))}
     if note.cordoned:
         spec["unschedulable"] = None
+    known = _words_of(Release(at, answered, note.incident)) if answered is not None else None
     release = _patch(
         node,
         Act.RELEASE_NODE.value,
         annotations={
             QUARANTINE: None,
             RELEASED: at.isoformat(),
-            RELEASED_FINDINGS: _words_of(Release(at, answered)) if answered is not None else None,
+            RELEASED_FINDINGS: known,
         },
         health=None,
         spec=spec,

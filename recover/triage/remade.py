@@ -17,6 +17,7 @@ from detectors.wire.contract import Fault
 from detectors.wire.fitting import fitted
 from recover.api import Act, ActionRecord, Blame, IncidentSpec, IncidentStatus, Outcome
 from recover.api.reasons import EventReason
+from recover.diagnose.released import is_released
 from recover.k8s.bodies import body, builtins, regarding
 from recover.k8s.kinds import INCIDENTS
 from recover.model import Node, Quarantine, World
@@ -39,7 +40,7 @@ def missing(
     found = {}
     for node in nodes:
         note = node.quarantine
-        if note is None or quarantine.is_released(node) or not world.has_no_incident(note.incident):
+        if note is None or is_released(node) or not world.has_no_incident(note.incident):
             continue
         if note.incident not in explained or now - note.at > _WRITTEN_WITHIN:
             found[note.incident] = node

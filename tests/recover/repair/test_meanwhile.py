@@ -84,6 +84,7 @@ def test_what_fails_while_the_repair_waits_may_ask_for_more(
 def test_what_a_person_has_answered_asks_for_nothing_any_more() -> None:
     """A finding stays in the agent's status until the next boot."""
     scene = finding(broken(), "GPU-second", Remedy.INSPECT)
+    scene.triage()
     scene.settle()
     assert scene.repair.reason == Reason.NEEDS_PERSON
     scene.world.change_node("n1", unschedulable=False)
