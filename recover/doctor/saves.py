@@ -7,7 +7,14 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from recover.checkpoints.annotation import ANNOTATION, REPAIR, LocationError, ObjectStoreError, parse
+from recover.checkpoints.annotation import (
+    ANNOTATION,
+    REPAIR,
+    LocationError,
+    ObjectStoreError,
+    parse,
+    parse_repair,
+)
 from recover.doctor.case import Case, Finding, Place, Severity
 from recover.k8s.pod_specs import Mounts
 from recover.model import Gang, Template, Volume, VolumeKind
@@ -238,9 +245,13 @@ def _no_volume(gang: Gang, path: str) -> str:
 
 def _repair(case: Case, place: ScanPlace) -> Iterator[Finding]:
     """Reports checkpoints that the scan may not repair. A scan never runs as root, and only root may change
-    files of root."""
+    files of root. The check `annotations` has reported a value that cannot be read."""
     allowed = case.gang.annotations.get(REPAIR, "")
-    if allowed.strip() in ("", "none") or user_of(place) is not None:
+    try:
+        repairs = parse_repair(allowed)
+    except ValueError:
+        return
+    if not repairs or user_of(place) is not None:
         return
     yield Finding(
         name="repair-by-another-user",

@@ -324,6 +324,10 @@ def test_what_looks_alike_and_is_all_right_is_no_finding(kind: str, changes: lis
     assert found(case(kind, *changes)) == {}
 
 
+def test_a_repair_that_rekindle_does_not_know_needs_no_permission() -> None:
+    assert found(case("job", annotated("checkpoint-repair", "all"))).keys() == {"misread"}
+
+
 @pytest.mark.parametrize("word", ["Never", "ExitCode"])
 def test_an_elastic_job_that_fails_with_its_first_rank_is_not_said_to_continue(word: str) -> None:
     elastic = spec("elasticPolicy", "minReplicas", value=2)
