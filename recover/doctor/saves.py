@@ -286,8 +286,7 @@ def claim(case: Case) -> Iterator[Finding]:
     yield Finding(
         name="claim-of-one-pod" if only_one_pod else "claim-of-one-node",
         severity=Severity.FAILS if only_one_pod else Severity.RISKS,
-        what=f"{ranks} ranks share a claim that only one {('pod' if only_one_pod else 'node')} "
-        "can mount",
+        what=f"{ranks} ranks share a claim that only one {('pod' if only_one_pod else 'node')} can mount",
         where=Place(f"PersistentVolumeClaim {case.claim}", "spec.accessModes", ", ".join(modes)),
         means=f"only one of the {ranks} ranks that mount the claim starts"
         if only_one_pod
