@@ -168,8 +168,8 @@ class _WrittenJobSet(Camel, frozen=True):
 
 
 def _restarts(job: _WrittenReplicatedJob, gang: Gang, recreate: str) -> Iterator[Hazard]:
-    """Yields the hazard of Jobs that fail when the restarts of their containers reach their backoffLimit. Each
-    Job counts the restarts in its own pods."""
+    """Yields the hazard of Jobs that fail when the restarts of their containers reach their backoffLimit.
+    Each Job counts the restarts in its own pods."""
     spec, ranks = job.template.spec, gang.templates[job.name].count // max(job.replicas, 1)
     if spec.template.spec.restart_policy != ON_FAILURE or spec.backoff_limit > ranks:
         return
