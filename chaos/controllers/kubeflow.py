@@ -98,9 +98,11 @@ class KubeflowController(PodOwner):
     def _judge(
         self, job: Object, replicas: list[Replica], by_name: dict[str, Object], status: Object
     ) -> None:
-        """Judges the job by its pods. The master's state is the job's; without a master all workers count."""
+        """Judges the job by its pods. The master's state is the job's; without a master all workers count.
+        Restarts that reach the limit fail the job; a limit of 0 allows no restart (PastBackoffLimit in
+        pkg/core/job.go)."""
         limit = job["spec"].get("runPolicy", {}).get("backoffLimit")
-        if limit is not None and _restarts(by_name.values()) > limit:
+        if limit is not None and _restarts(by_name.values()) >= max(limit, 1):
             self._fail(status, "has failed because it has reached the specified backoff limit")
             return
         deciding = [r for r in replicas if r.role == "Master"] or replicas

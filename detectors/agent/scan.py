@@ -97,7 +97,8 @@ class _NoKernelLogError(Exception):
 def _of_file(path: str, settings: AgentSettings) -> _Report:
     """Returns the report of a log from any machine. The devices of that node are not known, so all addresses
     count. Raises OSError, or _NoKernelLogError."""
-    lines, count, is_known, rules = [], 0, False, KernelRules()
+    lines, count, is_known = [], 0, False
+    rules = KernelRules(Catalogues.load(settings.catalogue).user)
     with _opened(path) as file:
         for line, has_form in read_saved(file):
             count += 1

@@ -28,6 +28,7 @@ from recover.cli.output import Output, print_answer
 from recover.cli.telling import print_story
 from recover.doctor.case import Case, Severity
 from recover.doctor.environment import enabling
+from recover.doctor.folders import with_sharers
 from recover.doctor.installation import inspect as installation
 from recover.doctor.installation import told as installation_report
 from recover.doctor.installation.installed import Installation
@@ -119,7 +120,8 @@ def _doctor(
         )
     try:
         if file:
-            _tell_jobs([one for name in file for one in _in_file(name)], output, strict=strict)
+            found = with_sharers([one for name in file for one in _in_file(name)])
+            _tell_jobs(found, output, strict=strict)
             return
         if job:
             case, notes = asyncio.run(_job(access, job, namespace, datetime.now(UTC)))

@@ -115,6 +115,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     claim."""
     access_modes: tuple[str, ...] | None = ()
     """Access modes of the claim; None if the claim does not exist."""
+    sharers: tuple[str, ...] = ()
+    """Other jobs of the same manifests that have the same folder of checkpoints."""
     adds_environment: bool | None = None
     """Whether the cluster has the policy that lets new pods read the environment; None if that is not
     known."""

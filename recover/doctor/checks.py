@@ -3,7 +3,16 @@ here."""
 
 from __future__ import annotations
 
-from recover.doctor import environment, issues_ahead, permission, pod_templates, progress, retries, saves
+from recover.doctor import (
+    environment,
+    folders,
+    issues_ahead,
+    permission,
+    pod_templates,
+    progress,
+    retries,
+    saves,
+)
 from recover.doctor.case import Case, Check, Part
 
 __all__ = ["CHECKS"]
@@ -34,6 +43,7 @@ CHECKS: tuple[Check[Case], ...] = (
         "if an annotation names the folder of the checkpoints, a scan can mount the volume of this folder",
         saves.volume,
     ),
+    Check("checkpoint-folder", "all ranks have the same folder of checkpoints", folders.same),
     Check("checkpoint-claim", "all ranks can mount the claim of the checkpoints", saves.claim, (Part.CLAIM,)),
     Check("environment", "the ranks read the variables of a recovery", environment.read_by_ranks),
     Check(

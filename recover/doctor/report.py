@@ -33,10 +33,16 @@ __all__ = [
 
 Titles = Mapping[Severity, tuple[str, Tone]]
 
-_NO_START = frozenset(
-    {"environment-not-optional", "claim-missing", "claim-of-one-pod", "restart-policy-unknown"}
-)
-"""Findings that already affect the first start of the job."""
+_NO_START = {
+    "environment-not-optional": "will not run",
+    "claim-missing": "will not run",
+    "claim-of-one-pod": "will not run",
+    "restart-policy-unknown": "will not run",
+    "role-restart-policy-unknown": "may not run",
+}
+"""Findings that already affect the first start of the job, each with the words for the headline. An elastic
+job may run without some of its pods."""
+_ELASTIC = "elastic"
 _SUBJECTS = {
     "mode": "the controller's mode",
     "lowered": "settings that lower the mode",
@@ -224,7 +230,9 @@ def _verdict(report: Report) -> Line:
     if refused is not None:
         told.append(_not_enabled(refused))
     if unstarted is not None:
-        told.append(f"This job will not run: {one_line(unstarted.means)}.")
+        is_elastic = any(found.name == _ELASTIC for found in report.findings)
+        words = "may not run" if is_elastic else _NO_START[unstarted.name]
+        told.append(f"This job {words}: {one_line(unstarted.means)}.")
     told += [f"{_found(report.findings, [one for one in (refused, unstarted) if one])}.", f"{report.checks}."]
     return Line(" ".join(filter(None, told)), tone(report))
 

@@ -7,7 +7,14 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from recover.checkpoints.annotation import ANNOTATION, REPAIR, LocationError, ObjectStoreError, parse
+from recover.checkpoints.annotation import (
+    ANNOTATION,
+    REPAIR,
+    LocationError,
+    ObjectStoreError,
+    parse,
+    parse_repair,
+)
 from recover.doctor.case import Case, Finding, Place, Severity
 from recover.k8s.pod_specs import Mounts
 from recover.model import Gang, Template, Volume, VolumeKind
@@ -238,9 +245,13 @@ def _no_volume(gang: Gang, path: str) -> str:
 
 def _repair(case: Case, place: ScanPlace) -> Iterator[Finding]:
     """Reports checkpoints that the scan may not repair. A scan never runs as root, and only root may change
-    files of root."""
+    files of root. The check `annotations` has reported a value that cannot be read."""
     allowed = case.gang.annotations.get(REPAIR, "")
-    if allowed.strip() in ("", "none") or user_of(place) is not None:
+    try:
+        repairs = parse_repair(allowed)
+    except ValueError:
+        return
+    if not repairs or user_of(place) is not None:
         return
     yield Finding(
         name="repair-by-another-user",
@@ -264,22 +275,31 @@ def claim(case: Case) -> Iterator[Finding]:
             severity=Severity.FAILS,
             what="the claim of the checkpoints does not exist",
             where=Place(f"PersistentVolumeClaim {case.claim}", "metadata.name"),
-            means="no rank and no scan starts: Kubernetes does not schedule pods that mount a missing claim",
+            means="Kubernetes does not schedule a rank or a scan that mounts this claim",
             fix=f"kubectl -n {namespace} get pvc  # and create {name}, or name an existing claim",
         )
         return
-    if case.gang.size < 2 or not modes or not _SHARED_BY_NODES.isdisjoint(modes):
+    ranks = _ranks_with(case.gang, claim_of(case.gang))
+    if ranks < 2 or not modes or not _SHARED_BY_NODES.isdisjoint(modes):
         return
     only_one_pod = set(modes) == {_ONE_POD}
     yield Finding(
         name="claim-of-one-pod" if only_one_pod else "claim-of-one-node",
         severity=Severity.FAILS if only_one_pod else Severity.RISKS,
-        what=f"{case.gang.size} ranks share a claim that only one {('pod' if only_one_pod else 'node')} "
-        "can mount",
+        what=f"{ranks} ranks share a claim that only one {('pod' if only_one_pod else 'node')} can mount",
         where=Place(f"PersistentVolumeClaim {case.claim}", "spec.accessModes", ", ".join(modes)),
-        means="the other ranks do not start"
+        means=f"only one of the {ranks} ranks that mount the claim starts"
         if only_one_pod
-        else "all ranks must find room together on one node, and after a node has died the volume moves "
+        else "these ranks must find room together on one node, and after a node has died the volume moves "
         "only when that node is proven to be off",
         fix="spec.accessModes: [ReadWriteMany], in a new claim of a storage class that supports this mode",
+    )
+
+
+def _ranks_with(gang: Gang, claim: str) -> int:
+    """Returns the number of ranks that mount the claim."""
+    return sum(
+        template.count
+        for template in gang.templates.values()
+        if any(volume.source.get("claimName") == claim and volume.mounts for volume in template.volumes)
     )

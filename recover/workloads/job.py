@@ -35,7 +35,7 @@ from recover.workloads.patches import (
     reading_environment,
 )
 
-__all__ = ["Job", "WrittenJob"]
+__all__ = ["ON_FAILURE", "Job", "WrittenJob", "restarts_counted"]
 
 _OWN_CONTROLLER = "kubernetes.io/job-controller"
 _RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
@@ -45,7 +45,7 @@ _OF_THE_UID = frozenset({"controller-uid", "job-name"})
 _CRASHES = (1, 134, 137, 139)
 """Exit codes of a training whose GPU, memory or program has failed: an exception, SIGABRT, SIGKILL,
 SIGSEGV."""
-_ON_FAILURE = "OnFailure"
+ON_FAILURE = "OnFailure"
 _MADE_ANEW = "a Job that has failed permanently cannot be started again"
 
 
@@ -267,8 +267,8 @@ def _retries(job: WrittenJob, gang: Gang, recreate: str) -> Iterator[Hazard]:
             means=_MADE_ANEW,
             fix=f"{recreate}; or spec.backoffLimit: {job.backoff_limit + 6}",
         )
-    elif job.template.spec.restart_policy == _ON_FAILURE:
-        yield _restarts(job.backoff_limit, gang.size, recreate)
+    elif job.template.spec.restart_policy == ON_FAILURE:
+        yield restarts_counted(job.backoff_limit, gang.size, recreate)
     else:
         yield Hazard(
             name="retries-counted",
@@ -283,7 +283,7 @@ def _retries(job: WrittenJob, gang: Gang, recreate: str) -> Iterator[Hazard]:
         )
 
 
-def _restarts(limit: int, ranks: int, recreate: str) -> Hazard:
+def restarts_counted(limit: int, ranks: int, recreate: str, field: str = "spec.backoffLimit") -> Hazard:
     """Returns the hazard of a Job whose failed containers the kubelet restarts. The Job controller adds up
     the restarts in the Job's pods, and fails the Job when the sum reaches the limit; new pods begin at 0.
     (pastBackoffLimitOnFailure in Kubernetes' job_controller.go.)"""
@@ -292,12 +292,12 @@ def _restarts(limit: int, ranks: int, recreate: str) -> Hazard:
         name="no-retry" if at_once else "retries-counted",
         severity=Severity.RISKS if at_once else Severity.ADVICE,
         what=f"each restart of a container counts against backoffLimit {limit}: with restartPolicy "
-        f"{_ON_FAILURE}, the Job fails permanently when the restarts in its pods add up to {limit}",
-        field="spec.backoffLimit",
+        f"{ON_FAILURE}, the Job fails permanently when the restarts in its pods add up to {limit}",
+        field=field,
         value=str(limit),
         means=f"if one rank fails, {restarting(ranks)}; "
         + ("the Job may have failed before Rekindle can stop it" if at_once else _MADE_ANEW),
-        fix=f"{recreate}; or spec.backoffLimit: {10 * ranks}" if at_once else recreate,
+        fix=f"{recreate}; or {field}: {10 * ranks}" if at_once else recreate,
     )
 
 

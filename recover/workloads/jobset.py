@@ -33,7 +33,7 @@ from recover.model.job_views import queue_words, terminal_of
 from recover.workloads.as_written import Camel, Hazard, Limit, Severity
 from recover.workloads.as_written import PodTemplate as WrittenTemplate
 from recover.workloads.base import Operator, Workload, gang_of
-from recover.workloads.job import WrittenJob
+from recover.workloads.job import ON_FAILURE, WrittenJob, restarts_counted
 from recover.workloads.patches import (
     avoiding,
     changes_affinity,
@@ -101,6 +101,7 @@ class _WrittenTemplate(Camel, frozen=True):
 
 class _WrittenReplicatedJob(Camel, frozen=True):
     name: str = ""
+    replicas: int = 1
     template: _WrittenTemplate = _WrittenTemplate()
     depends_on: list[Any] = []
 
@@ -157,6 +158,9 @@ class _WrittenJobSet(Camel, frozen=True):
                 fix="spec.failurePolicy: {maxRestarts: 10} (a new JobSet: the field cannot be changed); or "
                 + recreate,
             )
+        if final:
+            others = [one for one in self.replicated_jobs if one.name not in brittle]
+            yield from (hazard for one in others for hazard in _restarts(one, gang, recreate))
 
     def deadlines(self) -> Sequence[Limit]:
         return [
@@ -169,6 +173,21 @@ class _WrittenJobSet(Camel, frozen=True):
 
     def removal(self) -> Limit:
         return Limit("spec.ttlSecondsAfterFinished", self.ttl_seconds_after_finished)
+
+
+def _restarts(job: _WrittenReplicatedJob, gang: Gang, recreate: str) -> Iterator[Hazard]:
+    """Yields the hazard of Jobs that fail when the restarts of their containers reach their backoffLimit.
+    Each Job counts the restarts in its own pods."""
+    spec, ranks = job.template.spec, gang.templates[job.name].count // max(job.replicas, 1)
+    if spec.template.spec.restart_policy != ON_FAILURE or spec.backoff_limit > ranks:
+        return
+    field = f"spec.replicatedJobs[{job.name}].template.spec.backoffLimit"
+    found = restarts_counted(spec.backoff_limit, ranks, recreate, field)
+    yield msgspec.structs.replace(
+        found,
+        what=f"{found.what}, and the failed Job makes the JobSet fail permanently",
+        fix=f"{found.fix} (a new JobSet: the field cannot be changed)",
+    )
 
 
 class _WrittenObject(Camel, frozen=True):

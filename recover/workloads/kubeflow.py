@@ -132,7 +132,7 @@ class _WrittenJob(Camel, frozen=True):
             if replica.restart_policy not in _POLICIES:
                 field = f"spec.{self.field}.{role}.restartPolicy"
                 yield Hazard(
-                    name="restart-policy-unknown",
+                    name="role-restart-policy-unknown",
                     severity=Severity.FAILS,
                     what=f"restartPolicy {replica.restart_policy!r:.40} is none of {', '.join(_POLICIES)}",
                     field=field,

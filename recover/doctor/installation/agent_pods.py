@@ -24,12 +24,11 @@ _SEE: dict[Source, str] = {
     Source.NVML: "agent.runtimeClassName=nvidia",
     Source.PODS: "agent.hostPaths.podResources=FOLDER",
     Source.LOGS: "agent.hostPaths.podLogs=FOLDER",
-    Source.FABRIC: "settings.agent.fabric.enabled=false",
-    Source.HOST: "settings.agent.host.enabled=false",
     Source.VOLUMES: "agent.hostPaths.podVolumes=FOLDER",
 }
 """For each source, the value of the chart by which the agent may read it. For ports (FABRIC) and the node
-itself (HOST) no value does that: theirs switches the source off."""
+itself (HOST) no value does that."""
+_RUNBOOK = "docs/runbooks/RekindleAgentsBlind.md"
 
 
 def everywhere(seen: Installation) -> Iterator[Finding]:
@@ -214,14 +213,20 @@ def _blind(seen: Installation, source: Source, group: Group) -> Finding:
         what=f"{SOURCES[source]}: not read on {nodes} of {len(seen.health)}: {group.who}",
         where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{source}]", group.why),
         means=UNSEEN[source],
-        fix=seen.upgrade(_seeing(source, group.why)),
+        fix=_seeing(seen, source, group),
     )
 
 
-def _seeing(source: Source, why: str) -> str:
-    if why.startswith(_SWITCHED_OFF):
-        return f"settings.agent.{why.removeprefix(_SWITCHED_OFF)}=true"
-    return _SEE[source]
+def _seeing(seen: Installation, source: Source, group: Group) -> str:
+    """Returns the command by which the agent reads the source again, or the command that shows why it does
+    not."""
+    if group.why.startswith(_SWITCHED_OFF):
+        return seen.upgrade(f"settings.agent.{group.why.removeprefix(_SWITCHED_OFF)}=true")
+    if source in _SEE:
+        return seen.upgrade(_SEE[source])
+    pods = (pod.metadata.name for pod in seen.pods_of("agent") if pod.node in group.names)
+    log = next((f"logs {pod}" for pod in pods), "get pods")
+    return f"kubectl -n {seen.namespace} {log}  # {_RUNBOOK} lists the causes"
 
 
 def catalogue(seen: Installation) -> Iterator[Finding]:

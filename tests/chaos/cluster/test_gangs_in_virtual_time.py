@@ -125,6 +125,26 @@ def test_the_restart_policy_decides_what_a_failed_rank_means(
     in_virtual_time(story, gang())
 
 
+@pytest.mark.parametrize(
+    ("limit", "restarts", "expected"),
+    [(0, 0, "Running"), (0, 1, "Failed"), (1, 1, "Failed"), (2, 1, "Running"), (2, 2, "Failed")],
+)
+def test_restarts_that_reach_the_backoff_limit_fail_a_kubeflow_job_for_good(
+    limit: int, restarts: int, expected: str
+) -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        job = m.pytorchjob("llm", workers=3)
+        job["spec"]["runPolicy"] = {"backoffLimit": limit}
+        await cluster.apply(job)
+        await asyncio.sleep(30)
+        for number in range(restarts):
+            cluster.crash_pod(f"llm-worker-{number}", Exit(1))
+        await asyncio.sleep(60)
+        assert conditions(cluster, PYTORCHJOBS, "llm").get(expected) == "True"
+
+    in_virtual_time(story, gang())
+
+
 def test_a_rank_that_restarts_in_place_leaves_the_gang_standing_still() -> None:
     async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
         await cluster.apply(m.pytorchjob("llm", workers=3))

@@ -289,6 +289,23 @@ def test_each_finding_is_followed_by_the_meaning_of_its_row_and_a_row_of_the_use
     assert [len(meanings[code]) for code in ("xid-79", "rm-init-failed", "xid-998")] == [1, 1, 0]
 
 
+def test_a_bare_line_that_only_a_row_of_the_user_reads_shows_that_the_file_is_a_kernel_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = tmp_path / "own.toml"
+    rows.write_text(
+        '[[storage]]\ncode = "our-array-path-lost"\nmeaning = "A path to our disk array is gone"\n'
+        'lines = ["nvme nvme{number}: our-array path {number} lost: {rest}"]\n'
+        'examples = ["nvme nvme3: our-array path 1 lost: no response"]\n'
+        'fault = "storage"\nseverity = "info"\nsource = "our runbook"\n'
+    )
+    bare = "nvme nvme3: our-array path 1 lost: no response"
+
+    assert scan(tmp_path, bare) == 3
+    assert scan(tmp_path, bare, flags=("--set", f"catalogue.extra={rows}", "--all")) == 0
+    assert "our-array-path-lost" in capsys.readouterr().out
+
+
 def _parts(said: list[str]) -> list[tuple[str, int, int]]:
     """Returns the code of each finding, and the range of its lines."""
     heads = [number for number, line in enumerate(said) if line[:1] not in ("", " ") and "  " in line]

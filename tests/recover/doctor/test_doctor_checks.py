@@ -82,6 +82,18 @@ def on_hosts(*names: str) -> dict[str, Any]:
 
 
 ON_FAILURE = of_pod("job", "restartPolicy", "OnFailure")
+SET_ON_FAILURE = of_pod("jobset", "restartPolicy", "OnFailure")
+
+
+def of_workers(field: str, value: int) -> Change:
+    return ("spec", "replicatedJobs", 0, "template", "spec", field), value
+
+
+TWO_JOBS = [
+    (("spec", "replicatedJobs", 0, "replicas"), 2),
+    of_workers("completions", 2),
+    of_workers("parallelism", 2),
+]
 
 
 @pytest.mark.parametrize(
@@ -224,6 +236,13 @@ ON_FAILURE = of_pod("job", "restartPolicy", "OnFailure")
         ),
         ("job", [LEAVES, ON_FAILURE], "retries-counted", "advice", "spec.backoffLimit"),
         (
+            "jobset",
+            [NO_POLICY, SET_ON_FAILURE, of_workers("backoffLimit", 4)],
+            "no-retry",
+            "risks",
+            f"{WORKERS.removesuffix('.template.spec')}.backoffLimit",
+        ),
+        (
             "pytorchjob",
             [spec("runPolicy", ACTIVE, value=60)],
             "active-deadline",
@@ -310,6 +329,9 @@ def test_what_ends_a_job_for_good_is_no_matter_where_it_may_be_made_anew(
         ("job", [annotated("checkpoint", "/ckpt/deeper")]),
         ("job", [LEAVES, spec(TTL, value=0), THREE_PER_INDEX]),
         ("jobset", [NO_POLICY, RETRIED]),
+        ("jobset", [NO_POLICY, SET_ON_FAILURE, of_workers("backoffLimit", 5)]),
+        ("jobset", [NO_POLICY, SET_ON_FAILURE, of_workers("backoffLimit", 4), *TWO_JOBS]),
+        ("jobset", [SET_ON_FAILURE, of_workers("backoffLimit", 4)]),
         ("job", [of_container("job", "volumeMounts", WRITABLE_TOO)]),
         ("job", [annotated("hang-timeout", "30m"), of_template("hang-timeout", "30m")]),
         ("job", [of_pod("job", "nodeSelector", {"gpu": "h100"})]),
@@ -322,6 +344,10 @@ def test_what_ends_a_job_for_good_is_no_matter_where_it_may_be_made_anew(
 )
 def test_what_looks_alike_and_is_all_right_is_no_finding(kind: str, changes: list[Change]) -> None:
     assert found(case(kind, *changes)) == {}
+
+
+def test_a_repair_that_rekindle_does_not_know_needs_no_permission() -> None:
+    assert found(case("job", annotated("checkpoint-repair", "all"))).keys() == {"misread"}
 
 
 @pytest.mark.parametrize("word", ["Never", "ExitCode"])

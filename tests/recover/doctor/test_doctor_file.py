@@ -176,6 +176,36 @@ def test_the_headline_says_that_a_job_which_requires_the_configmap_does_not_star
     assert "at a fault" not in headline
 
 
+POLICY, ELASTIC = "restartPolicy: OnFailure", "spec:\n  elasticPolicy: {minReplicas: 1}\n  pytorch"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (TORCH.replace(POLICY, "restartPolicy: OnFailuer"), "may not run"),
+        (f"{claim('ReadWriteOncePod')}---\n{TORCH}", "will not run"),
+        (f"{claim('ReadWriteOncePod')}---\n{TORCH}".replace("spec:\n  pytorch", ELASTIC), "may not run"),
+    ],
+    ids=["refused perhaps", "one rank starts", "one rank starts and is enough"],
+)
+def test_the_headline_claims_no_more_than_its_finding(
+    text: str, words: str, tmp_path: Path, capsys: Captured
+) -> None:
+    run(["-f", write(tmp_path, text)])
+
+    assert capsys.readouterr().out.splitlines()[1].startswith(f"This job {words}: ")
+
+
+def test_only_the_ranks_that_mount_a_claim_are_counted(tmp_path: Path, capsys: Captured) -> None:
+    worker = TORCH.partition("    Worker:\n")[2]
+    master = worker.replace("replicas: 4", "replicas: 1")
+    unmounted = worker.replace("            volumeMounts: [{name: ckpt, mountPath: /ckpt}]\n", "")
+    head = TORCH.partition("    Worker:\n")[0]
+    one = f"{head}    Master:\n{master}    Worker:\n{unmounted}"
+
+    assert found(f"{claim('ReadWriteOncePod')}---\n{one}", tmp_path, capsys)[1] == []
+
+
 JOBSET = (CASES / "jobset.yaml").read_text()
 SECOND = JOBSET.partition("  replicatedJobs:\n")[2]
 
@@ -446,7 +476,7 @@ def test_consent_on_the_pod_template_alone_is_named(tmp_path: Path, capsys: Capt
 @pytest.mark.parametrize(
     ("before", "after", "name"),
     [
-        ("restartPolicy: OnFailure", "restartPolicy: onfailure", "restart-policy-unknown"),
+        ("restartPolicy: OnFailure", "restartPolicy: onfailure", "role-restart-policy-unknown"),
         ("spec:\n  pytorch", "spec:\n  elasticPolicy: {minReplicas: 2}\n  pytorch", "elastic"),
     ],
 )

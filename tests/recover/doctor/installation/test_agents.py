@@ -122,6 +122,17 @@ def test_a_source_that_was_switched_off_is_switched_on_again_by_its_setting() ->
     assert names(nvml.fix, "helm upgrade", "--reuse-values", "settings.agent.nvml.enabled=true")
 
 
+@pytest.mark.parametrize("source", [Source.FABRIC, Source.HOST])
+def test_a_source_that_no_setting_can_mend_is_not_answered_with_its_switch(source: Source) -> None:
+    """The switch would make the source blind for another reason, and then the answer would be to switch it on
+    again."""
+    (finding,) = found(blind(2, **{source: "no answer within 5 s: the firmware of an adapter may hang"}))
+
+    assert finding.name == f"{source}-blind"
+    assert "enabled=" not in finding.fix
+    assert names(finding.fix, "kubectl", "logs agent-n1", "docs/runbooks/RekindleAgentsBlind.md")
+
+
 def test_a_thousand_blind_nodes_are_a_few_lines() -> None:
     why = "libnvidia-ml.so.1 on n@, pid @: none"
     seen = blind(1000, kmsg="/dev/kmsg: Operation not permitted", nvml=why)
