@@ -97,12 +97,12 @@ def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written(
         answers = cluster.patch
 
         async def patch(*asked: Any, **options: Any) -> bytes:
-            known.append(set(executor.taking))
+            known.append(set(executor.being_quarantined))
             return await answers(*asked, **options)
 
         cluster.patch = patch  # type: ignore[method-assign]
         await executor.run(Plan(chains=((quarantine(effect),),)))
-        known.append(set(executor.taking))
+        known.append(set(executor.being_quarantined))
         assert known == [counted, set()]
 
     run(main, start=START)
