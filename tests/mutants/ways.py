@@ -160,7 +160,7 @@ _FEW = of(
     ),
     (
         "way: the pods of the present start",
-        "        self.present.pop(uid, None)\n",
+        "        self.new_pods_memo.pop(uid, None)\n",
         "",
         "a rank that failed is not among the pods",
     ),

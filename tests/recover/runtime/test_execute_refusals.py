@@ -115,8 +115,8 @@ def test_a_quarantine_that_two_loops_write_is_known_until_both_have_ended() -> N
         of_triage, of_repair = (executor.begin((quarantine("NoSchedule"),)) for _ in range(2))
 
         await of_triage
-        assert executor.taking == {"n1"}
+        assert executor.being_quarantined == {"n1"}
         await of_repair
-        assert executor.taking == set()
+        assert executor.being_quarantined == set()
 
     run(main, start=START)
