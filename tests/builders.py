@@ -154,7 +154,7 @@ class Worlds:
         self.repair_jobs: dict[str, Gang] = {}
         self.agents: dict[str, AgentPod] = {}
         """Pods of the agents, which count if `settings.agents_are_pods` is true."""
-        self.taking: set[str] = set()
+        self.being_quarantined: set[str] = set()
         self.unread: dict[Resource, set[str]] = {}
         self.gone_nodes: set[str] = set()
         """Nodes for which a live read has answered that they do not exist."""
@@ -390,7 +390,7 @@ class Worlds:
             departed=self.departed,
             bystanders=self.bystanders,
             repair_jobs=self.repair_jobs,
-            taking=self.taking,
+            being_quarantined=self.being_quarantined,
             unread=self.unread,
             gone_nodes=self.gone_nodes,
             recipes=self.recipes,

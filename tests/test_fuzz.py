@@ -38,7 +38,7 @@ from detectors.rules.gpu_health import GpuHealth
 from detectors.service.settings import AgentSettings, SettingsError, load
 from detectors.sources.cri import Joiner, parse_line
 from detectors.sources.inventory import of_sample
-from detectors.sources.kmsg import heard, parse_record
+from detectors.sources.kmsg import kernel_line_of, parse_record
 from detectors.sources.pod_logs import parse_pod_folder
 from detectors.sources.pod_resources_child import _given, _parsed
 from detectors.sources.saved_log import read_saved
@@ -108,7 +108,7 @@ def agent() -> AgentCore:
 def kernel_record(data: bytes) -> None:
     core = agent()
     record = parse_record(data)
-    if record is not None and (line := heard(record, lambda usec: NOW)) is not None:
+    if record is not None and (line := kernel_line_of(record, lambda usec: NOW)) is not None:
         core.kernel_line(line)
         assert len(msgspec.json.encode(core.status(NOW))) < STATUS_BYTES_MAX
 

@@ -16,7 +16,7 @@ from recover.k8s.kinds import LEASES
 from recover.model import World
 from recover.model.actions import Plan
 from recover.policy.settings import Settings
-from recover.runtime.whole_loop import Decide
+from recover.runtime.decision_loop import Decide
 
 __all__ = ["Invariants"]
 

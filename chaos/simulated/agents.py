@@ -199,13 +199,13 @@ class Agent:
             await asyncio.sleep(max(0.0, rest_s))
 
     async def _write(self) -> None:
-        status = bounded(self._core.status(self._now()), first=self._core.first_pods)
+        status = bounded(self._core.status(self._now()), first=self._core.priority_pods)
         wanted = content(status)
-        self._core.wrote()
+        self._core.mark_written()
         if wanted == self._written and not self._is_too_old():
             return
         if await self._send(patch_body(status)) is None:
-            self._core.owe()
+            self._core.mark_unwritten()
             await asyncio.sleep(RETRY_S)
             return
         self._written, self._written_at = wanted, self._now()
@@ -222,7 +222,7 @@ class Agent:
         reply = msgspec.json.decode(raw, type=NodeHealth)
         if not body and self._written and reply.status.observed_at != self._stored_at:
             self._written = b""  # as in the publisher: the object was created again
-            self._core.owe()
+            self._core.mark_unwritten()
         self._stored_at = reply.status.observed_at
         for pod in self._core.spec(reply.spec):
             self._read(pod)
@@ -232,7 +232,7 @@ class Agent:
     def _hands_off(self, step: str) -> None:
         """Reports NVML as blind during a repair step, and otherwise as covered. A simulation has no NVML that
         would have to end first."""
-        self._core.let_go(step)
+        self._core.devices_closed(step)
         state = CoverageState.BLIND if step else CoverageState.COVERED
         self._core.cover(Source.NVML, state, self._now(), why=f"let go for repair {step}" if step else "")
 

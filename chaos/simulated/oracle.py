@@ -1,5 +1,5 @@
 """The oracle: it makes each decision of the controller once more, about all objects, and the result must be
-the same. The controller itself considers only what is out of the ordinary (runtime/few.py)."""
+the same. The controller itself considers only what is out of the ordinary (runtime/subject_index.py)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ __all__ = ["of_everything", "unlike"]
 
 def of_everything(world: World) -> World:
     """Returns the same objects without anything that the World keeps beside them."""
-    return msgspec.structs.replace(world, few=None, counted=None, pods_on=None, present=None)
+    return msgspec.structs.replace(
+        world, indexed_subjects=None, counted=None, pods_on=None, new_pods_memo=None
+    )
 
 
 def unlike(decide: Callable[[World, datetime], Plan], world: World, now: datetime, plan: Plan) -> list[str]:

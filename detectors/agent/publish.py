@@ -197,15 +197,16 @@ class Publisher:
                 await self._patch({})
 
     async def _send(self) -> None:
-        status = bounded(self._core.status(datetime.now(UTC)), first=self._core.first_pods)
+        status = bounded(self._core.status(datetime.now(UTC)), first=self._core.priority_pods)
         now_content = content(status)
-        self._core.wrote()
+        self._core.mark_written()
         if now_content == self._written and not self._is_too_old():
             return
         try:
             await self._patch(patch_body(status))
         except BaseException:
-            self._core.owe()  # also if the reply was lost: writing the same status again does no harm
+            # also if the reply was lost: writing the same status again does no harm
+            self._core.mark_unwritten()
             raise
         self._written = now_content
         self._written_at_s = time.monotonic()
@@ -237,7 +238,7 @@ class Publisher:
         if not is_ours and self._written and status.observed_at != self._stored_at:
             _log.warning("our NodeHealth is not as we wrote it, writing all of it again")
             self._written = b""
-            self._core.owe()
+            self._core.mark_unwritten()
         self._stored_at = status.observed_at
 
     def _attempts(self, *, retry_missing: bool = True) -> tenacity.AsyncRetrying:

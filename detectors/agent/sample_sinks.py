@@ -11,10 +11,10 @@ from detectors.rules.host_pressure import HostSample
 from detectors.rules.volume_states import VolumeSample
 from detectors.wire.contract import CoverageState, Source
 
-__all__ = ["Heard", "HostEvents", "VolumeEvents"]
+__all__ = ["AgentForSinks", "HostEvents", "VolumeEvents"]
 
 
-class Heard(Protocol):
+class AgentForSinks(Protocol):
     """The part of the agent that these sinks use."""
 
     @property
@@ -28,7 +28,7 @@ class Heard(Protocol):
 class VolumeEvents:
     """The sink of the volumes of pods."""
 
-    def __init__(self, agent: Heard) -> None:
+    def __init__(self, agent: AgentForSinks) -> None:
         self._agent = agent
 
     def pods(self) -> frozenset[str]:
@@ -48,7 +48,7 @@ class VolumeEvents:
 class HostEvents:
     """The sink of the samples of the node itself."""
 
-    def __init__(self, agent: Heard) -> None:
+    def __init__(self, agent: AgentForSinks) -> None:
         self._agent = agent
 
     def booted(self, boot: Boot) -> None:

@@ -26,7 +26,7 @@ from detectors.rules.facts import Draft, HostFacts, KernelLine, Seen, addresses_
 from detectors.rules.gpu_health import GpuHealth
 from detectors.service.settings import AgentSettings, SettingsError, load
 from detectors.sources.inventory import addresses, bus_of, from_proc, of_sample
-from detectors.sources.kmsg import heard, records_now
+from detectors.sources.kmsg import kernel_line_of, records_now
 from detectors.sources.nvml import NvmlError, sampled_once
 from detectors.sources.saved_log import NO_YEAR, SINCE_BOOT, read_saved
 from detectors.text.printing import printable
@@ -145,7 +145,7 @@ def _of_node(root: Path, settings: AgentSettings) -> _Report:
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     boot = _boot(root)
-    lines = [line for record in records if (line := heard(record, lambda usec: boot + _usec(usec)))]
+    lines = [line for record in records if (line := kernel_line_of(record, lambda usec: boot + _usec(usec)))]
     state = SourceState(Source.KMSG, CoverageState.COVERED, records=len(records))
     shown = list(_by_nvml(sample, host, root, settings)) if sample is not None else []
     others = list(scan_sources(root, settings))

@@ -185,7 +185,7 @@ class _Agent:
         if stored is not None:
             self._restore(stored.status)
             self._core.spec(stored.spec)
-            self._nvml.hands_off(stored.spec.hands_off)
+            self._nvml.close_devices_for(stored.spec.hands_off)
         self._recipes.changed()
         self.take(inventory.from_proc(self._options.host_root))
         async with asyncio.TaskGroup() as tasks:
@@ -259,7 +259,7 @@ class _Agent:
 
     def prefer(self) -> None:
         """Gives priority to logs of pods that have devices, or that the controller has named."""
-        self._logs.prefer(self._core.first_pods)
+        self._logs.prefer(self._core.priority_pods)
 
     def _heard(self, reply: NodeHealth) -> None:
         api = self._api
@@ -267,7 +267,7 @@ class _Agent:
         self._core.api_answered(answer, datetime.now(UTC))
         self._logs.reread(self._core.spec(reply.spec))
         self.prefer()
-        self._nvml.hands_off(reply.spec.hands_off)
+        self._nvml.close_devices_for(reply.spec.hands_off)
         self._recipes.changed()
         self.changed()
 
@@ -383,8 +383,8 @@ class _NvmlEvents:
         self._agent.core.device_memory(None)
         self._agent.gpu_metrics.clear()
 
-    def let_go(self, step: str) -> None:
-        self._agent.core.let_go(step)
+    def devices_closed(self, step: str) -> None:
+        self._agent.core.devices_closed(step)
         self._agent.changed()
 
     def covered(self) -> None:

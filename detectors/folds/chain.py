@@ -194,7 +194,7 @@ class Chain:
             return Change.COUNT
         head = self._head_of(draft, line)
         if head is not None:
-            return self._joined(head, draft, line)
+            return self._joined_by_line(head, draft, line)
         return self._opened(draft, line, self._pause_after(known, draft, line.at))
 
     def _as_repeated(self, draft: Draft, line: Seen) -> Draft:
@@ -272,7 +272,7 @@ class Chain:
             self._fold(missed_least.code, missed_least.count, missed_least.last_seen)
         return Change.EDGE if finding.id in self._findings else Change.COUNT
 
-    def _joined(self, head: Finding, draft: Draft, line: Seen) -> Change:
+    def _joined_by_line(self, head: Finding, draft: Draft, line: Seen) -> Change:
         self._track(draft, head.id, line.at, self._repeat if _may_stop(draft) else self._repeat_max)
         changes: dict[str, Any] = {"count": total(head.count, 1), "last_seen": max(head.last_seen, line.at)}
         if draft.code not in head.chain and len(head.chain) < _CHAIN_CODES_MAX:

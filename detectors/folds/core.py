@@ -159,11 +159,11 @@ class AgentCore:
         """Signatures of the log lines that recipes search for."""
         return self._sought
 
-    def wrote(self) -> None:
+    def mark_written(self) -> None:
         """Records that the last `status` is in the API."""
         self._dirty = Dirty.NOTHING
 
-    def owe(self) -> None:
+    def mark_unwritten(self) -> None:
         """Records that the last `status` is not in the API, or that nobody knows whether it is."""
         self._mark(Dirty.EDGE)
 
@@ -295,7 +295,7 @@ class AgentCore:
 
     def pods_listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
         """Takes the kubelet's report about the devices of pods. `there` are the uids of the node's pods."""
-        before, first = self._devices(), self.first_pods
+        before, first = self._devices(), self.priority_pods
         self._holders.listed(pods, there)
         self._first_were(first)
         if self._pods.hold_devices(self._holders.uids) or before != self._devices():
@@ -306,7 +306,7 @@ class AgentCore:
         no write."""
         self._free_device_bytes = free_bytes
 
-    def let_go(self, step: str) -> None:
+    def devices_closed(self, step: str) -> None:
         """Records the step of a repair for which no process of the agent has a device open; empty when the
         step is over."""
         if step != self._hands_off:
@@ -405,14 +405,14 @@ class AgentCore:
         return self._pods.is_silent(pod)
 
     @property
-    def first_pods(self) -> frozenset[str]:
+    def priority_pods(self) -> frozenset[str]:
         """Uids of the pods whose logs matter most: the pods that were given devices, and the pods that the
         controller names."""
         return self._holders.uids | {pod.uid for pod in self._spec.pods}
 
     def logs_left_out(self, uids: frozenset[str]) -> None:
         """Records the pods of which not all logs are read, because too many containers run."""
-        if bool(uids) != bool(self._unread_pods) or (uids ^ self._unread_pods) & self.first_pods:
+        if bool(uids) != bool(self._unread_pods) or (uids ^ self._unread_pods) & self.priority_pods:
             self._mark(Dirty.EDGE)
         self._unread_pods = uids
 
@@ -433,7 +433,7 @@ class AgentCore:
             self._mark(Dirty.EDGE)
         if spec.signatures != self._spec.signatures:
             self._sought = signatures.signatures_of(self._recipes, spec.signatures)
-        first, self._spec = self.first_pods, spec
+        first, self._spec = self.priority_pods, spec
         self._first_were(first)
         return self._pods.job_settings(spec.pods)
 
@@ -470,7 +470,7 @@ class AgentCore:
         return publishing.ask_broken_s if self._chain.device_broken else publishing.ask_s
 
     def status(self, now: datetime) -> NodeHealthStatus:
-        pods, left_out = self._pods.published(self.first_pods)
+        pods, left_out = self._pods.published(self.priority_pods)
         status = fitted(
             NodeHealthStatus,
             boot_id=self.boot_id,
@@ -488,12 +488,12 @@ class AgentCore:
             served_request=self._spec.request,
             hands_off=self._hands_off,
         )
-        return leaving_out(status, left_out | self._unread_pods, self.first_pods)
+        return leaving_out(status, left_out | self._unread_pods, self.priority_pods)
 
     def _first_were(self, before: frozenset[str]) -> None:
         """Requests a write if the pods with priority have changed while pods are left out: the status then
         lists the pods with priority of which everything is published."""
-        if before != self.first_pods and (self._unread_pods or self._pods.are_many):
+        if before != self.priority_pods and (self._unread_pods or self._pods.are_many):
             self._mark(Dirty.COARSE)
 
     def _had_exception(self, at: datetime) -> None:

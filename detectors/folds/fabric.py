@@ -109,10 +109,10 @@ class FabricFold:
                 over[code, pci] = Observation(draft=draft(self._rows[code], pci), ended_by=why)
         for pci in self._missing(sample, at):
             text = f"{pci} had RDMA ports in this boot and is no longer on the PCI bus"
-            shown[ADAPTER_GONE, pci] = self._so(ADAPTER_GONE, pci, text)
+            shown[ADAPTER_GONE, pci] = self._in_state(ADAPTER_GONE, pci, text)
         return [*(one for key, one in over.items() if key not in shown), *shown.values()]
 
-    def _so(self, code: str, pci: str, text: str, since: datetime | None = None) -> Observation:
+    def _in_state(self, code: str, pci: str, text: str, since: datetime | None = None) -> Observation:
         return Observation(draft=draft(self._rows[code], pci), text=text, since=since)
 
     def _begin(self, sample: PortSample, at: datetime) -> None:
@@ -151,18 +151,18 @@ class FabricFold:
             return
         limits, pci, now = self._settings, port.pci, told(port)
         if is_down(track):
-            yield self._so(PORT_DOWN, pci, f"{now}; it was Active in this boot", track.down_since)
+            yield self._in_state(PORT_DOWN, pci, f"{now}; it was Active in this boot", track.down_since)
         if is_dead(track, at, limits, ranks):
             text = f"{now}; no training on the node has continued since the link was lost"
-            yield self._so(PORT_DEAD, pci, text)
+            yield self._in_state(PORT_DEAD, pci, text)
         if track.flaps(at, limits):
             text = f"{now}; its link went down twice within {limits.flap_window_s:g} s"
-            yield self._so(PORT_FLAPS, pci, text)
+            yield self._in_state(PORT_FLAPS, pci, text)
         if track.has_errors(limits):
             text = f"{now}; more than {limits.errors_per_hour} errors within an hour"
-            yield self._so(PORT_ERRORS, pci, text)
+            yield self._in_state(PORT_ERRORS, pci, text)
         if (faster := self._faster(port, track, sample)) and track.is_up_again(at, limits):
-            yield self._so(PORT_SLOW, pci, f"{now} at {port.rate_gbps:g} Gb/s; {faster}")
+            yield self._in_state(PORT_SLOW, pci, f"{now} at {port.rate_gbps:g} Gb/s; {faster}")
 
     def _faster(self, port: Port, track: Track, sample: PortSample) -> str:
         """Returns the reason why the port should be faster; empty if nothing shows that."""

@@ -168,7 +168,7 @@ class PodFold:
     def awaits_save(self, request: str) -> None:
         """Takes the request of the controller, which waits for the next complete checkpoint; empty if it does
         not wait."""
-        self._saves = saves.asked(self._saves, request)
+        self._saves = saves.take_request(self._saves, request)
 
     def line(self, text: str, at: datetime, hits: Sequence[Hit] = ()) -> bool:
         """Takes one line. Returns True if the line was an edge. `hits` are what the recipes find in the line.
@@ -223,7 +223,7 @@ class PodFold:
                 shows_life = step_track.shows_life(was, self._steps, read)
                 line.signs += shows_life
                 line.alive = line.alive or shows_life or (_is_bar_without_name(read) and self._is_new(read))
-                self._hear(read, at)
+                self._take_candidate(read, at)
 
     def _fails(self, at: datetime) -> bool:
         """Returns True once for each kind of fault of the container's own. Such an error is published at
@@ -251,7 +251,7 @@ class PodFold:
         told, self._sign = self._sign, sign
         return told != sign
 
-    def _hear(self, read: step_lines.Candidate, at: datetime) -> None:
+    def _take_candidate(self, read: step_lines.Candidate, at: datetime) -> None:
         """Takes a number that may be a step, as long as no step is proven."""
         if read.strong and self._progress.first_step is None:
             if self._heard is None or self._heard[0] != read.step:
@@ -271,7 +271,7 @@ class PodFold:
             if was.first_step is None or not (alive or pauses):
                 return False
             self._progress = progress.pausing(was, at, self._settings.pause_s) if pauses else was
-            self._progress = progress.heard(self._progress, at) if alive else self._progress
+            self._progress = progress.alive(self._progress, at) if alive else self._progress
             if self._progress is was:
                 return False
         self._clock_set, self._is_fresh, self._was_away = timedelta(0), True, False

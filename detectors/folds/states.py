@@ -53,30 +53,32 @@ class States:
         self._samples_to_end = samples_to_end
         self._unless_known = unless_known
         self._notes_at_once = notes_at_once
-        self._so: Counter[tuple[str, Subject]] = Counter()
-        self._not_so: Counter[tuple[str, Subject]] = Counter()
+        self._times_in: Counter[tuple[str, Subject]] = Counter()
+        self._times_out: Counter[tuple[str, Subject]] = Counter()
 
     def clear(self) -> None:
         """Forgets all earlier samples."""
-        self._so.clear()
-        self._not_so.clear()
+        self._times_in.clear()
+        self._times_out.clear()
 
     def fold(self, chain: Chain, observations: Iterable[Observation], at: datetime) -> Folded:
         """Folds the observations in their order. A state that a sample does not mention stays as it was."""
         is_edge = is_count = is_doubtful = False
         for one in observations:
-            change = self._so_again(chain, one, at) if one.text else self._so_no_longer(chain, one, at)
+            change = (
+                self._seen_in_state(chain, one, at) if one.text else self._seen_out_of_state(chain, one, at)
+            )
             is_note = one.draft.severity is Severity.INFO
             is_edge = is_edge or (change is Change.EDGE and (self._notes_at_once or not is_note))
             is_count = is_count or change is not Change.NOTHING
-            is_doubtful = is_doubtful or (not is_note and 0 < self._so[_key(one)] < one.samples)
+            is_doubtful = is_doubtful or (not is_note and 0 < self._times_in[_key(one)] < one.samples)
         return Folded(is_edge, is_count, is_doubtful)
 
-    def _so_again(self, chain: Chain, one: Observation, at: datetime) -> Change:
+    def _seen_in_state(self, chain: Chain, one: Observation, at: datetime) -> Change:
         key = _key(one)
-        del self._not_so[key]
-        self._so[key] += 1
-        if self._so[key] < one.samples or (not one.is_event and self._is_known(chain, one)):
+        del self._times_out[key]
+        self._times_in[key] += 1
+        if self._times_in[key] < one.samples or (not one.is_event and self._is_known(chain, one)):
             return Change.NOTHING
         seen = Seen(sequence=0, at=at, text=one.text, source=self._source, since=one.since)
         return chain.add(one.draft, seen)
@@ -85,15 +87,15 @@ class States:
         is_open = chain.is_open(one.draft.code, one.draft.subject)
         return is_open or (self._unless_known and chain.knows(one.draft))
 
-    def _so_no_longer(self, chain: Chain, one: Observation, at: datetime) -> Change:
+    def _seen_out_of_state(self, chain: Chain, one: Observation, at: datetime) -> Change:
         key = code, subject = _key(one)
-        del self._so[key]
+        del self._times_in[key]
         if one.is_event or not chain.is_open(code, subject):
             return Change.NOTHING
-        self._not_so[key] += 1
-        if self._not_so[key] < self._samples_to_end:
+        self._times_out[key] += 1
+        if self._times_out[key] < self._samples_to_end:
             return Change.NOTHING
-        del self._not_so[key]
+        del self._times_out[key]
         ended = chain.end(code, subject, at, one.ended_by, with_prefix=self._code_prefix)
         return Change.EDGE if ended else Change.NOTHING
 

@@ -17,9 +17,9 @@ from detectors.rules.step_track import Track
 
 __all__ = [
     "Progress",
+    "alive",
     "began",
     "clock_set",
-    "heard",
     "is_milestone",
     "median_step_s",
     "observe",
@@ -89,11 +89,11 @@ def observe(progress: Progress, track: Track, at: datetime, *, is_new: bool = Fa
     if is_new:
         progress = msgspec.structs.replace(progress, first_step=None, heard_step=None, durations_s=())
     if progress.first_step is None:
-        progress = _heard(progress, track.first, track.first_at)
+        progress = _with_step(progress, track.first, track.first_at)
         progress = msgspec.structs.replace(
             progress, first_step=track.first, first_step_at=track.first_at, of_epoch=track.of_epoch
         )
-    progress = _heard(progress, track.last, at)
+    progress = _with_step(progress, track.last, at)
     return msgspec.structs.replace(
         progress,
         last_step=track.last,
@@ -119,7 +119,7 @@ def clock_set(progress: Progress, by: timedelta, *, is_fresh: bool) -> Progress:
     return msgspec.structs.replace(progress, heard_at=heard_at)
 
 
-def heard(progress: Progress, at: datetime) -> Progress:
+def alive(progress: Progress, at: datetime) -> Progress:
     """Records a sign of progress that is no new step."""
     return msgspec.structs.replace(progress, alive_at=at)
 
@@ -133,7 +133,7 @@ def pausing(progress: Progress, at: datetime, limit_s: float) -> Progress:
     return msgspec.structs.replace(progress, alive_at=at, pausing_at=since)
 
 
-def _heard(progress: Progress, step: int, at: datetime) -> Progress:
+def _with_step(progress: Progress, step: int, at: datetime) -> Progress:
     """Counts lines that came together as one: a program that buffers its output prints a hundred steps at a
     time."""
     last_at = progress.last_step_at

@@ -19,7 +19,7 @@ from detectors.rules.step_track import Track
 from detectors.wire.fitting import fitted
 from detectors.wire.training import LastSave
 
-__all__ = ["Saves", "asked", "clock_set", "observe", "read_again", "restored", "ticked"]
+__all__ = ["Saves", "clock_set", "observe", "read_again", "restored", "take_request", "ticked"]
 
 
 class _Pending(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ def _completed(saves: Saves, step: int | None, at: datetime) -> Saves:
     return msgspec.structs.replace(saves, last=last, pending=None)
 
 
-def asked(saves: Saves, request: str) -> Saves:
+def take_request(saves: Saves, request: str) -> Saves:
     """Takes the controller's request; empty if there is none."""
     if request == saves.request:
         return saves

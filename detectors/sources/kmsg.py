@@ -31,7 +31,7 @@ __all__ = [
     "KmsgSink",
     "Record",
     "follow",
-    "heard",
+    "kernel_line_of",
     "parse_record",
     "read_device",
     "records_now",
@@ -110,7 +110,7 @@ def unescape(text: str) -> str:
     return data.decode("utf-8", "replace")
 
 
-def heard(record: Record, at: Callable[[int], datetime]) -> KernelLine | None:
+def kernel_line_of(record: Record, at: Callable[[int], datetime]) -> KernelLine | None:
     """Turns a record into a line for the rules. This is the only way from the kernel's log to the rules.
     Returns None if no rule reads the record, or if the record is not the kernel's. The record is one line,
     even if it contains newlines: only a head at its very beginning counts. `at` turns its microseconds into a
@@ -169,7 +169,7 @@ class _Reader:
             missing = record.sequence - self.after - 1
             self._sink.lost(missing, f"{missing} records lost before sequence {record.sequence}")
         self.after = record.sequence
-        if (line := heard(record, at)) is not None:
+        if (line := kernel_line_of(record, at)) is not None:
             self._sink.line(line)
         self._sink.passed(record.sequence)
 

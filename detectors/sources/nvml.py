@@ -58,7 +58,7 @@ class NvmlSink(Protocol):
     def silent(self, times: int, why: str) -> None:
         """Records that the driver gave no answer, `times` times in succession."""
 
-    def let_go(self, step: str) -> None:
+    def devices_closed(self, step: str) -> None:
         """Records that no process of the agent has a device open, for this step of a repair; empty when the
         step is over."""
 
@@ -103,7 +103,7 @@ class Nvml:
         self._outlived: list[asyncio.subprocess.Process] = []
         """Children that did not end when they were killed."""
 
-    def hands_off(self, step: str) -> None:
+    def close_devices_for(self, step: str) -> None:
         """Takes the step of a repair that needs the devices closed; empty if there is none."""
         if step != self._step:
             self._step = step
@@ -192,11 +192,11 @@ class Nvml:
         self._outlived.clear()
         _log.info("let go of the devices", step=step, at_most_s=self._settings.hands_off_max_s)
         self._sink.blind(f"the agent has closed the devices for repair {step}")
-        self._sink.let_go(step)
+        self._sink.devices_closed(step)
         if not await self._changed_within(self._settings.hands_off_max_s):
             _log.warning("the repair takes too long; the devices are read again", step=step)
             self._given_up = step
-        self._sink.let_go("")
+        self._sink.devices_closed("")
 
     async def _changed_within(self, timeout_s: float) -> bool:
         with contextlib.suppress(TimeoutError):  # wait_for may lose a cancellation (agent/publish.py).

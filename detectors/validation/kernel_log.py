@@ -21,7 +21,7 @@ from detectors.rules.facts import HostFacts
 from detectors.service.settings import Catalogue
 from detectors.service.settings import Chain as ChainSettings
 from detectors.sources.inventory import addresses, from_proc
-from detectors.sources.kmsg import KERN, heard, records_now, unescape
+from detectors.sources.kmsg import KERN, kernel_line_of, records_now, unescape
 from detectors.validation.node_check import CannotRunError, Node, Result, failed, passed
 from detectors.wire.contract import Finding, Severity
 from detectors.wire.open_findings import is_open
@@ -68,7 +68,7 @@ def run(node: Node) -> Result:
                 chain, since, foreign = _new_chain(), "since the reset", ""
             elif text.startswith(_RESET_HEAD):
                 foreign = f"; not the reset of this repair: {text}"
-            elif (line := heard(record, _since_epoch)) is not None:
+            elif (line := kernel_line_of(record, _since_epoch)) is not None:
                 draft = rules.read(line, host)
                 if draft is not None:
                     chain.add(draft, line)

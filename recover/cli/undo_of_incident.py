@@ -21,7 +21,7 @@ from recover.diagnose.answered import known_of
 from recover.model import Node
 from recover.model.actions import Patch
 from recover.policy.commands import why
-from recover.policy.consent import frozen
+from recover.policy.consent import hold_of_node
 from recover.triage.quarantine import give_back
 from recover.triage.spare_node import spare_of
 
@@ -126,5 +126,5 @@ def _stays(incident: Incident, mine: Iterable[Node], now: datetime) -> Iterator[
         kinds = ", ".join(dict.fromkeys(step.kind.value for step in repair.steps))
         yield f"{incident.spec.node} was repaired ({kinds}). Nobody can undo the repair."
     for node in mine:
-        if frozen(node, now):
+        if hold_of_node(node, now):
             yield f"{node.name} has a hold of a person; the hold stays."

@@ -69,7 +69,7 @@ def _judged(world: World, gang: Gang) -> Awaited:
 
 def requests(world: World) -> list[tuple[Pod, str]]:
     """Returns the pods whose agents are asked, each with the id of the wait."""
-    gangs = {gang.ref.uid: gang for node in _quarantined(world) for gang in world.victims_on(node.name)}
+    gangs = {gang.ref.uid: gang for node in _quarantined(world) for gang in world.gangs_living_on(node.name)}
     return [
         (pod, wait) for gang in gangs.values() for wait in [_wait(world, gang)] for pod in _asked(world, gang)
     ]

@@ -26,7 +26,7 @@ def caught(about: Mapping[str, str], decide: Callable[[], T]) -> T | Failure:
     """Returns the decision about one object, or the failure if no decision was possible."""
     try:
         return decide()
-    except Exception as error:  # noqa: BLE001  (the caller logs and counts it: runtime/whole_loop.py)
+    except Exception as error:  # noqa: BLE001  (the caller logs and counts it: runtime/decision_loop.py)
         return Failure(about=about, error=error)
 
 

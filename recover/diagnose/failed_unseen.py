@@ -18,7 +18,7 @@ from detectors.wire.contract import Fault, Origin, Severity
 from detectors.wire.fitting import fitted
 from recover.api import Blame, Evidence, Incident, Recovery
 from recover.diagnose.diagnosis import JOB_FAILED, AffectedGang, Diagnosis, Loss, incident_name
-from recover.diagnose.ranks import resumed_at, since
+from recover.diagnose.ranks import last_stop_or_start, resumed_at
 from recover.model import Gang, Pod, World
 from recover.policy.consent import OptIn, opt_in
 
@@ -62,7 +62,7 @@ def told_by_job(
     Incident.
     """
     history = world.history(gang.ref.uid)
-    began = since(history)
+    began = last_stop_or_start(history)
     if began is not None and loss.at < _first_second(began, history):
         return None
     if known is not None and (began is None or known.spec.detected_at > began):

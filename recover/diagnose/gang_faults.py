@@ -21,7 +21,7 @@ from recover.diagnose.first_step import first_step_due, is_unknown, steps_are_re
 from recover.diagnose.mended import trains_on, trains_without
 from recover.diagnose.neighbours import neighbours_fault
 from recover.diagnose.pod_volumes import failed_volumes, volumes_of
-from recover.diagnose.ranks import is_dead, is_surplus, losses, since, stalled_at
+from recover.diagnose.ranks import is_dead, is_surplus, last_stop_or_start, losses, stalled_at
 from recover.diagnose.starts import departed, new_pods
 from recover.diagnose.verdicts import OUTSIDE, judged
 from recover.model import Gang, Pod, PodPhase, World
@@ -137,7 +137,9 @@ def _of_gang(
     world: World, state: GangState, known: Incident | None, timing: Timing, now: datetime
 ) -> Diagnosis | None:
     own = _own_trouble(world, state, known, timing, now)
-    return None if own is None else _as_before(own, known, since(world.history(state.gang.ref.uid)))
+    return (
+        None if own is None else _as_before(own, known, last_stop_or_start(world.history(state.gang.ref.uid)))
+    )
 
 
 def _own_trouble(

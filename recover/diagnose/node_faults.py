@@ -129,7 +129,7 @@ def _diagnosis(
     given: Collection[Answer],
 ) -> Diagnosis:
     now = look.now
-    open_one = next((i for i in incidents if _same(i, node)), None)
+    open_one = next((i for i in incidents if _is_the_nodes_own(i, node)), None)
     known_since = open_one.metadata.creation_timestamp if open_one else None
     known = latest_of(findings)
     went_on = {f.id: again for f in findings if (again := went_on_after(f, given, now)) is not None}
@@ -180,7 +180,7 @@ def _not_later(finding: Finding, now: datetime, known_since: datetime) -> Findin
     return msgspec.structs.replace(finding, first_seen=first, last_seen=last)
 
 
-def _same(incident: Incident, node: Node) -> bool:
+def _is_the_nodes_own(incident: Incident, node: Node) -> bool:
     """Whether the Incident is the node's open Incident. A node has one open Incident at a time, and later
     findings join it. The Incident of a quarantine that has ended is about to close, and nothing joins it."""
     note = node.quarantine
@@ -237,7 +237,7 @@ def _gangs_there(look: _Look, node: Node) -> list[Gang]:
     """Returns the gangs with a living pod on the node. For a dead gang, ended pods count as well, because its
     rank on this node may have been the first to end."""
     world = look.world
-    gangs = {gang.ref.uid: gang for gang in world.victims_on(node.name)}
+    gangs = {gang.ref.uid: gang for gang in world.gangs_living_on(node.name)}
     for uid in world.gangs_on.get(node.name, frozenset()) & look.dead:
         if look.ranks_at(world.gangs[uid], node.name):
             gangs[uid] = world.gangs[uid]
@@ -284,7 +284,7 @@ def not_ready(
         at = node.ready_since
         if node.ready or at is None or not world.gangs_on.get(node.name):
             continue
-        victims = ((gang, gang.ref.uid in dead) for gang in world.victims_on(node.name))
+        victims = ((gang, gang.ref.uid in dead) for gang in world.gangs_living_on(node.name))
         affected = tuple(
             AffectedGang(gang=gang, due=now if is_dead else None, dead=is_dead) for gang, is_dead in victims
         )

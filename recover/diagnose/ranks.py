@@ -19,11 +19,11 @@ __all__ = [
     "is_dead",
     "is_down",
     "is_surplus",
+    "last_stop_or_start",
     "lingers",
     "losses",
     "makes_steps",
     "resumed_at",
-    "since",
     "stalled_at",
     "started_at",
 ]
@@ -51,7 +51,7 @@ start, for example because the device plugin has no healthy device. The reason `
 of a resource."""
 
 
-def since(history: list[Recovery]) -> datetime | None:
+def last_stop_or_start(history: list[Recovery]) -> datetime | None:
     """Returns the time of the last stop or resume that Rekindle made. Earlier events belong to an earlier
     attempt."""
     return max((at for r in history for at in _turns(r)), default=None)
@@ -77,7 +77,7 @@ def started_at(world: World, recovery: Recovery, attempt: int) -> datetime | Non
     earlier = [r for r in world.history(recovery.spec.gang.uid) if r.spec.number < recovery.spec.number]
     phases = recovery.status.phases
     own = [p.at for p in phases if p.phase is Phase.RESUMING and p.attempt < attempt]
-    return max(own, default=None) or since(earlier)
+    return max(own, default=None) or last_stop_or_start(earlier)
 
 
 def is_down(recovery: Recovery, gang: Gang) -> bool:

@@ -47,7 +47,7 @@ def _is_accelerated(world: World, pod: Pod) -> bool:
 
 def new_pods(world: World, gang: Gang) -> list[Pod]:
     """Returns the existing pods of the present start, by name. The result does not depend on the time."""
-    uid, known = gang.ref.uid, world.present
+    uid, known = gang.ref.uid, world.new_pods_memo
     if known is None or world.gangs.get(uid) is not gang:
         return _new_pods(world, gang)
     if uid not in known:

@@ -25,9 +25,9 @@ class Subjects(msgspec.Struct, frozen=True):
     """Reports of agents, by the node's name."""
     gangs: Mapping[str, Gang]
     """Gangs by uid."""
-    untold: Mapping[str, Node]
+    outdated_specs: Mapping[str, Node]
     """Nodes whose NodeHealth may be missing, or may not tell their agent what to do."""
     unseen: Mapping[str, Node]
     """Accelerator nodes without a reporting agent, or with an agent that does not read one of its sources."""
-    strangers: Collection[str]
+    uncached_nodes: Collection[str]
     """Names of nodes that pods of gangs name and that are not in the cache."""

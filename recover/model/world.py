@@ -87,7 +87,7 @@ class World(msgspec.Struct, frozen=True):
     """The refused writes, with the API server's last words since this process began. The key is
     `namespace/name` of the object that could not be written, `/name` for a Node, `/name/status` for its
     status, and `/id` for a request that an outside system refused."""
-    taking: Collection[str] = ()
+    being_quarantined: Collection[str] = ()
     """Nodes whose quarantine is being written: another loop has decided it, and it counts."""
     recipes: Mapping[str, Recipe] = {}
     """The known issues by name: the built-in ones, and people's own."""
@@ -108,24 +108,24 @@ class World(msgspec.Struct, frozen=True):
     lives."""
     pool_label: str = ""
     """The label whose values are the nodes' pools."""
-    few: Subjects | None = None
+    indexed_subjects: Subjects | None = None
     """The subjects of the decisions, as the controller keeps them; None: everything."""
     counted: Mapping[tuple[str, str], int] | None = None
     """Number of accelerator nodes that have a label with that value. The empty label counts all of them.
     None: no number is kept."""
     pods_on: Mapping[tuple[str, str], Mapping[str, Pod]] | None = None
     """Gang uid and node name -> pod uid -> pod that is bound to the node. None: there is no such index."""
-    present: dict[str, list[Pod]] | None = None
+    new_pods_memo: dict[str, list[Pod]] | None = None
     """Gang uid -> the pods of its present start, if they were searched since the last change that they depend
     on (diagnose/starts.py). None: nothing is remembered, since nothing would remove outdated entries."""
 
     @property
     def subjects(self) -> Subjects:
         """The subjects of a decision, in place of all nodes, reports and gangs."""
-        if self.few is not None:
-            return self.few
-        strangers = self.gangs_on.keys() - self.nodes.keys()
-        return Subjects(self.nodes, self.health, self.gangs, self.nodes, self.nodes, strangers)
+        if self.indexed_subjects is not None:
+            return self.indexed_subjects
+        uncached_nodes = self.gangs_on.keys() - self.nodes.keys()
+        return Subjects(self.nodes, self.health, self.gangs, self.nodes, self.nodes, uncached_nodes)
 
     def accelerated(self, label: str = "", value: str = "") -> int:
         """Returns the number of accelerator nodes, or the number of those that have the label with that
@@ -225,7 +225,7 @@ class World(msgspec.Struct, frozen=True):
     def active_recovery(self, gang_uid: str) -> Recovery | None:
         return next((r for r in self.history(gang_uid) if r.active), None)
 
-    def victims_on(self, node: str) -> list[Gang]:
+    def gangs_living_on(self, node: str) -> list[Gang]:
         """Returns the gangs with a living pod on that node, in a stable order."""
         found = []
         for uid in self.gangs_on.get(node, ()):

@@ -30,9 +30,9 @@ __all__ = [
     "WORDS",
     "Hold",
     "OptIn",
-    "frozen",
-    "frozen_gang",
     "held",
+    "hold_of_gang",
+    "hold_of_node",
     "in_force_for",
     "in_force_on",
     "may_recreate",
@@ -160,7 +160,7 @@ class Hold(msgspec.Struct, frozen=True):
         return f"a person put a hold on {what}{end}" + (f": {self.reason}" if self.reason else "")
 
 
-def frozen(node: Node, now: datetime) -> str:
+def hold_of_node(node: Node, now: datetime) -> str:
     """Returns why nobody may touch the node, as a sentence, or an empty string if nothing forbids it."""
     if node.labels.get(MANAGED) == "false":
         return f"{node.name} has the label {MANAGED}=false"
@@ -168,7 +168,7 @@ def frozen(node: Node, now: datetime) -> str:
     return hold.of(node.name) if hold is not None else ""
 
 
-def frozen_gang(gang: Gang, namespace: NamespaceView | None, now: datetime) -> str:
+def hold_of_gang(gang: Gang, namespace: NamespaceView | None, now: datetime) -> str:
     """Returns why nobody may touch the gang, as a sentence, or an empty string. A hold on its namespace holds
     the gang, too."""
     for what, notes in (
@@ -207,4 +207,4 @@ def may_write(gang: Gang, world: World, now: datetime) -> bool:
     namespace = world.namespaces.get(gang.ref.namespace)
     is_ours = opt_in(gang, namespace) is OptIn.ENABLED and in_force_for(world, gang).mode is not Mode.OBSERVE
     is_over = gang.deleting or gang.terminal is not None
-    return is_ours and not is_over and not frozen_gang(gang, namespace, now)
+    return is_ours and not is_over and not hold_of_gang(gang, namespace, now)

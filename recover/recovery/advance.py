@@ -73,7 +73,7 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
         step = made_anew_or_gone(recovery, gang, world, settings.timing, now)
     else:
         ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
-        step = _joined(ctx) or _ended(ctx) or _phase(ctx)(ctx)
+        step = _take_up_causes(ctx) or _ended(ctx) or _phase(ctx)(ctx)
         step = unless_refused(ctx, step)
         step = _onward(ctx, step)
         step = _with_what_is_avoided(ctx, step)
@@ -144,7 +144,7 @@ def _left_alone(_: Context) -> Step:
     return Step()
 
 
-def _joined(ctx: Context) -> Step | None:
+def _take_up_causes(ctx: Context) -> Step | None:
     """Takes up later causes: before the resume they join this attempt, afterwards they begin the next
     attempt. A cause that corrects an earlier one, or that is about a node on which no new rank runs, does not
     stop the gang again."""

@@ -161,7 +161,7 @@ class Context(msgspec.Struct, frozen=True):
         said = [refusal for refusal in found if refusal is not None and refusal.at >= entered]
         return max(said, key=lambda refusal: refusal.at, default=None)
 
-    def is_told(self, refusal: Refusal | None) -> bool:
+    def is_reported(self, refusal: Refusal | None) -> bool:
         """Whether there is no refusal, or the status reports it already."""
         return refusal is None or self.words_of(refusal) in self.status.message
 

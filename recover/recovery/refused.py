@@ -26,7 +26,7 @@ def unless_refused(ctx: Context, step: Step) -> Step:
     refusal = ctx.refusal(*(action.name for action in removals)) if removals else None
     if refusal is None or step.status is not None:
         return step
-    if not ctx.is_told(refusal):
+    if not ctx.is_reported(refusal):
         what = ", ".join(f"{action.resource.kind} {action.name}" for action in removals[:3])
         message = (
             f"the API server refuses to remove the leftovers of {ctx.gang.ref} ({what}), and "

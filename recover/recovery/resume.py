@@ -16,7 +16,7 @@ from recover.k8s.kinds import PODS
 from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.model.actions import Action, ConfirmListed
 from recover.model.world import REFUSED_AGAIN_S
-from recover.policy.consent import frozen_gang
+from recover.policy.consent import hold_of_gang
 from recover.recovery import known_issues
 from recover.recovery.again import placed_again
 from recover.recovery.avoid import avoidance, shown
@@ -149,7 +149,7 @@ def _start(ctx: Context) -> Step:
     if not workload_of(gang).startable(gang, parts):
         return _not_startable(ctx)
     refusal = _refusal(ctx)
-    if ctx.expired() or not ctx.is_told(refusal):
+    if ctx.expired() or not ctx.is_reported(refusal):
         return _not_taken(ctx)
     if pause_s := ctx.pause_s(refusal):
         return Step(requeue_after_s=pause_s)
@@ -170,7 +170,7 @@ def _held(ctx: Context) -> Step | None:
     """Keeps a stopped gang stopped while a hold exists. The gang is started once the hold ends."""
     gang, status = ctx.gang, ctx.status
     is_held = (status.phase, status.reason) == (Phase.BLOCKED, Reason.HELD)
-    why = frozen_gang(gang, ctx.world.namespaces.get(gang.ref.namespace), ctx.now)
+    why = hold_of_gang(gang, ctx.world.namespaces.get(gang.ref.namespace), ctx.now)
     if why and is_held:
         return Step(requeue_after_s=HELD_REQUEUE_S)
     if why:

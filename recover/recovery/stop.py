@@ -98,7 +98,7 @@ def _to_stop(ctx: Context) -> Step:
     if ctx.status.attempt == 1 and (gone := are_gone(ctx)):
         return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
     refusal = ctx.refusal(gang.ref.name)
-    if ctx.expired() or not ctx.is_told(refusal):
+    if ctx.expired() or not ctx.is_reported(refusal):
         return _not_taken(ctx)
     if pause_s := ctx.pause_s(refusal):
         return Step(requeue_after_s=pause_s)

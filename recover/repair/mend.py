@@ -1,5 +1,4 @@
-"""Decides what to write now about nodes under repair, and why not more. Pure; a separate WholeWorld loop runs
-it.
+"""Decides what to write now about nodes under repair, and why not more. Pure; its own DecisionLoop runs it.
 
 A repair begins with the Incident of a quarantined node, in mode repair, and only for faults that were seen
 since that mode was enabled for the node. The state of the repair is `Incident.status.repair`; every write of
@@ -28,7 +27,7 @@ from recover.k8s.kinds import INCIDENTS
 from recover.model import World
 from recover.model.actions import Action, Plan
 from recover.model.modes import Mode
-from recover.policy.consent import frozen, in_force_on
+from recover.policy.consent import hold_of_node, in_force_on
 from recover.policy.settings import Settings
 from recover.repair import outside, silent, step_jobs
 from recover.repair.device_count import devices_expected
@@ -256,7 +255,7 @@ def _give_back(ctx: Context) -> Reconciled:
     taken = ctx.node.quarantine
     if taken is None or taken.incident != ctx.incident.metadata.name:
         return Reconciled()
-    if frozen(ctx.node, ctx.now) or ctx.paused:
+    if hold_of_node(ctx.node, ctx.now) or ctx.paused:
         return Reconciled(requeue_after_s=HELD_REQUEUE_S)
     message = f"{ctx.repair.message}. Incident {ctx.incident.metadata.name}"
     return Reconciled(

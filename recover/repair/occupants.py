@@ -39,7 +39,7 @@ def occupants(world: World, node: Node, rung: StepKind, namespace: str) -> list[
 def opted_in_gangs(world: World, node: Node, rung: StepKind, namespace: str) -> Iterator[Gang]:
     """Yields the gangs that have opted in to automatic recovery and have such a pod on the node: they can be
     moved."""
-    for gang in world.victims_on(node.name):
+    for gang in world.gangs_living_on(node.name):
         there = [pod for pod in world.pods(gang.ref.uid) if pod.node == node.name]
         is_in_the_way = any(_counts(pod, node, rung, namespace) for pod in there)
         if is_in_the_way and opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.ENABLED:

@@ -20,7 +20,7 @@ from recover.api.repair_state import StepKind
 from recover.diagnose.awaited import Awaited, Awaiting
 from recover.diagnose.diagnosis import AffectedGang
 from recover.model.actions import Action
-from recover.policy.consent import frozen
+from recover.policy.consent import hold_of_node
 from recover.policy.driver_work import driver_work
 from recover.repair.for_people import move_pods, then_release
 from recover.repair.ladder import earlier_repairs, more_asked
@@ -79,7 +79,7 @@ def _closed(ctx: Context) -> Reconciled:
     """Closes a degraded node, which takes pods until its repair is due. The close takes the node out of
     service as a quarantine does, so the same budgets apply: a line in the logs of all nodes does not close
     the cluster."""
-    verdict = ctx.guard.may_close(ctx.node, ctx.incident.metadata.name)
+    verdict = ctx.guard.may_cordon_degraded(ctx.node, ctx.incident.metadata.name)
     if isinstance(verdict, Denied):
         return waiting(ctx, verdict.reason, verdict.message, HELD_REQUEUE_S)
     return Reconciled(writes=(quarantine.close(ctx.node),), takes_out=True)
@@ -95,7 +95,7 @@ def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
     more before it is begun."""
     if ctx.paused:
         return InTheWay(Reason.PAUSED, ctx.paused, HELD_REQUEUE_S)
-    if why := frozen(ctx.node, ctx.now):
+    if why := hold_of_node(ctx.node, ctx.now):
         return InTheWay(Reason.HELD, why, HELD_REQUEUE_S)
     if ctx.guard.brakes:
         brake = ctx.guard.brakes[0]
@@ -166,7 +166,7 @@ def _moves(
     ]
     still = (one for one in gangs if ctx.world.active_recovery(one.gang.ref.uid) is None)
     wishes = [restarts.wanted(ctx.world, grounds, one, ctx.now) for one in still]
-    records, allowed = restarts.asked(ctx.world, wishes, ctx.guard, ctx.now)
+    records, allowed = restarts.decided(ctx.world, wishes, ctx.guard, ctx.now)
     told = [
         r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=Act.MOVE_GANG) for r in records
     ]

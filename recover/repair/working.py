@@ -20,7 +20,7 @@ from recover.diagnose.goes_on import shown_at
 from recover.k8s.kinds import JOBS
 from recover.model import Gang, Refusal
 from recover.model.actions import ConfirmGone
-from recover.policy.consent import frozen
+from recover.policy.consent import hold_of_node
 from recover.repair import outside, step_jobs
 from recover.repair.for_people import look_at_job, see_to_that, then_release
 from recover.repair.ladder import next_rung
@@ -78,7 +78,7 @@ def is_begun(ctx: Context, step: RepairStep) -> bool:
 def _begin(ctx: Context, step: RepairStep) -> Reconciled:
     """Checks once more, and creates the Job, or requests the reboot from the system outside."""
     if step.kind is StepKind.VALIDATE:
-        if why := ctx.paused or frozen(ctx.node, ctx.now):
+        if why := ctx.paused or hold_of_node(ctx.node, ctx.now):
             return Reconciled(repair=ended(ctx, StepOutcome.WITHDRAWN, why))
     else:
         obstacle = in_the_way(ctx, step.kind)
@@ -271,7 +271,7 @@ def _not_rebooted(ctx: Context, step: RepairStep, job: Gang | None) -> str:
 def _next(ctx: Context) -> Reconciled:
     if ctx.paused:
         return waiting(ctx, Reason.PAUSED, ctx.paused, HELD_REQUEUE_S)
-    if why := frozen(ctx.node, ctx.now):
+    if why := hold_of_node(ctx.node, ctx.now):
         return waiting(ctx, Reason.HELD, why, HELD_REQUEUE_S)
     last = ctx.repair.steps[-1]
     name = ctx.node.name

@@ -1,6 +1,6 @@
 """Follows each change of a cache: updates the indexes, makes everything that the change may concern a subject
-of the next reconcile (few.py), and wakes the loops that may now decide differently. The caches of observe.py
-call it.
+of the next reconcile (subject_index.py), and wakes the loops that may now decide differently. The caches of
+observe.py call it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from recover.recipes.load import built_in
 from recover.recipes.objects import settle
 from recover.runtime.departed import Departed
 from recover.runtime.device_maps import DeviceMaps
-from recover.runtime.few import Few
 from recover.runtime.gang_index import GangIndex
 from recover.runtime.gone_nodes import GoneNodes
 from recover.runtime.pod_index import PodIndex, is_scan
+from recover.runtime.subject_index import SubjectIndex
 
 __all__ = ["Changes", "Wake"]
 
@@ -61,7 +61,7 @@ class Changes:
         self.unread_pods: Mapping[str, str] = {}
         """Keys of the pods that exist and of which the cache keeps nothing, with the reasons."""
         labels = (settings.budgets.pool_label, settings.budgets.domain_label)
-        self.few = Few(labels, settings.timing)
+        self.subject_index = SubjectIndex(labels, settings.timing)
         self.jobs = GangIndex(settings.namespace)
         self.pods = PodIndex()
         self.agents = AgentPods()
@@ -88,7 +88,7 @@ class Changes:
         before, self.in_force = self.in_force, settle(self._built_in, self.recipes.values())
         if before.signatures != self.in_force.signatures:
             for name, node in self.nodes.items():
-                self.few.told_changed(name, node)
+                self.subject_index.spec_may_change(name, node)
         self.wake.at_once()
 
     def of_job(self, _key: str, old: Gang | None, new: Gang | None) -> None:
@@ -115,12 +115,12 @@ class Changes:
         """Takes a change of a node's report. The agents of a large cluster write at any time about steps and
         about themselves. The loops reconcile at once only if the node is out of the ordinary, or if a
         recovery waits for the change."""
-        was_looked_at = self.few.is_looked_at(name)
-        self.few.report_changed(name, self.nodes.get(name), new)
+        was_looked_at = self.subject_index.is_looked_at(name)
+        self.subject_index.report_changed(name, self.nodes.get(name), new)
         if _tells_of_pods(old) != _tells_of_pods(new) or not self._agents_are_pods:
             self._touch_gangs_on(name)
         waits = new is not None and any(pod.awaits_save for pod in new.spec.pods)
-        is_urgent = was_looked_at or self.few.is_looked_at(name) or waits
+        is_urgent = was_looked_at or self.subject_index.is_looked_at(name) or waits
         self._wake_for(self.pods.gangs_on.get(name, ()), is_urgent=is_urgent)
 
     def of_node(self, name: str, old: Node | None, new: Node | None) -> None:
@@ -136,12 +136,12 @@ class Changes:
         if old is not None and new is None:
             self._device_maps.forget(old.name)
         if old is not None and new is not None and msgspec.structs.replace(old, version=new.version) == new:
-            self.few.node_renewed(new)
+            self.subject_index.node_renewed(new)
             return
-        was_looked_at = self.few.is_looked_at(name)
-        self.few.node_changed(name, old, new, self.health.get(name))
-        self._know_stranger(name)
-        is_ordinary = not was_looked_at and not self.few.is_looked_at(name)
+        was_looked_at = self.subject_index.is_looked_at(name)
+        self.subject_index.node_changed(name, old, new, self.health.get(name))
+        self._note_whether_uncached(name)
+        is_ordinary = not was_looked_at and not self.subject_index.is_looked_at(name)
         if old is None or new is None or old.ready is not new.ready:
             self._touch_gangs_on(name)
         if is_ordinary and old is not None and new is not None:
@@ -176,7 +176,7 @@ class Changes:
 
     def _of_agent(self, old: AgentPod | None, new: AgentPod | None) -> None:
         for node in self.agents.change(old, new):
-            self.few.sight_changed(node, self.nodes.get(node))
+            self.subject_index.sight_changed(node, self.nodes.get(node))
             if node in self.pods.gangs_on:
                 self._touch_gangs_on(node)
                 self.wake.at_once()  # whether a gang's failure is its own may depend on it
@@ -186,7 +186,7 @@ class Changes:
             self.gone_nodes.may_exist(new.node)
         self.pods.change(key, old, new)
         for node in {pod.node for pod in (old, new) if pod is not None}:
-            self._know_stranger(node)
+            self._note_whether_uncached(node)
 
     def _of_rank(self, key: str, old: Pod | None, new: Pod | None, *, is_news: bool) -> None:
         if old is not None and self._is_lost(key, old, new):
@@ -204,16 +204,16 @@ class Changes:
         there = [pod for pod in (old, new) if pod is not None]
         for pod in there:
             self._touch_gang(pod.owner_uid)
-            self.few.told_changed(pod.node, self.nodes.get(pod.node))
+            self.subject_index.spec_may_change(pod.node, self.nodes.get(pod.node))
         self._wake_for({pod.owner_uid for pod in there}, is_urgent=self._is_urgent(old, new))
 
     def _is_urgent(self, old: Pod | None, new: Pod | None) -> bool:
         """Whether a rank is lost, or the node is out of the ordinary. Thousands of other pods may come, start
         and end at once."""
         for pod in (old, new):
-            if pod is not None and (is_scan(pod) or pod.node in self.few.strangers):
+            if pod is not None and (is_scan(pod) or pod.node in self.subject_index.uncached_nodes):
                 return True
-            if pod is not None and self.few.is_looked_at(pod.node):
+            if pod is not None and self.subject_index.is_looked_at(pod.node):
                 return True
         if old is not None and (new is None or new.uid != old.uid) and self.jobs.is_to_run(old.owner_uid):
             return True
@@ -229,15 +229,15 @@ class Changes:
 
     # --- what a change may concern (triage/ordinary.py), and whom it wakes ----------------------------------
 
-    def _know_stranger(self, node: str) -> None:
+    def _note_whether_uncached(self, node: str) -> None:
         """Records whether pods of gangs name this node although it is not in the cache."""
         if node in self.pods.gangs_on and node not in self.nodes:
-            self.few.strangers.add(node)
+            self.subject_index.uncached_nodes.add(node)
         else:
-            self.few.strangers.discard(node)
+            self.subject_index.uncached_nodes.discard(node)
 
     def _touch_gang(self, uid: str) -> None:
-        self.few.gang_changed(uid, self.jobs.gangs.get(uid))
+        self.subject_index.gang_changed(uid, self.jobs.gangs.get(uid))
 
     def _touch_gangs_on(self, node: str) -> None:
         for uid in self.pods.gangs_on.get(node, ()):
@@ -245,7 +245,7 @@ class Changes:
 
     def _tell_agents_of(self, gang_uid: str) -> None:
         for name in {pod.node for pod in self.pods.pods_of.get(gang_uid, {}).values()}:
-            self.few.told_changed(name, self.nodes.get(name))
+            self.subject_index.spec_may_change(name, self.nodes.get(name))
 
     def _wake_for(self, gangs: Collection[str], *, is_urgent: bool) -> None:
         """Wakes the loops after a change that concerns these gangs, by uid."""

@@ -30,6 +30,7 @@ from recover.recipes.status import tell
 from recover.recovery.expiry import expire, is_near_the_cap
 from recover.repair.means import load_means
 from recover.repair.mend import repair
+from recover.runtime.decision_loop import Decided, DecisionLoop
 from recover.runtime.execute import Executor
 from recover.runtime.gauges import derive
 from recover.runtime.limiter import Urgency
@@ -41,7 +42,6 @@ from recover.runtime.pause_news import PauseNews
 from recover.runtime.recovery_loop import Recoveries
 from recover.runtime.telemetry import Metrics
 from recover.runtime.webhook import Outside
-from recover.runtime.whole_loop import Decided, WholeWorld
 from recover.triage.nodehealths import upkeep
 from recover.triage.plan import plan
 from recover.triage.spares import keep_spares
@@ -119,15 +119,15 @@ class Controller:
         node_conditions = NodeConditions(is_on=settings.node_condition)
         parts = LoopParts(self.observer, executor, self._modes, metrics, clock)
         self._woken = (
-            WholeWorld("triage", triage, parts, waits_for_writes=False, decided=decided),
-            WholeWorld("upkeep", keep_up, parts, decided=decided),
-            WholeWorld("spares", keep_spares, parts, decided=decided),
-            WholeWorld("recipes", tell, parts, decided=decided, is_unhurried=True),
-            WholeWorld("repair", mend, parts, decided=decided, is_unhurried=True),
-            WholeWorld("pause", PauseNews(settings.namespace).decide, parts),
-            WholeWorld("conditions", node_conditions.decide, parts, is_unhurried=True),
+            DecisionLoop("triage", triage, parts, waits_for_writes=False, decided=decided),
+            DecisionLoop("upkeep", keep_up, parts, decided=decided),
+            DecisionLoop("spares", keep_spares, parts, decided=decided),
+            DecisionLoop("recipes", tell, parts, decided=decided, is_unhurried=True),
+            DecisionLoop("repair", mend, parts, decided=decided, is_unhurried=True),
+            DecisionLoop("pause", PauseNews(settings.namespace).decide, parts),
+            DecisionLoop("conditions", node_conditions.decide, parts, is_unhurried=True),
         )
-        self._by_time = WholeWorld("expiry", expiry, parts, is_unhurried=True)
+        self._by_time = DecisionLoop("expiry", expiry, parts, is_unhurried=True)
         self._retention = settings.retention
         self._was_near_the_cap = False
         self._recoveries = Recoveries(parts, settings)
@@ -191,10 +191,10 @@ class Controller:
     async def _ask_all(self) -> None:
         """Asks which subjects are ordinary, a slice at a time. Subjects that change meanwhile are asked with
         the next changes: in a storm of changes the reconcile that follows would otherwise never start."""
-        few = self.observer.few
-        left = few.waiting
-        while left > 0 and few.waiting:
-            left -= few.ask(self.observer.world(self._modes.now()), self._clock.now(), left)
+        index = self.observer.subject_index
+        left = index.waiting
+        while left > 0 and index.waiting:
+            left -= index.ask(self.observer.world(self._modes.now()), self._clock.now(), left)
             await asyncio.sleep(0)
 
     async def _sift(self) -> None:
@@ -214,7 +214,7 @@ class Controller:
             is_done = False
             while not is_done:
                 world, now = self.observer.world(self._modes.now()), self._clock.now()
-                missed, is_done = self.observer.few.sweep(world, now)
+                missed, is_done = self.observer.subject_index.sweep(world, now)
                 if missed:
                     self.metrics.errors.labels(loop="sweep").inc(missed)
                     self._wake()

@@ -101,13 +101,13 @@ class Executor:
         self._clock = clock
         self.limiter = Limiter(metrics)
         self._chains = itertools.count()
-        self._taking: Counter[str] = Counter()
+        self._being_quarantined: Counter[str] = Counter()
         """Node -> number of chains in flight that take the node out of service."""
 
     @property
-    def taking(self) -> frozenset[str]:
+    def being_quarantined(self) -> frozenset[str]:
         """Nodes whose quarantine is being written, from the moment of its decision."""
-        return frozenset(self._taking)
+        return frozenset(self._being_quarantined)
 
     async def run(self, plan: Plan) -> float | None:
         """Writes the plan. Returns in how many seconds to reconcile again: sooner than planned after a
@@ -128,20 +128,20 @@ class Executor:
         Call this at the moment of the decision. Returns a coroutine that writes the chain, and returns in how
         many seconds to reconcile again after a failure, otherwise None."""
         seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
-        taking = [a.name for a in chain if isinstance(a, Patch) and takes_out(a)]
-        self._taking.update(taking)
-        return self._begun(chain, seen, taking)
+        being_quarantined = [a.name for a in chain if isinstance(a, Patch) and takes_out(a)]
+        self._being_quarantined.update(being_quarantined)
+        return self._begun(chain, seen, being_quarantined)
 
     async def _begun(
-        self, chain: Chain, seen: Mapping[int, Node | Gang | None], taking: Iterable[str]
+        self, chain: Chain, seen: Mapping[int, Node | Gang | None], being_quarantined: Iterable[str]
     ) -> float | None:
         try:
             return await self._chain(chain, seen)
         finally:
-            for name in taking:  # `-=` of a Counter would iterate over all nodes in flight
-                self._taking[name] -= 1
-                if not self._taking[name]:
-                    del self._taking[name]
+            for name in being_quarantined:  # `-=` of a Counter would iterate over all nodes in flight
+                self._being_quarantined[name] -= 1
+                if not self._being_quarantined[name]:
+                    del self._being_quarantined[name]
 
     async def _chain(self, chain: Chain, seen: Mapping[int, Node | Gang | None]) -> float | None:
         order = next(self._chains)  # the chain that began first is finished first

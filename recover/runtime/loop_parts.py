@@ -24,4 +24,4 @@ class LoopParts(msgspec.Struct, frozen=True):
 
     def world(self) -> World:
         """Returns the World of this moment. The quarantines that are being written count in it."""
-        return self.observer.world(self.modes.now(), self.executor.taking)
+        return self.observer.world(self.modes.now(), self.executor.being_quarantined)

@@ -69,7 +69,7 @@ class Observer:
         self.device_maps = DeviceMaps(cluster, settings.signals.reports, self._report_change, now)
         wake = Wake(changed, soon or changed, of_gang or (lambda _uid: changed()))
         self._changes = changes = Changes(settings, self.device_maps, wake, now)
-        self.few = changes.few
+        self.subject_index = changes.subject_index
         self.refusals = Refusals()
         kept = Kept(settings, changes.pods, changes.jobs.recoveries_of, self.device_maps.added)
         self.nodes = Cache(NODES, kept.node, changes.of_node, rows=changes.nodes)
@@ -175,9 +175,9 @@ class Observer:
         """Returns the gang's recoveries by `namespace/name`."""
         return self._changes.jobs.recoveries_of.get(gang_uid, {})
 
-    def world(self, modes: Modes, taking: Collection[str] = ()) -> World:
-        """Returns the World of this moment. `taking` contains the nodes whose quarantine is being written
-        (Executor.taking)."""
+    def world(self, modes: Modes, being_quarantined: Collection[str] = ()) -> World:
+        """Returns the World of this moment. `being_quarantined` contains the nodes whose quarantine is being
+        written (Executor.being_quarantined)."""
         changes = self._changes
         jobs, pods, in_force = changes.jobs, changes.pods, changes.in_force
         return World(
@@ -200,7 +200,7 @@ class Observer:
             not_started=pods.not_started,
             parts_of=jobs.parts_of,
             refused=self.refusals.by_place,
-            taking=taking,
+            being_quarantined=being_quarantined,
             gone_nodes=changes.gone_nodes.names,
             recipes=in_force.recipes,
             signatures=in_force.signatures,
@@ -209,10 +209,10 @@ class Observer:
             agents=changes.agents.by_node,
             agents_are_pods=self._settings.agents_are_pods,
             pool_label=self._settings.budgets.pool_label,
-            few=self.few.subjects,
-            counted=self.few.counted,
+            indexed_subjects=self.subject_index.subjects,
+            counted=self.subject_index.counted,
             pods_on=pods.pods_on,
-            present=self.few.present,
+            new_pods_memo=self.subject_index.new_pods_memo,
         )
 
     def _report_change(self, node: str) -> None:

@@ -20,7 +20,7 @@ __all__ = ["unconfirmed"]
 def unconfirmed(world: World) -> Iterator[ConfirmGone]:
     """Yields the live reads that are needed now. Each read is requested until it is answered, and not
     again."""
-    named = set(world.subjects.strangers)
+    named = set(world.subjects.uncached_nodes)
     for recovery in world.recoveries.values():
         named |= set(recovery.nodes) if recovery.active else set()
     for incident in world.incidents.values():

@@ -21,7 +21,7 @@ from recover.model import Gang, Mark, Node, Pod, Taint, Template, World
 from recover.model.tolerations import of_pods, of_resources, tolerates, written
 from recover.recipes.placement import carries
 from recover.triage.quarantine import out_words
-from recover.triage.reserved import RESERVED_S, Request, asked, reserved
+from recover.triage.reserved import RESERVED_S, Request, request_of, reserved
 from recover.triage.spare_node import SPARE
 from recover.workloads.patches import REQUIRED, avoiding, required_terms
 
@@ -102,7 +102,7 @@ def room(
     start = Mark(recovery="", attempt=1, did="", placed=tuple(placed))
     groups: dict[tuple[Request, int], list[tuple[Template, int]]] = {}
     for name, template in gang.templates.items():
-        request = asked(template, reported)
+        request = request_of(template, reported)
         count = template.count or (gang.size if len(gang.templates) == 1 else 0)
         if request and count:
             groups.setdefault((request, _stage(gang, name)), []).append((template, count))
@@ -124,7 +124,7 @@ def may_use(gang: Gang, node: Node) -> bool:
     if _length(gang) > RULES_MAX:
         return True
     start = Mark(recovery="", attempt=1, did="")
-    asking = [template for template in gang.templates.values() if asked(template, node.capacity)]
+    asking = [template for template in gang.templates.values() if request_of(template, node.capacity)]
     return not asking or any(_Rules.of(template, gang, start, ()).suits(node) for template in asking)
 
 

@@ -69,7 +69,7 @@ def _decided(world: World, wish: Wish, guard: Guard, now: datetime) -> Decision:
         if isinstance(verdict, Allowed):
             writes = _taken_out(diagnosis, asked, now)
             takes_out = asked.level is QuarantineLevel.CORDON
-    told, allowed = restarts.asked(world, wish.gangs, guard, now)
+    told, allowed = restarts.decided(world, wish.gangs, guard, now)
     return Decision(diagnosis, [*wish.known, *said, *told], writes, allowed, takes_out)
 
 

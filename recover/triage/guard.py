@@ -24,7 +24,15 @@ from recover.model import Gang, Node, World
 from recover.model.left_stopped import is_left_stopped
 from recover.model.left_stopped import words as left_stopped_words
 from recover.model.modes import InForce, Mode
-from recover.policy.consent import OptIn, frozen, frozen_gang, in_force_for, in_force_on, may_recreate, opt_in
+from recover.policy.consent import (
+    OptIn,
+    hold_of_gang,
+    hold_of_node,
+    in_force_for,
+    in_force_on,
+    may_recreate,
+    opt_in,
+)
 from recover.policy.faults import QuarantineLevel
 from recover.policy.settings import Budgets, Settings
 from recover.triage.attempts import annotated, began
@@ -77,16 +85,16 @@ class Guard(msgspec.Struct, frozen=True):
     def of(cls, world: World, diagnoses: Iterable[Diagnosis], settings: Settings, now: datetime) -> Guard:
         nodes = world.subjects.nodes.values()
         quarantined = {n.name for n in nodes if n.is_accelerated and is_out_of_service(n)}
-        under_way = {("", name) for name in set(world.taking) - quarantined}
+        under_way = {("", name) for name in set(world.being_quarantined) - quarantined}
         return cls(
             world=world,
             limits=settings.budgets,
             window_s=settings.timing.recovery_window_s,
             now=now,
-            out=frozenset(quarantined | set(world.taking)),
+            out=frozenset(quarantined | set(world.being_quarantined)),
             out_of=Counter(
                 group
-                for name in quarantined | set(world.taking)
+                for name in quarantined | set(world.being_quarantined)
                 for group in _groups(world, name, settings.budgets)
             ),
             recent=frozenset(_recent_quarantines(world, now) | under_way),
@@ -113,15 +121,15 @@ class Guard(msgspec.Struct, frozen=True):
             return _stale(seen_at, mode)
         if mode.mode is Mode.OBSERVE:
             return _only_told(mode, f"would quarantine {node.name}")
-        if why := frozen(node, self.now):
+        if why := hold_of_node(node, self.now):
             return Denied(Reason.HELD, why)
         if self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
         if level is not QuarantineLevel.CORDON:
             return Allowed()
-        return self.may_close(node, incident)
+        return self.may_cordon_degraded(node, incident)
 
-    def may_close(self, node: Node, incident: str) -> Verdict:
+    def may_cordon_degraded(self, node: Node, incident: str) -> Verdict:
         """Decides by the budgets alone, for a repair of a node that takes pods until then."""
         exhausted = self._exhausted(node, incident)
         return Denied(Reason.BUDGET_EXHAUSTED, exhausted) if exhausted else Allowed()
@@ -239,7 +247,7 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
         return Denied(Reason.OBSERVE_MODE, f"would restart {gang.ref}{because}", would=True)
     if mode.mode is Mode.OBSERVE:
         return _only_told(mode, f"would restart {gang.ref}")
-    if why := frozen_gang(gang, namespace, now):
+    if why := hold_of_gang(gang, namespace, now):
         return Denied(Reason.HELD, why)
     if gang.unsupported:
         return Denied(Reason.UNSUPPORTED, f"{gang.ref}: {gang.unsupported}")

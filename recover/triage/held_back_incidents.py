@@ -97,7 +97,7 @@ def gathered(
         is_new = found.name not in explaining and world.has_no_incident(found.name)
         if is_new and (why not in _BY_PAUSE or (found.fault, found.node) in members):
             may_share[why, found.fault].append(decision)
-    joined = _joined(opened, brakes, limits)
+    joined = _incident_to_join(opened, brakes, limits)
 
     def are_many(key: Key) -> bool:
         why, fault = key
@@ -123,7 +123,9 @@ def _opened(world: World) -> list[Incident]:
     return [i for i in found if i.status.phase is IncidentPhase.OPEN and holds_back(i) is not None]
 
 
-def _joined(opened: Iterable[Incident], brakes: Iterable[Brake], limits: Budgets) -> dict[Key, Incident]:
+def _incident_to_join(
+    opened: Iterable[Incident], brakes: Iterable[Brake], limits: Budgets
+) -> dict[Key, Incident]:
     """Returns the first Incident of each key, because a late watch may have led to a second one. The Incident
     of an earlier brake may still be open for its nodes: a brake is a different brake if all faults that it
     counts came after the window of that Incident."""

@@ -47,7 +47,7 @@ __all__ = [
     "create",
     "explain",
     "merged_records",
-    "missing",
+    "of_recoveries",
     "superseded",
     "update",
 ]
@@ -201,7 +201,7 @@ def _timed(before: list[Evidence], found: Iterable[Evidence]) -> list[Evidence]:
     return sorted(timed, key=lambda e: e.at)
 
 
-def missing(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Action]:
+def of_recoveries(world: World, found: list[Diagnosis], now: datetime) -> Iterator[Action]:
     """Creates the Incidents of running recoveries that have none. A Recovery is written before its Incident.
     If the controller crashed in between, and the stop has since hidden the gang's own failure, the Recovery
     has the content for the Incident."""

@@ -31,7 +31,7 @@ from recover.diagnose.what_counts import proven
 from recover.k8s.kinds import NODES
 from recover.model import Node, OwnCondition, Refusal, World
 from recover.model.actions import Patch, Plan
-from recover.policy.consent import frozen
+from recover.policy.consent import hold_of_node
 from recover.triage.guard import is_out_of_service
 
 __all__ = ["STATUS_OF", "Wanted", "told_away", "told_nodes"]
@@ -92,7 +92,7 @@ def _wishes(world: World, now: datetime) -> Iterator[tuple[str, OwnCondition | N
     proofs = proven(world, now)
     for name, node in world.nodes.items():
         told = _told(world, node, proofs.get(name, ""), now) if node.is_accelerated else None
-        if told != node.told and not frozen(node, now):
+        if told != node.told and not hold_of_node(node, now):
             yield name, told
 
 

@@ -28,7 +28,7 @@ from recover.model.actions import Action, Create, Patch, Plan
 from recover.policy.consent import OptIn, opt_in
 from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE, usable_template
 
-__all__ = ["is_told", "upkeep"]
+__all__ = ["is_spec_current", "upkeep"]
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ def upkeep(world: World) -> Plan:
     bare = fitted(NodeHealthSpec, signatures=list(world.signatures))
     hands_off, asked = _hands_off(world), requests(world)
     waits = {pod.uid: wait for pod, wait in asked}
-    names = {*world.subjects.untold, *hands_off, *(pod.node for pod, _ in asked)}
+    names = {*world.subjects.outdated_specs, *hands_off, *(pod.node for pod, _ in asked)}
     unread = world.unread.get(NODEHEALTHS, ())
     chains: list[tuple[Action, ...]] = []
     for name in sorted(names.difference(unread)):
@@ -61,7 +61,7 @@ def upkeep(world: World) -> Plan:
     return Plan(chains=tuple(chains))
 
 
-def is_told(world: World, node: Node) -> bool:
+def is_spec_current(world: World, node: Node) -> bool:
     """Whether the agent of the node has everything that it needs, and has nothing to do for a repair or a
     wait, because these may end at any time."""
     health = world.health.get(node.name)

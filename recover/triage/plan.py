@@ -51,7 +51,9 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
     advice, unread = advise(world, subjects.health, now)
 
     # First what should be done about each fault, and then, once for all faults, which of it is allowed.
-    lost = remade.missing(world, subjects.nodes.values(), {one.name for one in judged.found}, now)
+    lost = remade.nodes_without_incident(
+        world, subjects.nodes.values(), {one.name for one in judged.found}, now
+    )
     wishes, unjudged = each(
         judged.found, lambda one: about_diagnosis(world, one), lambda one: wish_for(world, one, lost, now)
     )
@@ -76,7 +78,7 @@ def plan(world: World, settings: Settings, now: datetime) -> Plan:
         *explained,
         *_alone(held_back(world, found, guard.brakes, failures, now)),
         *_alone(incidents.superseded(world, judged.proved, now)),
-        *_alone(incidents.missing(world, judged.found, now)),
+        *_alone(incidents.of_recoveries(world, judged.found, now)),
         *_alone(start_incidents(world, starts, now)),
         *incidents.advised(world, advice, now),
         *left_behind(world, subjects.gangs.values(), now),

@@ -24,14 +24,14 @@ from recover.model import Node, Quarantine, World
 from recover.model.actions import Action, Create, Emit
 from recover.triage import quarantine
 
-__all__ = ["missing", "record", "remade"]
+__all__ = ["nodes_without_incident", "record", "remade"]
 
 _WRITTEN_WITHIN = timedelta(minutes=1)
 """Time after the quarantine within which the Incident may not be written yet, also if another controller
 continues after a crash between the two writes."""
 
 
-def missing(
+def nodes_without_incident(
     world: World, nodes: Iterable[Node], explained: Collection[str], now: datetime
 ) -> dict[str, Node]:
     """Returns the nodes of `nodes` that are in quarantine for an Incident that does not exist, by the

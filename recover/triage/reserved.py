@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from recover.api import Phase, Recovery
 from recover.model import Gang, PodPhase, Template, World
 
-__all__ = ["CREATED_S", "RESERVED_S", "Request", "asked", "reserved"]
+__all__ = ["CREATED_S", "RESERVED_S", "Request", "request_of", "reserved"]
 
 RESERVED_S = 60.0
 """Time after its start for which a gang keeps its places."""
@@ -39,7 +39,7 @@ def reserved(
     return {name: ranks for name, ranks in sorted(found.items()) if ranks}
 
 
-def asked(template: Template, known: Collection[str]) -> Request:
+def request_of(template: Template, known: Collection[str]) -> Request:
     """Returns the accelerators and other extended resources of one rank that nodes report. A quantity that is
     not a whole number is left out."""
     total: dict[str, int] = {}
@@ -60,7 +60,7 @@ def _mapping(value: object) -> Mapping[str, object]:
 def _waiting(world: World, gang: Gang, request: Request, known: Collection[str], age: timedelta) -> int:
     """Returns the number of ranks that the scheduler will bind soon. A pod with a scheduling gate is not
     bound before somebody removes the gate, and that may never happen."""
-    alike = [template for template in gang.templates.values() if asked(template, known) == request]
+    alike = [template for template in gang.templates.values() if request_of(template, known) == request]
     count = sum(template.count for template in alike) or (gang.size if alike else 0)
     pods = [pod for pod in world.pods(gang.ref.uid) if pod.accelerators and pod.phase is not PodPhase.FAILED]
     bound = sum(1 for pod in pods if pod.node)

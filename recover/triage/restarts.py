@@ -36,7 +36,7 @@ __all__ = [
     "CAUSES_MAX",
     "Grounds",
     "Restart",
-    "asked",
+    "decided",
     "grounds_of",
     "open_recovery",
     "recovery_name",
@@ -122,7 +122,7 @@ def wanted(world: World, grounds: Grounds, affected: AffectedGang, now: datetime
     return Restart(grounds, affected, recovery_name(gang.ref, _next_number(world, gang)), None)
 
 
-def asked(
+def decided(
     world: World, wishes: Iterable[Restart | ActionRecord], guard: Guard, now: datetime
 ) -> tuple[list[ActionRecord], list[Restart]]:
     """Returns the record of each wish for the fault's Incident, and the restarts that are allowed."""

@@ -26,7 +26,7 @@ from recover.k8s.bodies import regarding
 from recover.model import Gang, Node, World
 from recover.model.actions import Action, Emit, Plan
 from recover.model.modes import Mode
-from recover.policy.consent import frozen, held, in_force_on
+from recover.policy.consent import held, hold_of_node, in_force_on
 from recover.triage.capacity import may_use
 from recover.triage.incidents import merged_records, update
 from recover.triage.spare_node import Spare, others, spare_of
@@ -208,7 +208,7 @@ def _lent(
 
 def _may_touch(world: World, node: Node, now: datetime, *, heeds_pause: bool = True) -> bool:
     mode = in_force_on(world, node, heeds_pause=heeds_pause).mode
-    return mode is not Mode.OBSERVE and not frozen(node, now)
+    return mode is not Mode.OBSERVE and not hold_of_node(node, now)
 
 
 def _chosen(
@@ -259,7 +259,7 @@ def _gangs_of(world: World, node: str) -> list[Gang]:
     """Returns the gangs whose ranks run on the node, or ran there until a running recovery stopped them."""
     stopped = (r for r in world.recoveries.values() if r.active and node in r.nodes)
     uids = (recovery.gang_uid for recovery in stopped)
-    return [*world.victims_on(node), *(world.gangs[uid] for uid in uids if uid in world.gangs)]
+    return [*world.gangs_living_on(node), *(world.gangs[uid] for uid in uids if uid in world.gangs)]
 
 
 def _fits(world: World, spare: Spare, out: Node, gangs: Collection[Gang]) -> bool:

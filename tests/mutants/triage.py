@@ -58,14 +58,14 @@ _GUARD = of(
     ),
     (
         "hold of a node ignored",
-        "if why := frozen(node, self.now):",
-        "if (why := frozen(node, self.now)) and node.quarantine is not None:",
+        "if why := hold_of_node(node, self.now):",
+        "if (why := hold_of_node(node, self.now)) and node.quarantine is not None:",
         "a node that people hold is taken from them",
     ),
     (
         "hold of a gang ignored",
-        "if why := frozen_gang(gang, namespace, now):",
-        "if (why := frozen_gang(gang, namespace, now)) and gang.suspended:",
+        "if why := hold_of_gang(gang, namespace, now):",
+        "if (why := hold_of_gang(gang, namespace, now)) and gang.suspended:",
         "a job that people hold is stopped",
     ),
     (

@@ -1,5 +1,5 @@
-"""Mutants that forget one way into the subjects of reconcile passes (recover/runtime/few.py): each leaves out
-a node or a gang that a decision would be about."""
+"""Mutants that forget one way into the subjects of reconciles (recover/runtime/subject_index.py): each leaves
+out a node or a gang that a decision would be about."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CHANGES = of(
     "recover/runtime/changes.py",
     (
         "way: a report of a node",
-        "        self.few.report_changed(name, self.nodes.get(name), new)\n",
+        "        self.subject_index.report_changed(name, self.nodes.get(name), new)\n",
         "",
         "no finding of an agent is acted on",
     ),
@@ -24,13 +24,13 @@ _CHANGES = of(
     ),
     (
         "way: a node",
-        "        self.few.node_changed(name, old, new, self.health.get(name))\n",
+        "        self.subject_index.node_changed(name, old, new, self.health.get(name))\n",
         "",
         "a silent node stays in service",
     ),
     (
         "way: a node, renewed",
-        "            self.few.node_renewed(new)\n            return\n",
+        "            self.subject_index.node_renewed(new)\n            return\n",
         "            return\n",
         "each write to the node fails for its old version",
     ),
@@ -42,15 +42,15 @@ _CHANGES = of(
         "a gang with a rank on a silent node waits for ever",
     ),
     (
-        "way: a node that comes or goes, as a stranger",
-        "        self._know_stranger(name)\n        is_ordinary = ",
+        "way: a node that comes or goes, as an uncached node",
+        "        self._note_whether_uncached(name)\n        is_ordinary = ",
         "        is_ordinary = ",
         "nobody asks whether a Node that is missing is gone",
     ),
     (
-        "way: a pod, as a stranger's",
+        "way: a pod, of an uncached node",
         "        for node in {pod.node for pod in (old, new) if pod is not None}:\n"
-        "            self._know_stranger(node)\n",
+        "            self._note_whether_uncached(node)\n",
         "",
         "nobody asks whether a Node that is missing is gone",
     ),
@@ -63,7 +63,7 @@ _CHANGES = of(
     (
         "way: recipes of people",
         "            for name, node in self.nodes.items():\n"
-        "                self.few.told_changed(name, node)\n",
+        "                self.subject_index.spec_may_change(name, node)\n",
         "            pass\n",
         "agents do not look for the lines of a new recipe",
     ),
@@ -102,7 +102,7 @@ _CHANGES = of(
     ),
     (
         "way: an agent's pod",
-        "            self.few.sight_changed(node, self.nodes.get(node))\n",
+        "            self.subject_index.sight_changed(node, self.nodes.get(node))\n",
         "",
         "nobody tells that an agent is missing",
     ),
@@ -114,13 +114,15 @@ _CHANGES = of(
     ),
     (
         "way: a pod",
-        "            self._touch_gang(pod.owner_uid)\n            self.few.told_changed(pod.node,",
-        "            self.few.told_changed(pod.node,",
+        "            self._touch_gang(pod.owner_uid)\n"
+        "            self.subject_index.spec_may_change(pod.node,",
+        "            self.subject_index.spec_may_change(pod.node,",
         "a rank that failed is not seen",
     ),
     (
         "way: a pod, to its agent",
-        "            self.few.told_changed(pod.node, self.nodes.get(pod.node))\n        self._wake_for(",
+        "            self.subject_index.spec_may_change(pod.node, self.nodes.get(pod.node))\n"
+        "        self._wake_for(",
         "        self._wake_for(",
         "the agent does not read the steps of a new rank",
     ),
@@ -137,17 +139,17 @@ _GANG_INDEX = of(
 )
 
 _FEW = of(
-    "recover/runtime/few.py",
+    "recover/runtime/subject_index.py",
     (
         "way: a report, to its agent",
-        "        self.told_changed(name, node)\n        self.sight_changed(name, node)\n",
+        "        self.spec_may_change(name, node)\n        self.sight_changed(name, node)\n",
         "        self.sight_changed(name, node)\n",
         "a NodeHealth that was deleted is not made again",
     ),
     (
         "way: a report, to what is seen",
-        "        self.told_changed(name, node)\n        self.sight_changed(name, node)\n",
-        "        self.told_changed(name, node)\n",
+        "        self.spec_may_change(name, node)\n        self.sight_changed(name, node)\n",
+        "        self.spec_may_change(name, node)\n",
         "nobody tells that a source is blind",
     ),
     (
@@ -158,7 +160,7 @@ _FEW = of(
     ),
     (
         "way: the pods of the present start",
-        "        self.present.pop(uid, None)\n",
+        "        self.new_pods_memo.pop(uid, None)\n",
         "",
         "a rank that failed is not among the pods",
     ),

@@ -100,8 +100,8 @@ class InProcess:
         ]
 
     def _ask_all(self) -> None:
-        while not self.observer.few.is_asked:
-            self.observer.few.ask(self.world(), self.now)
+        while not self.observer.subject_index.is_asked:
+            self.observer.subject_index.ask(self.world(), self.now)
 
     # --- the objects ----------------------------------------------------------------------------------------
 

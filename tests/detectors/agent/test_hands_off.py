@@ -151,7 +151,7 @@ class Heard:
 
     def not_found(self) -> None: ...
 
-    def let_go(self, step: str) -> None:
+    def devices_closed(self, step: str) -> None:
         self.steps.append(step)
 
     def covered(self) -> None: ...
@@ -181,7 +181,7 @@ async def test_a_child_that_hangs_in_the_driver_is_named_and_no_answer_given_bef
     source = nvml.Nvml(heard, Nvml())
     task = asyncio.create_task(source.run())
     await asyncio.sleep(0.05)
-    source.hands_off("repair-a-reset-1")
+    source.close_devices_for("repair-a-reset-1")
     async with asyncio.timeout(10):
         while "4711" not in heard.why:
             await asyncio.sleep(0.01)
@@ -202,7 +202,7 @@ def test_while_a_repair_has_the_devices_the_controller_is_asked_often() -> None:
     now = datetime.now(UTC)
     assert core.ask_every_s(now) == 300
 
-    core.let_go("repair-a-reset-1")
+    core.devices_closed("repair-a-reset-1")
 
     assert core.ask_every_s(now) == 5
     assert core.status(now).hands_off == "repair-a-reset-1"
@@ -233,8 +233,8 @@ def test_a_fault_that_never_pauses_is_news_after_the_repair_that_did_not_help() 
         return core.kernel_line(KernelLine(sequence=sequence, at=at, text=text))
 
     assert [line(1), line(2), line(3)] == [True, False, False]
-    core.let_go("repair-a-reset-1")
-    core.let_go("")
+    core.devices_closed("repair-a-reset-1")
+    core.devices_closed("")
 
     assert [line(4), line(5)] == [True, False]
     assert [finding.first_seen for finding in core.findings] == [

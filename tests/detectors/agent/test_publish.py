@@ -68,7 +68,7 @@ async def test_a_finding_is_written_at_once_and_never_twice(core: AgentCore) -> 
         core.kernel_line(kernel_line(1))
         publisher.wake()
         await api.until(lambda status: len(status.findings) == 1)
-        core.owe()
+        core.mark_unwritten()
         publisher.wake()
         await asyncio.sleep(0.15)
 

@@ -90,7 +90,7 @@ class Node:
         self.core = core or agent()
         self.now = BOOTED + timedelta(seconds=up_s)
         self.writes = 0
-        self.core.wrote()
+        self.core.mark_written()
 
     def sample(
         self, *ports: Port, times: int = 1, minutes: float = 0.0, gone: Iterable[str] = ()

@@ -470,7 +470,7 @@ def test_ten_quiet_minutes_cost_no_write(node: Node) -> None:
     ports = [*(ib(number) for number in range(8)), roce(8), roce(9, **OFF)]
     node.sample(*ports)
     node.core.cover(Source.FABRIC, CoverageState.COVERED, node.now)
-    node.core.wrote()
+    node.core.mark_written()
 
     node.sample(*ports, minutes=10)
     node.core.cover(Source.FABRIC, CoverageState.COVERED, node.now)

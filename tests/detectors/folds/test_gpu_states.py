@@ -44,7 +44,7 @@ class Node:
             found = of_sample(sample)
             is_doubtful = self.core.gpus(sample, found.devices, found.mig_devices, self.bus, self.now)
             self.writes += self.core.dirty is Dirty.EDGE
-            self.core.wrote()
+            self.core.mark_written()
             self.now += timedelta(seconds=every_s)
         return is_doubtful
 
@@ -460,7 +460,7 @@ def test_what_the_kernel_log_told_of_after_it_outlives_what_nvml_no_longer_says(
 def test_after_a_repair_a_state_that_is_still_so_counts_after_its_samples_again() -> None:
     node_ = Node()
     node_.samples(*[node(gpu(1, rows_failed=True))] * 3)
-    node_.core.let_go("repair-a-reset-1")
+    node_.core.devices_closed("repair-a-reset-1")
     node_.core.kernel_line(
         KernelLine(
             sequence=1,
@@ -469,7 +469,7 @@ def test_after_a_repair_a_state_that_is_still_so_counts_after_its_samples_again(
             "to 0x0 (None)",
         )
     )
-    node_.core.let_go("")
+    node_.core.devices_closed("")
     assert not node_.open
 
     node_.samples(*[node(gpu(1, rows_failed=True))] * 2)

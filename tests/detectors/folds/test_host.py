@@ -30,7 +30,7 @@ class Node:
     def __init__(self) -> None:
         self.core: AgentCore = agent()
         self.now = datetime(2026, 11, 26, 8, tzinfo=UTC)
-        self.core.wrote()
+        self.core.mark_written()
 
     def sample(self, sample: HostSample, times: int = 1) -> list[str]:
         for _ in range(times):
@@ -49,7 +49,7 @@ def test_pressure_is_a_note_that_lasts_until_half_of_it_is_gone() -> None:
     assert node.sample(with_(memory=Pressure(40.0, 25.0))) == ["pressure-memory"]
     assert node.core.findings[0].evidence == "in 25 % of the last five minutes all work waited for memory"
     assert node.core.dirty is Dirty.COARSE, "it waits for the next write"
-    node.core.wrote()
+    node.core.mark_written()
     assert node.sample(with_(memory=Pressure(9.0, 7.0)), times=100) == ["pressure-memory"]
     assert node.core.dirty is Dirty.NOTHING
     assert node.sample(QUIET) == []

@@ -127,7 +127,7 @@ def test_where_the_status_is_too_large_the_rank_goes_last_and_it_is_said_that_ot
     steps(core, RANK, 0)
     of_many_pods(core, many=40)
 
-    status = bounded(core.status(at(500)), TIGHT_BYTES, first=core.first_pods)
+    status = bounded(core.status(at(500)), TIGHT_BYTES, first=core.priority_pods)
 
     assert RANK.uid in uids(status)
     assert (status.pods_left_out, status.whole_pods) == (True, [RANK.uid])
@@ -136,7 +136,7 @@ def test_where_the_status_is_too_large_the_rank_goes_last_and_it_is_said_that_ot
 def test_of_a_rank_whose_log_is_not_read_it_is_not_said_that_nothing_is_left_out() -> None:
     core = agent()
     holds_device(core)
-    core.wrote()
+    core.mark_written()
     core.logs_left_out(frozenset({RANK.uid}))
 
     status = core.status(START)
@@ -148,7 +148,7 @@ def test_of_a_rank_whose_log_is_not_read_it_is_not_said_that_nothing_is_left_out
 def test_a_rank_that_comes_into_a_crowd_without_a_word_is_told_of_at_the_next_refresh() -> None:
     core = agent()
     of_one_pod(core)
-    core.wrote()
+    core.mark_written()
     holds_device(core)
 
     assert core.dirty is Dirty.COARSE

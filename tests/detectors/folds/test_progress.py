@@ -348,7 +348,7 @@ def test_the_tail_of_one_that_ended_long_ago_makes_room_and_one_whose_log_is_gon
     core.pod_removed(other)
     core.tick(at(900))
     assert [pod.tail for pod in core.status(at(900)).pods] == ["step 1", "step 1"]
-    core.wrote()
+    core.mark_written()
 
     core.tick(at(901))
 

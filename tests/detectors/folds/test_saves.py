@@ -153,12 +153,12 @@ def test_the_first_checkpoint_of_a_container_is_told_within_the_coarse_refresh_a
     None
 ):
     agent = core()
-    agent.wrote()
+    agent.mark_written()
 
     agent.log_line(REF, MEGATRON.format(n=2), at(3))
     agent.tick(at(4))
     assert agent.dirty is Dirty.COARSE
-    agent.wrote()
+    agent.mark_written()
     agent.log_line(REF, MEGATRON.format(n=3), at(5))
     agent.tick(at(6))
 
@@ -170,12 +170,12 @@ def test_a_checkpoint_that_the_controller_waits_for_is_told_at_once_and_once() -
     agent = core(MEGATRON.format(n=2))
     agent.spec(asks("wait-1"))
     agent.tick(at(10))
-    agent.wrote()
+    agent.mark_written()
 
     agent.log_line(REF, MEGATRON.format(n=3), at(20))
     assert agent.dirty is Dirty.EDGE
     assert last(agent).served == "wait-1"
-    agent.wrote()
+    agent.mark_written()
     for n in range(4, 9):
         agent.log_line(REF, MEGATRON.format(n=n), at(20 + n))
         agent.tick(at(20.5 + n))
@@ -212,7 +212,7 @@ def test_a_wait_that_is_over_makes_no_write() -> None:
     agent.spec(asks("wait-1"))
     agent.tick(at(10))
     agent.spec(NodeHealthSpec())
-    agent.wrote()
+    agent.mark_written()
 
     agent.log_line(REF, MEGATRON.format(n=3), at(20))
 

@@ -52,7 +52,7 @@ class Node:
     def __init__(self, core: AgentCore | None = None) -> None:
         self.core = core or agent()
         self.now = datetime(2026, 11, 25, 8, tzinfo=UTC)
-        self.core.wrote()
+        self.core.mark_written()
 
     def sample(self, *volumes: Volume, pods: frozenset[str] = PODS, times: int = 1) -> list[str]:
         for _ in range(times):
@@ -79,7 +79,7 @@ def test_a_full_volume_is_a_note_of_the_tenant_that_is_published_at_once() -> No
 def test_as_long_as_it_lasts_it_costs_no_write_and_it_ends_with_room_to_spare() -> None:
     node = Node()
     node.sample(volume(bytes_free=GIB // 2))
-    node.core.wrote()
+    node.core.mark_written()
 
     assert node.sample(volume(bytes_free=GIB // 4), volume("data"), times=50) == ["volume-full"]
     assert node.sample(volume(bytes_free=3 * GIB // 2), times=50) == ["volume-full"], "hardly any room"
@@ -164,7 +164,7 @@ def test_a_file_server_with_many_mounts_does_not_crowd_out_other_findings() -> N
     node = Node()
     many = [unanswered(f"v{number}", silent_s=60.0) for number in range(100)]
     assert len(node.sample(*many, times=3)) == 12
-    node.core.wrote()
+    node.core.mark_written()
     node.sample(*many, times=30)
     assert node.core.dirty is Dirty.NOTHING
 

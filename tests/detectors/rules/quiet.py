@@ -16,7 +16,7 @@ from pathlib import Path
 
 from detectors.rules import RULES, KernelRules, families
 from detectors.rules.facts import Draft, HostFacts
-from detectors.sources.kmsg import heard, parse_record
+from detectors.sources.kmsg import kernel_line_of, parse_record
 from detectors.wire.contract import Family, Severity
 
 __all__ = ["FILES", "near", "read", "records"]
@@ -39,7 +39,7 @@ def records(path: Path) -> list[str]:
 def read(text: str) -> Draft | None:
     record = parse_record(b"4,7,1000,-;" + text.encode())
     assert record is not None, text
-    line = heard(record, lambda usec: NOW)
+    line = kernel_line_of(record, lambda usec: NOW)
     return None if line is None else KERNEL_RULES.read(line, NOBODYS)
 
 

@@ -18,7 +18,7 @@ from detectors.rules.fabric_rows import fabric_rows
 from detectors.rules.gpu_health import GpuHealth
 from detectors.rules.sxid_lines import SXIDS, SxidRow
 from detectors.service.settings import AgentSettings
-from detectors.sources.kmsg import heard, parse_record
+from detectors.sources.kmsg import kernel_line_of, parse_record
 from detectors.text.pci import parse_pci
 from detectors.wire.contract import Device, Finding, Origin, Remedy, Severity, SubjectKind
 
@@ -48,7 +48,7 @@ def finding(text: str, driver: str = "580.95.05") -> Finding:
     core.on_bus(frozenset({SWITCH}))
     record = parse_record(f"3,1001,5000000,-;{text}".encode())
     assert record is not None
-    line = heard(record, lambda usec: NOW)
+    line = kernel_line_of(record, lambda usec: NOW)
     assert line is not None, text
     assert core.kernel_line(line), text
     (found,) = core.status(NOW).findings

@@ -12,7 +12,7 @@ from detectors import rules
 from detectors.agent.wiring import core_of
 from detectors.folds.core import AgentCore
 from detectors.service.settings import AgentSettings, Catalogue
-from detectors.sources.kmsg import KERN, Record, heard
+from detectors.sources.kmsg import KERN, Record, kernel_line_of
 from detectors.wire.contract import CoverageState, Family, Finding, Severity, Source
 from tests.detectors.rules import toy_family
 from tools.docs.generate import REFERENCE, pages
@@ -44,7 +44,7 @@ def agent(tmp_path: Path, own_rows: str = "") -> AgentCore:
 def found(core: AgentCore, text: str) -> list[Finding]:
     """Returns the findings after one record of the kernel log."""
     record = Record(facility=KERN, sequence=1, usec=0, text=text)
-    line = heard(record, lambda _: NOW)
+    line = kernel_line_of(record, lambda _: NOW)
     if line is not None:
         core.kernel_line(line)
     return core.findings

@@ -16,7 +16,7 @@ from detectors.rules.facts import Draft, HostFacts, KernelLine, addresses_of
 from detectors.rules.network_lines import NetworkRow
 from detectors.rules.sentences import SentenceRow
 from detectors.service.settings import Catalogue
-from detectors.sources.kmsg import heard, parse_record
+from detectors.sources.kmsg import kernel_line_of, parse_record
 from detectors.wire.contract import Device, Fault, Origin, Severity, SubjectKind
 from tests.detectors.sources.tenant_words import escaped
 
@@ -33,7 +33,7 @@ def read(text: str, host: HostFacts | None = None, rules_: KernelRules | None = 
     """Returns the draft from a record with this text, the whole way from the kernel log."""
     record = parse_record(b"3,1,1000,-;" + escaped(text.encode()))
     assert record is not None
-    line = heard(record, lambda usec: NOW)
+    line = kernel_line_of(record, lambda usec: NOW)
     return (rules_ or KernelRules()).read(line, host or HostFacts()) if line is not None else None
 
 

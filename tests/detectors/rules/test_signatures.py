@@ -164,7 +164,7 @@ def test_only_the_first_line_for_each_template_is_an_edge() -> None:
     core = agent()
     core.log_line(REF, "step 1", at(0))
     core.log_line(REF, TOO_OLD, at(1))
-    core.wrote()
+    core.mark_written()
 
     core.log_line(REF, TOO_OLD + " Again.", at(2))
     assert core.dirty is Dirty.NOTHING
@@ -287,7 +287,7 @@ def test_a_template_that_cannot_be_used_is_told_once_and_a_recipe_that_went_take
 def test_free_memory_is_told_with_the_end_alone_as_it_was_read_before() -> None:
     core = agent()
     core.log_line(REF, "step 1", START)
-    core.wrote()
+    core.mark_written()
 
     core.device_memory(3 * 2**30)
     assert core.dirty is Dirty.NOTHING

@@ -205,7 +205,7 @@ class Heard:
     def silent(self, times: int, why: str) -> None:
         self.silences.append(times)
 
-    def let_go(self, step: str) -> None: ...
+    def devices_closed(self, step: str) -> None: ...
 
     def covered(self) -> None:
         self.why = ""

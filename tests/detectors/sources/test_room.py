@@ -50,7 +50,7 @@ def test_pods_with_devices_and_pods_that_the_controller_names_come_first() -> No
     core.pods_listed([HeldDevices(holder, Given("ml", "llm-0", {"nvidia.com/gpu": ["GPU-1"]}))], frozenset())
     core.spec(NodeHealthSpec(pods=[PodSettings(uid="named")]))
 
-    assert core.first_pods == {"holder", "named"}
+    assert core.priority_pods == {"holder", "named"}
 
 
 @pytest.mark.parametrize("listed", ["before", "after"])
@@ -64,7 +64,7 @@ def test_the_last_lines_of_a_rank_that_ends_without_a_known_word_are_kept(listed
         core.log_line(ref, "giving up", NOW)
         core.pod_ended(ref, NOW)
     if listed == "after":
-        core.wrote()
+        core.mark_written()
         core.pods_listed([HeldDevices(holder, given)], frozenset({"rank"}))
 
     (kept,) = core.status(NOW).pods
@@ -89,7 +89,7 @@ def test_of_a_pod_that_has_told_anything_the_silent_containers_are_left_out() ->
 def test_of_a_container_that_is_left_nothing_old_is_told_and_it_may_come_back() -> None:
     core = AgentCore(AgentSettings(), boot_id="b")
     core.log_line(RANK, "step 1", NOW)
-    core.wrote()
+    core.mark_written()
     assert not core.is_silent(RANK)
 
     core.pod_left(RANK)

@@ -81,7 +81,7 @@ BY_HAMI = {
     "a": hami("GPU-0"),
     "b": hami("GPU-1"),
     "mig": hami("GPU-0[1g.10gb-2]"),
-    "untold": Job(("GPU-1-3",)),
+    "outdated_specs": Job(("GPU-1-3",)),
     "of-another-node": hami("GPU-elsewhere"),
 }
 BY_GPU_MANAGER = {
@@ -138,7 +138,7 @@ TABLE = [
         ((CONTAINED_IN_5,), {"in-5", "also-in-5"}),
     ], id="time-slicing of MIG"),
     pytest.param(BY_HAMI, [
-        ((LOST,), {"a", "mig", "untold", "of-another-node"}),
+        ((LOST,), {"a", "mig", "outdated_specs", "of-another-node"}),
     ], id="HAMi"),
     pytest.param(BY_GPU_MANAGER, [
         ((LOST,), {"a", "both", "only-wished", "no-such-card"}),

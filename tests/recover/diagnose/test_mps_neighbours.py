@@ -51,7 +51,7 @@ BY_MIG = {
     "beside": Job(("MIG-5::1",), "nvidia.com/mig-1g.10gb.shared"),
     "other-instance": Job(("MIG-6::0",), "nvidia.com/mig-1g.10gb.shared"),
 }
-UNTOLD = CROWD | {"untold": Job(("GPU-3-1",))}
+UNTOLD = CROWD | {"outdated_specs": Job(("GPU-3-1",))}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ async def test_the_pods_of_shared_gpus_are_published_around_an_exception_and_not
     core = AgentCore(AgentSettings(), boot_id=BOOT)
     core.inventory(GPUS, "595.45.04", {})
     core.pods_listed(held, there)
-    core.wrote()
+    core.mark_written()
 
     def pods_told(seconds: float) -> int:
         core.tick(later := NOW + timedelta(seconds=seconds))
@@ -118,7 +118,7 @@ async def test_the_pods_of_shared_gpus_are_published_around_an_exception_and_not
     assert pods_told(0) == 0
     core.kernel_line(KernelLine(1, NOW, exception(0)))
     assert pods_told(60) == 8
-    core.wrote()
+    core.mark_written()
     core.pods_listed(held[:-1], there)
     assert core.dirty is Dirty.NOTHING, "who has gone is still told"
     assert pods_told(3600) == 0

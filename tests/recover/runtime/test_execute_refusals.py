@@ -97,12 +97,12 @@ def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written(
         answers = cluster.patch
 
         async def patch(*asked: Any, **options: Any) -> bytes:
-            known.append(set(executor.taking))
+            known.append(set(executor.being_quarantined))
             return await answers(*asked, **options)
 
         cluster.patch = patch  # type: ignore[method-assign]
         await executor.run(Plan(chains=((quarantine(effect),),)))
-        known.append(set(executor.taking))
+        known.append(set(executor.being_quarantined))
         assert known == [counted, set()]
 
     run(main, start=START)
@@ -115,8 +115,8 @@ def test_a_quarantine_that_two_loops_write_is_known_until_both_have_ended() -> N
         of_triage, of_repair = (executor.begin((quarantine("NoSchedule"),)) for _ in range(2))
 
         await of_triage
-        assert executor.taking == {"n1"}
+        assert executor.being_quarantined == {"n1"}
         await of_repair
-        assert executor.taking == set()
+        assert executor.being_quarantined == set()
 
     run(main, start=START)

@@ -81,13 +81,13 @@ def test_a_degraded_node_that_becomes_worse_is_cordoned_in_the_place_that_it_has
 def test_a_quarantine_that_another_loop_is_writing_takes_its_place_in_the_budget() -> None:
     """Triage and repair decide separately, and each sees the other's writes only after the answer."""
     world = cluster(nodes=8).finding(on="n7")
-    world.taking = {"n3"}
+    world.being_quarantined = {"n3"}
 
     decision = world.decide()
 
     assert decision.cordons == []
     assert decision.reasons() == [Reason.BUDGET_EXHAUSTED]
-    world.taking = set()
+    world.being_quarantined = set()
     assert world.decide().cordons == ["n7"]
 
 

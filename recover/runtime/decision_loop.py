@@ -25,7 +25,7 @@ from recover.runtime.queue import KeyedQueue
 from recover.runtime.rest import rest_after
 from recover.runtime.writing import ERROR_PAUSE_S, Writing
 
-__all__ = ["Decide", "Decided", "WholeWorld"]
+__all__ = ["Decide", "Decided", "DecisionLoop"]
 
 Decide = Callable[[World, datetime], Plan]
 Decided = Callable[[str, Decide, World, datetime, Plan], None]
@@ -39,7 +39,7 @@ _ONLY_KEY = "reconcile"
 log = structlog.get_logger(__name__)
 
 
-class WholeWorld:
+class DecisionLoop:
     """Runs one pure decision, `decide(world, now) -> Plan`. The decision iterates over `World.subjects`, and
     only looks up everything else."""
 

@@ -1,4 +1,4 @@
-"""Makes a cluster as the controller's observer sees it, and changes of it, for test_few.py."""
+"""Makes a cluster as the controller's observer sees it, and changes of it, for test_subject_index.py."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
 from recover.repair.means import load_means
 from recover.repair.mend import repair
-from recover.runtime.few import Few
 from recover.runtime.gauges import derive
 from recover.runtime.observe import Observer
+from recover.runtime.subject_index import SubjectIndex
 from recover.runtime.telemetry import Metrics
 from recover.triage.nodehealths import upkeep
 from recover.triage.plan import plan
@@ -107,8 +107,8 @@ class Cluster:
         return self.observer.world(self._modes)
 
     def ask(self) -> None:
-        while not self.observer.few.is_asked:
-            self.observer.few.ask(self.world(), NOW)
+        while not self.observer.subject_index.is_asked:
+            self.observer.subject_index.ask(self.world(), NOW)
 
     def missed(self) -> int:
         """Returns the number of subjects that a complete sweep finds missing."""
@@ -116,7 +116,7 @@ class Cluster:
         for _ in range(2):
             is_done = False
             while not is_done:
-                missed, is_done = self.observer.few.sweep(self.world(), NOW)
+                missed, is_done = self.observer.subject_index.sweep(self.world(), NOW)
                 found += missed
         return found
 
@@ -136,11 +136,11 @@ class Cluster:
         few, whole = (self._gauges(one) for one in (world, of_everything(world)))
         yield from sorted(few ^ whole)
         labels = (self.settings.budgets.pool_label, self.settings.budgets.domain_label)
-        recounted = Few(labels, self.settings.timing)
+        recounted = SubjectIndex(labels, self.settings.timing)
         for name, node in world.nodes.items():
             recounted.node_changed(name, None, node, None)
-        assert recounted.counted == self.observer.few.counted
-        assert set(of_everything(world).subjects.strangers) == set(world.subjects.strangers)
+        assert recounted.counted == self.observer.subject_index.counted
+        assert set(of_everything(world).subjects.uncached_nodes) == set(world.subjects.uncached_nodes)
 
     def _gauges(self, world: World) -> set[str]:
         derive(self.metrics, world, NOW, suspicion_s=3600.0)

@@ -17,12 +17,12 @@ from recover.kube.clock import WallClock
 from recover.model import World
 from recover.model.actions import Action, Failure, Patch, Plan
 from recover.policy.settings import Settings
+from recover.runtime.decision_loop import PAUSE_S, DecisionLoop
 from recover.runtime.execute import Executor
 from recover.runtime.loop_parts import LoopParts
 from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
-from recover.runtime.whole_loop import PAUSE_S, WholeWorld
 from tests.recover.scripted import Scripted, quarantine
 
 
@@ -32,13 +32,13 @@ def loop(
     metrics: Metrics,
     *,
     waits_for_writes: bool = False,
-) -> WholeWorld:
+) -> DecisionLoop:
     clock = WallClock()
     observer = Observer(cluster, Settings(), lambda: None)
     executor = Executor(cluster, observer, metrics, clock)
     modes = ModeKeeper(cluster, observer, Settings(), clock)
     parts = LoopParts(observer, executor, modes, metrics, clock)
-    return WholeWorld("x", decide, parts, waits_for_writes=waits_for_writes)
+    return DecisionLoop("x", decide, parts, waits_for_writes=waits_for_writes)
 
 
 async def test_what_cannot_be_judged_is_counted_at_each_look_and_told_on_its_object_once() -> None:
@@ -74,7 +74,7 @@ async def test_a_look_knows_the_quarantines_that_are_still_being_written() -> No
         return await answers(*asked, **options)
 
     def decide(world: World, _now: datetime) -> Plan:
-        known.append(set(world.taking))
+        known.append(set(world.being_quarantined))
         return Plan(chains=((quarantine("NoSchedule"),),) if len(known) == 1 else (), requeue_after_s=0.01)
 
     cluster.patch = patch  # type: ignore[method-assign]

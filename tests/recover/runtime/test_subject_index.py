@@ -19,8 +19,8 @@ from detectors.wire.training import Edge
 from recover.k8s.kinds import JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
 from recover.policy.settings import Settings
 from recover.runtime.changes import Wake
-from recover.runtime.few import Few
-from tests.recover.runtime.few_cluster import (
+from recover.runtime.subject_index import SubjectIndex
+from tests.recover.runtime.subject_cluster import (
     AUTO,
     BORN,
     CHANGES,
@@ -90,7 +90,9 @@ class Woken:
 
 def test_a_cluster_that_trains_has_no_subject() -> None:
     subjects = Woken().cluster.world().subjects
-    assert not any((subjects.nodes, subjects.health, subjects.gangs, subjects.untold, subjects.unseen))
+    assert not any(
+        (subjects.nodes, subjects.health, subjects.gangs, subjects.outdated_specs, subjects.unseen)
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_a_report_of_a_kubelet_wakes_nobody_and_asks_nothing() -> None:
     before = woken.cluster.world().subjects.nodes["n1"].version
     for name, ready in (("n1", False), ("n2", True)):
         woken.cluster.put(NODES, node(name, ready=ready))
-    assert (woken.at_once, woken.soon, woken.cluster.observer.few.is_asked) == (0, 0, True)
+    assert (woken.at_once, woken.soon, woken.cluster.observer.subject_index.is_asked) == (0, 0, True)
     assert woken.cluster.world().subjects.nodes["n1"].version != before
 
 
@@ -153,7 +155,7 @@ def test_the_pods_of_a_gang_that_recovers_wait_for_nobody() -> None:
     assert (woken.at_once, woken.gangs) == (0, ["a-uid", "a-uid"])
 
 
-@pytest.mark.parametrize("kind", ["nodes", "health", "gangs", "untold", "unseen"])
+@pytest.mark.parametrize("kind", ["nodes", "health", "gangs", "outdated_specs", "unseen"])
 def test_the_sweep_finds_what_is_missing(kind: str) -> None:
     woken = Woken()
     woken.report("n0", objects.health_status("n0", BORN, objects.finding("n0", BORN)))
@@ -162,9 +164,9 @@ def test_the_sweep_finds_what_is_missing(kind: str) -> None:
     woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed"))
     woken.cluster.drop(NODEHEALTHS, "n1")
     woken.cluster.ask()
-    few = woken.cluster.observer.few
+    index = woken.cluster.observer.subject_index
     assert woken.cluster.missed() == 0
-    planted = getattr(few, kind)
+    planted = getattr(index, kind)
     wanted = dict(planted)
     planted.clear()
 
@@ -286,7 +288,7 @@ WAYS: dict[str, tuple[Callable[[Woken], None], Callable[[Woken], None], str, str
     "the namespace opts in, and its pods are named": (
         lambda w: (crowded(w), w.cluster.put(JOBS, job("a", enabled=False)))[0],
         lambda w: w.cluster.put(NAMESPACES, NAMESPACE),
-        "untold",
+        "outdated_specs",
         "n0",
     ),
     "the job opts in": (
@@ -299,13 +301,13 @@ WAYS: dict[str, tuple[Callable[[Woken], None], Callable[[Woken], None], str, str
     "the job names its steps": (
         nothing,
         lambda w: w.cluster.put(JOBS, job("a", {TEMPLATE: "iter {step}/"})),
-        "untold",
+        "outdated_specs",
         "n0",
     ),
     "a pod comes whose steps are named": (
         lambda w: w.cluster.put(JOBS, job("b", {TEMPLATE: "iter {step}/"})),
         lambda w: w.cluster.put(PODS, pod("b", 0, "n2")),
-        "untold",
+        "outdated_specs",
         "n2",
     ),
     "a recovery begins": (
@@ -339,14 +341,14 @@ WAYS: dict[str, tuple[Callable[[Woken], None], Callable[[Woken], None], str, str
         "unseen",
         "n2",
     ),
-    "a NodeHealth is gone": (nothing, lambda w: w.cluster.drop(NODEHEALTHS, "n2"), "untold", "n2"),
+    "a NodeHealth is gone": (nothing, lambda w: w.cluster.drop(NODEHEALTHS, "n2"), "outdated_specs", "n2"),
     "a finding": (
         nothing,
         lambda w: w.report("n2", objects.health_status("n2", BORN, objects.finding("n2", BORN))),
         "health",
         "n2",
     ),
-    "a node comes": (nothing, lambda w: w.cluster.put(NODES, node("n7")), "untold", "n7"),
+    "a node comes": (nothing, lambda w: w.cluster.put(NODES, node("n7")), "outdated_specs", "n7"),
     "a node is not ready": (nothing, lambda w: w.cluster.put(NODES, node("n2", ready=False)), "nodes", "n2"),
     "a node is quarantined": (nothing, lambda w: w.cluster.put(NODES, quarantined("n2")), "nodes", "n2"),
     "a node is a spare": (nothing, lambda w: w.cluster.put(NODES, spare("n2")), "nodes", "n2"),
@@ -360,7 +362,7 @@ WAYS: dict[str, tuple[Callable[[Woken], None], Callable[[Woken], None], str, str
     "people look for a line": (
         nothing,
         lambda w: w.cluster.put(RECIPES, recipe("good night")),
-        "untold",
+        "outdated_specs",
         "n0",
     ),
     "what a recovery of the job before has noted is gone": (
@@ -397,23 +399,23 @@ def test_an_agent_is_told_again_once_its_unreadable_report_is_gone() -> None:
     cache, unreadable = woken.cluster.observer.health, {"metadata": {"name": "n2"}, "spec": 7}
     cache.absorb(objects.stored(NODEHEALTHS, unreadable, 10_000, BORN))
     woken.cluster.ask()
-    assert "n2" not in woken.cluster.world().subjects.untold
+    assert "n2" not in woken.cluster.world().subjects.outdated_specs
     woken.at_once = woken.soon = 0
     cache._forget("n2", 10_001)
 
     assert woken.at_once + woken.soon > 0
-    assert "n2" in woken.cluster.world().subjects.untold
+    assert "n2" in woken.cluster.world().subjects.outdated_specs
     assert list(woken.cluster.differences()) == []
 
 
 def test_a_node_counts_once_if_a_pool_is_a_domain() -> None:
-    few = Few(("rack", "rack"), Settings().timing)
+    index = SubjectIndex(("rack", "rack"), Settings().timing)
     woken = Woken()
     body = node("n2")
     body["metadata"]["labels"]["rack"] = "r1"
     woken.cluster.put(NODES, body)
-    few.node_changed("n2", None, woken.cluster.world().nodes["n2"], None)
-    assert few.counted == {("", ""): 1, ("rack", "r1"): 1}
+    index.node_changed("n2", None, woken.cluster.world().nodes["n2"], None)
+    assert index.counted == {("", ""): 1, ("rack", "r1"): 1}
 
 
 # --- asking and sweeping ----------------------------------------------------------------------------------
@@ -422,7 +424,7 @@ def test_a_node_counts_once_if_a_pool_is_a_domain() -> None:
 def one_sweep(woken: Woken) -> int:
     found, is_done = 0, False
     while not is_done:
-        missed, is_done = woken.cluster.observer.few.sweep(woken.cluster.world(), NOW)
+        missed, is_done = woken.cluster.observer.subject_index.sweep(woken.cluster.world(), NOW)
         found += missed
     return found
 
@@ -430,25 +432,25 @@ def one_sweep(woken: Woken) -> int:
 def test_the_first_sweep_finds_what_is_missing_now() -> None:
     woken = Woken()
     woken.cluster.put(NODES, node("n1", ready=False))
-    woken.cluster.observer.few.nodes.clear()
+    woken.cluster.observer.subject_index.nodes.clear()
     assert one_sweep(woken) == 1
 
 
 def test_a_sweep_counts_the_nodes_anew() -> None:
     woken = Woken()
     woken.cluster.drop(NODES, "n0")
-    few = woken.cluster.observer.few
-    right, few.counted["", ""] = dict(few.counted), 7
-    few.strangers.clear()
+    index = woken.cluster.observer.subject_index
+    right, index.counted["", ""] = dict(index.counted), 7
+    index.uncached_nodes.clear()
     assert one_sweep(woken) == 2
-    assert (dict(few.counted), few.strangers) == (right, {"n0"})
+    assert (dict(index.counted), index.uncached_nodes) == (right, {"n0"})
 
 
 def test_a_sweep_looks_for_the_pods_of_each_gang_anew() -> None:
     woken = Woken()
     woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed"))
     assert list(woken.cluster.differences()) == []
-    woken.cluster.observer.few.present["a-uid"].clear()
+    woken.cluster.observer.subject_index.new_pods_memo["a-uid"].clear()
     one_sweep(woken)
     assert list(woken.cluster.differences()) == []
 
@@ -456,14 +458,14 @@ def test_a_sweep_looks_for_the_pods_of_each_gang_anew() -> None:
 def test_changes_that_never_end_keep_no_look_from_coming() -> None:
     """The gang changes faster than the questions about it are answered."""
     woken = Woken()
-    few = woken.cluster.observer.few
+    index = woken.cluster.observer.subject_index
     steps_on(woken, n0=Edge.RESUMED, n1=Edge.RESUMED)
-    left, turns = few.waiting, 0
+    left, turns = index.waiting, 0
     assert left > 0
     while left > 0:
         turns += 1
         assert turns < 1000
-        left -= few.ask(woken.cluster.world(), NOW, at_most=min(left, 1))
+        left -= index.ask(woken.cluster.world(), NOW, at_most=min(left, 1))
         steps_on(woken, n0=Edge.STEPPING if turns % 2 else Edge.RESUMED)
 
 
@@ -475,11 +477,11 @@ def test_to_ask_costs_the_same_however_many_wait() -> None:
 
 def asked_s(count: int) -> float:
     """Returns the CPU seconds of the questions about this number of nodes."""
-    few, world = Few((), Settings().timing), Woken().cluster.world()
+    index, world = SubjectIndex((), Settings().timing), Woken().cluster.world()
     some = world.nodes["n0"]
     for number in range(count):
-        few.told_changed(f"x{number}", some)
+        index.spec_may_change(f"x{number}", some)
     began_s = time.process_time()
-    while few.waiting:
-        few.ask(world, NOW, few.waiting)
+    while index.waiting:
+        index.ask(world, NOW, index.waiting)
     return time.process_time() - began_s

@@ -26,10 +26,10 @@ import structlog
 from detectors.wire.contract import NodeHealth
 from recover.model import Gang, Node, Pod, Subjects, World
 from recover.policy.settings import Timing
-from recover.triage.nodehealths import is_told
+from recover.triage.nodehealths import is_spec_current
 from recover.triage.ordinary import is_ordinary_gang, is_ordinary_node, is_ordinary_report, is_seen
 
-__all__ = ["Few"]
+__all__ = ["SubjectIndex"]
 
 SLICE_S = 0.005
 """Time for questions in one turn of the event loop. The question about one large gang may take longer."""
@@ -44,14 +44,14 @@ class _What(Enum):
     NODE = auto()
     REPORT = auto()
     GANG = auto()
-    TOLD = auto()
+    SPEC = auto()
     """Whether the spec of the node's NodeHealth is up to date, and contains no request that may end at any
     time."""
     SIGHT = auto()
     """Whether the node's agent reads all its sources."""
 
 
-class Few:
+class SubjectIndex:
     def __init__(self, labels: Iterable[str], timing: Timing) -> None:
         """Creates the subjects. `labels` are the labels by whose values accelerator nodes are counted."""
         self._timing = timing
@@ -59,13 +59,13 @@ class Few:
         self.nodes: dict[str, Node] = {}
         self.health: dict[str, NodeHealth] = {}
         self.gangs: dict[str, Gang] = {}
-        self.untold: dict[str, Node] = {}
+        self.outdated_specs: dict[str, Node] = {}
         self.unseen: dict[str, Node] = {}
-        self.strangers: set[str] = set()
+        self.uncached_nodes: set[str] = set()
         self.counted: Counter[tuple[str, str]] = Counter()
-        self.present: dict[str, list[Pod]] = {}
-        """The same mapping as World.present. A gang's entry is forgotten whenever a new question about the
-        gang arises."""
+        self.new_pods_memo: dict[str, list[Pod]] = {}
+        """The same mapping as World.new_pods_memo. A gang's entry is forgotten whenever a new question about
+        the gang arises."""
         self._to_ask: OrderedDict[tuple[_What, str], None] = OrderedDict()
         """Open questions, in the order of the changes, with the gang's uid or the node's name. This is no
         plain dict: if tens of thousands of questions wait, finding the first key of a dict whose first keys
@@ -79,9 +79,9 @@ class Few:
             nodes=self.nodes,
             health=self.health,
             gangs=self.gangs,
-            untold=self.untold,
+            outdated_specs=self.outdated_specs,
             unseen=self.unseen,
-            strangers=self.strangers,
+            uncached_nodes=self.uncached_nodes,
         )
 
     # --- what changes -------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Few:
     def node_renewed(self, node: Node) -> None:
         """Takes a Node of which only the version has changed, as with each kubelet's report. The version
         matters because a write to the Node names it."""
-        for subjects in (self.nodes, self.untold, self.unseen):
+        for subjects in (self.nodes, self.outdated_specs, self.unseen):
             if node.name in subjects:
                 subjects[node.name] = node
 
@@ -111,12 +111,12 @@ class Few:
             self.health.pop(name, None)
         else:
             self.health[name] = health
-        self.told_changed(name, node)
+        self.spec_may_change(name, node)
         self.sight_changed(name, node)
 
-    def told_changed(self, name: str, node: Node | None) -> None:
+    def spec_may_change(self, name: str, node: Node | None) -> None:
         """Asks again whether the spec of the node's NodeHealth is up to date."""
-        self._node_to_ask(_What.TOLD, self.untold, name, node)
+        self._node_to_ask(_What.SPEC, self.outdated_specs, name, node)
 
     def sight_changed(self, name: str, node: Node | None) -> None:
         """Asks again whether an agent reports from the node, and about which sources."""
@@ -131,7 +131,7 @@ class Few:
 
     def gang_changed(self, uid: str, gang: Gang | None) -> None:
         """Takes a change of the gang, or of something on which its state depends."""
-        self.present.pop(uid, None)
+        self.new_pods_memo.pop(uid, None)
         if gang is None:
             self.gangs.pop(uid, None)
         else:
@@ -181,8 +181,8 @@ class Few:
                 return self.health
             case _What.GANG:
                 return self.gangs
-            case _What.TOLD:
-                return self.untold
+            case _What.SPEC:
+                return self.outdated_specs
             case _What.SIGHT:
                 return self.unseen
 
@@ -204,9 +204,9 @@ class Few:
         missed, ends_s = 0, _now_s() + SLICE_S
         if self._to_sweep is None:
             self._to_sweep = iter(_all(world))
-            self.present.clear()
-            missed += self._count_anew(world)
-        world = msgspec.structs.replace(world, present=None)
+            self.new_pods_memo.clear()
+            missed += self._count_again(world)
+        world = msgspec.structs.replace(world, new_pods_memo=None)
         for what, name in self._to_sweep:
             if name not in self._of(what) and not self._is_ordinary(what, name, world, now):
                 missed += 1
@@ -222,7 +222,7 @@ class Few:
         self._to_sweep = None
         return missed, True
 
-    def _count_anew(self, world: World) -> int:
+    def _count_again(self, world: World) -> int:
         """Counts again what is kept beside the subjects, and corrects it. Returns the number of wrong
         counts."""
         missed = 0
@@ -235,12 +235,15 @@ class Few:
                 "the counts of accelerator nodes were wrong, and are corrected now", labels=wrong[:TOLD_MAX]
             )
             self.counted = counted
-        strangers = world.gangs_on.keys() - world.nodes.keys()
-        if strangers != self.strangers:
+        uncached_nodes = world.gangs_on.keys() - world.nodes.keys()
+        if uncached_nodes != self.uncached_nodes:
             missed += 1
-            wrong_names = sorted(strangers ^ self.strangers)
-            log.error("nodes without a Node were wrong, and are found anew", names=wrong_names[:TOLD_MAX])
-            self.strangers = strangers
+            wrong_names = sorted(uncached_nodes ^ self.uncached_nodes)
+            log.error(
+                "the names of nodes that are not in the cache were wrong, and are corrected now",
+                names=wrong_names[:TOLD_MAX],
+            )
+            self.uncached_nodes = uncached_nodes
         return missed
 
     def _take_up(self, what: _What, name: str, world: World) -> None:
@@ -252,8 +255,8 @@ class Few:
                 self.health[name] = health
             case _What.GANG:
                 self.gang_changed(name, world.gangs.get(name))
-            case _What.TOLD:
-                self.told_changed(name, node)
+            case _What.SPEC:
+                self.spec_may_change(name, node)
             case _What.SIGHT:
                 self.sight_changed(name, node)
 
@@ -279,8 +282,8 @@ def _is_ordinary(what: _What, name: str, world: World, timing: Timing, now: date
             return health is None or is_ordinary_report(node, health)
         case _What.NODE:
             return node is None or is_ordinary_node(node)
-        case _What.TOLD:
-            return node is None or is_told(world, node)
+        case _What.SPEC:
+            return node is None or is_spec_current(world, node)
         case _What.SIGHT:
             return node is None or is_seen(world, node)
 
@@ -288,5 +291,5 @@ def _is_ordinary(what: _What, name: str, world: World, timing: Timing, now: date
 def _all(world: World) -> list[tuple[_What, str]]:
     """Returns all questions about the objects of this moment. Later objects belong to the next sweep."""
     found = [(_What.REPORT, name) for name in world.health]
-    found += [(what, name) for name in world.nodes for what in (_What.NODE, _What.TOLD, _What.SIGHT)]
+    found += [(what, name) for name in world.nodes for what in (_What.NODE, _What.SPEC, _What.SIGHT)]
     return [*found, *((_What.GANG, uid) for uid in world.gangs)]
