@@ -84,9 +84,9 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "cleanup",
-        "End the controllers, then remove every cordon, taint, label, annotation and condition of Rekindle "
-        "from nodes, the scan pods, the Jobs of repairs, and the ConfigMaps that the controller wrote, "
-        "except the ConfigMaps of active Recoveries. Changes by people stay. A quarantined node stays "
+        "End the controllers. Then remove from nodes every cordon, taint, label, annotation and condition of "
+        "Rekindle, and delete the scan pods, the Jobs of repairs, and the ConfigMaps that the controller "
+        "wrote, except the ConfigMaps of active Recoveries. Changes by people stay. A quarantined node stays "
         "cordoned if its fault is still open, or if no agent reports from the node. The command changes "
         "nothing while a job is stopped for a restart, while not all ranks of a restarted job run, or while "
         "a node is under repair.",

@@ -62,7 +62,8 @@ Where = Annotated[
         "--namespace",
         "-n",
         metavar="NAME",
-        help="The namespace of Rekindle's Helm release (default: where the command finds the settings).",
+        help="The namespace of Rekindle's Helm release (default: the namespace in which the command finds "
+        "the ConfigMap rekindle-settings, or else rekindle-system).",
         show_default=False,
     ),
 ]
