@@ -375,7 +375,7 @@ class AgentCore:
         self._fabric.pods_changed(now)
 
     def passed(self, sequence: int) -> None:
-        """Records that records up to this one were read and are of no interest."""
+        """Takes note that all records up to this one have been read."""
         self._sequence = max(self._sequence, sequence)
 
     def log_line(self, pod: PodRef, text: str, at: datetime) -> frozenset[str]:
@@ -439,7 +439,8 @@ class AgentCore:
 
     def tick(self, now: datetime, unread: Collection[PodRef] = ()) -> None:
         """Finds stalls and first checkpoints, and forgets containers that ended long ago if newer ones need
-        the room. The content of the last lines of `unread` is not known yet."""
+        the room. `unread` are the containers whose last lines have not been read yet; no stall is found in
+        them."""
         if self._pods.stalled(now, unread):
             self._mark(Dirty.EDGE)
         if self._exception_at is not None and now - self._exception_at > _EXCEPTION_TOLD:

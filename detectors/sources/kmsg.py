@@ -206,8 +206,8 @@ def _is_device(path: Path) -> bool:
 
 def read_device(read: Callable[[], bytes], sink: KmsgSink) -> Iterable[bytes]:
     """Yields the records that are ready now. After an overrun (EPIPE) reading continues with the oldest
-    record that is left. A record that could not be read counts as an empty record, so fewer records than a
-    full batch still mean the end."""
+    record that is left. For a record that could not be read it yields empty bytes, so a batch that is not
+    full always means the end of the log."""
     for _ in range(_RECORDS_AT_ONCE):
         try:
             data = read()

@@ -1,10 +1,10 @@
 """Decides whether a finding counts, and for what. Pure. Triage, placement, spares and repair use the answer.
 
-    open         it shows a fault of this boot that no release, return or closed Incident has answered, and
-                 that no work on the node's driver explains (set_aside.py)
-    a proof      open, of a class that takes its node out of service, and fatal, or with the verdict that the
-                 device must be drained: it excludes the node for as long as it is open, whatever the age of
-                 the mode
+    open         it shows a fault of this boot that no end of a quarantine and no close of an Incident has
+                 answered, and that no work on the node's driver explains (set_aside.py)
+    a proof      open, of a class that takes its node out of service, and either fatal or with the verdict
+                 that the device must be drained: it excludes the node for as long as it is open, whatever the
+                 age of the mode
     a suspicion  open, and no proof: it makes other nodes preferable. It ends with time, and with steps that
                  training made on that node after it
 

@@ -31,13 +31,14 @@ class Judged(msgspec.Struct, frozen=True):
     """The results about the subjects of one reconcile."""
 
     found: list[Diagnosis]
-    """Every fault that may need an action now: first faults that brought a gang down, and in each group the
-    oldest first."""
+    """Every fault that may need an action now. The faults that brought a gang down come before the others; of
+    each of these two kinds the oldest comes first."""
     states: Mapping[str, GangState]
     """State of every gang that runs, by the gang's uid. A gang that is being stopped, or has ended, has no
     state."""
     proved: Mapping[str, Diagnosis]
-    """Map from the name of a gang's own Incident to the node's fault that the Incident proves to be."""
+    """The node's fault that has turned out to be the cause of a gang's own Incident, by the name of that
+    Incident."""
     failures: tuple[Failure, ...]
 
 

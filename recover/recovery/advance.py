@@ -1,4 +1,4 @@
-"""Runs the recovery of a gang: a state machine with a deadline on each state. Pure.
+"""Runs the recovery of a gang: a state machine. Each state from Stopping to Verifying has a deadline. Pure.
 
     Planned -> Stopping -> Fencing -> Choosing -> Resuming -> Verifying -> Succeeded
                                                              else Escalated | Failed | Blocked
@@ -63,8 +63,9 @@ _BLOCKED: Mapping[str, Callable[[Context], Step]] = {
 
 
 def advance(recovery: Recovery, world: World, settings: Settings, now: datetime) -> Plan:
-    """Returns what to write for this recovery now. The recovery's own status comes first, except for what
-    must be undone before the status says that the recovery is over."""
+    """Returns what to write for this recovery now. In its chain the status comes before the actions of the
+    phase, and after the live reads and what must be undone before the status says that the recovery is over.
+    The first stop is a separate chain."""
     if not recovery.active:
         removals = ((removal,) for removal in _cleanup(recovery, world))
         return Plan(chains=(*removals, _lifted(recovery, world, now)))

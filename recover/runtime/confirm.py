@@ -2,8 +2,9 @@
 execute.py.
 
 Watches of different kinds arrive in any order, and each may lag or be silent for a while. The absence of an
-object from a cache therefore proves nothing, and the controller reads from the API server. From the answer
-the controller takes only the requested objects, because people write some of the names that it requests.
+object from a cache therefore proves nothing, and the controller reads from the API server. People choose some
+of the names, and a crafted name could make the request address another object. `Resource.path` refuses such
+a name. Besides, the controller takes from the answer only the objects that it requested.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ class _Object(msgspec.Struct, rename="camel"):
 
 
 async def confirm_gone(cluster: Cluster, observer: Observer, asked: ConfirmGone) -> None:
-    """Raises Transient if the object exists, after it has put the object into the cache, and if the answer is
-    a different object. Raises ApiError if the API server answers with another error than "not found"."""
+    """Puts the object into the cache and raises Transient if the object exists. An object of the same name
+    with another uid than the requested one counts as gone. Also raises Transient if the answer has another
+    kind or name, if there is no answer in time, or if the object has come into the cache meanwhile. Raises
+    ApiError if the API server answers with another error than "not found"."""
     observer.asks_for(asked)
     try:
         raw = await _in_time(cluster.get(asked.resource, asked.name, asked.namespace))
@@ -76,8 +79,9 @@ async def confirm_gone(cluster: Cluster, observer: Observer, asked: ConfirmGone)
 
 
 async def confirm_listed(cluster: Cluster, observer: Observer, asked: ConfirmListed) -> None:
-    """Raises Transient if the list shows something that the cache did not show, after it has put that into
-    the cache, and if the list contains other objects than the requested ones."""
+    """Puts the listed objects into the cache, and raises Transient if the cache did not show them as they
+    are. Also raises Transient if the list contains an object that was not requested, or if there is no answer
+    in time."""
     page, news = "", 0
     while True:
         listing = cluster.list(asked.resource, namespace=asked.namespace, labels=asked.labels, page=page)

@@ -40,8 +40,8 @@ log = structlog.get_logger(__name__)
 
 
 class DecisionLoop:
-    """Runs one pure decision, `decide(world, now) -> Plan`. The decision iterates over `World.subjects`, and
-    only looks up everything else."""
+    """Runs one pure decision, `decide(world, now) -> Plan`. Most decisions go through `World.subjects`, the
+    Incidents and the Recoveries, and look up other objects by their keys."""
 
     def __init__(
         self,

@@ -200,7 +200,7 @@ class SubjectIndex:
     def sweep(self, world: World, now: datetime) -> tuple[int, bool]:
         """Asks for one slice of time about everything that is no subject. Returns how many of these are
         missing from the subjects, and whether that was the last slice. The first slice also counts the nodes,
-        and forgets the pods of the present starts, so that each reconcile finds them again."""
+        and clears `new_pods_memo`, so that the next reconcile computes its entries again."""
         missed, ends_s = 0, _now_s() + SLICE_S
         if self._to_sweep is None:
             self._to_sweep = iter(_all(world))

@@ -54,11 +54,12 @@ class Grounds(msgspec.Struct, frozen=True):
     the checks before."""
 
     cause: Cause
-    """The cause, as of the first attempt."""
+    """The cause, with attempt 1."""
     detected_at: datetime
     """Time of detection, from the Incident."""
     seen_at: datetime
-    """Time at which the evidence that now acts was seen."""
+    """Time of the evidence for which the gangs are to be restarted now. It is later than `detected_at` if the
+    fault was shown again."""
     off: str
     """The node that the gangs leave; empty if the fault is not a node's fault."""
     settled: bool = True
