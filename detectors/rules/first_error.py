@@ -26,7 +26,7 @@ __all__ = ["Errors", "Rows", "compiled", "observe", "restored", "survived"]
 
 _LINE_CHARS_MAX = 4096
 _SURVIVED = timedelta(seconds=60)
-"""Time within which the other ranks of a container may still print what they had done before one of them
+"""Time within which the other processes of a container may still print what they had done before one of them
 failed."""
 _GOES_ON_LINES = 100
 """Number of lines without an error, after `_SURVIVED`, that prove that a program has survived its last error.

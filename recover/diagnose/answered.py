@@ -1,5 +1,5 @@
-"""Decides which of a node's findings are answered: by a release, by the end of a repair, or by a closed
-Incident. Pure.
+"""Decides which of a node's findings are answered: by the end of a quarantine, by the end of a repair, or by a
+closed Incident. Pure.
 
 An answer is about the findings that were known when it was given. The numbers that the node's own log gives
 its records show how far that knowledge went: a later record is new, even if the node's clock is hours behind
@@ -83,7 +83,7 @@ def answers(node: Node, incidents: Iterable[Incident] = ()) -> tuple[Answer, ...
     An Incident that closed because its Node object was deleted, or because its fault proved to be another
     node's, answers nothing. A close without known position in the log does not answer findings that were
     shown just before it: an agent may be about to report something new, by a clock that is a little behind.
-    The close by a repair does answer them, as does the release that follows the repair.
+    The close by a repair does answer them, as does the end of the quarantine after the repair.
     """
     released = () if node.released_at is None else (Answer(node.released_at, node.answered),)
     closes = tuple(

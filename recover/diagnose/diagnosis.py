@@ -92,8 +92,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     detected_at: datetime
     """Time of detection, from the Incident. Later evidence joins the Incident."""
     seen_at: datetime
-    """Time at which the evidence that now acts was seen. A mode that was enabled later does not act on this
-    evidence."""
+    """Time at which the evidence was last seen on which a decision would act. A mode that was enabled later
+    does not act on this evidence."""
     summary: str
     blame: Blame
     settled: bool

@@ -1,8 +1,8 @@
 """Tells when a finding was last shown. A fault that continues is one finding as long as its agent sees no
 pause. Pure.
 
-A release, a closed Incident and the beginning of a mode answer the findings that were shown before them. A
-repetition after the answer is new, although it only changes a count and a time.
+The end of a quarantine, a closed Incident and the beginning of a mode answer the findings that were shown
+before them. A repetition after the answer is new, although it only changes a count and a time.
 """
 
 from __future__ import annotations
