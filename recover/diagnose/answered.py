@@ -1,5 +1,5 @@
-"""Decides which of a node's findings are answered: by the end of a quarantine, by the end of a repair, or by a
-closed Incident. Pure.
+"""Decides which of a node's findings are answered: by the end of a quarantine, by the end of a repair, or
+by a closed Incident. Pure.
 
 An answer is about the findings that were known when it was given. The numbers that the node's own log gives
 its records show how far that knowledge went: a later record is new, even if the node's clock is hours behind
