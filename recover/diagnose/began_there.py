@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from detectors.wire.contract import Fault
 from recover.api import Blame, Cause, Phase, Recovery
-from recover.diagnose.diagnosis import Loss
+from recover.diagnose.diagnosis import JOB_FAILED, Loss
 from recover.diagnose.first_loss import follows
 from recover.model import Gang, World
 from recover.policy.settings import Timing
@@ -47,4 +47,6 @@ def _is_earlier(recovery: Recovery, incident: str) -> bool:
 
 def _is_own(cause: Cause) -> bool:
     """Whether the cause is a failure of the first lost rank itself, as far as anybody knows."""
-    return cause.blame is not Blame.NODE and cause.fault in _OWN and not follows("failed", cause.error)
+    names_a_rank = cause.error != JOB_FAILED  # only the status of the job showed that failure
+    is_of_the_rank = cause.fault in _OWN and not follows("failed", cause.error)
+    return cause.blame is not Blame.NODE and names_a_rank and is_of_the_rank

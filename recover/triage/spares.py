@@ -23,6 +23,7 @@ from recover.diagnose.answered import answers
 from recover.diagnose.signals import doubts
 from recover.diagnose.what_counts import open_findings, proven
 from recover.k8s.bodies import regarding
+from recover.k8s.pod_specs import HOSTNAME
 from recover.model import Gang, Node, World
 from recover.model.actions import Action, Emit, Plan
 from recover.model.modes import Mode
@@ -264,17 +265,24 @@ def _gangs_of(world: World, node: str) -> list[Gang]:
 
 def _fits(world: World, spare: Spare, out: Node, gangs: Collection[Gang]) -> bool:
     """Whether the spare may replace the node `out`: the spare is in the same pool, has all devices that `out`
-    has, has no taint that `out` lacks, and may be used by one of the node's `gangs`, if there are any. A
-    job's node selector may name the model of the GPU, and nodes without a label of the pool are all in one
-    pool. The node `out` may have lost all its devices by now."""
+    has, has no taint that `out` lacks, and may be used by one of the node's `gangs`, if there are any that
+    can run elsewhere. A job's node selector may name the model of the GPU, and nodes without a label of the
+    pool are all in one pool. The node `out` may have lost all its devices by now."""
     node = spare.node
     if not _same_pool(world, node, out):
         return False
     enough = all(node.allocatable.get(name, 0) >= count for name, count in out.capacity.items())
     tolerated = {(taint.key, taint.value, taint.effect) for taint in out.taints}
     hard = {(t.key, t.value, t.effect) for t in others(node) if t.effect != "PreferNoSchedule"}
-    may_serve = not gangs or any(may_use(gang, node) for gang in gangs)
+    movable = [gang for gang in gangs if not _is_pinned_to(gang, out)]
+    may_serve = not movable or any(may_use(gang, node) for gang in movable)
     return any(node.allocatable.values()) and enough and hard <= tolerated and may_serve
+
+
+def _is_pinned_to(gang: Gang, node: Node) -> bool:
+    """Whether the job's own node selector allows only this node, so that no spare helps the job."""
+    hostname = node.labels.get(HOSTNAME, node.name)
+    return any(template.node_selector.get(HOSTNAME) == hostname for template in gang.templates.values())
 
 
 def _same_pool(world: World, node: Node, other: Node) -> bool:

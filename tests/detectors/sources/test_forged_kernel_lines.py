@@ -23,7 +23,7 @@ from detectors.rules.facts import Draft, HostFacts, KernelLine, addresses_of
 from detectors.rules.sentences import SentenceRow
 from detectors.service.settings import AgentSettings
 from detectors.sources.inventory import addresses
-from detectors.sources.kmsg import heard, parse_record
+from detectors.sources.kmsg import kernel_line_of, parse_record
 from detectors.text.pci import PciAddress, parse_pci
 from detectors.wire.contract import Device, Severity
 from tests.detectors.sources.tenant_words import COMM_BYTES_MAX, FIREWALL_TEXTS, NAMED_TEXTS, escaped
@@ -104,7 +104,7 @@ def read(text: bytes, *, prio: int = 3, devices: tuple[Device, ...] = (DEVICE,))
     """Returns the draft that the rules make from a record with this text, as the kernel writes it."""
     record = parse_record(b"%d,7,1000,-;%s" % (prio, escaped(text)))
     assert record is not None
-    line = heard(record, lambda usec: NOW)
+    line = kernel_line_of(record, lambda usec: NOW)
     host = HostFacts(devices=devices, addresses=addresses_of(devices))
     return None if line is None else RULES.read(line, host)
 

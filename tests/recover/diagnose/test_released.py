@@ -10,8 +10,9 @@ import pytest
 from detectors.wire.contract import Finding, Origin
 from recover.api.marks import UNHEALTHY
 from recover.diagnose.released import answer_of_person
-from tests.acting import recovering
-from tests.builders import Worlds, cluster
+from recover.model.actions import Plan
+from tests.acting import acts, apply, recovering
+from tests.builders import Worlds, cluster, gang
 
 
 def uncordoned_unseen() -> Worlds:
@@ -24,13 +25,13 @@ def uncordoned_unseen() -> Worlds:
     return world
 
 
-def newest(world: Worlds, **changes: object) -> Finding:
-    """Changes the newest finding of n1."""
-    health = world.health["n1"]
+def newest(world: Worlds, on: str = "n1", **changes: object) -> Finding:
+    """Changes the newest finding of a node."""
+    health = world.health[on]
     *others, last = health.status.findings
     last = msgspec.structs.replace(last, **changes)
     status = msgspec.structs.replace(health.status, findings=[*others, last])
-    world.health["n1"] = msgspec.structs.replace(health, status=status)
+    world.health[on] = msgspec.structs.replace(health, status=status)
     return last
 
 
@@ -104,3 +105,41 @@ def test_while_no_agent_reports_from_the_present_boot_a_fault_of_that_boot_is_no
     *_, later = world.health["n1"].status.findings
     assert later.first_seen < answer.at
     assert not answer.covers(later, world.now)
+
+
+def refused_release(plan: Plan) -> Plan:
+    """Returns the plan without the end of the quarantine, which the API server refuses."""
+    left = (c for c in plan.chains if not any(getattr(act, "what", "") == "release-node" for act in c))
+    return msgspec.structs.replace(plan, chains=tuple(left))
+
+
+def test_while_the_end_of_a_quarantine_is_refused_new_evidence_does_not_grow_younger() -> None:
+    world = cluster(40)
+    world.mode_since -= timedelta(days=1)
+    apply(world, world.finding(on="n9").decide().plan)
+    world.later(300).change_node("n9", unschedulable=False, taints=())
+    world.running(gang(), first_node=9)
+    apply(world, refused_release(world.later(5).decide().plan))
+    world.later(30).finding(on="n9", code="xid-48", ago_s=0)
+    newest(world, on="n9", final=False)
+
+    restarts, writes = [], []
+    for _ in range(20):
+        decided = world.later(0.5).decide()
+        restarts += decided.restarts
+        writes.append("explain-incident" in acts(decided.plan))
+        apply(world, refused_release(decided.plan))
+
+    assert restarts[:1] == ["llm"], "its node has broken again"
+    assert writes[-5:] == [False] * 5
+
+
+def test_an_older_definition_that_drops_what_was_known_leads_to_no_further_writes() -> None:
+    world = cluster(40)
+    world.mode_since -= timedelta(days=1)
+    recovering(world.finding(on="n1"))
+    for name, one in world.incidents.items():
+        status = msgspec.structs.replace(one.status, known=None)
+        world.incidents[name] = msgspec.structs.replace(one, status=status)
+
+    assert "explain-incident" not in acts(world.later(1).decide().plan)

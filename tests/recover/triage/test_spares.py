@@ -371,6 +371,17 @@ def test_a_spare_that_others_suspect_comes_last_and_comes_all_the_same() -> None
     assert comes_to_rest(world) == ["lift-spare n7"]
 
 
+def test_a_job_that_is_pinned_to_the_broken_node_keeps_no_spare_from_others() -> None:
+    world = spares("n7")
+    container = {"name": "burn-in", "resources": {"limits": {"nvidia.com/gpu": 8}}}
+    pinned = Template(containers=(container,), count=1, node_selector={"kubernetes.io/hostname": "n1"})
+    world.running(gang("burn-in", templates={"": pinned}), first_node=1)
+
+    comes_to_rest(fails(world, "n1"))
+
+    assert lent(world) == {"n7": "n1"}
+
+
 @pytest.mark.parametrize(
     "rules",
     [
