@@ -206,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--marker", type=_marker, metavar="FILE",
-        help=f"With --format generic, the file that a complete checkpoint contains: {MARKER_EXPECTED}.",
+        help=f"With --format generic, the file that marks a complete checkpoint: {MARKER_EXPECTED}.",
     )  # fmt: skip
     add_output(command, Output)
     command.add_argument(
