@@ -49,7 +49,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.GOOD: "no check failed (with --strict: and no risk was found)",
         Exit.BAD: "a check failed",
         Exit.NO_ANSWER: f"{_UNREADABLE}, or no job has this name, or several have it, or the manifest has no "
-        "job that Rekindle restarts",
+        "object of a kind that Rekindle restarts",
         Exit.PARTLY: "no check failed, and some checks could not be made, because the API server refused or "
         "failed a read",
     },
@@ -74,7 +74,10 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     },
     "version": {Exit.GOOD: "the version was printed, even if no controller answers"},
     "completion": {Exit.GOOD: "printed"},
-    "enable": {Exit.GOOD: "printed", Exit.NO_ANSWER: "the manifest has no job (printed unchanged)"},
+    "enable": {
+        Exit.GOOD: "printed",
+        Exit.NO_ANSWER: "the manifest has no object of a kind that Rekindle restarts (printed unchanged)",
+    },
     "checkpoints scan": {Exit.GOOD: "a checkpoint was chosen", Exit.NO_ANSWER: "no checkpoint is complete"},
     "read-log": {Exit.GOOD: "read"},
     "recipes list": {Exit.GOOD: "listed"},

@@ -17,7 +17,10 @@ GENERIC = "generic"
 
 MARKER_CHARS_MAX = 256
 STEP_DIGITS_MAX = 15
-MARKER_EXPECTED = "a path relative to the folder, such as DONE or step_{step}/DONE"
+MARKER_EXPECTED = (
+    "a path relative to the folder of all checkpoints, such as step_{step}/DONE, or a path relative to the "
+    "directory of each checkpoint, such as DONE"
+)
 
 
 _PLACEHOLDER = re.compile(r"\{\w*\}")

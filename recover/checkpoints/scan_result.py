@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 __all__ = [
     "MESSAGE_BYTES_MAX",
@@ -60,9 +62,8 @@ class Verdict(msgspec.Struct, frozen=True):
 class Checkpoint(msgspec.Struct, frozen=True):
     """One checkpoint as found on disk.
 
-    `path` is relative to the scanned root. `format` is empty if no reader knows the files. `bytes` counts the
-    files that the checkpoint's own index names (all that could be measured, if it is incomplete). `reason`
-    says why the checkpoint is incomplete or was excluded, or which part of a complete one was not read.
+    `path` is relative to the scanned root. `format` is empty if no reader knows the files. `reason` says
+    why the checkpoint is incomplete or was excluded, or which part of a complete one was not read.
     """
 
     step: int
@@ -70,7 +71,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
     format: str
     complete: bool
     reason: str
-    bytes: int
+    bytes: Annotated[
+        int,
+        Meta(
+            description="the size of the files that the scan measured: of a complete checkpoint all files "
+            "that its format requires, of an incomplete checkpoint only the files before the damage (0: "
+            "none), and of the format generic only the marker"
+        ),
+    ]
 
 
 class ScanResult(msgspec.Struct, frozen=True, omit_defaults=True):

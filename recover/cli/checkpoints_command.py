@@ -206,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--marker", type=_marker, metavar="FILE",
-        help=f"With --format generic, the file that a complete checkpoint contains: {MARKER_EXPECTED}.",
+        help=f"With --format generic, the file that marks a complete checkpoint: {MARKER_EXPECTED}.",
     )  # fmt: skip
     add_output(command, Output)
     command.add_argument(
@@ -341,10 +341,11 @@ def _no_names(marker: Template | None) -> str:
 
 
 def _size(found: Checkpoint) -> str:
-    """Returns the size in words, or "-" if the size is not known: for the generic format, of which only the
-    marker is read, and for an unknown format."""
+    """Returns the size in words, or "-" if the size is not known: for an incomplete checkpoint, of which the
+    scan measures only the files before the damage, for the generic format, of which only the marker is read,
+    and for an unknown format."""
     count_bytes = float(found.bytes)
-    if found.format in (Generic.name, ""):
+    if not found.complete or found.format in (Generic.name, ""):
         return "-"
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count_bytes < 1024:

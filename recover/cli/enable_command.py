@@ -89,7 +89,7 @@ def _enable(
 
 def _doubts(documents: list[Any], name: str) -> Iterator[tuple[str, ...]]:
     """Yields the problems that doctor finds in the changed jobs, without advice: for each, the problem, its
-    consequence and its fix."""
+    field, its consequence and its fix."""
     try:
         found, _ = cases(documents, name, built_in(), datetime.now(UTC))
     except BadValueError as error:  # the API server refuses the manifest as well
@@ -99,7 +99,8 @@ def _doubts(documents: list[Any], name: str) -> Iterator[tuple[str, ...]]:
         for finding in examined(case).findings:
             if finding.severity is not Severity.ADVICE:
                 problem = f"{name}: {case.called}: {finding.what}"
-                yield (problem, f"then: {finding.means}", f"fix: {finding.fix}")
+                field = ": ".join(part for part in (finding.where.field, finding.where.value) if part)
+                yield (problem, f"where: {field}", f"then: {finding.means}", f"fix: {finding.fix}")
 
 
 def _tell(text: str) -> None:

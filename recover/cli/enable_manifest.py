@@ -82,15 +82,16 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
     if checkpoint:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION: checkpoint}
     if gang.ref.name:
-        for template in templates:
+        for field, template in templates:
+            place = f"{file}: {where}: {field}"
             spec = template["spec"]
             for container in spec["containers"]:
                 convert(container, _Container, file=file, where=where)
-                repaired += _renamed(container, gang.ref, f"{file}: {where}")
+                repaired += _renamed(container, gang.ref, place)
             repaired += [
-                f"{file}: {where}: container {c.get('name', '')}: Rekindle set `optional: true` for the "
-                f"configMapRef {name}: this ConfigMap does not exist before the job's first recovery, and "
-                "without `optional: true` the pods of the job would not start"
+                f"{place}: container {c.get('name', '')}: Rekindle set `optional: true` for the configMapRef "
+                f"{name}: this ConfigMap does not exist before the job's first recovery, and without "
+                "`optional: true` the pods of the job would not start"
                 for c in spec["containers"]
                 for name in requires_environment(c, gang.ref)
             ]
@@ -120,8 +121,8 @@ def _renamed(container: Any, ref: GangRef, where: str) -> Iterator[str]:
             source["configMapRef"] = {**named, "name": name, "optional": True}
 
 
-def _templates(job: Any, path: tuple[str, ...], file: str, where: str) -> Iterator[dict[str, Any]]:
-    """Yields the pod templates, each with containers. Raises BadValueError for a template without
+def _templates(job: Any, path: tuple[str, ...], file: str, where: str) -> Iterator[tuple[str, Any]]:
+    """Yields the pod templates, each with the name of its field. Raises BadValueError for a template without
     containers."""
     for field, template in at_path(job, path):
         spec = template.get("spec") if isinstance(template, dict) else None
@@ -134,4 +135,4 @@ def _templates(job: Any, path: tuple[str, ...], file: str, where: str) -> Iterat
                 value="(none)",
                 expected="expected at least one container",
             )
-        yield template
+        yield field, template

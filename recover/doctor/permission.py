@@ -179,12 +179,17 @@ def namespace(case: Case) -> Iterator[Finding]:
             means=f"mode {case.mode} applies: a namespace can lower the mode, and cannot raise it",
             fix=f"kubectl annotate namespace {space.name} rekindle.dev/mode-",
         )
-    if held(space.annotations, case.now) is not None:
+    found = held(space.annotations, case.now)
+    if found is not None:
         yield Finding(
             name="namespace-held",
             severity=Severity.FAILS,
             what="the namespace has a hold",
-            where=Place(f"Namespace {space.name}", "metadata.annotations[rekindle.dev/hold]"),
+            where=Place(
+                f"Namespace {space.name}",
+                f"metadata.annotations[{found.annotation}]",
+                space.annotations[found.annotation],
+            ),
             means="Rekindle does not act on the jobs of the namespace until the hold ends",
             fix=f"kubectl annotate namespace {space.name} {UNHOLD}",
         )
@@ -199,7 +204,7 @@ def hold(case: Case) -> Iterator[Finding]:
         name="held",
         severity=Severity.FAILS,
         what=f"the job has a hold {end}" + (f" ({found.reason})" if found.reason else ""),
-        where=case.at("metadata.annotations[rekindle.dev/hold]"),
+        where=case.at(f"metadata.annotations[{found.annotation}]", case.gang.annotations[found.annotation]),
         means="Rekindle does not act on the job until the hold ends",
         fix="remove the annotations rekindle.dev/hold and rekindle.dev/hold-until"
         if case.is_file
@@ -208,8 +213,8 @@ def hold(case: Case) -> Iterator[Finding]:
 
 
 def misread(case: Case) -> Iterator[Finding]:
-    """Reports labels and annotations without effect. Consent and the folder of the checkpoints have their own
-    checks."""
+    """Reports labels and annotations without the wanted effect. Consent and the folder of the checkpoints
+    have their own checks."""
     for one in misreadings_on_job(case.gang, case.namespace):
         if not one.text.startswith(_TOLD_ELSEWHERE):
             yield Finding(
@@ -217,7 +222,7 @@ def misread(case: Case) -> Iterator[Finding]:
                 severity=Severity.RISKS,
                 what=one.text,
                 where=case.at("metadata"),
-                means="the label or annotation has no effect",
+                means=one.means,
                 fix=one.fix,
             )
     for name, misplaced in case.misplaced.items():

@@ -153,6 +153,8 @@ class Hold(msgspec.Struct, frozen=True):
 
     until: datetime | None
     reason: str
+    annotation: str
+    """Name of the annotation that begins the hold."""
 
     def of(self, what: str) -> str:
         """Returns the hold as a sentence; `what` is the object's name."""
@@ -186,7 +188,8 @@ def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
     `hold` with any value but `false` is a hold; `hold-until` (RFC 3339) ends it. A time that cannot be read,
     or that has no zone, does not end the hold: holding longer is the safe mistake.
     """
-    if annotations.get(HOLD, "false").strip().lower() == "false" and HOLD_UNTIL not in annotations:
+    says_hold = annotations.get(HOLD, "false").strip().lower() != "false"
+    if not says_hold and HOLD_UNTIL not in annotations:
         return None
     until: datetime | None = None
     if HOLD_UNTIL in annotations:
@@ -198,7 +201,7 @@ def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
             until = None
         if until is not None and until <= now:
             return None
-    return Hold(until, one_line(annotations.get(HOLD_REASON, "")))
+    return Hold(until, one_line(annotations.get(HOLD_REASON, "")), HOLD if says_hold else HOLD_UNTIL)
 
 
 def may_write(gang: Gang, world: World, now: datetime) -> bool:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 import msgspec
 
 from recover.model import Gang, NamespaceView, Node
-from recover.stories.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On, keys_of
+from recover.stories.keys import KEYS, NO_EFFECT, PREFIX, WRITTEN_BY_US, Form, Key, On, keys_of
 
 __all__ = ["Misread", "misread", "misread_on_job", "misread_on_node", "misreadings", "misreadings_on_job"]
 
@@ -26,11 +26,13 @@ _AN = {Form.LABEL: "a label", Form.ANNOTATION: "an annotation"}
 
 class Misread(msgspec.Struct, frozen=True):
     text: str
-    """One sentence that says why the key has no effect."""
+    """One sentence that says why the key does not have the wanted effect."""
     fix: str
     meant: str = ""
     """The name that the person probably meant, if the name or place of the key is the reason why it has no
     effect."""
+    means: str = NO_EFFECT
+    """The effect of the key as it is, in words."""
 
 
 def misread_on_job(gang: Gang, namespace: NamespaceView | None) -> tuple[str, ...]:
@@ -61,8 +63,8 @@ def misread(
 def misreadings(
     on: On, labels: Mapping[str, str], annotations: Mapping[str, str], where: str = ""
 ) -> tuple[Misread, ...]:
-    """Returns the keys of one object that have no effect, with what to write instead. If the object also has
-    the key that the person probably meant, there is nothing to write."""
+    """Returns the keys of one object that Rekindle cannot use, with what to write instead. If the object also
+    has the key that the person probably meant, there is nothing to write."""
     given = {Form.ANNOTATION: annotations, Form.LABEL: labels}
     read = {one.name for form, named in given.items() for one in keys_of(on, form) if one.name in named}
     return tuple(
@@ -73,7 +75,7 @@ def misreadings(
 
 
 def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterator[tuple[str, Misread]]:
-    """Yields the keys of one form that have no effect, by their names."""
+    """Yields the keys of one form that Rekindle cannot use, by their names."""
     known = {one.name: one for one in keys_of(on, form)}
     for name, value in sorted(given.items()):
         called = f"{form} {name}{where}"
@@ -119,6 +121,7 @@ def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterat
                 Misread(
                     f"{called}: {shown}: expected {one.expected}; {one.instead}",
                     f"{name}: write {one.expected}",
+                    means=one.means,
                 ),
             )
 

@@ -33,9 +33,10 @@ from recover.recipes.gang_evidence import CUDA_RUNTIME, VGPU_BASELINE
 from recover.recipes.values import parse_version
 from recover.triage.spare_node import SPARE
 
-__all__ = ["KEYS", "PREFIX", "WRITTEN_BY_US", "Form", "Key", "On", "keys_of"]
+__all__ = ["KEYS", "NO_EFFECT", "PREFIX", "WRITTEN_BY_US", "Form", "Key", "On", "keys_of"]
 
 PREFIX = key("")
+NO_EFFECT = "the label or annotation has no effect"
 
 
 class On(StrEnum):
@@ -64,6 +65,8 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     """The usable values, in words."""
     instead: str = ""
     """The effect of a value that cannot be used, in words."""
+    means: str = NO_EFFECT
+    """The effect of a key with such a value on the object, in words."""
 
 
 def keys_of(on: On, form: Form) -> Iterator[Key]:
@@ -121,6 +124,7 @@ KEYS = (
         pattern=r"(?i)\s*(enabled|observe|disabled)\s*",
         expected="enabled, observe or disabled",
         instead="Rekindle treats the job as set to observe",
+        means="the value counts as observe",
     ),
     Key(
         name=ANNOTATION,
@@ -204,6 +208,7 @@ KEYS = (
         pattern=r"[0-9]{4}.*(Z|[+-][0-9][0-9:.,]*)",
         expected="a time with its zone, for example 2030-01-31T18:00:00Z",
         instead="the hold has no end",
+        means="Rekindle takes no action on the object until somebody removes the annotation",
     ),
     Key(
         name=MODE,

@@ -53,7 +53,7 @@ def why_job(
         Section("Paused", paused(around.pause)),
         Section("Held", hold_lines(holds_on_job(job.gang, around.namespaces, now))),
         Section(
-            "Settings on the job that have no effect",
+            "Settings on the job that Rekindle cannot use",
             tuple(Line(one_line(text), Tone.BAD) for text in job.misread),
         ),
         Section("Evidence", seen(about, now, at_most or len(about))),

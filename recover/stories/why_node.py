@@ -79,7 +79,7 @@ def why_node(
         Section("Paused", paused(around.pause)),
         Section("Held", hold_lines(_holds(node, now))),
         Section(
-            "Settings on the node that have no effect",
+            "Settings on the node that Rekindle cannot use",
             tuple(Line(one_line(text), Tone.BAD) for text in misread),
         ),
         Section("Findings of the agent", _findings(node, health, now, hidden)),

@@ -102,6 +102,22 @@ def test_the_text_of_a_jobs_annotation_says_what_to_scan(
 
 
 @pytest.mark.parametrize(
+    ("name", "file_bytes"), [("step-70.pt", 5), ("model.pt", 5), ("shard-0-of-2.npz", 7)], ids=str
+)
+def test_a_size_is_told_only_of_a_complete_checkpoint(
+    name: str, file_bytes: int, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = root if name.startswith("step") else root / "step-80"
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(b"1" * file_bytes)
+
+    assert run(["scan", str(root)]) == 0
+
+    sizes = re.findall(r" (no|chosen) +(-|\d+ B)", capsys.readouterr().out)
+    assert sizes == [("no", "-"), ("no", "-"), ("chosen", "5 B")]
+
+
+@pytest.mark.parametrize(
     ("marker", "facts"),
     [("DONE", ["step-40"]), ("step_{step}/DONE", ["'step_40'"])],
     ids=["usual names", "own name"],

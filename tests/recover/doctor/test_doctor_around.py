@@ -114,6 +114,23 @@ def test_what_stands_around_the_job_is_looked_at(
     assert (finding.severity, finding.where.object) == (severity, object_)
 
 
+@pytest.mark.parametrize("name", ["rekindle.dev/hold", "rekindle.dev/hold-until"])
+def test_the_annotation_that_holds_the_namespace_is_named(name: str) -> None:
+    space = NamespaceView("team", {}, {name: "2035-01-01T00:00:00Z"})
+
+    where = found(in_cluster("job", namespace=space))["namespace-held"].where
+
+    assert (where.field, where.value) == (f"metadata.annotations[{name}]", space.annotations[name])
+
+
+def test_an_unknown_consent_of_the_namespace_is_not_called_without_effect() -> None:
+    space = NamespaceView("team", {}, {"rekindle.dev/auto-recovery": "yes"})
+
+    finding = found(in_cluster("job", namespace=space))["misread"]
+
+    assert names(finding.means, "observe")
+
+
 def test_a_job_that_its_framework_has_failed_is_told_unless_it_may_be_made_anew() -> None:
     job = in_cluster("pytorchjob")
     failed = msgspec.structs.replace(job.gang, terminal=Terminal(False, "BackoffLimitExceeded"))

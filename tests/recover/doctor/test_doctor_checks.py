@@ -103,6 +103,20 @@ TWO_JOBS = [
         ("job", [(LABEL, "ennabled")], "not-opted-in", "fails", LABELLED),
         ("job", [(LABEL, None)], "not-opted-in", "risks", LABELLED),
         ("job", [annotated("hold", "true")], "held", "fails", "metadata.annotations[rekindle.dev/hold]"),
+        (
+            "job",
+            [annotated("hold-until", "2035-01-01T00:00:00Z")],
+            "held",
+            "fails",
+            "metadata.annotations[rekindle.dev/hold-until]",
+        ),
+        (
+            "job",
+            [annotated("hold", "false"), annotated("hold-until", "2035-01-01T00:00:00Z")],
+            "held",
+            "fails",
+            "metadata.annotations[rekindle.dev/hold-until]",
+        ),
         ("job", [annotated("hang-timeout", "soon")], "misread", "risks", "metadata"),
         ("job", [annotated("step-template", "step")], "misread", "risks", "metadata"),
         ("job", [spec("completions", value=9)], "unsupported", "fails", "spec"),
@@ -344,6 +358,15 @@ def test_what_ends_a_job_for_good_is_no_matter_where_it_may_be_made_anew(
 )
 def test_what_looks_alike_and_is_all_right_is_no_finding(kind: str, changes: list[Change]) -> None:
     assert found(case(kind, *changes)) == {}
+
+
+def test_an_end_that_cannot_be_read_begins_a_hold_and_is_not_called_without_effect() -> None:
+    findings = found(case("job", annotated("hold-until", "tomorrow")))
+
+    assert findings.keys() == {"held", "misread"}
+    assert findings["held"].where.value == "tomorrow"
+    assert "no effect" not in findings["misread"].means
+    assert not missing(findings["misread"].means, "removes the annotation")
 
 
 def test_a_repair_that_rekindle_does_not_know_needs_no_permission() -> None:

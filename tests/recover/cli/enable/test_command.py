@@ -184,7 +184,29 @@ def test_what_will_not_work_in_spite_of_it_is_told_as_doctor_finds_it(
         (checkpoint, '{rekindle.dev/checkpoint: "/ckpt"}'),
     ):
         assert not missing(note, str(job), "Job default/llm", fix)
-        assert len(note.splitlines()) == 3, "the problem, its consequence, its fix"
+        assert len(note.splitlines()) == 4, "the problem, its field, its consequence, its fix"
+
+
+def test_the_same_mistake_in_two_templates_is_told_with_the_place_of_each(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = (
+        "{restartPolicy: Never, containers: [{name: train, image: trainer, "
+        "env: [{name: REKINDLE_RESUME_FROM, value: /a}]}]}"
+    )
+    replicated = "".join(
+        f"  - {{name: {name}, template: {{spec: {{backoffLimit: 0, template: {{spec: {pods}}}}}}}}}\n"
+        for name in ("leader", "workers")
+    )
+    job.write_text(
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {name: llm}\nspec:\n"
+        f"  replicatedJobs:\n{replicated}"
+    )
+
+    _, _, err = asked(capsys, "-f", str(job))
+
+    own = [note for note in notes(err) if not missing(note, "REKINDLE_RESUME_FROM itself")]
+    assert each_names(own, ("replicatedJobs[leader]",), ("replicatedJobs[workers]",))
 
 
 def test_a_misspelt_word_beside_the_consent_that_was_added_is_to_be_removed(

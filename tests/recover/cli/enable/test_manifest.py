@@ -161,6 +161,16 @@ def test_a_source_without_which_no_pod_would_start_becomes_optional_and_is_named
     assert not missing(answer.notes[0], "optional: true", name, "train")
 
 
+@pytest.mark.parametrize("name", ["llm-rekindle-job", "llm-rekindle"])
+def test_the_same_correction_in_two_templates_is_told_with_the_place_of_each(name: str) -> None:
+    document = copy.deepcopy(jobset())
+    for one in document["spec"]["replicatedJobs"]:
+        train = {"name": "train", "envFrom": [{"configMapRef": {"name": name}}]}
+        one["template"] = {"spec": {"template": template(train)}}
+
+    assert each_names(made(document).notes, ("replicatedJobs[0]", name), ("replicatedJobs[1]", name))
+
+
 @pytest.mark.parametrize("document", OF_KUBEFLOW, ids=lambda document: document["kind"])
 def test_a_job_whose_start_brings_the_envfrom_keeps_its_containers_as_they_are(
     document: dict[str, Any],

@@ -29,6 +29,15 @@ def test_the_same_mistake_on_many_objects_is_one_finding() -> None:
     assert names(finding.fix, "kubectl label", "node n1", "rekindle.dev/manged-")
 
 
+def test_an_end_of_a_hold_that_cannot_be_read_is_not_called_without_effect() -> None:
+    nodes = {"n1": msgspec.structs.replace(node("n1"), annotations={"rekindle.dev/hold-until": "soon"})}
+
+    finding = only(msgspec.structs.replace(healthy(1), nodes=nodes))
+
+    assert finding.name == "misread"
+    assert names(finding.means, "removes the annotation")
+
+
 def test_spares_that_pods_fill_are_told_and_those_that_stand_by_or_stand_in_are_not() -> None:
     taint = Taint(SPARE, "NoSchedule", "true")
     kept = {KEPT: msgspec.json.encode(Kept(NOW, laid=True, node="n9")).decode()}
