@@ -9,6 +9,7 @@ import pytest
 from detectors.wire.contract import Fault
 from detectors.wire.training import Edge, LogError
 from recover.api import Blame, Phase
+from recover.diagnose.diagnosis import JOB_FAILED
 from tests.acting import acts, advanced, apply, first_step, only_recovery, start_pods, step
 from tests.builders import Decision, Worlds, cluster, gang
 from tests.facts import names
@@ -45,6 +46,21 @@ def suspects(decision: Decision) -> list[str]:
 
 def test_the_first_failure_of_a_program_makes_no_node_a_suspect() -> None:
     world = cluster(nodes=8).running(gang())
+    fails(world, 1)
+
+    assert suspects(world.decide()) == []
+
+
+def test_a_failure_that_only_the_status_of_the_job_showed_began_on_no_node() -> None:
+    world = failed_once()
+    for key, before in world.recoveries.items():
+        causes = [msgspec.structs.replace(cause, error=JOB_FAILED) for cause in before.status.causes]
+        status = msgspec.structs.replace(before.status, causes=causes)
+        spec = msgspec.structs.replace(
+            before.spec,
+            causes=[msgspec.structs.replace(cause, error=JOB_FAILED) for cause in before.spec.causes],
+        )
+        world.recoveries[key] = msgspec.structs.replace(before, spec=spec, status=status)
     fails(world, 1)
 
     assert suspects(world.decide()) == []
