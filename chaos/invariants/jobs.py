@@ -122,7 +122,7 @@ class EachActOnce(Check):
         if phase(recovery) not in announced:
             yield f"{did} by {name}, which is {phase(recovery)}"
         if attempt != mark["attempt"]:
-            yield f"{did} for attempt {mark['attempt']}, while {attempt} runs"
+            yield f"the job was {did} for attempt {mark['attempt']}, but the current attempt is {attempt}"
         if write.old is not None and write.old["metadata"].get("annotations", {}).get(HOLD):
             yield f"a held job was {did}"
 

@@ -136,7 +136,8 @@ class GivenBackValidated(Check):
         done = [(step["kind"], step.get("outcome")) for step in repair.get("steps", [])]
         if repair.get("phase") != "Returned" or done[-1:] != [("validate", "done")]:
             yield (
-                f"{new['metadata']['name']} was returned to service without a validation, and not by a person"
+                f"the controller ended the quarantine of {new['metadata']['name']}, but no validation had "
+                "passed, and no person had ended the quarantine"
             )
 
 

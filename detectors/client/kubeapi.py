@@ -285,7 +285,7 @@ def _what_came(response: aiohttp.ClientResponse, payload: bytes) -> str:
     if not payload:
         return f"{response.status} with an empty body"
     shown = payload[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
-    return f"{response.status} with {response.content_type} in place of JSON: {shown}"
+    return f"the answer {response.status} has the type {response.content_type}, and is not JSON: {shown}"
 
 
 def _api_error(response: aiohttp.ClientResponse, payload: bytes) -> ApiError:

@@ -203,8 +203,9 @@ class Volumes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limit of the free space in bytes. The agent reports a volume as full if at most this number of bytes,
     and at most `full_percent` of the size of the volume, are free for its users."""
     full_percent: Annotated[float, Meta(ge=0, le=100)] = 1.0
-    """Limit of the free space, and of the free inodes (files), as a percentage. The agent also reports a
-    volume as full if at most this percentage of its inodes is free."""
+    """Percentage for the free space and for the free inodes (files). It counts for the free space only
+    together with `full_bytes`. If at most this percentage of the inodes is free, the agent reports the volume
+    as full, whatever the free space."""
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -165,7 +165,7 @@ def _lacks(one: ReportedFault, *, is_known: bool, is_short: bool) -> list[str]:
     raised does not act."""
     is_chip = one.part is Part.CHIP
     needs = (
-        (one.since is not None, "the report contains no time"),
+        (one.since is not None, "the report does not say when the fault began"),
         (not one.is_public, "not the driver but another program reported the fault"),
         (is_known or not is_chip, "none of its fault codes is known"),
         (one.is_listed or not is_chip, "the plugin does not list the chip as unhealthy"),

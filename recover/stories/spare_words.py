@@ -36,7 +36,11 @@ def as_a_spare(node: Node | None, now: datetime) -> tuple[Line, ...]:
         return (Line(one_line(text), Tone.WAITING),)
     if spare.labelled:
         return (Line("a spare by its label; Rekindle does not keep the node free yet", Tone.WAITING),)
-    return (Line("no spare any more; Rekindle removes its annotations in mode recover", Tone.WAITING),)
+    text = (
+        "not a spare any more, because its label is gone; in the modes recover and repair, Rekindle removes "
+        "what it has written on the node for the spare"
+    )
+    return (Line(text, Tone.WAITING),)
 
 
 def in_short(spare: SpareRecord, now: datetime) -> str:

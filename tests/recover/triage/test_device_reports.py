@@ -115,7 +115,7 @@ def test_a_level_that_people_have_raised_takes_the_node_out_and_moves_the_gang(l
 @pytest.mark.parametrize(
     ("doubt", "why"),
     [
-        ({"ago_s": None}, "the report contains no time"),
+        ({"ago_s": None}, "the report does not say when the fault began"),
         ({"codes": ("A8028801",)}, "none of its fault codes is known"),
         ({"listed": False}, "the plugin does not list the chip as unhealthy"),
         ({"short": False}, "all chips of the node are allocatable"),
