@@ -98,8 +98,8 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
         Exit.NO_ANSWER: "the controller lost its lease and ended at once",
     },
     "cleanup": {
-        Exit.GOOD: "Rekindle has left nothing on any node",
-        Exit.BAD: "something is left, or a restart or repair is under way and nothing was changed",
+        Exit.GOOD: "nothing of Rekindle is left on any node but cordons of nodes that may still be broken",
+        Exit.BAD: "something is left, or a restart or repair is under way and no node was changed",
         Exit.NO_ANSWER: "the cluster does not answer, or Rekindle is not installed there",
     },
     "validate": {

@@ -127,9 +127,12 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Put the label or annotation rekindle.dev/auto-recovery: enabled on the job or its namespace.",
     ),
     Reason.OBSERVE_MODE: Explanation(
-        "The mode is observe: Rekindle reports the action that it would take, and changes nothing.",
-        "Set the mode to recover (the chart's value mode, or mode in the controller's settings), or remove "
-        "rekindle.dev/mode: observe from the namespace.",
+        "The mode is observe, or rekindle.dev/auto-recovery of the job or its namespace is observe (an "
+        "unknown value counts as observe). Rekindle reports the action that it would take, and changes "
+        "nothing.",
+        "Raise each mode that is observe: the chart's value mode, the node's pool in modes.pools, the job's "
+        "namespace in modes.namespaces, and the namespace's annotation rekindle.dev/mode. If "
+        "rekindle.dev/auto-recovery is observe, the owner of the job can set it to enabled.",
     ),
     Reason.PAUSED: Explanation(
         "A person paused Rekindle for the whole cluster. Rekindle says what it would do, and begins nothing. "

@@ -225,8 +225,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--time", type=_seconds, default=TIME_S, metavar="SECONDS",
-        help=f"Time limit in seconds (default: {TIME_S:g}), also of the comparison by --digests. inf means no "
-                "limit: --digests then reads the whole checkpoint.",
+        help=f"Time limit in seconds (default: {TIME_S:g}), also of the comparison by --digests. inf means "
+                "no limit: --digests then reads the whole checkpoint.",
     )  # fmt: skip
     command.add_argument(
         "--repair", type=_allowed, default=frozenset(), metavar="WHAT",

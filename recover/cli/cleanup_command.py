@@ -87,9 +87,11 @@ def _parser() -> argparse.ArgumentParser:
         "End the controllers. Then remove from nodes every cordon, taint, label, annotation and condition of "
         "Rekindle, and delete the scan pods, the Jobs of repairs, and the ConfigMaps that the controller "
         "wrote, except the ConfigMaps of active Recoveries. Changes by people stay. A quarantined node stays "
-        "cordoned if its fault is still open, or if no agent reports from the node. The command changes "
-        "nothing while a job is stopped for a restart, while not all ranks of a restarted job run, or while "
-        "a node is under repair.",
+        "cordoned if its fault is still open, or if no agent reports from the node. While a job is stopped "
+        "for a restart, while not all ranks of a restarted job run, or while a node is under repair, the "
+        "command waits for up to a minute, then refuses and changes nothing. If a controller began such "
+        "work just before the command ended the controllers, the command also refuses, says so, and changes "
+        "nothing else.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."
