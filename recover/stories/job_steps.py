@@ -16,6 +16,7 @@ from detectors.text.printing import one_line
 from recover.api import Act, ActionRecord, Incident, Recovery
 from recover.api.reasons import Reason
 from recover.checkpoints.annotation import ANNOTATION
+from recover.k8s.kinds import JOBS, JOBSETS
 from recover.model import PodPhase
 from recover.policy.commands import UNHOLD, annotate, enabled_by, name_of, release, target_of
 from recover.policy.consent import MODE, ON_TERMINAL, OptIn, held, may_recreate
@@ -315,7 +316,14 @@ def _deletion_held(case: _Case) -> Iterator[str]:
 
 
 def _known_issue(case: _Case) -> Iterator[str]:
-    yield f"Make the change that the message names in the job's template. {_by_hand(case)}"
+    kind = case.job.ref.kind
+    if kind in (JOBS.kind, JOBSETS.kind):
+        yield (
+            f"Delete the {kind}, and submit it again with the change that the message names: nobody can edit "
+            f"the containers of a {kind}."
+        )
+    else:
+        yield f"Make the change that the message names in the job's template. {_by_hand(case)}"
 
 
 _EVEN_IF_GONE = frozenset({Reason.NEEDS_FENCING_PROOF, Reason.NO_CAPACITY})

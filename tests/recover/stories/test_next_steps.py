@@ -296,6 +296,16 @@ def test_the_command_for_a_node_fits_its_state(at: Node, report: NodeHealth | No
     assert proposed == [run, "rekindle status"]
 
 
+def test_a_job_whose_containers_nobody_can_edit_is_to_be_submitted_again() -> None:
+    def steps(ref: GangRef) -> str:
+        stopped = ended(Reason.KNOWN_ISSUE, ref, Phase.ESCALATED)
+        return next_steps(why_job(a_job(ref, suspended=True), [stopped], [], NOW))
+
+    assert "submit it again" in steps(LLM)
+    assert "kubectl patch" not in steps(LLM), "the job would start as it was"
+    assert "in the job's template" in steps(TORCH)
+
+
 def test_a_label_that_disables_is_set_by_a_label() -> None:
     job = A_JOB["disabled by its label"]
 
