@@ -194,7 +194,8 @@ class KubeApi:
         """Yields events until the server ends the stream.
 
         The server is asked to end the stream after `timeout_s`. More than `silence_s` without a byte
-        (bookmarks come each minute) raises `ReplyLost`. ERROR events raise `ApiError`: 410 means list again.
+        (bookmarks come each minute where etcd reports progress) raises `ReplyLost`. ERROR events raise
+        `ApiError`: 410 means list again.
         """
         assert self._session is not None, "use `async with KubeApi(...)`"
         params = {**params, "watch": "true", "timeoutSeconds": str(max(1, int(timeout_s)))}

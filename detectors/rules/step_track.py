@@ -9,10 +9,11 @@ never believed. Several tracks may rise together; one of them leads.
 
 - Lower numbers that rise again take the track back: a restart in place, or an epoch that begins again. A
   single lower number does not: the ranks of a container print in any order.
-- A bar without a name is the training's if the log shows its total, or a checkpoint has its count, or the
-  training's own figures come between its counts. Evaluations and the reading of data draw such bars, too. The
-  figures may come late, since a program holds its standard output back, and a runtime holds back a line that
-  does not end: they count only for a bar that is no inner one, and that rises after them.
+- A bar without a name is the training's if the log shows its total, or a checkpoint has its count, or the bar
+  shows a loss, or the training's own figures come between its counts. Evaluations and the reading of data
+  draw such bars, too. The figures may come late, since a program holds its standard output back, and a
+  runtime holds back a line that does not end: they count only for a bar that is no inner one, and that rises
+  after them.
 """
 
 from __future__ import annotations

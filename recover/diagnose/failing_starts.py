@@ -7,8 +7,10 @@ no node has. For each reason that kubelets give:
 | shown by | result |
 |---|---|
 | jobs of one namespace | nothing |
-| jobs of two namespaces on one node, no other node | the node is a suspect for a while, and no more |
-| jobs of two namespaces on several nodes each, or of three | one fault of the fleet; no node is suspected |
+| jobs of two or more namespaces, all on one node | the node is a suspect for a while, and no more |
+| jobs of two namespaces, each of them on several nodes | one fault of the fleet; no node is suspected |
+| jobs of three or more namespaces, on several nodes together | one fault of the fleet; no node is suspected |
+| anything less | nothing |
 
 A fault of the fleet is a fault of a registry, of storage or of the pods' network.
 
@@ -128,7 +130,8 @@ def comes_due(world: World) -> Iterator[datetime]:
 
 
 def taken_up(pod: Pod) -> datetime:
-    """Returns when the pod's kubelet accepted the pod."""
+    """Returns when the pod's kubelet accepted the pod, or when the pod was created if no acceptance is
+    known."""
     at = pod.admitted_at or pod.created
     assert at is not None, "others are left out"
     return at

@@ -34,10 +34,11 @@ __all__ = [
 def first_step_due(
     world: World, gang: Gang, pods: Sequence[Pod], timing: Timing, now: datetime
 ) -> datetime | None:
-    """Returns when a gang of which all ranks run should have made its first step, or the next one after one
-    line with a step. Returns None if the gang has made a step, if a rank is missing, if the log of a rank is
-    not read, or if nobody has enabled the recovery of the gang. A running recovery has its own deadline. A
-    rank may have made steps that its agent leaves out: `is_unknown` finds such ranks."""
+    """Returns the time by which a gang whose ranks all run should have made its first step. If an agent has
+    read a line with a step, which alone proves no step, the time counts from that line. Returns None if the
+    gang has made a step, if a rank is missing, if the log of a rank is not read, or if nobody has enabled the
+    recovery of the gang. A running recovery has its own deadline. A rank may have made steps that its agent
+    leaves out: `is_unknown` finds such ranks."""
     limit_s = limit_of(gang, timing)
     consent = opt_in(gang, world.namespaces.get(gang.ref.namespace))
     is_asked = _own_limit_s(gang) is not None or consent is not OptIn.DISABLED
@@ -76,8 +77,9 @@ def steps_were_read(world: World, gang: Gang) -> bool:
 
 
 def steps_are_readable(world: World, gang: Gang) -> bool:
-    """Whether steps of this gang were read after its last recovery; then missing steps are a hang. If that
-    recovery ended without steps, a person was called, or nobody knows whether the gang trains."""
+    """Whether steps of this gang were read after its last recovery; then missing steps are a hang. The answer
+    is no if that recovery ended without steps: a person was called then, or nobody can read the steps of the
+    gang."""
     history = world.history(gang.ref.uid)
     last = history[-1].status if history else None
     return last is not None and last.phase is Phase.SUCCEEDED and last.resumed_step is not None

@@ -50,9 +50,9 @@ def corrections(world: World, found: Collection[Diagnosis], timing: Timing) -> d
 
 
 def doubted(world: World, found: Collection[Diagnosis], timing: Timing) -> list[Diagnosis]:
-    """Returns the same diagnoses. If a diagnosis has no final verdict, and a different node that may be the
-    cause has shown a final fault, the diagnosis says so. The agent of the first node has found a fault
-    nevertheless, so blame and cordon stay."""
+    """Returns all diagnoses, some with a remark. If the verdict on a node is not final, and the real cause
+    may be a fault of another node on which the verdict is final, the diagnosis of the first node says so. Its
+    blame and cordon stay, because the agent of that node has found a fault, too."""
     final = [d for d in found if d.node and d.blame is Blame.NODE and d.settles_at is None]
     behind = ((d, _behind_node(world, d, final, timing)) for d in found)
     return [diagnosis if fault is None else _doubted(world, diagnosis, fault) for diagnosis, fault in behind]

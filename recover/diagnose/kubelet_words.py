@@ -2,9 +2,9 @@
 what_counts.py.
 
 The report comes from a device plugin or a DRA driver. Kubernetes calls the state temporary, and does not say
-since when it exists (KEP-4680), so nobody could tell whether a release has answered it: the report makes the
-node a suspect and never more. A kubelet keeps the last report on a pod that has ended, so such a report
-expires with time.
+since when it exists (KEP-4680), so nobody could tell whether the end of a quarantine has answered it: the
+report makes the node a suspect and never more. A kubelet keeps the last report on a pod that has ended, so
+such a report expires with time.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def resumed_at(recovery: Recovery) -> datetime | None:
 
 
 def started_at(world: World, recovery: Recovery, attempt: int) -> datetime | None:
-    """Returns when the gang was started that this attempt stops, or None if no recovery has started it."""
+    """Returns the time of the start that this attempt ends, or None if no recovery has made that start."""
     earlier = [r for r in world.history(recovery.spec.gang.uid) if r.spec.number < recovery.spec.number]
     phases = recovery.status.phases
     own = [p.at for p in phases if p.phase is Phase.RESUMING and p.attempt < attempt]

@@ -2,9 +2,9 @@
 
 A signal makes its node a suspect for as long as the signal exists. A signal that people have mapped to a
 higher severity is also a finding of origin vendor, which began when the signal did: the finding acts once,
-and a release answers it. A signal that comes and goes all the time would open an Incident each time, so it
-counts once it has existed for a while. The resets and checks of Rekindle's repair work only for NVIDIA's
-devices, so a person must repair what another vendor's plugin reports.
+and the end of a quarantine answers it. A signal that comes and goes all the time would open an Incident each
+time, so it counts once it has existed for a while. The resets and checks of Rekindle's repair work only for
+NVIDIA's devices, so a person must repair what another vendor's plugin reports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _STANDS = timedelta(seconds=60)
 
 
 def as_findings(node: Node, now: datetime) -> Iterator[Finding]:
-    """Yields one finding for each signal that is more than a suspicion and has existed for a minute."""
+    """Yields one finding for each signal that is more than a suspicion, and has existed for a minute or for
+    its `settles_s`, whichever is longer."""
     for signal, since in _mapped(node):
         if now - since >= _stands(signal):
             yield fitted(

@@ -5,10 +5,11 @@ may exist for a while beside the new pods, and are no lost ranks of the present 
 
 | a pod that | belongs to an earlier start if |
 |---|---|
-| a recovery has noted | the job keeps it although it has ended (`leftovers`) |
+| has ended, as a recovery has noted | always (`leftovers`) |
 | has ended and exists | it was created before the present start (`_ended_before`) |
 | was told to end and has not | the job was resumed since then, by anybody (`_resumed_since`) |
-| was told to end and exists | all pods of its age were told to end before the new pods came (`_replaced`) |
+| was told to end and exists | it and all other pods older than the oldest pod that stays were told to end |
+| | before that pod was created (`_replaced`) |
 | was deleted and no longer exists | it was deleted before the pods that run were created (`departed`) |
 | is gone, and its deletion was missed | it started before the pods that run were created (`departed`) |
 

@@ -2,8 +2,9 @@
 gang_faults.py.
 
 An application is blamed only if the sources that could have shown a node's fault were covered, and if its log
-does not say that something below the application failed. Otherwise nobody is blamed, and the restart avoids
-the node of the first lost rank.
+does not say that something below the application failed. Otherwise the blame goes to resources that are used
+up, or to nobody. If the node of the first lost rank may be the cause (`doubts_node`), the restart prefers
+other nodes.
 """
 
 from __future__ import annotations

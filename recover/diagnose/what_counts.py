@@ -84,16 +84,18 @@ def proven(world: World, now: datetime) -> dict[str, str]:
 
 def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
     """Returns the nodes that only a suspicion makes less preferable, with its code: first suspicions of
-    agents, by name, then suspicions of other controllers. A signal of another controller counts until that
-    controller removes it."""
+    agents, by name, then suspicions from failing starts, kubelets and other controllers, by name. The latter
+    do not count if together they name every accelerator node. A signal of another controller counts until
+    that controller removes it."""
     found = suspected_by_agents(world, now, window_s)
     others = _apart(world, _doubts(world, now, window_s))
     return found | {name: others[name] for name in sorted(others) if name not in found}
 
 
 def suspected_by_agents(world: World, now: datetime, window_s: float) -> dict[str, str]:
-    """Returns the same by findings of agents alone, by name. A suspicion that is older than `window_s`, or
-    that training on the node has outlived, does not count."""
+    """Returns the nodes that findings of their agents make suspects, with the code of the strongest finding,
+    sorted by name. A suspicion that is older than `window_s`, or that training on the node has outlived, does
+    not count."""
     since = now - timedelta(seconds=window_s)
     found = {}
     by_node = incidents_by_node(world)

@@ -31,11 +31,11 @@ __all__ = ["MISSING_REQUEUE_S", "Reflector", "Sink"]
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
 GOOD_WATCH_S = 0.5
-"""Duration after which a watch counts as good. A good watch is started again at once, whatever has ended it:
-at most twice a second."""
+"""Duration after which a watch counts as good although it brought no event. A good watch that breaks or ends
+is started again at once; without events this happens at most twice a second."""
 BACKOFF_MAX_S = 10.0
-"""Longest wait between two tries. At worst, all kinds together send two requests a second; after an outage, a
-recovery waits no longer than this."""
+"""Longest wait between two tries, unless the server requests a longer wait (`RETRY_AFTER_S_MAX`). At worst,
+all kinds together send two requests a second; after an outage, a recovery waits no longer than this."""
 RETRY_AFTER_S_MAX = 120.0
 """Longest Retry-After that the reflector accepts. A longer wait that a server or a proxy requests would leave
 the controller blind."""
@@ -166,8 +166,8 @@ class Reflector:
     # --- watching -----------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Runs one watch. Returns after a good watch, whatever ended it: a watch that brought an event or was
-        open long enough. Otherwise raises."""
+        """Runs one watch. Returns after a good watch that broke or ended: a watch that brought an event or
+        was open long enough. Raises after any other watch, and if the server reports an error."""
         began_at, started = self._version, asyncio.get_running_loop().time()
         turn = _Turn()
         try:

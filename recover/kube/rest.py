@@ -14,8 +14,8 @@ from recover.kube.cluster import ListPage
 __all__ = ["RestCluster"]
 
 WATCH_SILENCE_S = 70.0
-"""Longest silence of a watch. Bookmarks arrive each minute, so a longer silence means that the connection is
-dead."""
+"""Longest silence of a watch. Where etcd reports progress, bookmarks arrive each minute, and a longer silence
+means that the connection is dead. Elsewhere the watch of a quiet kind is renewed after this time."""
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 """Maximum size of a list, which is kept in memory as a whole. One object may have 1.5 MB."""
 _FEWER = 8

@@ -7,8 +7,9 @@ since a chain keeps its object busy until its Event is written. Writes to the No
 writes of upkeep, and the deletion of old objects come last.
 
 If the API server reports overload (429, 503), the limiter halves the number of slots, and waits as long as
-Retry-After requests. With success the slots come back one at a time. A slow write releases its slot before it
-is answered: it waits for a webhook or for the network, and other writes need not wait for that.
+Retry-After requests, 30 s at most. With success the slots come back one at a time. A slow write releases its
+slot before it is answered: it waits for a webhook or for the network, and other writes need not wait for
+that.
 
 Live reads take no slot of a write. They have a few places of their own, and the namespaces take turns in
 them, so that reads that hang delay only their own acts.

@@ -45,10 +45,10 @@ def attempts_without_progress(
 
     `status` is the status of `recovery`, with the checkpoint that was just chosen. A restart that began from
     the same step as the present restart, or from a later step, made no progress. An unknown step counts as no
-    progress. Without a known checkpoint the last step of the gang takes its place. It is compared only with
-    earlier recoveries: within the present recovery the gang has made no step, or the recovery would have
-    succeeded. Recoveries that ended Failed are left out. Most of them, for example because of a hold, have
-    restarted nothing.
+    progress. Without a known checkpoint the last step of the gang takes its place. That last step is compared
+    only with earlier recoveries: within the present recovery the gang has made no step, or the recovery would
+    have succeeded. Recoveries that ended Failed are left out. Most of them, for example because of a hold,
+    have restarted nothing.
     """
     now = recovery.status.attempt
     wanted = _counted(recovery, now)

@@ -39,9 +39,9 @@ def new_name(world: World, why: Reason, fault: Fault) -> str:
 
 def holds_back(incident: Incident) -> Reason | None:
     """Returns the cause that holds the members back, or None for any other Incident. Such an Incident is
-    about no node and no gang, and its name has the cause, the fault class and one word more. People may name
-    a job or a pod in the same way, and an Incident with advice to the owner of such a job has neither a node
-    nor a gang. The name of that Incident has further words between the owner's name and the fingerprint."""
+    about no node and no gang, and its name has the cause, the fault class and one word more. An Incident with
+    advice is about no node and no gang, too, and its name begins with a name that people chose for a job or a
+    pod. Further words between that name and the fingerprint show that it is another Incident."""
     spec = incident.spec
     head, _, _ = incident.metadata.name.rpartition("-")
     if spec.node or spec.gang is not None:
@@ -50,7 +50,8 @@ def holds_back(incident: Incident) -> Reason | None:
 
 
 def refusals(incident: Incident) -> Iterator[ActionRecord]:
-    """Yields the records that the Incident replaces: each member was not quarantined."""
+    """Yields one refused quarantine for each member: the records that separate Incidents of the members would
+    have."""
     for node in incident.status.members:
         yield refusal_of(incident, node)
 

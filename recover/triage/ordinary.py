@@ -15,8 +15,9 @@ out of each pass (World.subjects), and examines them here after each change (run
 | coverage of an agent | the Node, its NodeHealth, its agent |
 
 An object that becomes unreadable, or readable again, counts as changed. Time alone never makes an ordinary
-object unusual. If agents are not pods, time can make an unusual gang ordinary, when its agent falls silent;
-the next report of that agent is a change. An object that was not examined yet counts as unusual.
+object unusual. If agents are not pods, time can make an unusual gang ordinary: Rekindle awaits no first step
+of a gang while the agent of one of its ranks has been silent for too long. The next report of that agent is a
+change. An object that was not examined yet counts as unusual.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def is_ordinary_node(node: Node) -> bool:
 
 
 def is_ordinary_report(node: Node | None, health: NodeHealth) -> bool:
-    """Whether the report has no finding, and no line of a known issue."""
+    """Whether the report has no finding and no line of a known issue, and no other controller has marked the
+    node."""
     if health.status.findings or (node is not None and node.signals):
         return False
     return not any(pod.known_lines for pod in health.status.pods)

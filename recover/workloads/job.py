@@ -3,9 +3,9 @@
 A suspension restarts the Job without using up its retries: the pods' tracking finalizers are removed first,
 so no pod counts as failed. A Job that has already counted failures delays its next start by 10 * 2^(n-1) s,
 and nothing prevents that. Its Failed pods stay, and an index that has completed is never created again.
-FailureTarget is as final as Failed, and SuccessCriteriaMet as Complete: only the pods still have to end, with
-a successPolicy by deletion. Node affinity may be changed while the Job is suspended, env may not. (Kubernetes
-1.36.3, measured.)
+FailureTarget is as final as Failed, and SuccessCriteriaMet as Complete: only the pods still have to end. If a
+successPolicy has ended the Job, the Job controller deletes these pods. Node affinity may be changed while the
+Job is suspended, env may not. (Kubernetes 1.36.3, measured.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Adapter for a jobset.x-k8s.io/v1alpha2 JobSet.
 
-A JobSet creates a batch/v1 Job for each replica, and creates all of them again when status.restarts grows.
-That counts no restart, and the new Jobs neither wait because of failed pods nor treat any rank as ended. The
-stop is therefore two writes. The first suspends the JobSet and sets the mark, which names the number of
+A JobSet creates a batch/v1 Job for each replica, and creates all of them again when status.restarts grows. If
+Rekindle raises this number, status.restartsCountTowardsMax stays the same, so the restart uses up none of the
+failure policy's maxRestarts. The new Jobs neither wait because of failed pods nor treat any rank as ended.
+The stop is therefore two writes. The first suspends the JobSet and sets the mark, which names the number of
 restarts to reach; the second sets that number. Jobs that are created during the suspension are suspended too,
 and accept the node affinity of the next start, which the JobSet's own template does not.
 

@@ -1,7 +1,8 @@
 """Finds the places in which a kind of job has to be named by hand and is missing: the chart's RBAC rules and
 policies, which stay files that people read (docs/decisions/0025), and the texts for users about the kinds.
 
-Each place is reported with its file and line, and with the words to add there.
+A place in the chart is reported with its file and line, and with the words to add there. A text is reported
+with its file, and with the pattern that must match there.
 """
 
 from __future__ import annotations
