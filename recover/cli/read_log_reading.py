@@ -25,7 +25,7 @@ from detectors.wire.training import PodSettings
 from recover.cli.read_log_lines import TextLine
 from recover.recipes.from_log import left_open
 from recover.recipes.load import built_in
-from recover.stories.known_issue import condition_of
+from recover.stories.known_issue import condition_of_clause
 
 __all__ = ["FirstError", "KnownIssue", "LogAnswer", "Marked", "Reading", "Stall", "read_log"]
 
@@ -203,7 +203,7 @@ class _Reader:
         for name, line in sorted(self._issues.items(), key=lambda issue: (issue[1], issue[0])):
             clauses = left_open(recipes[name], self._shown[name])
             if clauses is not None:
-                conditions = [", or ".join(map(condition_of, clause)) for clause in clauses]
+                conditions = [condition_of_clause(clause) for clause in clauses]
                 yield KnownIssue(line=line, recipe=name, title=recipes[name].title, conditions=conditions)
 
     def reading(self) -> Reading:

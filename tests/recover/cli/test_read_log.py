@@ -214,6 +214,26 @@ def test_an_issue_that_also_depends_on_other_facts_is_called_possible(
     assert not missing(below, *issues["cuda-majors-apart"])
 
 
+def test_alternatives_of_a_condition_stand_on_one_line_as_a_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(
+        tmp_path,
+        "paddle::memory::Alloc",
+        "FatalError: `Segmentation fault` is detected by the operating system",
+    )
+
+    issues = {one["recipe"]: one["conditions"] for one in answer(path, capsys)["knownIssues"]}
+
+    requests, *single = issues["paddle-autogrow-crash"]
+    assert requests.startswith("one of these: ")
+    assert requests.count(";") == 2
+    assert not missing(
+        requests, "tencent.com/vcuda-core", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
+    )
+    assert not [one for one in single if "one of these" in one]
+
+
 def test_an_issue_that_the_log_alone_shows_has_no_conditions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
