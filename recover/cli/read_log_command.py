@@ -18,7 +18,9 @@ __all__ = ["run"]
 _ABOUT = """\
 Read the log of a training as the agent reads it, and print its steps, checkpoints, stalls and first error.
 
-If the log has no times, the command assumes one line each second. kubectl logs --timestamps prints times."""
+The command reads only the times that the container runtime or kubectl logs --timestamps has written, and \
+not the times that the training prints. Without such times the command assumes one line each second, and \
+shows neither the pace nor the stalls."""
 
 
 def run(args: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Yields the lines of a log file, each with the time at which it was written, if the file has times.
+"""Yields the lines of a log file, each with the time that the container runtime has written, if any.
 
 Three forms are known: the form of a container runtime (`/var/log/pods/...`), the form of `kubectl logs
 --timestamps`, also with `--prefix`, and bare text. A progress bar rarely ends its line, so a long line is cut
@@ -32,7 +32,8 @@ class TextLine(msgspec.Struct, frozen=True):
     """Line number as an editor counts; the number of the line in which this text ended."""
     text: str
     at: datetime
-    """Time of the line. If the file has no times, each line is one second later than the line before."""
+    """Time of the line. A line without a time of the container runtime is one second later than the line
+    before."""
     is_dated: bool
 
 

@@ -25,7 +25,7 @@ from detectors.wire.training import PodSettings
 from recover.cli.read_log_lines import TextLine
 from recover.recipes.from_log import left_open
 from recover.recipes.load import built_in
-from recover.stories.known_issue import condition_of
+from recover.stories.known_issue import condition_of_clause
 
 __all__ = ["FirstError", "KnownIssue", "LogAnswer", "Marked", "Reading", "Stall", "read_log"]
 
@@ -70,9 +70,17 @@ class LogAnswer(Answer, frozen=True, kw_only=True, tag="LogReading"):
     lines: Annotated[int, Meta(description="number of lines in the log")]
     steps: list[Marked]
     armed_at_line: Annotated[int | None, Meta(description="line from which on Rekindle would notice a stall")]
-    median_step_s: Annotated[float | None, Meta(description="null if the log has no times")]
+    median_step_s: Annotated[
+        float | None, Meta(description="null if a line has no time of the container runtime")
+    ]
     saves: Annotated[list[Marked], Meta(description="lines about a checkpoint")]
-    stalls: Annotated[list[Stall], Meta(description="pauses after which Rekindle would restart the job")]
+    stalls: Annotated[
+        list[Stall],
+        Meta(
+            description="pauses after which Rekindle would restart the job; only lines with a time of the "
+            "container runtime show pauses"
+        ),
+    ]
     first_error: FirstError | None
     known_issues: list[KnownIssue]
 
@@ -96,6 +104,10 @@ class Reading(msgspec.Struct, frozen=True):
     """Totals of progress bars without a name that are not known to be the training's progress bar."""
     saved: bool
     """Whether a checkpoint is known to be complete."""
+    dated: int
+    """Number of lines with a time of the container runtime."""
+    undated: int
+    """Number of lines without such a time."""
     unmatched: str = ""
     """The step template that the person gave, if no line matches it."""
     is_text: bool = True
@@ -133,13 +145,15 @@ class _Reader:
         self._armed_at: int | None = None
         self._error_line = 0
         self._last: TextLine | None = None
-        self._dated = True
+        self._dated = 0
+        self._undated = 0
         self._fits = False
         self._is_text = True
         self._losses = False
 
     def line(self, line: TextLine) -> None:
-        self._dated = self._dated and line.is_dated
+        self._dated += line.is_dated
+        self._undated += not line.is_dated
         self._silence(line)
         for hit in signatures.read(self._sought, line.text):
             for name in hit.issues:
@@ -189,7 +203,7 @@ class _Reader:
         for name, line in sorted(self._issues.items(), key=lambda issue: (issue[1], issue[0])):
             clauses = left_open(recipes[name], self._shown[name])
             if clauses is not None:
-                conditions = [", or ".join(map(condition_of, clause)) for clause in clauses]
+                conditions = [condition_of_clause(clause) for clause in clauses]
                 yield KnownIssue(line=line, recipe=name, title=recipes[name].title, conditions=conditions)
 
     def reading(self) -> Reading:
@@ -207,7 +221,7 @@ class _Reader:
                 and not (lead is not None and one.name == lead.name and one.at < lead.first_at)
             ],
             armed_at_line=self._armed_at,
-            median_step_s=median_step_s(progress) if self._dated else None,
+            median_step_s=median_step_s(progress) if not self._undated else None,
             saves=self._saves,
             stalls=self._stalls,
             first_error=None
@@ -226,6 +240,8 @@ class _Reader:
             unproven=[t.name for t in steps.tracks if not t.believed and t not in weak_bars],
             bars=[int(track.name.removeprefix("bar of ")) for track in weak_bars],
             saved=self._fold.saves.last is not None,
+            dated=self._dated,
+            undated=self._undated,
             unmatched=self._template if self._template and not self._fits else "",
             is_text=self._is_text,
             losses=self._losses,

@@ -61,6 +61,7 @@ def _steps(reading: Reading) -> Iterator[str]:
     )
     yield f"  Rekindle reads the step from {_called(reading.source)}."
     yield f"  From line {reading.answer.armed_at_line} on, Rekindle can notice a hang."
+    yield from _without_times(reading)
     if reading.of_epoch:
         yield (
             "  The number begins again with each epoch: Rekindle sees that the job trains, and cannot tell "
@@ -71,6 +72,19 @@ def _steps(reading: Reading) -> Iterator[str]:
             f"  The number in {_called(rival)} rises as well. If this number is the step, annotate "
             f"the job with {STEP_TEMPLATE}."
         )
+
+
+def _without_times(reading: Reading) -> Iterator[str]:
+    """Otherwise a reader would take an answer without a stall for a log without a stall."""
+    if not reading.undated:
+        return
+    if reading.dated:
+        lack = (
+            "Not every line has a time of the container runtime: this answer has no pace, and can miss stalls"
+        )
+    else:
+        lack = "No line has a time of the container runtime: this answer shows neither the pace nor stalls"
+    yield f"  {lack}. kubectl logs --timestamps prints these times."
 
 
 def _unread(reading: Reading) -> Iterator[str]:

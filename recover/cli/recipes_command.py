@@ -276,7 +276,7 @@ def _plain(answer: Matched | NotMatched) -> TestAnswer:
         captured=captured,
         explicit_env=answer.explicit_env if isinstance(answer, Matched) else {},
         change=list(change_of(answer.recipe, captured)) if matches else [],
-        verify=list(verified(answer.recipe)) if matches else [],
+        verify=[line.text for line in verified(answer.recipe)] if matches else [],
     )
 
 

@@ -13,11 +13,12 @@ from recover.policy.consent import OptIn, opt_in
 from recover.snapshot.manifests import STANDARD_INPUT
 from recover.workloads import environments_of_other_kinds, workload_of
 from recover.workloads.patches import (
+    asks_for_device,
+    containers_without_environment,
     environment_name,
     old_environment_of,
     reads_environment,
     requires_environment,
-    templates_without_environment,
 )
 
 __all__ = ["enabling", "optional", "own_variables", "read_by_ranks"]
@@ -29,7 +30,8 @@ _OURS = "REKINDLE_"
 def read_by_ranks(case: Case) -> Iterator[Finding]:
     """Reports containers that do not read the ConfigMap of a recovery. Some kinds get the envFrom in the
     patch that starts them. For the other kinds the running pods show it, and if no pod runs, the policy that
-    will add the envFrom."""
+    will add the envFrom. If no container of a template requests a device, each of them may be the one that
+    trains."""
     gang = case.gang
     if reads_environment(gang) or workload_of(gang).start_brings_environment:
         return
@@ -44,19 +46,25 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
         ", unless the policy rekindle-environment adds the ConfigMap to the pods; this command cannot "
         "see that policy"
     )
+    blind = [(one, called) for one, names in containers_without_environment(gang).items() for called in names]
+    bodies = [gang.templates[one].containers for one, _ in blind]
+    may_be_helper = any(len(body) > 1 and not any(map(asks_for_device, body)) for body in bodies)
+    is_only, is_single = len(gang.templates) == 1, len(blind) == 1
+    listed = ", ".join(called if is_only else f"{called} of {one}" for one, called in blind)
     yield Finding(
         name="environment-not-read",
         severity=Severity.RISKS,
-        what=f"the containers do not read the ConfigMap {('' if gang.ref.name else '<name>')}{name}"
-        + (unless if unknown else ""),
+        what=f"{f'container {listed} does' if is_single else f'containers {listed} do'} not read the "
+        f"ConfigMap {('' if gang.ref.name else '<name>')}{name}" + (unless if unknown else ""),
         where=case.at(
             ", ".join(
-                f"{case.spec.template_field(one)}.spec.containers[].envFrom"
-                for one in templates_without_environment(gang)
+                f"{case.spec.template_field(one)}.spec.containers[{called}].envFrom" for one, called in blind
             )
         ),
-        means="ranks do not learn from which checkpoint to resume, and Rekindle cannot correct known "
-        f"issues by a variable; nobody can add an envFrom to a {gang.ref.kind} after its creation",
+        means=f"{'this container does' if is_single else 'these containers do'} not learn from which "
+        "checkpoint to resume, and Rekindle cannot correct known issues there by a variable; nobody can add "
+        f"an envFrom to a {gang.ref.kind} after its creation"
+        + ("; a container that does not train needs no envFrom" if may_be_helper else ""),
         fix=("" if gang.ref.name else "metadata.name: NAME instead of generateName, then ")
         + f"{enabling(case)} | kubectl create -f -",
     )

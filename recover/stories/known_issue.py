@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from recover.api.recipe_spec import (
     Comparison,
     EnvIs,
@@ -18,9 +20,10 @@ from recover.recipes.values import FACTS
 from recover.recipes.wording import changed, one_of, rule_words
 from recover.stories.words import Line, Section, Story, Tone, counted
 
-__all__ = ["change_of", "condition_of", "story", "story_of_answer", "verified", "when"]
+__all__ = ["change_of", "condition_of_clause", "story", "story_of_answer", "verified", "when"]
 
 _LINE_CHARS_MAX = 300
+_ONE_OF = "one of these:"
 
 
 def story(recipe: Recipe) -> Story:
@@ -29,7 +32,7 @@ def story(recipe: Recipe) -> Story:
         Section("When all of these are true", when(recipe)),
         *([Section("Facts in these conditions", facts)] if (facts := _facts(recipe)) else []),
         Section("The change", tuple(Line(text) for text in change_of(recipe, {}))),
-        Section("How the change is verified", tuple(Line(text) for text in verified(recipe))),
+        Section("How the change is verified", verified(recipe)),
         Section("Known from", (Line(recipe.source),)),
     ]
     return Story(recipe.name, Line(_title(recipe)), tuple(sections), ())
@@ -55,7 +58,7 @@ def story_of_answer(answer: Matched | NotMatched) -> Story:
     sections = [
         Section("Matches", held),
         Section("The change that Rekindle would make", change + notes),
-        Section("How the change would be verified", tuple(Line(text) for text in verified(recipe))),
+        Section("How the change would be verified", verified(recipe)),
     ]
     return Story(recipe.name, Line(f"matches: {_title(recipe)}", Tone.GOOD), tuple(sections), ())
 
@@ -69,10 +72,10 @@ def when(recipe: Recipe) -> tuple[Line, ...]:
     lines: list[Line] = []
     for clause in recipe.match.all_of:
         if clause.any_of:
-            lines.append(Line("one of these:"))
-            lines += [Line(condition_of(test), Tone.DETAIL) for test in clause.any_of]
+            lines.append(Line(_ONE_OF))
+            lines += [Line(_condition_of(test), Tone.DETAIL) for test in clause.any_of]
         else:
-            lines.append(Line(condition_of(clause)))
+            lines.append(Line(_condition_of(clause)))
     return tuple(lines)
 
 
@@ -82,23 +85,25 @@ def change_of(recipe: Recipe, captured: dict[str, str]) -> tuple[str, ...]:
     return (*texts, f"cost: {recipe.cost}") if recipe.cost else texts
 
 
-def verified(recipe: Recipe) -> tuple[str, ...]:
-    """Returns how a change is verified, and when it is given up."""
+def verified(recipe: Recipe) -> tuple[Line, ...]:
+    """Returns how a change is verified, and when it is given up. If there are two proofs, they are detail
+    lines below a line that says that one is enough."""
     if recipe.verify is None:
-        return ("not at all: only the owner of the job can make the change",)
-    return (*_verify(recipe.verify), f"given up after {counted(recipe.attempts, 'attempt')}")
+        return (Line("not at all: only the owner of the job can make the change"),)
+    proofs = [*_proofs(recipe.verify)]
+    if len(proofs) == 1:
+        lines = [Line(f"by {proofs[0]}")]
+    else:
+        lines = [Line("one of these proofs is enough:"), *(Line(proof, Tone.DETAIL) for proof in proofs)]
+    return (*lines, Line(f"given up after {counted(recipe.attempts, 'attempt')}"))
 
 
-def _verify(verify: Verify) -> list[str]:
-    texts = []
+def _proofs(verify: Verify) -> Iterator[str]:
     if verify.log:
-        without = f"; without it: {verify.absent}" if verify.absent else ""
-        texts.append(f"by the log line {one_of(verify.log)}{without}")
+        cause = f". If no such line appears, the likely cause is: {verify.absent}" if verify.absent else ""
+        yield f"a log line with {one_of(verify.log)}{cause}"
     if verify.steps:
-        texts.append(
-            "by the first new training step, if no log line of this issue has appeared again before that step"
-        )
-    return texts
+        yield "the first new training step, if no log line of this issue has appeared again before that step"
 
 
 def _explicit(answer: Matched) -> list[str]:
@@ -136,7 +141,13 @@ def _missing(alternatives: tuple[str, ...]) -> tuple[str, ...]:
 # --- tests --------------------------------------------------------------------------------------------------
 
 
-def condition_of(test: Test) -> str:
+def condition_of_clause(alternatives: Sequence[Test]) -> str:
+    """Returns on one line what must be true: the only test, or one of the alternatives."""
+    texts = [*map(_condition_of, alternatives)]
+    return texts[0] if len(texts) == 1 else f"{_ONE_OF} {'; '.join(texts)}"
+
+
+def _condition_of(test: Test) -> str:
     """Returns what must be true."""
     if test.log:
         where = "".join(f", where {_comparison(comparison)}" for comparison in test.where)
@@ -165,9 +176,9 @@ def _request(test: RequestTest) -> str:
         case RequestIs.NOT_REQUESTED:
             return f"{test.name} is not requested"
         case RequestIs.MULTIPLE_OF:
-            return f"{test.name} is requested, a multiple of {test.value}"
+            return f"{test.name} is requested in an amount that is a multiple of {test.value}"
         case RequestIs.NOT_MULTIPLE_OF:
-            return f"{test.name} is requested, not a multiple of {test.value}"
+            return f"{test.name} is requested in an amount that is not a multiple of {test.value}"
 
 
 def _env(test: EnvTest) -> str:

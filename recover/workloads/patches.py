@@ -26,6 +26,7 @@ __all__ = [
     "asks_for_device",
     "avoiding",
     "changes_affinity",
+    "containers_without_environment",
     "environment_name",
     "environment_of",
     "gang_patch",
@@ -40,7 +41,6 @@ __all__ = [
     "required_expressions",
     "required_terms",
     "requires_environment",
-    "templates_without_environment",
     "tested",
 ]
 
@@ -185,21 +185,26 @@ def requires_environment(
 def reads_environment(gang: Gang) -> bool:
     """Whether the templates let each rank read our ConfigMap. The templates do not show what admission adds
     to pods."""
-    return not templates_without_environment(gang)
+    return not containers_without_environment(gang)
 
 
-def templates_without_environment(gang: Gang) -> list[str]:
-    """Returns the names of the templates with a rank that does not read our ConfigMap, by its present or its
-    old name. A rank's containers are those that request a device, or all containers of a template in which
-    none does."""
+def containers_without_environment(gang: Gang) -> dict[str, tuple[str, ...]]:
+    """Returns by template the names of a rank's containers that do not read our ConfigMap, by its present or
+    its old name. Templates without such a container are left out. A rank's containers are those that request
+    a device, or all containers of a template in which none does."""
     names = (environment_of(gang.ref), old_environment_of(gang.ref))
     ours = [{"configMapRef": {"name": name}} for name in names]
-    lacking = []
+    lacking = {}
     for called, template in gang.templates.items():
         every: Sequence[Mapping[str, Any]] = template.containers
         ranks = [container for container in every if asks_for_device(container)] or every
-        if not all(any(_same_map(e, one) for e in rank.get("envFrom", []) for one in ours) for rank in ranks):
-            lacking.append(called)
+        blind = [
+            rank
+            for rank in ranks
+            if not any(_same_map(e, one) for e in rank.get("envFrom", []) for one in ours)
+        ]
+        if blind:
+            lacking[called] = tuple(rank.get("name", "") for rank in blind)
     return lacking
 
 

@@ -131,6 +131,27 @@ def test_a_programs_own_time_is_not_the_runtimes(tmp_path: Path, capsys: pytest.
     assert missing(steps, "each")
 
 
+@pytest.mark.parametrize(
+    ("head", "times_from", "said"),
+    [
+        ("[2026-11-21 09:{at},123] ", 0, ("No line", "neither", "pace", "stalls")),
+        ("2026-11-21T09:{at}.123456789Z ", 1, ("Not every line", "no pace", "can miss stalls")),
+        ("2026-11-21T09:{at}.123456789Z ", 0, ()),
+    ],
+    ids=["the program's own times", "a line without a time before the others", "kubectl --timestamps"],
+)
+def test_it_is_told_if_a_log_without_times_of_the_runtime_cannot_show_pace_and_stalls(
+    head: str, times_from: int, said: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"{head.format(at=f'{n:02}:00') if n >= times_from else ''}step {n} loss 0.3" for n in range(60)]
+
+    assert run([str(log(tmp_path, *lines))]) == 0
+
+    told = [line for line in capsys.readouterr().out.splitlines() if "--timestamps" in line]
+    assert len(told) == bool(said)
+    assert not missing(" ".join(told), *said)
+
+
 def test_a_template_is_tried_and_one_that_cannot_be_used_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +212,26 @@ def test_an_issue_that_also_depends_on_other_facts_is_called_possible(
     (possible,) = (line for line in told if not missing(line, "Possible", "cuda-majors-apart", "line 2"))
     below = "\n".join(told[told.index(possible) + 1 :]).partition("See:")[0]
     assert not missing(below, *issues["cuda-majors-apart"])
+
+
+def test_alternatives_of_a_condition_stand_on_one_line_as_a_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(
+        tmp_path,
+        "paddle::memory::Alloc",
+        "FatalError: `Segmentation fault` is detected by the operating system",
+    )
+
+    issues = {one["recipe"]: one["conditions"] for one in answer(path, capsys)["knownIssues"]}
+
+    requests, *single = issues["paddle-autogrow-crash"]
+    assert requests.startswith("one of these: ")
+    assert requests.count(";") == 2
+    assert not missing(
+        requests, "tencent.com/vcuda-core", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
+    )
+    assert not [one for one in single if "one of these" in one]
 
 
 def test_an_issue_that_the_log_alone_shows_has_no_conditions(

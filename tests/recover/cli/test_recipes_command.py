@@ -19,7 +19,7 @@ from tests.recover.recipes.cases import FIXTURES, expected, options
 Captured = pytest.CaptureFixture[str]
 
 OOM = built_in()["paddle-autogrow-oom"]
-CHANGED, VERIFIED = change_of(OOM, {}), verified(OOM)
+CHANGED, VERIFIED = change_of(OOM, {}), [line.text for line in verified(OOM)]
 (PADDLE,) = (fixture for fixture in FIXTURES if fixture.name == "paddle-autogrow-oom.2.6.log")
 
 
@@ -30,11 +30,22 @@ def test_a_match_tells_line_change_and_verification(capsys: Captured) -> None:
     for text in ("paddle-autogrow-oom", *CHANGED, *VERIFIED):
         assert text in out
     assert OOM.cost in CHANGED[-1], "the cost is a part of the change"
-    assert len(VERIFIED) == 3, "by a log line, by a step, and when it is given up"
+    assert len(VERIFIED) == 4, "that one proof is enough, a log line, a step, and when it is given up"
     assert not missing(out, "tencent.com/vcuda-core", 50, 100, str(PADDLE), "line 11", "762.939697MB")
     assert not missing(out, "FLAGS_allocator_strategy=naive_best_fit")
     assert not missing(out, "FLAGS_allocator_strategy=auto_growth"), "the template sets it, and wins"
     assert not missing(out, "'Using Naive Best Fit allocation strategy'")
+
+
+@pytest.mark.parametrize(("name", "one_is_enough"), [("paddle-autogrow-oom", True), ("vllm-float16", False)])
+def test_where_a_recipe_has_two_proofs_it_is_told_that_one_is_enough(
+    name: str, one_is_enough: bool, capsys: Captured
+) -> None:
+    assert run(["show", name]) == 0
+
+    out = capsys.readouterr().out
+    assert ("one of these proofs is enough:" in out) is one_is_enough
+    assert not missing(out, "If no such line appears, the likely cause is")
 
 
 def test_what_does_not_match_says_what_is_missing_with_status_1(capsys: Captured) -> None:

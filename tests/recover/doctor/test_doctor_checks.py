@@ -56,6 +56,7 @@ WORKER = "spec.{}ReplicaSpecs.Worker"
 WORKERS = "spec.replicatedJobs[workers].template.spec.template.spec"
 REQUIRED = [{"configMapRef": {"name": "llm-rekindle-job"}}]
 NO_ENV_FROM = of_container("job", "envFrom", None)
+GPU = {"limits": {"nvidia.com/gpu": 8}}
 OWN_ENV = [{"name": "REKINDLE_RESUME_FROM", "value": "/a"}]
 THREE_PER_INDEX = spec("backoffLimitPerIndex", value=3)
 RETRIED = (("spec", "replicatedJobs", 0, "template", "spec", "backoffLimit"), 6)
@@ -173,13 +174,19 @@ TWO_JOBS = [
             "fails",
             f"{WORKER.format('pytorch')}.template.spec.containers[pytorch].envFrom",
         ),
-        ("job", [NO_ENV_FROM], "environment-not-read", "risks", "spec.template.spec.containers[].envFrom"),
+        (
+            "job",
+            [NO_ENV_FROM],
+            "environment-not-read",
+            "risks",
+            "spec.template.spec.containers[train].envFrom",
+        ),
         (
             "jobset",
             [of_container("jobset", "envFrom", None)],
             "environment-not-read",
             "risks",
-            f"{WORKERS}.containers[].envFrom",
+            f"{WORKERS}.containers[train].envFrom",
         ),
         (
             "pytorchjob",
@@ -319,6 +326,30 @@ def test_one_thing_that_is_wrong_is_the_one_finding(
     assert (finding.name, finding.severity, finding.where.field) == (name, severity, field)
     assert finding.where.object == f"{job.gang.ref.kind} team/llm"
     assert min(len(finding.what), len(finding.means), len(finding.fix)) > 8
+
+
+OPTIONAL = [{"configMapRef": {"name": "llm-rekindle-job", "optional": True}}]
+
+
+@pytest.mark.parametrize(
+    ("containers", "named", "not_named", "may_be_helper"),
+    [
+        ([{"name": "a", "envFrom": OPTIONAL}, {"name": "b"}], ["container b does"], ["container a"], True),
+        ([{"name": "a"}, {"name": "b", "envFrom": OPTIONAL}], ["container a does"], ["container b"], True),
+        ([{"name": "a"}, {"name": "b"}], ["containers a, b do"], [], True),
+        ([{"name": "a", "resources": GPU}, {"name": "b"}], ["container a does"], [" b "], False),
+        ([{"name": "a"}], ["container a does"], [], False),
+    ],
+    ids=["only the second lacks it", "only the first lacks it", "both lack it", "one has a GPU", "one alone"],
+)
+def test_only_containers_that_do_not_read_the_configmap_are_named(
+    containers: list[dict[str, Any]], named: list[str], not_named: list[str], may_be_helper: bool
+) -> None:
+    finding = found(case("job", of_pod("job", "containers", containers)))["environment-not-read"]
+
+    assert not missing(finding.what, *named, "llm-rekindle-job")
+    assert not [one for one in not_named if one in finding.what]
+    assert ("a container that does not train" in finding.means) is may_be_helper
 
 
 @pytest.mark.parametrize(

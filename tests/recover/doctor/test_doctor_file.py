@@ -233,6 +233,7 @@ def test_each_template_that_does_not_read_the_configmap_is_named(tmp_path: Path,
 
     (one,) = findings
     assert one["name"] == "environment-not-read"
+    assert not missing(one["what"], "train of a, train of b do")
     assert not missing(one["where"]["field"], "replicatedJobs[a]", "replicatedJobs[b]")
     assert "workers" not in one["where"]["field"]
 

@@ -86,7 +86,7 @@ def test_doctor_tells_what_its_file_knows_of_it() -> None:
 
     assert findings["no-retry"].where.field == "spec.retries"
     assert all(field in findings["no-retry"].fix for field in ("spec.retries: 3", "metadata.annotations: {"))
-    assert findings["environment-not-read"].where.field == "spec.pod.spec.containers[].envFrom"
+    assert findings["environment-not-read"].where.field == "spec.pod.spec.containers[train].envFrom"
     assert "no-retry" not in {one.name for one in examined(case()).findings}
 
 
