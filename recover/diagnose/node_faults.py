@@ -95,12 +95,12 @@ def _stopped_by_node(world: World) -> dict[str, list[Gang]]:
 
 
 def _of_node(look: _Look, node: Node, health: NodeHealth, incidents: list[Incident]) -> Diagnosis | None:
-    given = heard = answers(node, incidents)
+    given = filters = answers(node, incidents)
     if is_released(node):
         # Only a filter: until Rekindle has written this answer, its time is the time of this reconcile.
         # Findings that were dated by it would be younger at each reconcile, and never old enough to act on.
-        heard = (*given, answer_of_person(look.world, node, look.now).answer)
-    findings = [_classed(f) for f in open_findings(node, health, heard, look.now)]
+        filters = (*given, answer_of_person(look.world, node, look.now).answer)
+    findings = [_classed(f) for f in open_findings(node, health, filters, look.now)]
     return _diagnosis(look, node, findings, incidents, given) if findings else None
 
 

@@ -30,6 +30,7 @@ from recover.model.modes import Mode
 from recover.policy.consent import held, hold_of_node, in_force_on
 from recover.triage.capacity import may_use
 from recover.triage.incidents import merged_records, update
+from recover.triage.reserved import request_of
 from recover.triage.spare_node import Spare, others, spare_of
 
 __all__ = ["keep_spares", "would_lift"]
@@ -280,9 +281,11 @@ def _fits(world: World, spare: Spare, out: Node, gangs: Collection[Gang]) -> boo
 
 
 def _is_pinned_to(gang: Gang, node: Node) -> bool:
-    """Whether the job's own node selector allows only this node, so that no spare helps the job."""
+    """Whether the job's own node selector allows only this node for each rank with devices, so that no spare
+    helps the job."""
     hostname = node.labels.get(HOSTNAME, node.name)
-    return any(template.node_selector.get(HOSTNAME) == hostname for template in gang.templates.values())
+    asking = [one for one in gang.templates.values() if request_of(one, node.capacity)]
+    return bool(asking) and all(one.node_selector.get(HOSTNAME) == hostname for one in asking)
 
 
 def _same_pool(world: World, node: Node, other: Node) -> bool:

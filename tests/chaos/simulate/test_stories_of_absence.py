@@ -27,6 +27,15 @@ async def quarantined(sim: Simulation, node: str = "n2") -> None:
     await sim.passes(30)
 
 
+async def uncordoned_unseen(sim: Simulation) -> None:
+    """Plays until a person has uncordoned n2, which is in quarantine, while no controller runs."""
+    await sim.passes(700)
+    await quarantined(sim)
+    sim.kill_controller()
+    await sim.passes(60)
+    await sim.person.uncordon("n2")
+
+
 def said(sim: Simulation, reason: str) -> list[str]:
     return [event["note"] for event in sim.cluster.store.objects(EVENTS) if event["reason"] == reason]
 
@@ -40,11 +49,7 @@ def test_a_fault_after_an_uncordon_that_no_controller_saw_takes_the_node_out_aga
     line: lines.KernelText, clock_s: float
 ) -> None:
     async def story(sim: Simulation) -> None:
-        await sim.passes(700)
-        await quarantined(sim)
-        sim.kill_controller()
-        await sim.passes(60)
-        await sim.person.uncordon("n2")
+        await uncordoned_unseen(sim)
         await sim.passes(60)
         sim.kernel("n2", line)
         await sim.passes(1800)
@@ -68,11 +73,7 @@ def test_a_fault_after_an_uncordon_that_no_controller_saw_takes_the_node_out_aga
 @pytest.mark.parametrize("clock_s", CLOCKS)
 def test_an_uncordon_that_no_controller_saw_answers_the_fault_that_its_incident_shows(clock_s: float) -> None:
     async def story(sim: Simulation) -> None:
-        await sim.passes(700)
-        await quarantined(sim)
-        sim.kill_controller()
-        await sim.passes(60)
-        await sim.person.uncordon("n2")
+        await uncordoned_unseen(sim)
         await sim.passes(1800)
         await sim.start_controller()
         await comes_to_rest(sim)

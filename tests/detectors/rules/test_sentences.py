@@ -121,7 +121,9 @@ def test_a_sentence_that_cannot_be_used_is_refused(changed: dict[str, Any], told
 
 
 def test_a_note_may_begin_with_what_others_choose() -> None:
-    NetworkRow(**row(lines=("mlx5_core {word} {pci}: dead",), severity=Severity.INFO))
+    note = NetworkRow(**row(lines=("mlx5_core {word} {pci}: dead",), severity=Severity.INFO))
+
+    assert note.lines == ("mlx5_core {word} {pci}: dead",)
 
 
 OWN = """

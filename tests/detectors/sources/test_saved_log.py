@@ -236,9 +236,9 @@ def test_no_text_ends_the_reading(text: str) -> None:
         "Nov 31 20:30:00 n kernel: ",
         "2026-99-99T1 n kernel: ",
     ):
-        list(read_saved([head + text]))
+        assert len([*read_saved([head + text])]) <= 1
 
 
 def test_a_line_of_a_megabyte_is_read_at_once() -> None:
     for char in ("a", " ", "[", "{", "0", ",", ":"):
-        list(read_saved([char * 1_000_000]))
+        assert len([*read_saved([char * 1_000_000])]) <= 1

@@ -371,6 +371,16 @@ def test_a_spare_that_others_suspect_comes_last_and_comes_all_the_same() -> None
     assert comes_to_rest(world) == ["lift-spare n7"]
 
 
+def spares_of_two_models() -> Worlds:
+    """Returns nodes without a label of the pool. The spare n7 has another model of GPU than the others."""
+    world = spares("n7", "n8")
+    for name, node in world.nodes.items():
+        product = "A100" if name == "n7" else "H200"
+        labels = {key: value for key, value in node.labels.items() if key != POOL}
+        world.change_node(name, labels={**labels, "nvidia.com/gpu.product": product})
+    return world
+
+
 def test_a_job_that_is_pinned_to_the_broken_node_keeps_no_spare_from_others() -> None:
     world = spares("n7")
     container = {"name": "burn-in", "resources": {"limits": {"nvidia.com/gpu": 8}}}
@@ -380,6 +390,18 @@ def test_a_job_that_is_pinned_to_the_broken_node_keeps_no_spare_from_others() ->
     comes_to_rest(fails(world, "n1"))
 
     assert lent(world) == {"n7": "n1"}
+
+
+def test_a_gang_of_which_only_the_leader_is_pinned_still_chooses_the_spare_of_its_ranks() -> None:
+    world = spares_of_two_models()
+    container = {"name": "train", "resources": {"limits": {"nvidia.com/gpu": 8}}}
+    leader = Template(containers=({"name": "lead"},), count=1, node_selector={"kubernetes.io/hostname": "n1"})
+    workers = Template(containers=(container,), count=3, node_selector={"nvidia.com/gpu.product": "H200"})
+    world.running(gang(templates={"Master": leader, "Worker": workers}))
+
+    comes_to_rest(fails(world, "n1"))
+
+    assert lent(world) == {"n8": "n1"}
 
 
 @pytest.mark.parametrize(
@@ -405,11 +427,7 @@ def test_a_job_that_is_pinned_to_the_broken_node_keeps_no_spare_from_others() ->
 )
 def test_a_spare_that_the_nodes_gang_may_not_use_is_passed_over(rules: Mapping[str, Any]) -> None:
     """On bare machines nodes have no label of a pool, and a job chooses the model of its GPUs by a label."""
-    world = spares("n7", "n8")
-    for name, node in world.nodes.items():
-        product = "A100" if name == "n7" else "H200"
-        labels = {key: value for key, value in node.labels.items() if key != POOL}
-        world.change_node(name, labels={**labels, "nvidia.com/gpu.product": product})
+    world = spares_of_two_models()
     container = {"name": "train", "resources": {"limits": {"nvidia.com/gpu": 8}}}
     leader = Template(containers=({"name": "lead"},), count=1)
     world.running(
