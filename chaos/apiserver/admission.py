@@ -79,8 +79,9 @@ def _covers(toleration: dict[str, Any], key: str) -> bool:
 
 
 def refuse_pod(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
-    """Refuses a change of a pod's spec after its creation, except for the first binding, gates, images and
-    added tolerations."""
+    """Refuses most changes of a pod's spec after its creation. Allowed are the first binding, fewer gates,
+    other images, added tolerations, the deadline and the grace; before the last gate is gone also another
+    node selector and affinity."""
     containers = new["spec"].get("containers")
     if not isinstance(containers, list) or not containers:
         return "spec.containers: Required value"
@@ -117,8 +118,8 @@ def fill_in_job(job: dict[str, Any]) -> None:
 
 
 def refuse_job(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
-    """Refuses a change of the template unless the job is suspended and the change only concerns the placement
-    of its pods."""
+    """Refuses a change of the template, unless the job is suspended and the change concerns only the labels,
+    annotations, placement and resources of its pods. Some other fields of the spec never change."""
     template = new["spec"].get("template")
     if not isinstance(template, dict):
         return "spec.template: Required value"
@@ -164,7 +165,7 @@ def refuse_lease(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
 
 
 def refuse_kubeflow(field: str) -> Callable[[dict[str, Any] | None, dict[str, Any]], str | None]:
-    """Returns the check for a kind whose replicas are in that field."""
+    """Returns the check for a kind whose spec has the replicas in `field`."""
 
     def refuse(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
         replicas = new.get("spec", {}).get(field)
@@ -179,8 +180,9 @@ def refuse_kubeflow(field: str) -> Callable[[dict[str, Any] | None, dict[str, An
 
 
 def refuse_jobset(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
-    """Refuses a change of the Jobs' templates unless the JobSet is suspended and the change only concerns the
-    placement of its pods. Source: JobSet 0.11's validating webhook."""
+    """Refuses a change of the Jobs' templates, unless the JobSet is suspended before or after the write and
+    the change concerns only the labels, annotations, placement and resources of its pods. Source: JobSet
+    0.11's validating webhook."""
     jobs = new.get("spec", {}).get("replicatedJobs")
     if not isinstance(jobs, list) or not jobs:
         return "spec.replicatedJobs: Required value"

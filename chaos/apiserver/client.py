@@ -24,7 +24,7 @@ __all__ = ["BOOKMARK_S", "Client"]
 BOOKMARK_S = 60.0
 EARLY_S = 1e-6
 """Tolerance for timers: an event loop may fire a timer too early by the resolution of its clock. In virtual
-time only a timer moves the clock, so a wait for the rest would never end."""
+time only timers move the clock, so a wait for the remaining fraction would never end."""
 
 
 class Client:
@@ -66,8 +66,8 @@ class Client:
         timeout_s: float,
         fields: str = "",
     ) -> AsyncIterator[WatchEvent]:
-        """Watches as the protocol defines it. Version "" or "0" begins with all present objects, as in an API
-        server."""
+        """Watches as the protocol defines it. With version "" or "0" the watch begins with all present
+        objects, as in an API server."""
         await self.disturbance.before(f"WATCH {resource.path(namespace=namespace)}")
         self._store.kind(resource)
         selects = _within(namespace, matcher(labels, fields))
@@ -164,7 +164,8 @@ class Client:
         await self.remove(resource, name, Deletion(uid, resource_version, grace_s, propagation), namespace)
 
     async def remove(self, resource: Resource, name: str, options: Deletion, namespace: str = "") -> bytes:
-        """Deletes with every option, and returns the object's last state."""
+        """Deletes the object with all options of a delete. Returns its last state, or its state with the
+        marks of a deletion that waits."""
         versioned = bool(options.resource_version)
         request = _Request("delete", resource, namespace, name, versioned=versioned)
         return await self._write(request, lambda: self._store.delete(resource, name, options, namespace))

@@ -67,8 +67,9 @@ def check_preconditions(resource: Resource, meta: dict[str, Any], options: Delet
 
 
 def finalizers_of(kind: Kind, meta: dict[str, Any], options: Deletion) -> list[str]:
-    """Returns the finalizers after the delete. Finalizers of others stay as they are. Of the two finalizers
-    above, those of the last delete that named a propagation apply."""
+    """Returns the finalizers that the object has after the delete. Finalizers of others stay as they are.
+    FOREGROUND and ORPHAN follow the last delete that named a propagation; if none did, the kind's default
+    applies."""
     ours = [one for one in meta.get("finalizers", []) if one in (FOREGROUND, ORPHAN)]
     others = [one for one in meta.get("finalizers", []) if one not in ours]
     if options.propagation is not None:

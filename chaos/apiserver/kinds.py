@@ -74,5 +74,5 @@ KINDS: dict[Resource, Kind] = {
     )
 }
 for _workload in WORKLOADS:
-    # A framework needs no line here to be served. A line here adds what its API server refuses.
+    # Each framework is served, even if it has no line above. A line adds defaults, and the changes to refuse.
     KINDS.setdefault(_workload.resource, Kind(_workload.resource, custom=True))

@@ -1,5 +1,6 @@
-"""Translates a request to the simulated API server, its query and body, into arguments of client.py. Pure;
-called by rest.py. Options that are not modelled are refused."""
+"""Translates the query and the body of a request to the simulated API server into arguments of client.py.
+Pure; called by rest.py. Patch types that are not modelled are refused; other options that are not modelled
+are ignored."""
 
 from __future__ import annotations
 
@@ -74,8 +75,9 @@ def _options_of(query: Mapping[str, str]) -> _DeleteOptions:
 
 
 def patch_type(asked: str, body: Any) -> PatchType:
-    """Returns the patch type. kubectl cordons and annotates by strategic merge; without lists that is the
-    same as a merge patch. Of all lists only conditions are merged as Kubernetes does."""
+    """Returns the patch type. Raises ApiError 415 for a patch type that is not modelled for this body.
+    kubectl cordons and annotates by strategic merge, which without lists is the same as a merge patch. Taints
+    and conditions are the only lists that such a patch may contain."""
     if asked == StrategicPatch and not _has_list(body):
         return StrategicPatch
     if asked not in (MergePatch, JsonPatch):

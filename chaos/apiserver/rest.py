@@ -1,6 +1,6 @@
 """The simulated API server over HTTP, on loopback: the subset of the Kubernetes REST API that agents, the
-controller, kubectl and the `kubernetes` client use. There is no authorization: every user with a token may do
-anything.
+controller, kubectl and the `kubernetes` client use. There is no authorization: every user may do anything,
+even without a token.
 
 Each request becomes one call of client.py in the name of the token's user.
 """
@@ -43,7 +43,7 @@ class Server:
         self._clients: dict[str, Client] = {}
 
     def client(self, user: str) -> Client:
-        """Returns the client that makes all requests of that user; tests disturb it."""
+        """Returns the client that makes the requests of that user, except dry runs; tests disturb it."""
         return self._clients.setdefault(user, Client(self._store, user))
 
     def application(self) -> web.Application:

@@ -25,8 +25,8 @@ _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 
 
 def prune(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns the document without the fields that the schema does not know. Identity and metadata always
-    stay."""
+    """Returns the document without the fields that the schema does not know, and with the defaults of the
+    schema. Identity and metadata always stay."""
     kept: dict[str, Any] = _pruned(document, schema)
     return {**kept, **{field: document[field] for field in _ROOT_FIELDS if field in document}}
 

@@ -87,7 +87,8 @@ class MemoryCluster:
             self.create(NAMESPACES, {"metadata": {"name": name}})
 
     def add_crd(self, crd: Object) -> None:
-        """Validates objects of that kind from now on. The kind's history begins now, too."""
+        """Validates objects of that kind from now on. The kind's watch history begins now, too: a reader with
+        an older version gets 410 Expired."""
         spec = crd["spec"]
         for resource in KINDS:
             if (resource.group, resource.plural) == (spec["group"], spec["names"]["plural"]):
@@ -126,8 +127,8 @@ class MemoryCluster:
     def page(
         self, resource: Resource, *, namespace: str, matches: Matcher, limit: int, page: str
     ) -> ListPage:
-        """Returns one page of the list as it was when the first page was read. Raises ApiError 410 if that is
-        too old."""
+        """Returns one page of the list as it was when the first page was read. Raises ApiError 410 if the
+        history no longer goes back to that moment."""
         self.kind(resource)
         version, after = _unpack_page(page) if page else (self.version, ("", ""))
         objects = self._as_of(resource, version)
@@ -205,7 +206,8 @@ class MemoryCluster:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         new = self._patched(resource, old.body, body, patch_type)
         if kind.custom and subresource == "status":
-            # The metadata is restored before any check reads the uid.
+            # For a custom resource, an API server restores the metadata in a write to the status before any
+            # check reads the uid, so a uid in such a patch is no precondition.
             new["metadata"].pop("uid", None)
         metadata.check_identity(resource, old.body, new)
         new = self._pruned(resource, _isolated(kind, old.body, new, subresource))

@@ -54,7 +54,7 @@ class Share(msgspec.Struct, frozen=True):
     rss_bytes_max: int
     cpu_s: float
     ended_children_cpu_s: float
-    """Part of `cpu_s` that disposable children used."""
+    """Part of `cpu_s` that was used by children that have ended."""
     cpu_percent_of_core: float
     writes: int
     """Number of requests that changed an object's resourceVersion, without writes of the lease."""

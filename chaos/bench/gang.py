@@ -36,8 +36,8 @@ __all__ = ["ABOUT", "Large", "measure", "run", "tell"]
 ABOUT = "Measure one recovery of one large gang on a throwaway control plane."
 
 LIMIT_S = 1800.0
-"""Time limit of the bench in seconds. Kubernetes' own controllers send 20 requests a second, so thousands of
-pods take minutes."""
+"""Limit in seconds of each of the two waits until all ranks run. Kubernetes' own controllers send 20 requests
+a second, so thousands of pods take minutes."""
 QUIET_S = 5.0
 MIB = 1024 * 1024
 FRAMEWORKS = {"job": indexed_job, "jobset": jobset, "paddlejob": paddlejob, "pytorchjob": pytorchjob}
@@ -49,10 +49,11 @@ class Large(msgspec.Struct, frozen=True):
     nodes: int
     settings: tuple[str, ...]
     times_s: Mapping[str, float]
-    """Seconds from one moment to the next, as the observer saw them. Only the framework determines
-    `created`."""
+    """Seconds from one moment to the next, as the observer saw them. Rekindle has no part in the first time,
+    from the creation of the job until all ranks run."""
     writes: Mapping[str, int]
-    """Number of the controller's writes from the fault until the gang runs again, by the object written."""
+    """Number of the controller's writes from the fault until the Recovery verifies the start, by the object
+    written, and the number of all Events of the controller, by reason."""
     sizes_bytes: Mapping[str, int]
     controller_cpu_s: float
     controller_pss_bytes: int

@@ -113,8 +113,8 @@ async def crash(stage: Throwaway, pod: Seen) -> None:
 
 
 async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen], limit_s: float = LIMIT_S) -> Turn:
-    """Waits until all of the gang runs again, and returns the moments at which each part of the recovery
-    ended."""
+    """Waits until all pods of the gang run again, and returns the moments of the recovery. `old` are the pods
+    before the fault, by uid."""
     sight = stage.sight
     await sight.until("gang running again", lambda: len(_running(sight, gang, old)) == gang.ranks, limit_s)
     stop_s = await sight.moment("stop", gang.resource.plural, gang.name, "suspended")
@@ -128,7 +128,7 @@ async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen], limit_s: f
     new = {seen.uid for seen in _running(sight, gang, old)}
     return Turn(
         stop_s=stop_s,
-        # The old pods include pods that the framework created in place of a failed pod before it was stopped.
+        # The old pods include pods that the framework created in place of a failed pod before the stop.
         gone_s=max(at_s for uid, at_s in gone.items() if uid not in new),
         resume_s=resume_s,
         running_s=max(running[uid] for uid in new),

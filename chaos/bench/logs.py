@@ -60,7 +60,7 @@ class Cost(msgspec.Struct, frozen=True):
     us_per_kib: float
     core_percent: float
     """Percentage of a core that the agent needs if one container prints as much as the agent reads of one
-    container. No setting lets the agent read more."""
+    container with the default settings."""
 
 
 class Found(msgspec.Struct, frozen=True):

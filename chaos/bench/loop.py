@@ -2,9 +2,9 @@
 runs again.
 
 The API server, its controllers, the shipped controller and the shipped agent are separate processes. The
-observer (observer.py) is a separate process, too, and its clock times everything. KWOK simulates the nodes'
-kubelets. Each round is undone outside the measured time, so that rounds are independent and budgets stay as
-shipped.
+observer (observer.py) is a separate process, too, and notes the time at which each change became visible.
+KWOK simulates the nodes' kubelets. Each round is undone outside the measured time, so that rounds are
+independent and budgets stay as shipped.
 """
 
 from __future__ import annotations
@@ -133,9 +133,10 @@ async def measure(
 
 
 async def _yardsticks(stage: Throwaway) -> list[Row]:
-    """Measures what one write costs on this machine, and how much later than its writer the observer sees it.
-    Every row below contains the second time once, and the first time once for each write that the loop makes
-    in a row."""
+    """Measures what one write costs on this machine, and how much later than its writer the observer sees the
+    write. A row contains the cost of a write once for each write that the loop makes in a row. A row that
+    begins with the fault also contains the observer's delay once; a row between two moments that the observer
+    saw contains the delay at both ends, where it mostly cancels out."""
     writes, delays = [], []
     for number in range(POKES):
         sent_s = time.time()
@@ -153,8 +154,9 @@ async def _yardsticks(stage: Throwaway) -> list[Row]:
 async def _rounds(
     stage: Throwaway, play: Callable[[Throwaway], Awaitable[Round]], rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, list[float]], str]:
-    """Returns the times of all rounds by row, and the times of the controller's writes by what they wrote. If
-    a round fails, the rounds before it count, and the third value says why there are no more."""
+    """Returns the times of all rounds by row, and the times of the controller's writes by what they wrote,
+    without writes that happen in at most half of the rounds. If a round fails, the rounds before it count,
+    and the third value says why there are no more."""
     times: dict[str, list[float]] = {}
     writes: dict[str, list[float]] = {}
     failure = ""

@@ -49,7 +49,8 @@ ROWS: Mapping[str, tuple[str, Goal]] = {
 }
 """Label and goal of each row. A goal that the design states for 10,000 nodes is shown at any size."""
 _OUT = {"cordoned", "tainted", "quarantined", "closed"}
-"""Facts about a node that keep pods off it: its cordon, Rekindle's taint and annotation, any taint at all."""
+"""Facts that a node no longer has once its quarantine has ended: the cordon, Rekindle's taint and annotation,
+any taint with the effect NoSchedule."""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -112,8 +113,8 @@ def _stretches(kind: str, began_s: float, visible_s: float, turn: Turn) -> dict[
 
 
 async def undone(stage: Throwaway) -> None:
-    """Removes everything of the round. The struck node is then as new: it has another boot id, and a person
-    has ended its quarantine."""
+    """Removes everything of the round. The struck node is then as new: it has another boot id, and the bench
+    has ended its quarantine as a person does, by an uncordon."""
     sight = stage.sight
     for resource in (PYTORCHJOBS, JOBS):
         if any(seen.name == GANG for seen in sight.all(resource.plural)):

@@ -12,7 +12,8 @@ __all__ = ["GONE", "POKE", "READY", "Seen", "command"]
 GONE = "gone"
 """The only fact of an object that was deleted."""
 POKE = "rekindle.dev/bench-poke"
-"""Annotation of a namespace whose value is a fact. With it the bench measures the observer's own delay."""
+"""Annotation of the bench's namespace. The observer reports its value as a fact, so that the bench can
+measure the observer's own delay."""
 READY = "observer"
 """Kind of the line that reports that the observer has listed everything and watches it."""
 
@@ -27,7 +28,8 @@ class Seen(msgspec.Struct, frozen=True):
     name: str = ""
     uid: str = ""
     facts: tuple[str, ...] = ()
-    """Facts that benches look for: `ready`, `cordoned`, `closed`, codes of findings, `suspended`, phases."""
+    """Facts that benches look for, for example `ready`, `cordoned`, `closed` (by a taint NoSchedule), codes
+    of findings, `suspended`, phases."""
     owner: str = ""
     node: str = ""
     size_bytes: int = 0

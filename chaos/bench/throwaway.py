@@ -76,8 +76,8 @@ class Throwaway:
         await self.api.request("PATCH", path, body=body, content_type=MergePatch)
 
     async def delete(self, resource: Resource, name: str, namespace: str = "") -> None:
-        """Deletes the object at once, with everything that it owns. An object that is already gone is no
-        error."""
+        """Deletes the object at once, with everything that it owns. A refusal is no error: the object may
+        already be gone."""
         options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
         with contextlib.suppress(ApiError):
             await self.api.request("DELETE", resource.path(name, namespace), body=options)

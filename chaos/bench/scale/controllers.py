@@ -39,8 +39,8 @@ class Controller:
         self._report = report
         self._began_s = began_s
         self.started_at_s = self.in_step_at_s = 0.0
-        """Moments by this machine's wall clock: the controller had loaded its programs; it was in step with
-        the API."""
+        """Moments by this machine's wall clock. First: the controller had loaded its modules, and logged its
+        start. Second: its caches were in step with the API."""
         self.sync_cpu_s = 0.0
 
     def cpu_s(self) -> float:
@@ -50,8 +50,8 @@ class Controller:
         return usage(self.child.pid)
 
     def stall(self, since_s: float) -> Step | None:
-        """Returns the longest turn of the controller's event loop that has ended since `since_s`. Returns
-        None if no turn was long."""
+        """Returns the longest step of the controller's event loop that has ended since `since_s`. Returns
+        None if no step took a millisecond of CPU time."""
         found = (step for step in steps_of(self._report) if step.at_s > since_s)
         return max(found, key=lambda step: step.cpu_s, default=None)
 
@@ -81,7 +81,7 @@ class Controller:
 
     async def quiet(self) -> None:
         """Waits until the controller does next to nothing, so that the next figure contains nothing of the
-        last one."""
+        last one. The wait ends after QUIET_S in any case."""
         deadline_s = time.monotonic() + QUIET_S
         while time.monotonic() < deadline_s:
             before_s, began_s = self.cpu_s(), time.monotonic()

@@ -226,7 +226,7 @@ class Course:
         ]
 
     async def _storm(self, controller: Controller) -> list[Figure]:
-        """Strikes all other free nodes at once."""
+        """Strikes the free nodes that are not cordoned yet, at most STORM_MAX of them, at once."""
         async with self._seen_out() as out:
             await asyncio.sleep(0.5)
             struck = self._storm_nodes(but=await self._ground.cordoned())
@@ -292,6 +292,8 @@ class Course:
 
     @asynccontextmanager
     async def _seen_out(self) -> AsyncIterator[dict[str, float]]:
+        """Yields the times at which nodes were first seen cordoned and tainted, by node. A task adds nodes
+        until the block ends."""
         out: dict[str, float] = {}
         watching = asyncio.create_task(self._ground.watch_out(out))
         try:

@@ -21,9 +21,10 @@ class Figure(msgspec.Struct, frozen=True):
     words: str
     unit: str
     value: float
-    """Measured value; the median of several rounds."""
+    """Measured value. With `p99` the value is the median of the rounds; otherwise it was measured once, or is
+    the mean of the rounds."""
     p99: float | None = None
-    """99th percentile. None if the figure was measured once."""
+    """99th percentile. None if the rounds were not measured one by one."""
     rounds: int = 1
 
     def shown(self) -> str:
@@ -96,7 +97,8 @@ def tell(console: Console, found: Scale) -> None:
 
 
 def _rows(sizes: Sequence[AtSize]) -> Iterator[list[str]]:
-    """Yields one row for each figure, in the order of the sizes. The words are those of the last size."""
+    """Yields one row for each figure, with one cell for each size. Order and words of the rows are those of
+    the last size."""
     by_name = [{figure.name: figure for figure in one.figures} for one in sizes]
     for name in dict.fromkeys(name for figures in reversed(by_name) for name in figures):
         of_sizes = [figures.get(name) for figures in by_name]

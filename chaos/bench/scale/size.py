@@ -15,7 +15,8 @@ __all__ = ["Gang", "Rank", "Size", "sizes_of"]
 GANG_RANKS = 200
 """Number of ranks of an ordinary gang."""
 LARGE_RANKS = 2000
-"""Number of ranks of the one large gang, if half of all ranks are as many."""
+"""Maximum number of ranks of the one large gang, which has at most half of all ranks. If half of all ranks
+are no more than GANG_RANKS, there is no large gang."""
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -43,8 +44,8 @@ class Size(msgspec.Struct, frozen=True):
 
     @property
     def free(self) -> int:
-        """Number of nodes without ranks, which are the last nodes. A fault there stops no gang, so its time
-        is measured alone."""
+        """Number of nodes without ranks, which are the last nodes. A fault there stops no gang, so the time
+        of its cordon is measured alone."""
         return max(1, self.nodes // 5)
 
     @property

@@ -25,10 +25,10 @@ LEAST_S = 0.001
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One turn of the event loop, from one wait to the next."""
+    """One step of the event loop: a callback, or a task from one await to the next."""
 
     at_s: float
-    """Moment at which the turn ended, by this machine's wall clock."""
+    """Moment at which the step ended, by this machine's wall clock."""
     cpu_s: float
     what: str
     """Name of the coroutine or function that ran."""
@@ -46,8 +46,9 @@ def steps_of(report: Path) -> Iterator[Step]:
 
 
 def timed(run: Callable[[asyncio.Handle], None], report: IO[bytes]) -> Callable[[asyncio.Handle], None]:
-    """Wraps `Handle._run`, by which asyncio runs every callback and every step of a task. The clock of CPU
-    time is a system call; the other clock is none, and shows for most steps that they were short."""
+    """Wraps `Handle._run`, by which asyncio runs every callback and every step of a task. To read the clock
+    of CPU time is a system call. The other clock needs none, and shows for most steps that they were short,
+    so that the clock of CPU time is read only once for these steps."""
 
     def timed_run(handle: asyncio.Handle) -> None:
         began_s, cpu_s = time.perf_counter(), time.thread_time()
