@@ -68,6 +68,6 @@ def replica_index() -> Object:
 
 
 def resume_source(job: str, kind: str = "job") -> Object:
-    """Returns the entry of a container's `envFrom` that names the checkpoint from which to resume. A Job's
-    template cannot take it later, so its author adds it from the start."""
+    """Returns the entry of a container's `envFrom` that names the checkpoint from which to resume. The
+    template of a Job cannot take the entry later, so the owner of the job adds it from the start."""
     return {"configMapRef": {"name": f"{job}-rekindle-{kind}", "optional": True}}

@@ -15,7 +15,8 @@ __all__ = ["ContainerState", "pod_status", "restarts_after"]
 
 
 class ContainerState(msgspec.Struct):
-    """The kubelet's knowledge of one container. `ended` is how the present or the last run ended."""
+    """The kubelet's knowledge of one container. `ended` is how the present run ended, and None until then.
+    `last` is how the run before it ended. `for_good`: the container is not started again."""
 
     name: str
     container_id: str = ""

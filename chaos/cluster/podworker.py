@@ -109,7 +109,7 @@ class PodWorker:
             if self.deleted.is_set():  # between the check above and the start
                 self._runtime.send(self._uid, signal.SIGTERM)
             await self._report()
-            ended = await asyncio.shield(ending)  # the runtime owns it, and it goes on when the node crashes
+            ended = await asyncio.shield(ending)  # the runtime's future outlives a crash of the node
             break
         state.ended, state.ended_at = ended, self._now()
 
@@ -167,8 +167,8 @@ class PodWorker:
 
 
 def _state_at_boot(pod: Object, container: Object) -> ContainerState:
-    """Returns the state of the container at the boot: a container that ran before the machine went down has
-    ended with it."""
+    """Returns the state of the container at the boot. A container that ran when the machine went down is
+    lost; one that had ended before counts as lost, too."""
     state = ContainerState(container["name"])
     statuses = pod.get("status", {}).get("containerStatuses", [])
     old = next((status for status in statuses if status["name"] == container["name"]), None)

@@ -1,5 +1,5 @@
-"""Containers as coroutines under virtual time: thousands of ranks cost nothing. The test chooses by the pod a
-`Behaviour`, which defines what a container does. VirtualTraining is the behaviour for gangs."""
+"""Containers as coroutines under virtual time: thousands of ranks cost nothing. For each pod the test chooses
+a `Behaviour`, which defines what a container does. VirtualTraining is the behaviour for gangs."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ __all__ = ["LocalCluster", "Shape", "process_cluster", "virtual_cluster"]
 class Shape(msgspec.Struct, frozen=True):
     """The shape of the cluster to build. Every node offers its GPUs and, besides, `devices`: extended
     resources of any name. Objects are validated against `crds`. `labels` and `clock_leads_s` are by node
-    name; the second is how far a node's clock is ahead of the others. `joining` nodes are off, and unknown to
-    the API, until somebody boots them."""
+    name; a lead is the time by which a node's clock is ahead of the others. `joining` nodes are off, and
+    unknown to the API, until somebody boots them."""
 
     nodes: int = 5
     gpus_per_node: int = 1
@@ -96,8 +96,8 @@ class LocalCluster:
     # --- for tests, demo and scenarios --------------------------------------------------------------------
 
     def client(self, user: str) -> Client:
-        """Returns the API in process, in that user's name. The same user gets the same client, so tests
-        disturb this client."""
+        """Returns the in-process client of that user. The same user always gets the same client, so that
+        tests can disturb it."""
         if self.server is not None:
             return self.server.client(user)
         return self._clients.setdefault(user, Client(self.store, user))
@@ -145,7 +145,7 @@ class LocalCluster:
                 await self.boot_node(name)
 
     def check(self) -> None:
-        """Raises the errors inside the simulation so far: a part of the simulation ended with an error."""
+        """Raises an ExceptionGroup if parts of the simulation have ended with errors."""
         if self._failures:
             raise ExceptionGroup("the simulated cluster failed", self._failures)
 

@@ -78,8 +78,8 @@ class GarbageCollector(Controller):
         await self.api.patch(resource, name, body, namespace=namespace)
 
     async def _delete(self, place: _Place, *, foreground: bool) -> None:
-        """Deletes an owned object. An object with another living owner stays, unless its owner waits for
-        it."""
+        """Deletes an owned object. An object with another living owner stays, unless the deleted owner waits
+        for the object."""
         resource, namespace, name = place
         try:
             meta = self._read(place)["metadata"]

@@ -63,8 +63,9 @@ class JobController(PodOwner):
         return again_in_s
 
     def _count_failures(self, spec: Object, pods: list[Object], count: _Count) -> None:
-        """Counts failures. A pod counts once: when it failed, or when somebody else deletes it. A suspension
-        is not counted."""
+        """Counts failures. A pod counts once: when it has failed, or when somebody else deletes it. With the
+        pod replacement policy Failed a deleted pod counts only when it has failed. A suspension is not
+        counted."""
         for pod in pods:
             uid = pod["metadata"]["uid"]
             if uid in count.pods or not (phase_of(pod) == "Failed" or is_terminating(pod)):
@@ -83,7 +84,7 @@ class JobController(PodOwner):
         return len(_succeeded(spec, pods)) >= int(spec["completions"])
 
     async def _end(self, pods: list[Object], status: Object) -> None:
-        """Fails the Job permanently. The condition comes only when all pods have ended."""
+        """Fails the Job permanently. The condition Failed is set only when all pods have ended."""
         why = ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
         self._set(status, "FailureTarget", "True", *why)
         await self.delete_active(pods)
@@ -163,7 +164,7 @@ def _succeeded(spec: Object, pods: list[Object]) -> set[str]:
 
 
 def _missing(spec: Object, pods: list[Object]) -> Iterator[int | None]:
-    """Yields the pods to start, lowest index first. A plain Job's pods have no index."""
+    """Yields the index of each pod to start, the lowest first, and None for each pod of a plain Job."""
     waits_for_the_old = spec["podReplacementPolicy"] == "Failed"
     held = [p for p in pods if is_active(p) or (waits_for_the_old and is_terminating(p))]
     room = spec["parallelism"] - len(held)

@@ -1,9 +1,10 @@
 """A model of JobSet 0.11's controller, as far as it concerns a gang restart.
 
-The controller creates a Job for each replica, which is suspended while the JobSet is. It deletes Jobs of an
-older number of restarts and creates them again. It creates the Jobs that wait for others by dependsOn once
-those others are complete or run. A failed Job increases that number if the failure policy
-allows it, and otherwise fails the JobSet permanently. Source: JobSet 0.11, and runs against the real one.
+The controller creates a Job for each replica. A Job is suspended while the JobSet is. A Job that waits for
+others by dependsOn is created once those others are complete or run. A failed Job increases the JobSet's
+number of restarts if the failure policy allows it, and otherwise fails the JobSet permanently. The controller
+deletes the Jobs of an older number of restarts and creates them again. Source: JobSet 0.11, and runs against
+the real one.
 """
 
 from __future__ import annotations
@@ -182,7 +183,8 @@ def _role(job: Object) -> str:
 
 
 def _wanted(jobset: Object) -> list[Object]:
-    """Returns the Jobs of the present number of restarts. Their index counts over all the set's Jobs."""
+    """Returns the Jobs of the present number of restarts. The label job-index counts the Jobs of one entry of
+    replicatedJobs."""
     meta, status, jobs = jobset["metadata"], jobset.get("status", {}), []
     for replicated in jobset["spec"]["replicatedJobs"]:
         for index in range(int(replicated.get("replicas", 1))):

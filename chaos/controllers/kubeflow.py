@@ -2,8 +2,8 @@
 restart.
 
 A suspension deletes the pods without counting anything. A failed pod fails the job permanently or is
-replaced, by its replica's restart policy. Source: training-operator 1.9.4, and runs against the real one,
-which treats both kinds alike.
+replaced; the restart policy of its replica decides. Source: training-operator 1.9.4, and runs against the
+real one, which treats both kinds alike.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Models of node lifecycle, taint eviction and pod garbage collection: the effects of a node that died.
 
 A node whose kubelet is silent becomes Unknown and gets a taint. Its pods are deleted after their toleration
-and stay Terminating, because no kubelet confirms the deletion. Only the deletion of the Node, or the
-out-of-service taint, frees them.
+and stay Terminating, because no kubelet confirms the deletion. Until the kubelet returns, only the deletion
+of the Node, or the out-of-service taint, frees them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ NODE_LEASES = "kube-node-lease"
 GONE_S = 40.0
 """Seconds within which a deleted Node may come back."""
 OUT_OF_SERVICE_LOOK_S = 20.0
+"""Seconds between two passes of the pod garbage collector."""
 _TAINT_OF_READY = {"Unknown": UNREACHABLE, "False": NOT_READY}
 
 
@@ -141,8 +142,8 @@ class NodeLifecycle(Controller):
             await self.api.patch(NODES, meta["name"], body)
 
     async def _evict(self, node: Object) -> float | None:
-        """Deletes pods that do not tolerate a NoExecute taint, or no longer. Returns the seconds until the
-        next is due."""
+        """Deletes pods that do not tolerate a NoExecute taint, or whose toleration has run out. Returns the
+        seconds until the next pod is due, or None."""
         soonest: float | None = None
         for taint in node["spec"].get("taints", []):
             if taint["effect"] != "NoExecute":

@@ -21,8 +21,8 @@ _Place = tuple[str, str]
 
 
 class Scheduler(Controller):
-    """The scheduler is deterministic: it takes pods by creation, and nodes by preference, by devices in use
-    (fewest first), then by name."""
+    """The scheduler is deterministic: it takes pods in the order of their creation or last change, and nodes
+    by preference, by devices in use (fewest first), then by name."""
 
     user = "scheduler"
     kinds = (NODES, PODS)

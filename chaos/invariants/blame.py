@@ -18,7 +18,7 @@ from recover.k8s.kinds import INCIDENTS, PODS, RECOVERIES
 __all__ = ["ApplicationsAreBlamedIfSeen", "CausesAreItsOwn"]
 
 _DEVICES_CODE = "log-cuda-ecc"
-"""Code by which an agent reports that line."""
+"""Code by which an agent reports the line DEVICES_ISSUE. The evidence of an Incident contains the code."""
 
 
 class ApplicationsAreBlamedIfSeen(Check):

@@ -29,8 +29,8 @@ class NewestCheckpointThatLoads(Check):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._tried: dict[tuple[str, int], list[int]] = {}
-        """Number of ranks that had begun there at each start, by the uid of a job and a step whose checkpoint
-        does not load."""
+        """For each start of a job from a step: how many ranks had begun from that checkpoint before, since
+        the gang last made a new step. The keys are the uid of the job and the step."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if not write.starts_gang:

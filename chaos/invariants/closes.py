@@ -14,8 +14,8 @@ __all__ = ["ClosesWhenOver"]
 
 class ClosesWhenOver(Check):
     """No Incident closes while its node is quarantined for it. No Incident closes while the node's agent
-    still shows the fatal fault that is its evidence, unless another Incident is open about that node. A
-    repair that is over closes the Incident before the node returns to service.
+    still shows the fatal fault that is its evidence, unless another Incident is open about that node. Both
+    rules end with the repair: an Incident whose repair is over may close before the node returns to service.
 
     Harm if missed: nobody knows why the node is out of service, or the close answers a fault that still
     exists.

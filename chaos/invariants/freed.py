@@ -55,8 +55,9 @@ class FreedPodsAreDead(Check):
             yield f"a pod was freed {silent_s:.0f} s after its node fell silent; the limit is {wait_s:g} s"
 
     def _clears_what_is_left(self, pod: Object | None) -> bool:
-        """Whether the job has failed permanently and is being created again. A job that has failed cannot be
-        suspended, so the controller deletes its pods before it creates the job again."""
+        """Whether the controller deletes the pod without force, and the pod's job has failed permanently and
+        may be created again. A job that has failed cannot be suspended, so the controller deletes its pods
+        before it creates the job again."""
         if pod is None or pod["metadata"].get("deletionGracePeriodSeconds", 0) == 0:
             return False
         return any(

@@ -29,8 +29,9 @@ __all__ = ["EachActOnce", "OnlyTheFieldsOfAStart"]
 
 class OnlyTheFieldsOfAStart(Check):
     """In a job that has opted in, the controller changes suspend, affinity and envFrom, and only together
-    with a stop or a start, or to undo its own changes. In a status it resets the count of restarts. A mark
-    may count one more write, which wakes the framework's controller.
+    with a stop or a start, or to undo its own changes. In a status it only adds one to the restarts of a
+    stopped JobSet, or removes the start time of a stopped Job. A mark may count one more write, which wakes
+    the framework's controller.
 
     Harm if missed: Rekindle changes a job whose owner has not consented, or changes what the job does.
     """

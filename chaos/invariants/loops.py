@@ -17,7 +17,8 @@ __all__ = ["CrashLoopsEnd", "GivenUpAtTheLimit"]
 
 _NOT_OF_THE_PROGRAM = ("deleted", "made-way")
 _UNCOUNTED = 2
-"""Number of starts in which not all ranks ran before one failed."""
+"""Tolerance: number of starts that the controller may leave uncounted, because a rank failed before all ranks
+ran."""
 
 
 class GivenUpAtTheLimit(Check):
@@ -69,8 +70,9 @@ class CrashLoopsEnd(Check):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._in_vain: dict[str, dict[int, int]] = {}
-        """Starts in a row that ended since the program cannot start: uid of a job -> number of the start ->
-        furthest step at that time. A start that ends by another cause counts for that cause."""
+        """Starts in a row since the program cannot start: uid of a job -> number of crashes before the start
+        -> furthest step at that time. A start that ended by another cause does not count, because the number
+        of crashes is then the same at the next start."""
 
     def violations(self, write: Write) -> Iterator[str]:
         if not write.starts_gang:

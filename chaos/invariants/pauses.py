@@ -20,9 +20,9 @@ _STOPPED = frozenset({Phase.FENCING, Phase.CHOOSING, Phase.RESUMING, Phase.BLOCK
 
 
 class NothingBeginsWhilePaused(Check):
-    """No gang that trains is stopped, no node gets Rekindle's taint, no step of a repair begins, and no spare
-    is changed. A spare may be used for a gang that a recovery has already stopped, because that gang must run
-    again.
+    """No recovery begins, no gang that trains is stopped, no node gets Rekindle's taint or a cordon, no step
+    of a repair begins, and no spare is changed. A spare may be used for a gang that a recovery has already
+    stopped, because that gang must run again.
 
     Harm if missed: people pause Rekindle and work on the cluster, and Rekindle cordons or stops what they
     work on.

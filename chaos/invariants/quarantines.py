@@ -54,6 +54,6 @@ class QuarantinedForACause(Check):
         return [fault for fault in faults if fault.cordons or any_harm]
 
     def _settling(self) -> timedelta:
-        """Returns the settling time less a second: if a node's clock is ahead, its line counts from the
-        Incident's whole second."""
+        """Returns the settling time less a second: the controller dates a line from a clock that is ahead by
+        the creation of the Incident, which is written in whole seconds."""
         return timedelta(seconds=self.facts.settings.timing.settle_s - 1)

@@ -15,7 +15,8 @@ from chaos.simulated.reading import VIEW_MAX, released_at
 __all__ = ["Reports"]
 
 _WRITES_MAX = timedelta(seconds=15)
-"""Maximum time of the writes of one decision that was made before that Incident was written."""
+"""Maximum time that the writes of one decision take. An Incident that was written less than this time ago may
+be newer than the decision."""
 _NOT_THE_HARDWARE = ("application", "hang", "host", "straggler", "unknown")
 
 

@@ -28,8 +28,8 @@ class SparesStandIn(Check):
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._out: dict[str, datetime | None] = {}
-        """Nodes that are out of service: quarantined so that they take no pods, not ready, or gone. The value
-        is None, or the time until which the node was out of service."""
+        """Nodes that are or were out of service: quarantined so that they take no pods, not ready, or gone.
+        The value is None while the node is out of service, and afterwards the time at which that ended."""
         self._broken: dict[str, datetime | None] = {}
         """Nodes whose agents show a fault that keeps gangs off them, with the same values."""
 
@@ -83,8 +83,9 @@ class SparesStandIn(Check):
 
 
 def not_given_back(nodes: list[Object], avoided: Collection[str]) -> list[str]:
-    """Returns spares that take pods, and nodes that were spares once and still show it, although no node is
-    out of service any more. `avoided` are the nodes that a recovery still keeps its gang off."""
+    """Returns the spares that are still in use, and the nodes that were spares once and still show it. The
+    caller has made sure that no node is out of service any more. `avoided` are the nodes that a recovery
+    still keeps its gang off."""
     return [
         node["metadata"]["name"]
         for node in nodes

@@ -1,5 +1,5 @@
-"""Checks that a gang is started only where it can train: on no node that is known to be broken, off the node
-that its own failure suspects, with a place for each rank, and after all old pods have ended."""
+"""Checks that a gang is started only where it can train: on no node that is known to be broken, off the
+suspect of its own failure, with a place for each rank, and after all old pods have ended."""
 
 from __future__ import annotations
 

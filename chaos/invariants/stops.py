@@ -124,7 +124,7 @@ def _brakes(incident: Object, limits: Budgets, now: datetime) -> bool:
 
 
 def _is_answered(fault: HardwareFault, node: Object, now: datetime) -> bool:
-    """Whether a person has released the node since the fault, and the controller can know it."""
+    """Whether a quarantine of the node has ended since the fault, and the controller can know it."""
     released = released_at(node)
     return released is not None and fault.at <= released <= now - _RELEASE_SEEN
 

@@ -52,8 +52,8 @@ class LockedEnvironment(msgspec.Struct, frozen=True):
         return folder / "bin" / "python"
 
     def main(self) -> int:
-        """Creates the environment if it is missing, and prints its Python. Returns 1, after one line with the
-        reason, if it cannot be created."""
+        """Creates the environment if it is missing, and prints its Python. If the environment cannot be
+        created, prints the reason and returns 1."""
         try:
             self._make()
         except MissingError as error:

@@ -33,7 +33,8 @@ POLL_S = 0.01
 
 
 def rank_pod(stage: Stage, job: str, rank: int) -> Object | None:
-    """Returns the living pod of that rank, for any kind of job. Returns None if there is none."""
+    """Returns the pod of that rank that is not being deleted, for each kind of job that a scenario may have.
+    Returns None if there is none."""
     for pod in stage.objects(PODS):
         meta = pod["metadata"]
         if meta["namespace"] == NAMESPACE and "deletionTimestamp" not in meta and _rank(pod, job) == rank:
@@ -89,7 +90,7 @@ def _last_step(stage: Stage, job: str) -> int:
 
 
 def _half_written(checkpoints: Path, after: int) -> bool:
-    """Whether a checkpoint later than that step has shards, and no commit marker yet."""
+    """Whether a checkpoint of that step, or of a later one, has shards and no commit marker yet."""
     for folder in checkpoints.glob("step-*"):
         later = folder.name[5:].isdecimal() and int(folder.name[5:]) >= after
         if later and not (folder / "commit.json").exists() and any(folder.glob("shard-*")):

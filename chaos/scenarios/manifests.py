@@ -16,7 +16,8 @@ CLAIM = "checkpoints"
 
 
 def training_job(job: Job, name: str, port: int) -> dict[str, Any]:
-    """Returns a labelled job of the scenario's kind, with its checkpoints on the claim `checkpoints`."""
+    """Returns a job of the scenario's kind, with its checkpoints on the claim `checkpoints`. The job has the
+    label of consent if the scenario says so."""
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": NAMESPACE,

@@ -1,6 +1,6 @@
 """Plays a scenario on a stage: applies the job, injects the faults, waits for the end, and gives the verdict.
 
-Each line about the course comes from the API objects, and never from the controller's log.
+Each line about the agents and the controller comes from the API objects, and never from the controller's log.
 """
 
 from __future__ import annotations

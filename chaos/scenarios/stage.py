@@ -1,7 +1,7 @@
 """The demo cluster with the shipped daemons on it: one agent process for each node, one controller process.
 
 The cluster is simulated (chaos/cluster). Agents, controller and training are the real programs, as separate
-processes that use its API server over loopback.
+processes. Agents and controller use the cluster's API server over loopback.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ START_S = 60.0
 
 
 class StageError(Exception):
-    """The stage could not be set. The message names the process and shows its last lines."""
+    """The stage could not be set, or something went wrong on it. If a process failed, the message names the
+    process and shows its last lines."""
 
 
 class Stage:

@@ -1,4 +1,5 @@
-"""Reports changes of the API objects while a scenario plays, in plain words and with the time."""
+"""Reports changes of the API objects and steps of the training while a scenario plays, in plain words and
+with the time."""
 
 from __future__ import annotations
 

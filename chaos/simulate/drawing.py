@@ -75,7 +75,8 @@ def run_seed(seed: int, draw: Callable[[int], Script] = script_of) -> Simulation
 def _drawn_acts(
     kinds: tuple[tuple[float, type[AnyAct]], ...], scene: Scene, draw: random.Random, count: int
 ) -> tuple[AnyAct, ...]:
-    """Draws acts. Every second act comes while the controller still handles the act before."""
+    """Draws acts. About every second act comes within 3 s of the act before, so that the controller still
+    handles that act."""
     possible = [(weight, act) for weight, act in kinds if _is_possible(act, scene)]
     drawn = draw.choices([act for _, act in possible], [weight for weight, _ in possible], k=count)
     return tuple(kind.drawn(at_s, scene, draw) for kind, at_s in zip(drawn, _times(draw), strict=False))

@@ -49,8 +49,9 @@ def _may_be_written(sim: Simulation, job: Object) -> bool:
 
 
 def _kept(sim: Simulation, key: str, job: Object) -> list[str]:
-    """Returns the nodes that the job still avoids because of a recovery. Kubernetes allows changes of a
-    PyTorchJob's affinity while it runs, and of other jobs' affinity only at a start."""
+    """Returns the nodes that a PyTorchJob still avoids because of a recovery. Other jobs are not checked:
+    Kubernetes allows changes of their affinity only at a start, and of a PyTorchJob's affinity also while it
+    runs."""
     mark = msgspec.json.decode(job["metadata"].get("annotations", {}).get(MARK, "{}"))
     names = [recovery.metadata.name for recovery in sim.recoveries(key)]
     if sim.gangs[key].job.kind is not Kind.PYTORCHJOB or mark.get("recovery") not in names:

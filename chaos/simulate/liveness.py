@@ -167,8 +167,8 @@ def _not_answered(released: datetime, faults: list[HardwareFault]) -> list[Hardw
 
 
 def _is_left_for_a_reason(sim: Simulation, node: Object, nodes: list[Object]) -> bool:
-    """Whether a limit, a brake or a hold that an Incident names prevents the quarantine. In either case an
-    open Incident must name the node."""
+    """Whether a limit, a brake or a hold that an Incident names prevents the quarantine. In each case an open
+    Incident must name the node."""
     name = node["metadata"]["name"]
     opened = [i for i in sim.incidents() if i.status.phase is IncidentPhase.OPEN]
     if not any(name in (i.spec.node, i.status.blamed_node, *i.status.members) for i in opened):

@@ -31,7 +31,8 @@ Story = Callable[[Simulation], Coroutine[Any, Any, None]]
 
 
 def play(story: Story, setup: Setup | None = None) -> Simulation:
-    """Raises AssertionError with every invariant that was broken, even if the story itself passes."""
+    """Plays the story. Raises AssertionError with the first ten violations and errors, even if the story
+    itself passes."""
     errors: list[str] = []
 
     async def main(clock: Clock) -> Simulation:

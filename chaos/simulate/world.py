@@ -107,7 +107,7 @@ class Simulation(Machines):
         if self._controller is not None:
             self._controller.cancel()
         self._controller = None
-        gc.enable()
+        gc.enable()  # a controller that starts has switched the collector off
 
     def _die_and_restart(self) -> None:
         """Kills the controller, and starts the next one as a Deployment would. The crash points call this
@@ -148,13 +148,14 @@ class Simulation(Machines):
         return _Observed(self, self._at[_place_of(pod)])
 
     def pods(self, job: str = "llm") -> list[Object]:
-        """Returns the job's pods, by name."""
+        """Returns the job's pods in the order of their names."""
         gang = self.gangs[job]
         found = self.cluster.store.objects(PODS, gang.job.namespace)
         return [pod for pod in found if _names_job(pod) and self._at.get(_place_of(pod)) is gang]
 
     def crash_rank(self, rank: int, ended: Exit, job: str = "llm", *, says: str = "") -> None:
-        """Ends that rank's container with this exit. Does nothing if the container does not run."""
+        """Ends the container of one rank with this exit. `rank` counts the running pods of the job in the
+        order of their names. Does nothing if fewer pods run."""
         running = [pod for pod in self.pods(job) if pod["metadata"]["uid"] in self._running()]
         if rank < len(running):
             self.gangs[job].failed()

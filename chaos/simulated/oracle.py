@@ -16,7 +16,8 @@ __all__ = ["of_everything", "unlike"]
 
 
 def of_everything(world: World) -> World:
-    """Returns the same objects without anything that the World keeps beside them."""
+    """Returns the same objects without the indexes and counts that the World keeps, so that a decision goes
+    through all objects."""
     return msgspec.structs.replace(
         world, indexed_subjects=None, counted=None, pods_on=None, new_pods_memo=None
     )

@@ -91,7 +91,7 @@ class Person:
             await self._api.patch(self._sim.resource(job), about.name, body, namespace=about.namespace)
 
     async def delete_job(self, job: str = "llm") -> None:
-        """Deletes the job like kubectl, which requests the deletion of its pods too."""
+        """Deletes the job like kubectl: the garbage collector then deletes the job's pods."""
         asked = Deletion(propagation=Propagation.BACKGROUND)
         with contextlib.suppress(ApiError):
             about = self._sim.gangs[job].job

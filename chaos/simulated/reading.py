@@ -195,7 +195,8 @@ def note(node: Object) -> dict[str, Any]:
 
 
 def released_at(node: Object) -> datetime | None:
-    """Returns when a person released the node, as the controller has recorded it."""
+    """Returns when a person ended the quarantine of the node, or a repair returned the node to service, as
+    the controller has recorded it. Returns None if there is no record."""
     released = node["metadata"].get("annotations", {}).get(RELEASED)
     return datetime.fromisoformat(released) if released else None
 
@@ -267,7 +268,8 @@ def has_own_volume(pod: Object) -> bool:
 
 def is_fenced(node: Object, pod: Object) -> bool:
     """Whether it is proven that nothing of the pod runs on the node any more: a person has set the
-    out-of-service taint, or the node has booted since the pod started."""
+    out-of-service taint, or the node has become ready since the pod started. In a simulation a node becomes
+    ready only by a boot."""
     ready = ready_condition(node)
     booted_again = ready["status"] == "True" and ready["lastTransitionTime"] > pod["status"].get(
         "startTime", ""

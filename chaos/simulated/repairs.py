@@ -18,7 +18,8 @@ Reboots = Callable[[str], Awaitable[None]]
 
 
 class StepPod:
-    """The container of a step. One in four steps fails; one in eight reboots never happens."""
+    """The container of a step. One in four resets and validations fails; one in eight reboots never
+    happens."""
 
     def __init__(self, draw: random.Random, reboots: Reboots) -> None:
         self._draw = draw

@@ -1,5 +1,5 @@
-"""The ranks of one simulated gang: they step together, save checkpoints, load one when they start, and fail
-as their script says.
+"""The ranks of one simulated gang: they step together, save checkpoints, and load one when they start. A rank
+fails if its checkpoint does not load, and hangs if a story says so.
 
 Checkpoints are kept in memory, and laid out as files when a scan reads them.
 """
@@ -62,9 +62,9 @@ class Checkpoints:
 
 class Training:
     """One gang. It starts at REKINDLE_RESUME_STEP if that is set, and otherwise at its newest complete
-    checkpoint. A checkpoint is complete once all ranks have come to the next step. With `tells_saves` the
-    ranks' logs report each complete checkpoint. With `rendezvous_s` ranks give up if they wait longer than
-    that for their peers' first step."""
+    checkpoint. A checkpoint is complete once all ranks have made its step. With `tells_saves` the ranks' logs
+    report each complete checkpoint. With `rendezvous_s` ranks give up if they wait longer than that for their
+    peers to start."""
 
     def __init__(
         self,

@@ -74,10 +74,10 @@ class Truth:
         self.decided_by_people: set[str] = set()
         """Keys of the jobs that people have suspended or started. This may end a Recovery permanently."""
         self.began_at = now()
-        """Time at which the controller started in its first mode."""
+        """Time at which the simulation began, and with it the controller's first mode."""
         self.acting_since = datetime.min.replace(tzinfo=UTC)
-        """Time at which the controller started in a mode that people had raised, or at which they resumed it:
-        it may act on faults from then on."""
+        """Time at which the controller started in a mode that people had raised, or at which people ended a
+        pause: the controller may act on faults from then on."""
 
         self.paused_since: datetime | None = None
         """Time at which people paused the controller. None if they have not."""

@@ -1,8 +1,7 @@
 """`python -m chaos.rigs.framework_logs.environment`: creates the environments in which the trainings run.
 
 Each is a layer above the environment of chaos.rigs.torch_training or chaos.rigs.paddle_training, which the
-command creates, too. Without these, the command downloads up to 1 GB, and the environments need 2.5 GB of
-disk.
+command creates, too. The layers alone cost up to 1 GB to download, and need 2.5 GB of disk.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Records what a training knows about itself: its step at every step, figure and checkpoint, one JSON line
-each.
+"""Records what a training itself knows: the step's number at each step, each printed figure and each
+checkpoint, one JSON line each.
 
 The trainings run with the Python of another environment, so this module imports only the standard library.
 """
@@ -15,8 +15,8 @@ __all__ = ["Truth"]
 
 
 class Truth:
-    """`what` is `begun`, `step`, `logged` or `saved`: `step` after each optimizer step, `logged` after the
-    framework has printed figures, `saved` once a checkpoint is complete."""
+    """`what` is `begun`, `step`, `logged` or `saved`: `step` after each optimizer step (with torchtitan
+    before it), `logged` after the framework has printed figures, `saved` once a checkpoint is complete."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

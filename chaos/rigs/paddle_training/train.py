@@ -92,7 +92,7 @@ def _save(folder: Path, model: paddle.nn.Layer, optimizer: paddle.optimizer.Opti
 
 def _resumed(root: Path, model: paddle.nn.Layer, optimizer: paddle.optimizer.Optimizer) -> int:
     """Loads the checkpoint that REKINDLE_RESUME_FROM names, or otherwise the newest one. Returns the step
-    after which it was saved."""
+    after which the checkpoint was saved, or 0 if there is none."""
     told = os.environ.get("REKINDLE_RESUME_FROM")
     folder = Path(told) if told else _newest(root)
     if folder is None:

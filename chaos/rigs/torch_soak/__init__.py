@@ -2,5 +2,5 @@
 
 Reading order: __main__.py (arguments), strikes.py (the faults, drawn from a seed), manifest.py (the job),
 witness.py (the output of the ranks), striking.py (the execution of a fault), rounds.py (one job and its
-faults), report.py.
+faults), soak.py (all jobs), report.py.
 """

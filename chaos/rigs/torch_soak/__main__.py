@@ -1,5 +1,5 @@
 """`python -m chaos.rigs.torch_soak`: reads the arguments, prints lines and returns an exit status. The course
-of the soak is in rounds.py."""
+of the soak is in soak.py and rounds.py."""
 
 from __future__ import annotations
 

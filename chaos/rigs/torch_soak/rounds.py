@@ -26,7 +26,8 @@ __all__ = ["Outcome", "RoundError", "play_round"]
 JOB = "torch"
 LOOK_S = 0.02
 RECOVERY_LIMIT_S = 180.0
-"""Seconds for one fault, from the wait before it to the first new step."""
+"""Limit in seconds of each of three waits: for the first checkpoint, for the moment of a fault, and for the
+recovery from the fault."""
 JOB_LIMIT_S = 300.0
 """Seconds for the steps after the last fault."""
 
@@ -45,7 +46,8 @@ class Outcome(msgspec.Struct, frozen=True):
     fault: str
     """Fault class that the Recovery names."""
     first_lost: bool | None
-    """Whether the Recovery names the struck rank as the first lost one. None if no rank ended by itself."""
+    """Whether the Recovery names the struck rank as the first lost one. None if the fault killed no rank, or
+    the Recovery names no lost rank."""
     attempts: int
     chosen: int | None
     last_step: int
@@ -56,7 +58,7 @@ class Outcome(msgspec.Struct, frozen=True):
     told_lost_steps: int | None
     """Number of lost steps by the Recovery."""
     phases: tuple[ledger.PhaseSpan, ...]
-    """Phases of the recovery. The first is from the fault to the decision."""
+    """Phases of the recovery. The first span is from the fault to the stop."""
     seconds: float
     """Seconds from the fault to the first new step that a rank printed."""
     wrong: tuple[str, ...]

@@ -10,7 +10,7 @@ import msgspec
 __all__ = ["INDEX", "Kind", "Strike", "drawn"]
 
 INDEX = -1
-"""Value for the file of a save that meets the full disk: the index, which is written last, and not a rank's
+"""Value of `Strike.file` if the index of a save, which is written last, finds no room, and not a rank's
 shard."""
 
 

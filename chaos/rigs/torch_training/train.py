@@ -137,7 +137,8 @@ def _state(model: torch.nn.Module, optimizer: torch.optim.Optimizer, step: int) 
 
 
 def _resumed(root: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Loads a checkpoint if there is one. Returns the step after which the checkpoint was saved, or 0."""
+    """Loads the checkpoint that REKINDLE_RESUME_FROM names, or otherwise the newest one. Returns the step
+    after which the checkpoint was saved, or 0 if there is none."""
     told = os.environ.get("REKINDLE_RESUME_FROM")
     # Rank 0 finds the newest checkpoint, so that all ranks take the same one.
     found = [told or (str(_newest(root) or "") if dist.get_rank() == 0 else "")]

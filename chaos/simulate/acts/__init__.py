@@ -56,8 +56,8 @@ ALL: tuple[tuple[float, type[AnyAct]], ...] = (
     (0.3, people.SpareChange),
     (4, people.Promotion),
 )
-"""Weight and act. Left out are the acts that only situations.py draws, and the pause, which tests add to
-drawn scripts."""
+"""Weight and act. Left out are the acts that only situations/ draws, the acts of repairs (IN_REPAIR has
+them), and the pause, which tests add to drawn scripts."""
 
 _OUTSIDE_REPAIR = (people.Disagreement, people.SpareChange, people.Promotion)
 IN_REPAIR: tuple[tuple[float, type[AnyAct]], ...] = (

@@ -19,7 +19,7 @@ _STARTS_WITHIN_S = 300
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """The part of a script's beginning from which acts are drawn."""
+    """The cluster and the jobs of a script, for which its acts are drawn."""
 
     setup: Setup
     jobs: Sequence[Job]

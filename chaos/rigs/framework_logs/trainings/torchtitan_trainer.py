@@ -1,7 +1,7 @@
 # ruff: noqa: PLC0415  its modules take the device when they are imported
 """torchtitan's own Trainer with its debug model, made smaller. Runs with the environment's Python.
 
-torchtitan runs on accelerators alone, so its device module gets the few functions that torch.cpu lacks.
+torchtitan runs only on accelerators, so its device module gets the few functions that torch.cpu lacks.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> None:
                 self.begun = True
                 truth.tell("begun", self.step - 1)
             time.sleep(args.step_s)
-            truth.tell("step", self.step)  # the step is printed before it ends
+            truth.tell("step", self.step)  # before the call, because torchtitan prints the step in the call
             super().train_step(data_iterator)
 
     attention.FlexAttention.forward = causal
