@@ -41,6 +41,7 @@ from recover.model.modes import Mode
 __all__ = ["is_unseen", "job_of", "left_in_service", "silent_repairs", "wrongly_waiting"]
 
 _NOTICED_S = 120.0
+"""Maximum time from the last step of a gang until the controller notices its hang."""
 _STEPS_THAT_PROVE = 2
 """Number of steps that prove training. One number in a log is no proof, so a hang after one step looks like a
 log without steps."""

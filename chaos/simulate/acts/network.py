@@ -36,7 +36,8 @@ _LAGGING = (NODES, PODS, NODEHEALTHS, INCIDENTS, RECOVERIES, JOBS, PYTORCHJOBS)
 
 
 class ControllerDeath(Act, frozen=True):
-    """The controller dies at one of its next writes, before the write is sent or after it was applied."""
+    """The controller dies at one of its next writes, before the write is sent or after it was applied.
+    `places` counts these two places of each write (simulated/crashing.py)."""
 
     places: int
     down_s: float
@@ -110,6 +111,9 @@ class SlowServer(Act, frozen=True):
 
 
 class AgentsCutOff(Act, frozen=True):
+    """The API server refuses the next requests of the agents of some nodes, with `statuses`. It then applies
+    the next `lost` writes of each of these agents, and the replies are lost."""
+
     nodes: tuple[str, ...]
     lost: int
     statuses: tuple[int, ...]
