@@ -152,8 +152,9 @@ def went_on_after(finding: Finding, given: Collection[Answer], now: datetime) ->
 
 
 def as_news(finding: Finding, given: Collection[Answer], now: datetime) -> Finding:
-    """Returns the finding as if it had begun when it was shown again. If the node's clock is behind, the
-    finding begins at the answer after which it counts as new."""
+    """Returns the finding as if it had begun after the last answer. A finding that was known at the answer,
+    and was shown again, begins SETTLED after the answer. A new finding that the node's clock, because it is
+    behind, dates before the answer begins at the answer."""
     again = went_on_after(finding, given, now)
     if again is not None:
         return msgspec.structs.replace(finding, first_seen=again + SETTLED)

@@ -35,10 +35,12 @@ def first_step_due(
     world: World, gang: Gang, pods: Sequence[Pod], timing: Timing, now: datetime
 ) -> datetime | None:
     """Returns the time by which a gang whose ranks all run should have made its first step. If an agent has
-    read a line with a step, which alone proves no step, the time counts from that line. Returns None if the
-    gang has made a step, if a rank is missing, if the log of a rank is not read, or if nobody has enabled the
-    recovery of the gang. A running recovery has its own deadline. A rank may have made steps that its agent
-    leaves out: `is_unknown` finds such ranks."""
+    read a line with a step, which alone proves no step, the time counts from that line.
+
+    Returns None if the gang has made a step, if a rank is missing or has restarted, if the log of a rank is
+    not read, if the owner wants no limit, or if the job has neither a hang-timeout of its own nor any consent
+    but `disabled`. Returns None also while a recovery is active, because a recovery has its own deadline. A
+    rank may have made steps that its agent leaves out: `is_unknown` finds such ranks."""
     limit_s = limit_of(gang, timing)
     consent = opt_in(gang, world.namespaces.get(gang.ref.namespace))
     is_asked = _own_limit_s(gang) is not None or consent is not OptIn.DISABLED

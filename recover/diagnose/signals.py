@@ -73,7 +73,7 @@ def _subject(signal: NodeSignal) -> Subject:
 
 
 def doubted_by_others(world: World, now: datetime) -> dict[str, str]:
-    """Returns the nodes with a signal, and the code of the first signal."""
+    """Returns the nodes with a signal that makes them suspects, and the code of the first such signal."""
     return {
         name: told[0].code for name, node in sorted(world.signalling.items()) if (told := doubts(node, now))
     }
