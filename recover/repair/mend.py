@@ -1,4 +1,5 @@
-"""Decides what to write now about nodes under repair, and why not more. Pure; its own DecisionLoop runs it.
+"""Decides what to write now about nodes under repair, and records what forbids more. Pure; runs in a
+DecisionLoop of its own.
 
 A repair begins with the Incident of a quarantined node, in mode repair, and only for faults that were seen
 since that mode was enabled for the node. The state of the repair is `Incident.status.repair`; every write of
@@ -88,8 +89,7 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
 
 
 def _concerned(world: World) -> list[Incident]:
-    """Returns the Incidents whose node is in quarantine, under repair, or silent, in the order of their
-    faults."""
+    """Returns the Incidents whose node is in quarantine, under repair, or silent, the oldest fault first."""
     found: dict[str, Incident] = {}
     for node in world.subjects.nodes.values():
         if node.quarantine is not None and node.quarantine.incident in world.incidents:
