@@ -32,7 +32,8 @@ __all__ = ["READERS", "Reader"]
 
 
 class Reader(Protocol):
-    """One checkpoint format. Both methods may raise only DamagedError, with the reason."""
+    """One checkpoint format. Both methods may raise only DamagedError, with the reason, and OutOfTimeError,
+    which the Folder raises. scan.py also handles the errors ODD of folder.py."""
 
     name: str
 
