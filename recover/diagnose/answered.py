@@ -80,8 +80,9 @@ def answers(node: Node, incidents: Iterable[Incident] = ()) -> tuple[Answer, ...
     """Returns the answers to the node's findings: the last end of its quarantine, by a person or after a
     repair, and each close of one of its Incidents.
 
-    An Incident that closed because its Node object was deleted, or because its fault proved to be another
-    node's, answers nothing. A close without known position in the log does not answer findings that were
+    An Incident answers nothing if it closed although the fault may still be present (`unanswered`), for
+    example because its Node object was deleted, or if its fault proved to be that of another Incident
+    (`superseded_by`). A close without known position in the log does not answer findings that were
     shown just before it: an agent may be about to report something new, by a clock that is a little behind.
     The close by a repair does answer them, as does the end of the quarantine after the repair.
     """

@@ -91,7 +91,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Class of the strongest evidence, regardless of the class for which the open Incident was opened."""
     severity: Severity
     detected_at: datetime
-    """Time of detection, from the Incident. Later evidence joins the Incident."""
+    """Time of detection: that of the open Incident if there is one, because later evidence joins it."""
     seen_at: datetime
     """Time at which the evidence was last seen on which a decision would act. A mode that was enabled later
     does not act on this evidence."""

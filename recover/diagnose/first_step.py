@@ -1,9 +1,9 @@
 """Finds gangs that run and do not begin to train: no rank has printed a step since its start. Pure.
 
 Rekindle cannot tell a hang before the first step from a log whose steps it cannot read. So Rekindle only
-reports what it sees, and restarts the gang only if it has read steps of that gang before. Loading a
-checkpoint takes long: the limit is the limit for the first step after a recovery (`verify_deadline_s`), or
-the job's own hang-timeout if that is longer.
+reports what it sees, and restarts the gang only if it read steps of that gang after the gang's last recovery.
+Loading a checkpoint takes long: the limit is the limit for the first step after a recovery
+(`verify_deadline_s`), or the job's own hang-timeout if that is longer.
 """
 
 from __future__ import annotations

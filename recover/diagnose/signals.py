@@ -1,4 +1,5 @@
-"""Turns the signals of other controllers on nodes into suspicions and findings. Pure; part of what_counts.py.
+"""Turns the signals of other controllers on nodes into suspicions (for what_counts.py) and findings (for
+set_aside.py). Pure.
 
 A signal makes its node a suspect for as long as the signal exists. A signal that people have mapped to a
 higher severity is also a finding of origin vendor, which began when the signal did: the finding acts once,

@@ -124,7 +124,7 @@ def _written(ctx: Context, look: Reconciled) -> Iterator[Action]:
     asked = outside.take_back(ctx.repair, look.repair, ctx.means) if look.repair is not None else None
     if asked is not None:
         yield asked
-    # Once the repair has begun, earlier reasons against its begin no longer count.
+    # Once the repair has begun, earlier reasons not to begin it no longer count.
     before = [a for a in status.actions if look.repair is None or a.action != Act.REPAIR_NODE]
     changed = refitted(
         status,

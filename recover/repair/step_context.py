@@ -94,7 +94,7 @@ class Context(msgspec.Struct, frozen=True):
         return outside.is_set(self.rules, self.means)
 
     def allowed_s(self, kind: StepKind) -> float:
-        """Returns the time limit of such a step, in seconds from its beginning to its end."""
+        """Returns the time limit of a step of this kind, in seconds from its beginning to its end."""
         return {
             StepKind.RESET: self.rules.reset_deadline_s,
             StepKind.REBOOT: self.rules.reboot_deadline_s,
