@@ -5,7 +5,8 @@ In: a mounted directory, and the job's annotations.
 Out: a ScanResult, each verdict with its reason.
 Touches: files below the mounted directory. Imports no other room, so that the scan pod starts fast.
 
-A reader looks at names, sizes and headers only, and imports nothing heavy.
+A reader looks at names, sizes, headers, indexes and pickles, and never at the data of tensors. It imports
+nothing heavy.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Loss(msgspec.Struct, frozen=True):
     at: datetime
     """Time of the loss; now if the time is unknown, or if a clock that runs ahead gave a later time."""
     told_at: datetime | None
-    """Time of the loss as the pod shows it, also if it is later than now; None if unknown."""
+    """Time of the loss as the pod or the job shows it, also if it is later than now; None if unknown."""
     code: str
     """Kind of the loss: `exit-` and the exit code, `failed` (without a known exit code), `oom-killed`,
     `deleted`, `node-gone`, `evicted`, `made-way`, `not-admitted`, `pod-deadline`, `job-failed`."""

@@ -38,9 +38,9 @@ def first_step_due(
     read a line with a step, which alone proves no step, the time counts from that line.
 
     Returns None if the gang has made a step, if a rank is missing or has restarted, if the log of a rank is
-    not read, if the owner wants no limit, or if the job has neither a hang-timeout of its own nor any consent
-    but `disabled`. Returns None also while a recovery is active, because a recovery has its own deadline. A
-    rank may have made steps that its agent leaves out: `is_unknown` finds such ranks."""
+    not read, if the owner wants no limit, or if the job's consent is `disabled` and the job has no
+    hang-timeout of its own. Returns None also while a recovery is active, because a recovery has its own
+    deadline. A rank may have made steps that its agent leaves out: `is_unknown` finds such ranks."""
     limit_s = limit_of(gang, timing)
     consent = opt_in(gang, world.namespaces.get(gang.ref.namespace))
     is_asked = _own_limit_s(gang) is not None or consent is not OptIn.DISABLED

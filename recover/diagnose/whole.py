@@ -70,8 +70,8 @@ def _gang_states(
 
 
 def runs(world: World, gang: Gang) -> bool:
-    """Whether the pods of the gang are meant to run, or the gang has failed. Otherwise the gang has no
-    state."""
+    """Whether the gang has a state: its pods are meant to run, or the gang has failed before its owner's
+    deadline."""
     recovery = world.active_recovery(gang.ref.uid)
     is_stopped = recovery is not None and recovery.status.phase in STOPPED_PHASES
     is_over = (gang.terminal is not None and gang.terminal.succeeded) or world.has_reached_deadline(gang)

@@ -1,10 +1,10 @@
 """Decides what to write now about nodes under repair, and records what forbids more. Pure; runs in a
 DecisionLoop of its own.
 
-A repair begins with the Incident of a quarantined node, in mode repair, and only for faults that were seen
-since that mode was enabled for the node. The state of the repair is `Incident.status.repair`; every write of
-the state carries the version that was seen. The state is written first, then the action, so a controller that
-starts again knows what may have been done.
+A repair begins with the Incident of a quarantined node, or of a silent node (silent.py), in mode repair, and
+only for faults that were seen since that mode was enabled for the node. The state of the repair is
+`Incident.status.repair`; every write of the state carries the version that was seen. The state is written
+first, then the action, so a controller that starts again knows what may have been done.
 """
 
 from __future__ import annotations
