@@ -229,9 +229,9 @@ async def read(
     instead: str = "",
     own: Signals | None = None,
 ) -> Snapshot:
-    """Reads everything at once; only the jobs and recoveries of one namespace, if one is given. If the reader
-    may list nothing of the whole cluster, reads the namespace `instead`. `own` are the controller's rows
-    about signals of nodes, in addition to the packaged rows. Raises CannotTell."""
+    """Reads all kinds; with `namespace`, the jobs and Recoveries of that namespace only. If the reader may
+    list none of Rekindle's own kinds in the whole cluster, reads the namespace `instead`. `own` are the
+    controller's rows about signals of nodes, in addition to the packaged rows. Raises CannotTell."""
     reader = _Reader(cluster, namespace)
     accelerators = Settings().accelerators
 
