@@ -70,7 +70,7 @@ class Lack(StrEnum):
     NOT_SERVED = "not-served"
     """The cluster does not know the kind: no such object exists, and none can be created."""
     UNANSWERED = "unanswered"
-    """The API server failed to list the kind. Only jobs of a framework may be left out for this reason."""
+    """The API server failed to list the kind. Only kinds of jobs may be left out for this reason."""
 
 
 class WhichJobs(StrEnum):

@@ -192,6 +192,8 @@ _LOWERED = (
     "No ",
     "Somebody ",
 )
+"""First words that `lowered` changes. Other sentences may begin with a name, which keeps its capital
+letter."""
 
 
 def named(subject: str, line: Line) -> Line:

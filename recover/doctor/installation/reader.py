@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 class Reader:
     """Reads parts of an installation. `unread` has the reason for each part that could not be read. Raises
-    CannotTell if nothing can be read."""
+    CannotTell if the API server does not answer, or does not accept the credentials."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
