@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(
         self, command: str, about: str, *, positional: str = "", example: str = "", row: str = ""
     ) -> None:
-        """Takes the texts of the help. `row` names the exit statuses if several commands share them."""
+        """Takes the texts of the help. `row` is the key in MEANINGS if several commands share a row."""
         super().__init__(
             prog=f"rekindle {command}",
             usage=f"%(prog)s [OPTIONS] {positional}".rstrip(),
@@ -101,7 +101,8 @@ class _Help(argparse.HelpFormatter):
 
 
 def told_to_choose(command: str, about: str, commands: Mapping[str, str], args: list[str]) -> int:
-    """Prints the help of a command that only has subcommands, and returns the exit status."""
+    """Prints the help of a command that only has subcommands, or the error that no subcommand has the given
+    name. Returns the exit status."""
     asked = args[:1] in (["-h"], ["--help"])
     width = max(len(name) for name in commands)
     lines = [

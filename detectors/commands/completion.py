@@ -42,7 +42,7 @@ def run(args: list[str]) -> int:
 
 
 Words = tuple[tuple[str, ...], tuple[str, ...]]
-"""Further commands, and options."""
+"""The subcommands of a command, and its options."""
 
 
 def _every(names: tuple[str, ...]) -> dict[str, Words]:

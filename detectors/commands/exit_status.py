@@ -17,7 +17,8 @@ class Exit(IntEnum):
     BAD = 1
     """The command answered or tried, and the answer is not good."""
     UNUSABLE = 2
-    """An argument, a setting or a file cannot be used, and the command did nothing."""
+    """An argument, a setting or a file cannot be used. Most commands then do nothing; `recipes list` still
+    lists the usable files."""
     NO_ANSWER = 3
     """The cluster does not answer, or the object does not exist."""
     DEGRADED = 4

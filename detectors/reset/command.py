@@ -107,8 +107,8 @@ def _wait_for_users(host_root: Path, devices: list[Device], wait_s: float) -> No
 
 
 def _note(log: Path, line: str) -> None:
-    """Writes the line to the kernel log. Without the line the validation counts the whole boot; the command
-    reports that, and it does no harm."""
+    """Writes the line to the kernel log, if `log` is a device. If the write fails, the command only prints a
+    message: without the line the validation reads the log of the whole boot, which is stricter."""
     try:
         if not stat.S_ISCHR(log.stat().st_mode):
             return

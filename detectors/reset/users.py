@@ -30,8 +30,8 @@ class User(msgspec.Struct, frozen=True, order=True):
 
 
 def users(host_root: Path, devices: list[Device]) -> list[User]:
-    """Returns the users of those devices, or of any device if none is given. Processes that do not prevent a
-    reset are left out."""
+    """Returns the users of those devices, or of any device if none is given, or if no device number is
+    known. Processes that do not prevent a reset are left out."""
     minors = {device.index for device in devices}
     wanted = {f"/dev/nvidia{minor}" for minor in minors if minor is not None}
     found = set()

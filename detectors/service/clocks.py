@@ -1,5 +1,4 @@
-"""Computes the behaviour of the node's clocks from their values. Pure: sources/kmsg.py and agent/wiring.py
-read the clocks.
+"""Computes the behaviour of the node's clocks from their values. Pure: the callers read the clocks.
 
 The wall clock may be set, by NTP or by a person. The monotonic clock never jumps. The kernel dates its log by
 a third clock, which NTP does not correct: after weeks it is minutes behind or ahead.

@@ -67,7 +67,8 @@ def confine(host_root: Path, dev: Path = Path("/dev")) -> Confined:
     """Confines this thread and what the thread starts, so no other thread may run yet. The change cannot be
     undone.
 
-    Raises `OSError` if the kernel has a part of this and refuses it; the other parts are still in effect.
+    Raises `OSError` if the kernel supports one of the restrictions and refuses to apply it; the others are
+    still applied.
     """
     nvidia, iluvatar = sorted(dev.glob("nvidia*")), sorted(dev.glob("iluvatar*"))
     driver = host_root / "proc/driver/nvidia"

@@ -85,8 +85,8 @@ class GpuMetrics(Collector):
     """The collector of the GPUs' series. It yields nothing before the first sample."""
 
     def __init__(self, *, series_max: int, kept_s: float, clock_s: Callable[[], float]) -> None:
-        """Takes the bounds. `kept_s` is the time in seconds for which a sample is served. `clock_s` is never
-        set."""
+        """Takes the bounds. `kept_s` is the time in seconds for which a sample is served. `clock_s` returns
+        the seconds of a clock that is never set."""
         self._series_max = series_max
         self._kept_s = kept_s
         self._clock_s = clock_s

@@ -40,8 +40,8 @@ async def started(app: web.Application, host: str, port: int) -> web.AppRunner:
 
 class _Site(web.SockSite):
     """Limits the number of connections. Without a NetworkPolicy any pod reaches this port. A client that
-    opens connections and sends no request takes neither the daemon's memory nor its probes: the oldest
-    connection makes room for the next one."""
+    opens connections and sends no request can neither fill the daemon's memory nor block its probes: the
+    server closes the oldest connection before it accepts the next one."""
 
     async def start(self) -> None:
         await web.BaseSite.start(self)

@@ -21,7 +21,7 @@ class Seldom:
         self._held_back = 0
 
     def may_tell(self, now_s: float) -> bool:
-        """Returns whether a message may be logged now. The time is of a clock that is never set."""
+        """Whether a message may be logged now. `now_s` is the time of a clock that is never set."""
         if self._told_s is not None and now_s - self._told_s < self._every_s:
             self._held_back += 1
             return False
@@ -29,7 +29,7 @@ class Seldom:
         return True
 
     def held_back(self) -> int:
-        """Returns the number of messages held back since the last one. The message that is let through calls
-        this once."""
+        """Returns the number of messages held back since the last message, and begins to count from 0. The
+        caller asks once for each message that it logs."""
         count, self._held_back = self._held_back, 0
         return count

@@ -171,8 +171,9 @@ class Fabric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time limit of a read of the ports, because the firmware of an adapter may hang. After the limit, the
     agent stops waiting for the read, and reports that the source is blind."""
     dead_s: Seconds = 60.0
-    """If a rank uses a port and the port has had no link for this time, the agent reports the port as dead.
-    If an adapter has been missing on the bus for this time, the agent reports the adapter as gone."""
+    """If a port has had no link for this time, and a rank that was on the node when the link was lost has
+    ended or makes no more steps, the agent reports the port as dead. If an adapter has been missing on the
+    bus for this time, the agent reports the adapter as gone."""
     settle_s: Seconds = 300.0
     """Time after a boot, and after the load of the driver, in which the agent does not judge a port. When a
     port that was down has been active for this time, the agent treats the port as healthy."""

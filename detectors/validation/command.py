@@ -66,7 +66,7 @@ def run(args: list[str]) -> int:
 
 
 def _run_all(wanted: list[_Wanted], termination_log: Path) -> int:
-    """Runs all checks. Before each check it leaves the report that is correct if the check ends this
+    """Runs all checks. Before each check, leaves the report that is correct if that check ends this
     process."""
     found: list[Check] = []
     width = max(len(check.name) for check in wanted)

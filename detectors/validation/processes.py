@@ -1,7 +1,8 @@
 """Runs a program as a process that may be lost: there is a result by its deadline, whatever the program does.
 
 A driver call can hang permanently, and a process that is stuck in such a call is immune to SIGKILL. So the
-output goes to files in memory, whose other end no process must close.
+output goes to files in memory, and not to pipes: the reader of a pipe would wait until the stuck process
+closes its end.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 def ended(command: list[str], deadline_s: float) -> Ended:
     """Runs the command. Raises `OSError` if it cannot be started. Processes that the command started itself
-    end with it."""
+    end with it, unless they have left its process group."""
     child: subprocess.Popen[bytes] | None = None
     status, stuck = None, False
     with _memory_file() as output, _memory_file() as errors:
@@ -83,7 +84,7 @@ def _signals_later() -> Iterator[None]:
 
 
 def _end(child: subprocess.Popen[bytes]) -> bool:
-    """Ends the child's whole session. Returns False if the child survives."""
+    """Kills the child's whole process group. Returns False if the child survives."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):

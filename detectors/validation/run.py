@@ -1,4 +1,4 @@
-"""Runs one check, ours or a third party's command, and takes its result. A check that has given no answer at
+"""Runs one check, ours or a command of the user, and takes its result. A check that has given no answer at
 its deadline has failed."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from detectors.wire.step_report import Outcome
 __all__ = ["STATUS_NOT_RUN", "of_check", "of_command"]
 
 STATUS_NOT_RUN = 77
-"""Exit status by which a third party's command reports that it proves nothing here; the same as in the GNU
-test harnesses."""
+"""Exit status by which a command of the user reports that it proves nothing here; the same as in the GNU test
+harnesses."""
 
 
 def of_check(check: NodeCheck, node: Node, deadline_s: float) -> Result:
@@ -38,7 +38,7 @@ def of_check(check: NodeCheck, node: Node, deadline_s: float) -> Result:
 
 
 def of_command(command: list[str], deadline_s: float) -> Result:
-    """Runs a third party's command. Exit status 0 is passed, `STATUS_NOT_RUN` not run, any other status
+    """Runs a command of the user. Exit status 0 is passed, `STATUS_NOT_RUN` not run, any other status
     failed; the last line of the output is the message."""
     try:
         end = ended(command, deadline_s)

@@ -1,4 +1,5 @@
-"""Loads PyTorch with CUDA, if the image has it. PyTorch is no dependency of Rekindle: its image is light."""
+"""Loads PyTorch with CUDA, if the image has it. PyTorch is no dependency of Rekindle, so Rekindle's own image
+is small."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ In: a mounted directory, and the job's annotations.
 Out: a ScanResult, each verdict with its reason.
 Touches: files below the mounted directory. Imports no other room, so that the scan pod starts fast.
 
-A reader looks at names, sizes and headers only, and imports nothing heavy.
+A reader looks at names, sizes, headers, indexes and pickles, and never at the data of tensors. It imports
+nothing heavy.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ __all__ = ["READERS", "Reader"]
 
 
 class Reader(Protocol):
-    """One checkpoint format. Both methods may raise only DamagedError, with the reason."""
+    """One checkpoint format. Both methods may raise only DamagedError, with the reason, and OutOfTimeError,
+    which the Folder raises. scan.py also handles the errors ODD of folder.py."""
 
     name: str
 

@@ -144,8 +144,8 @@ class Folder:
             raise DamagedError(f"the directory {name!a:.80} {UNREADABLE}: {why(error)}") from error
 
     def size_bytes(self, name: str) -> int:
-        """Returns the size of a file. Raises DamagedError if the name is not a plain readable file of this
-        directory."""
+        """Returns the size of a file, without opening the file. Raises DamagedError if the name is not a
+        plain file of this directory, or if it is a link that leads nowhere or out of the volume."""
         return self._plain(name)[1]
 
     def is_owners_alone(self, name: str) -> bool:

@@ -1,5 +1,5 @@
-"""Reads a pickle as plain data, for readers of PyTorch formats: nothing that the pickle names is imported or
-called.
+"""Reads a pickle as plain data, for the readers of PyTorch's formats and of PaddleNLP's: nothing that the
+pickle names is imported or called.
 
 Every class becomes an `Inert` stand-in that keeps its state and does nothing. A pickle that names a function
 or class of the standard library that no checkpoint needs (os.system, builtins.eval) is refused at once.

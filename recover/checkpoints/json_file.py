@@ -1,4 +1,4 @@
-"""Reads a small JSON file of a checkpoint as a struct. Used by the readers of every format that has such a
+"""Reads a small JSON file of a checkpoint as a struct. Used by the readers of most formats that have such a
 file."""
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     latest_checkpointed_iteration.txt
     iter_0000040/common.pt          the state that no rank shards; written first
-    iter_0000040/__0_0.distcp       as in torch-dcp, which reads them and
-    iter_0000040/.metadata          their index
+    iter_0000040/__0_0.distcp       as in torch-dcp, whose reader also reads these
+    iter_0000040/.metadata          the index, as in torch-dcp
     iter_0000040/metadata.json      written last, also by asynchronous saves
 
 If an iteration is saved again, after a return to an older one, Megatron replaces file by file and keeps the

@@ -4,7 +4,7 @@ allows it.
 There are two changes, and a rename back undoes each of them:
 
     latest -> names the chosen one; its old content is kept as latest.rekindle-before-<mark>, or with -2
-              appended if that name is taken
+              to -8 appended if that name is taken
     global_step60/ -> rekindle-set-aside-<mark>/global_step60/, damaged and newer than the chosen one
 
 Damaged checkpoints go into a separate directory, since some frameworks search for `step-60` anywhere in a
@@ -153,7 +153,7 @@ def _damaged(result: ScanResult) -> list[Checkpoint]:
 
 
 def _rewritten(folder: int, tracker: Tracker, mark: str) -> str:
-    """Keeps the old content, then replaces the file at once. Returns a line about the result."""
+    """Keeps the old content, then replaces the file atomically. Returns a line about the result."""
     try:
         mode = stat.S_IMODE(os.stat(tracker.name, dir_fd=folder, follow_symlinks=False).st_mode) & 0o777
         kept = _kept(folder, f"{tracker.name}.rekindle-before-{mark}", tracker.name, mode)

@@ -6,9 +6,9 @@
 
 The reader refuses several files without a count, and a file whose name says that it is a part (model.pt,
 optim.pt, rank_0.pt): after a kill in the middle of a save the existing files are complete, and nothing says
-which are missing. It also refuses directories within step-40/. These training loops should write a marker
-file last, and the format `generic` reads that marker. The format does not record the step; the step is in the
-name.
+which are missing. It also refuses a checkpoint whose files are in directories within step-40/. These training
+loops should write a marker file last, and the format `generic` reads that marker. The format does not record
+the step; the step is in the name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Commands of the controller's side, one file *_command.py for each. Only the entry points import this room.
+"""Commands of the controller's side, in the files *_command.py. Pairs such as pause and resume share one.
+
+No other room of recover/ imports this room. chaos/ imports parts of it, such as the options.
 
 In: arguments.
 Out: printed text, and an exit status.

@@ -1,5 +1,5 @@
 """Command-line options that choose the cluster, the account and the namespace. All commands that use typer
-have the same options, and kubectl has the same ones."""
+and need a cluster have the same options. Most of them have the same name in kubectl."""
 
 from __future__ import annotations
 

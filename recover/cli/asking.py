@@ -33,7 +33,7 @@ class RefusedError(Exception):
 
 
 def asked(question: Question[T], access: Access) -> T:
-    """Returns the API server's answer. Ends the command if there is no answer."""
+    """Returns the result of the question. Ends the command if the question fails."""
     return connected(lambda api, credentials: question(RestCluster(api), credentials), access)
 
 

@@ -47,7 +47,7 @@ class NoAnswerError(Exception):
 
 
 async def look(requests: Requests, cluster: Cluster, namespace: str) -> None:
-    """Returns if the removal can begin, and changes nothing. Raises NoAnswerError, CannotCleanUpError."""
+    """Checks that the removal can begin, and changes nothing. Raises NoAnswerError, CannotCleanUpError."""
     elsewhere = await _other_releases(requests, namespace)
     if elsewhere:
         raise CannotCleanUpError(
@@ -126,7 +126,8 @@ class _Review(msgspec.Struct, frozen=True):
 
 async def _denied(cluster: Cluster, namespace: str, *, has_lease: bool, told: bool) -> AsyncIterator[str]:
     """Yields, in words, each permission that the removal needs and this account lacks. If the API server does
-    not answer, no permission counts as denied; the write itself then shows a missing permission."""
+    not answer a question, no further permission counts as denied; the write itself then shows a missing
+    permission."""
     lease = ("patch", LEASES, LEASE) if has_lease else ("create", LEASES, "")
     asked: list[tuple[str, Resource, str, str, str]] = [
         (*lease, namespace, ""),

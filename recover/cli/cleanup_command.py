@@ -164,6 +164,7 @@ async def _holder(requests: Requests, settings: Settings) -> str:
 
 
 async def _waited(cluster: Cluster, elector: Elector, settings: Settings) -> str:
+    """Returns the end of the message about the deadline: for what the command waited, and the next step."""
     if elector.leading.is_set():
         return "; it may be run again"
     if not elector.looked.is_set():

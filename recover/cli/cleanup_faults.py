@@ -1,8 +1,8 @@
 """Decides which nodes stay out of service when Rekindle is removed, and names broken nodes that Rekindle
-never quarantined. Pure.
+has not quarantined. Pure; for cleanup_command.py.
 
-cleanup_command.py asks here. If Rekindle lifted a cordon over a broken GPU, the next job would be placed on
-that GPU, when nothing watches it any more.
+If Rekindle uncordoned a node with a broken GPU, the next job would be placed on that GPU, when nothing
+watches the GPU any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def stays_cordoned(
     node: Node, health: NodeHealth | None, incidents: Iterable[Incident], now: datetime
 ) -> str:
     """Returns why a node that Rekindle keeps out of service must stay out, in words; empty if it need not.
-    The node takes pods again only if its agent reports and shows that no fault is open. A degraded node
+    The node takes pods again only if its agent reports, and no proven fault is open. A degraded node
     takes pods already, and a node whose quarantine a person has ended stays as that person left it."""
     if node.quarantine is None or is_released(node) or not takes_no_pods(node):
         return ""

@@ -29,8 +29,8 @@ def warn(text: str) -> None:
 
 
 class Requests:
-    """Sends the requests, and prints each write in one line. A dry run prints the same lines, marked as a dry
-    run, and sends no request that changes anything."""
+    """Sends the requests, and prints each deletion in one line; the caller prints its patches with `say`. A
+    dry run prints the same lines, marked as a dry run, and sends no request that changes anything."""
 
     def __init__(self, cluster: Cluster, *, dry_run: bool = False) -> None:
         self._cluster = cluster

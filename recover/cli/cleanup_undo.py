@@ -73,7 +73,8 @@ def untell(node: Node) -> Undo | None:
 
 
 def _taints_of_others(node: Node) -> Iterator[Taint]:
-    """Yields the taints that the node shall have. The taint of a spare belongs to the one who set it."""
+    """Yields the taints that the node has afterwards. A spare's taint is left out if Rekindle set it. If a
+    person set the taint, and Rekindle has removed the taint to use the spare, the taint is added again."""
     spare = spare_of(node)
     note = spare.kept if spare is not None else None
     for taint in node.taints:

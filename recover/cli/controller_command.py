@@ -129,8 +129,8 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
 
 
 async def _work(controller: Controller, elector: Elector, fenced: Fenced) -> None:
-    """Runs until a signal comes. Then it waits for the answers to the last writes, so that it can release the
-    lease."""
+    """Runs until a signal comes. Then waits for the answers to the last writes, and releases the lease only
+    after them."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):

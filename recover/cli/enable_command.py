@@ -1,6 +1,7 @@
 """`rekindle enable -f FILE`: prints the manifest with everything that its jobs need for a restart.
 
-The command changes nothing in a cluster. If it ends with an error, it prints no manifest.
+The command changes nothing in a cluster. If the file or an option cannot be used (exit status 2), the command
+prints no manifest. A file without a job is printed unchanged (exit status 3).
 """
 
 from __future__ import annotations

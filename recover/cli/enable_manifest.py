@@ -1,5 +1,6 @@
 """Adds to a manifest what Rekindle needs to restart its jobs and to give their ranks the path to resume from.
-Pure. A job of a kind whose start brings the environment (`start_brings_environment`) needs no `envFrom`.
+Pure. For some kinds the patch that starts a job adds the `envFrom` (`start_brings_environment`); the manifest
+of such a job needs none.
 
 snapshot/manifests.py reads the documents, and enable_text.py writes the changes into the person's own text.
 `rekindle doctor` reports what will not work in spite of these changes.
@@ -77,7 +78,7 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
     metadata = job["metadata"]
     if opt_in(gang, None) is not OptIn.ENABLED:
         said = [field for field in ("labels", "annotations") if AUTO_RECOVERY in (metadata.get(field) or {})]
-        for field in said or ["labels"]:  # of two values, the one that says no would count
+        for field in said or ["labels"]:  # if both have a value, the refusal would count
             metadata[field] = {**(metadata.get(field) or {}), AUTO_RECOVERY: OptIn.ENABLED.value}
     if checkpoint:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION: checkpoint}
@@ -109,7 +110,7 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
 
 def _renamed(container: Any, ref: GangRef, where: str) -> Iterator[str]:
     """Corrects each source that names the ConfigMap of a job of another kind, and yields a sentence for each.
-    The source becomes optional, as ours is."""
+    The source becomes optional, like each source that this module adds."""
     others, name = environments_of_other_kinds(ref), environment_of(ref)
     for source in container.get("envFrom") or []:
         named = source.get("configMapRef") or {}

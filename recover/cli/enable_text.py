@@ -30,7 +30,7 @@ def rewritten(text: str, wanted: Sequence[Any]) -> str | None:
     """Returns the text with the changes that make it equal the wanted documents; None if the changes cannot
     be written into the text.
 
-    Changes are keys that are added to mappings, items that are added at the end of lists, and other scalars.
+    A change adds keys to a mapping, adds items at the end of a list, or replaces a scalar or an empty value.
     """
     now = list(yaml.safe_load_all(text))
     nodes = list(yaml.compose_all(text, yaml.SafeLoader))
@@ -67,7 +67,8 @@ def _edits(text: str, node: Any, old: Any, new: Any) -> Iterator[_Edit]:
 
 
 def _with_keys(text: str, node: yaml.MappingNode, added: dict[str, Any]) -> _Edit:
-    """Adds the keys below the key `name`, if there is one; otherwise before the first key."""
+    """Adds the keys. In block style they come below the key `name`, if there is one; in all other cases
+    before the first key."""
     if node.flow_style:
         start = text.index("{", node.start_mark.index) + 1
         return _Edit(start, start, f"{json.dumps(added)[1:-1]}, ")

@@ -1,8 +1,8 @@
 """Lays out the words of a table or a story: in full lines on a pipe, and wrapped between words on a terminal.
 Pure.
 
-Rich breaks a long name in the middle, and gives a pipe a width. This module never breaks a word, so a person
-can copy a name from every form.
+Rich breaks a long name in the middle, and also wraps lines that go into a pipe. This module never breaks a
+word, so a person can copy a name from every form.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
 
 
 def _shared(least: Sequence[int], natural: Sequence[int], width: int) -> list[int]:
-    """Returns the column widths. Columns that need little more than their longest word get that; the other
-    columns share the rest."""
+    """Returns the column widths. Columns that need little more than their longest word get their full width;
+    the other columns share the rest."""
     widths, spare = list(least), width - sum(least)
     order = sorted(range(len(least)), key=lambda at: natural[at] - least[at])
     for place, at in enumerate(order):

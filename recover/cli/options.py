@@ -44,7 +44,7 @@ def run(command: Callable[..., None], args: list[str], name: str, example: str =
 
 
 def answered(app: typer.Typer, args: list[str], name: str) -> int:
-    """Runs an app that has subcommands, and returns its exit status."""
+    """Runs an app, with or without subcommands, and returns its exit status."""
     command = get_command(app)
     _without_types(command)
     try:

@@ -23,8 +23,8 @@ _SECOND = rb"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d"
 _STAMP = re.compile(
     rb"(?:\[pod/[^\s\]]{1,400}\] )?(?P<stamp>%b(?:(?:\.\d{1,9})?Z|\.\d{9}[+-]\d\d:\d\d))(?: |$)" % _SECOND
 )
-"""The runtime writes the time of the node's own zone. Unlike a program, it always writes nine digits of a
-second."""
+"""The runtime writes the time in the node's own zone, always with nine digits of a second. A program rarely
+writes so many, so a time with an offset counts only with nine digits."""
 
 
 class TextLine(msgspec.Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""Reads a log as the agent does, and keeps the findings with their line numbers. Pure.
+"""Reads a log as the agent does, and keeps steps, checkpoints, stalls and errors with their line numbers.
+Pure.
 
 read_log_lines.py yields the lines; read_log_story.py tells the answer in words.
 """
@@ -31,6 +32,7 @@ __all__ = ["FirstError", "KnownIssue", "LogAnswer", "Marked", "Reading", "Stall"
 
 _LOSS = ("{'loss':", '{"loss":')
 _TICK = timedelta(seconds=5)
+"""Least time between two lines that is examined as a stall. The limits of a stall are usually minutes."""
 
 
 class Marked(Record, frozen=True, kw_only=True):
@@ -171,8 +173,8 @@ class _Reader:
         self._last = line
 
     def _silence(self, line: TextLine) -> None:
-        """Records a stall between the last line and this line. The agent checks the clock while nothing is
-        printed."""
+        """Records a stall between the last line and this line. The agent checks the clock every second while
+        nothing is printed; this method makes one such check, at the time of this line."""
         last = self._last
         if last is None or not line.is_dated or line.at - last.at < _TICK:
             return
@@ -198,7 +200,7 @@ class _Reader:
             self._saves.append(save)
 
     def _known_issues(self) -> Iterator[KnownIssue]:
-        """Yields the recipes that may match, by the first line of each."""
+        """Yields the recipes that may match, in the order of the first line of each."""
         recipes = built_in()
         for name, line in sorted(self._issues.items(), key=lambda issue: (issue[1], issue[0])):
             clauses = left_open(recipes[name], self._shown[name])

@@ -75,7 +75,8 @@ def _steps(reading: Reading) -> Iterator[str]:
 
 
 def _without_times(reading: Reading) -> Iterator[str]:
-    """Otherwise a reader would take an answer without a stall for a log without a stall."""
+    """Yields a line if the log lacks times. Otherwise a reader would take an answer without a stall for a log
+    without a stall."""
     if not reading.undated:
         return
     if reading.dated:

@@ -83,8 +83,8 @@ _NO_RELEASE = "this cluster has no release of Rekindle's chart"
 
 
 async def _controller(access: Access) -> tuple[Deployment | None, str]:
-    """Returns the controller's Deployment, or the reason why there is none. If the account may not list all
-    namespaces, only the usual namespace is read."""
+    """Returns the controller's Deployment, or the reason why there is none. If the account may not list the
+    Deployments of all namespaces, only the default namespace (`rekindle-system`) is read."""
     try:
         async with KubeApi(await access.credentials(), timeout_s=_WAIT_S) as api:
             try:

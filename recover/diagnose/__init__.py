@@ -1,4 +1,5 @@
-"""Decides which findings count, what broke, who is to blame, and which gangs are affected.
+"""Decides which findings count, what broke, which node or program is the culprit, and which gangs are
+affected.
 
 In: World and settings.
 Out: Diagnosis, one per fault, each with the gangs that it affects.

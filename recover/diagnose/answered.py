@@ -80,8 +80,9 @@ def answers(node: Node, incidents: Iterable[Incident] = ()) -> tuple[Answer, ...
     """Returns the answers to the node's findings: the last end of its quarantine, by a person or after a
     repair, and each close of one of its Incidents.
 
-    An Incident that closed because its Node object was deleted, or because its fault proved to be another
-    node's, answers nothing. A close without known position in the log does not answer findings that were
+    An Incident answers nothing if it closed although the fault may still be present (`unanswered`), for
+    example because its Node object was deleted, or if its fault proved to be that of another Incident
+    (`superseded_by`). A close without known position in the log does not answer findings that were
     shown just before it: an agent may be about to report something new, by a clock that is a little behind.
     The close by a repair does answer them, as does the end of the quarantine after the repair.
     """
@@ -152,8 +153,9 @@ def went_on_after(finding: Finding, given: Collection[Answer], now: datetime) ->
 
 
 def as_news(finding: Finding, given: Collection[Answer], now: datetime) -> Finding:
-    """Returns the finding as if it had begun when it was shown again. If the node's clock is behind, the
-    finding begins at the answer after which it counts as new."""
+    """Returns the finding as if it had begun after the last answer. A finding that was known at the answer,
+    and was shown again, begins SETTLED after the answer. A new finding that the node's clock, because it is
+    behind, dates before the answer begins at the answer."""
     again = went_on_after(finding, given, now)
     if again is not None:
         return msgspec.structs.replace(finding, first_seen=again + SETTLED)

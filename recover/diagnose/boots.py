@@ -13,6 +13,7 @@ __all__ = ["boots_after"]
 _BOOTING = timedelta(hours=1)
 """Time that a server may take from its crash to its next boot."""
 _CLOCKS = timedelta(minutes=2)
+"""Time by which the agent's report of the boot may seem older than the loss, because clocks differ."""
 
 
 def boots_after(world: World, node: str, lost_at: datetime) -> list[Finding]:

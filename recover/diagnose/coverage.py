@@ -94,8 +94,9 @@ def _outdated(node: str, health: NodeHealth, now: datetime) -> Silence | None:
 
 
 def unread_sources(world: World, node: Node, now: datetime) -> Iterator[str]:
-    """Yields the sources of the node that no agent reads. Yields `agent` if no agent reports, because the
-    agent's last status is then out of date."""
+    """Yields the sources of the node that no agent reads, without NVML while a repair step needs the agent to
+    close the devices. Yields `agent` if no agent reports, because the agent's last status is then out of
+    date."""
     health = world.health.get(node.name)
     if health is None or not health.status.coverage or silence(world, node.name, now) is not None:
         yield "agent"

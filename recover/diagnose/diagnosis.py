@@ -1,5 +1,5 @@
-"""Data that diagnosis returns: one Diagnosis for each fault, with the affected gangs and how urgent each
-is."""
+"""Data that diagnosis returns: one Diagnosis for each fault, with the affected gangs and the time at which
+each of them is stopped."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ class Loss(msgspec.Struct, frozen=True):
     pod_uid: str
     node: str
     at: datetime
-    """Time of the loss, never later than now: the time may be unknown, or come from a clock that runs
-    ahead."""
+    """Time of the loss; now if the time is unknown, or if a clock that runs ahead gave a later time."""
     told_at: datetime | None
+    """Time of the loss as the pod or the job shows it, also if it is later than now; None if unknown."""
     code: str
-    """Kind of the loss: `exit-1`, `oom-killed`, `deleted`, `node-gone`, `evicted`, `made-way`,
-    `not-admitted`, `pod-deadline`, `job-failed`."""
+    """Kind of the loss: `exit-` and the exit code, `failed` (without a known exit code), `oom-killed`,
+    `deleted`, `node-gone`, `evicted`, `made-way`, `not-admitted`, `pod-deadline`, `job-failed`."""
     restarts: int = 0
     in_place: bool = False
-    """True if its container was started again in the same pod: elastic training may continue."""
+    """True if its container failed and its pod still exists. The kubelet may have started the container
+    again, so elastic training may continue."""
     propagated: bool = False
     """True if its log says that another rank was lost first."""
     error: str = ""
@@ -70,7 +71,7 @@ class AffectedGang(msgspec.Struct, frozen=True):
     failed_at: datetime | None = None
     """Time of the failure, if known."""
     born_at: datetime | None = None
-    """Time at which the failed pod was created: the failure is never older than that."""
+    """Time at which the oldest failed pod was created: the failure is never older than that."""
     is_suspicion: bool = False
     """True if no finding that affects the gang is a proof. A dead gang then counts as affected only if the
     finding explains its failure."""
@@ -90,7 +91,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Class of the strongest evidence, regardless of the class for which the open Incident was opened."""
     severity: Severity
     detected_at: datetime
-    """Time of detection, from the Incident. Later evidence joins the Incident."""
+    """Time of detection: that of the open Incident if there is one, because later evidence joins it."""
     seen_at: datetime
     """Time at which the evidence was last seen on which a decision would act. A mode that was enabled later
     does not act on this evidence."""
@@ -105,21 +106,21 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Id of the node's strongest finding. If a stronger finding joins the Incident, it is a different
     cause."""
     struck_at: datetime | None = None
-    """Time at which that finding was first shown, if it is younger than the Incident. The brake counts by
-    this time."""
+    """Time at which that finding was first shown, or None if the fault has no finding. The finding may be
+    younger than the Incident, so the brake counts by this time."""
     error: str = ""
     """First error of a gang's own failure. Attempts are counted by this error."""
     gang: Gang | None = None
     evidence: tuple[Evidence, ...] = ()
     known: Answered | None = None
-    """How far the node's open findings are known."""
+    """How far the node's open findings reach: an answer given now would cover the log up to there."""
     suspects: tuple[Suspect, ...] = ()
     affected: tuple[AffectedGang, ...] = ()
     drain: bool = False
     """True if the vendor's advice is: no new work on the node, the present work may continue."""
     blind: Mapping[str, str] = {}
-    """Nodes that may be the culprit, with the sources that could not be read. Nobody knows the culprit, so
-    none of these nodes is taken out of service."""
+    """Nodes that may be the culprit, each with the reason why its agent could not see a fault there. Nobody
+    knows the culprit, so none of these nodes is taken out of service."""
 
     @property
     def level(self) -> QuarantineLevel:

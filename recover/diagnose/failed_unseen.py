@@ -30,10 +30,10 @@ left the job as it is. A failure that Rekindle saw gets its Incident long before
 
 
 def failed_unseen(world: World, gang: Gang, pods: Iterable[Pod], now: datetime) -> Loss | None:
-    """Returns the loss of a rank that only the job shows, or None if there is no such loss or nobody has
-    enabled the recovery of the job. `pods` are the existing pods of the gang's present start, and none of
-    them is lost. While a pod has not ended, the result is None, because that pod will show more: the watch of
-    pods is late."""
+    """Returns the loss of a rank that only the job shows, or None if there is no such loss or the job's
+    consent is `disabled`. `pods` are the existing pods of the gang's present start, and none of them is lost.
+    While a pod has not ended, the result is None, because that pod will show more: the watch of pods is
+    late."""
     terminal = gang.terminal
     if terminal is None or terminal.succeeded or terminal.at is None:
         return None

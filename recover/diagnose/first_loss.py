@@ -1,5 +1,5 @@
-"""Decides which of a gang's lost ranks failed first, and which ranks only followed. Pure; for ranks.py and
-gang_faults.py.
+"""Decides which of a gang's lost ranks failed first, and which ranks only followed. Pure; for ranks.py,
+gang_faults.py, verdicts.py and began_there.py.
 
 The log of a rank says whether the rank failed by itself or lost a peer (detectors/rules/first_error.py).
 Among the ranks that failed by themselves, the rank with the earliest error is the cause. Times come from

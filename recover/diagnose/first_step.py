@@ -1,9 +1,9 @@
 """Finds gangs that run and do not begin to train: no rank has printed a step since its start. Pure.
 
 Rekindle cannot tell a hang before the first step from a log whose steps it cannot read. So Rekindle only
-reports what it sees, and restarts the gang only if it has read steps of that gang before. Loading a
-checkpoint takes long: the limit is the limit for the first step after a recovery (`verify_deadline_s`), or
-the job's own hang-timeout if that is longer.
+reports what it sees, and restarts the gang only if it read steps of that gang after the gang's last recovery.
+Loading a checkpoint takes long: the limit is the limit for the first step after a recovery
+(`verify_deadline_s`), or the job's own hang-timeout if that is longer.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ def first_step_due(
     world: World, gang: Gang, pods: Sequence[Pod], timing: Timing, now: datetime
 ) -> datetime | None:
     """Returns the time by which a gang whose ranks all run should have made its first step. If an agent has
-    read a line with a step, which alone proves no step, the time counts from that line. Returns None if the
-    gang has made a step, if a rank is missing, if the log of a rank is not read, or if nobody has enabled the
-    recovery of the gang. A running recovery has its own deadline. A rank may have made steps that its agent
-    leaves out: `is_unknown` finds such ranks."""
+    read a line with a step, which alone proves no step, the time counts from that line.
+
+    Returns None if the gang has made a step, if a rank is missing or has restarted, if the log of a rank is
+    not read, if the owner wants no limit, or if the job's consent is `disabled` and the job has no
+    hang-timeout of its own. Returns None also while a recovery is active, because a recovery has its own
+    deadline. A rank may have made steps that its agent leaves out: `is_unknown` finds such ranks."""
     limit_s = limit_of(gang, timing)
     consent = opt_in(gang, world.namespaces.get(gang.ref.namespace))
     is_asked = _own_limit_s(gang) is not None or consent is not OptIn.DISABLED

@@ -32,9 +32,11 @@ __all__ = ["GangState", "gang_faults", "gang_state"]
 
 _EVIDENCE_MAX, _SUSPECTS_MAX = limit(IncidentStatus, "evidence"), limit(IncidentStatus, "suspects")
 _WITH_VOLUMES_MAX, _VOLUMES_MAX = 8, 4
-"""Number of losses for which bad volumes are looked up, and number of these volumes that become evidence."""
+"""Number of losses for which bad volumes and boots are looked up, and number of these findings that become
+evidence."""
 _JUDGED = {Blame.APPLICATION, Blame.RESOURCES}
-"""Blames that are possible only if the node was watched."""
+"""Blames that are possible only if the node was watched, or if the kernel's out-of-memory killer ended the
+rank."""
 
 
 class GangState(msgspec.Struct, frozen=True):
@@ -51,13 +53,13 @@ class GangState(msgspec.Struct, frozen=True):
     """Nodes whose agents read more than they publish, with ranks of a gang that may hang. These ranks may
     make steps, so the gang does not count as hanging although no other rank makes a step."""
     is_ordinary: bool = False
-    """Whether no rank is lost, no rank has stalled, and no first step is awaited. Time alone does not change
-    this state: it lasts until one of the objects changes from which it is read."""
+    """Whether no rank is lost, the gang has not stalled as a whole, and no first step is awaited. Time alone
+    does not change this state: it lasts until one of the objects changes from which it is read."""
 
     @property
     def is_unseen(self) -> bool:
-        """Whether only the job shows a loss. A fault of a node does not explain such a loss, because that
-        would show in the pods."""
+        """Whether only the job shows a loss. A fault of a node does not explain such a loss, because such a
+        fault would show in the pods."""
         return bool(self.losses) and self.losses[0].code == JOB_FAILED
 
     @property
@@ -72,7 +74,8 @@ class GangState(msgspec.Struct, frozen=True):
 
     @property
     def born_at(self) -> datetime | None:
-        """Time since which all pods that show the trouble exist; None if the API server does not say."""
+        """Time at which the oldest pod that shows the trouble was created; None if the time is unknown for
+        one of these pods."""
         created = [loss.created for loss in self.losses] or [pod.created for pod in self.pods]
         known = [at for at in created if at is not None]
         return min(known) if known and len(known) == len(created) else None
@@ -173,7 +176,8 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
     return msgspec.structs.replace(
         found,
         name=incident.metadata.name,
-        # The rank that was lost first is known by then. Whether a gang hangs may become known only later.
+        # The Incident already names the rank that was lost first, so its summary stays. The summary of a hang
+        # may change: only later it may become known that the gang hangs.
         summary=said if said and is_the_same and found.fault is not Fault.HANG else found.summary,
         suspects=tuple(incident.status.suspects) if said and is_the_same else found.suspects,
         detected_at=incident.spec.detected_at,
@@ -186,7 +190,8 @@ def _lost_ranks(
 ) -> Diagnosis:
     gang, first = state.gang, state.losses[0]
     said = known.status if known is not None and _is_of(known, gang, first) else None
-    # This loss was judged while its node was watched. If the node's agent ends later, that changes nothing.
+    # Whether this loss was judged before, while its node was watched. If the node's agent has ended since,
+    # the verdict stays.
     covered = said is not None and said.blame in _JUDGED
     beside = neighbours_fault(world, gang, first, said, timing, now)
     found = judged(world, first, now, covered=covered, beside=beside)
@@ -268,15 +273,16 @@ def _as_evidence(finding: Finding, node: str, pod: str) -> Evidence:
 
 
 def _in_place(loss: Loss) -> str:
-    """Returns the words for a container that ended in a pod that still exists. Only a container that was
-    started again in this pod has restarted: the pod may be one that never restarts."""
+    """Returns the words for a container that ended in a pod that still exists. In a pod with the restart
+    policy `Never` the container has not been started again."""
     if not loss.in_place:
         return ""
     return "the container was started again in the same pod" if loss.restarts else "the pod still exists"
 
 
 def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
-    """Returns a hang if steps of the gang were read before, otherwise only a notice."""
+    """Returns a hang if steps were read after the gang's last recovery and no agent leaves out its ranks;
+    otherwise only a notice, for which the gang is not stopped."""
     gang = state.gang
     if state.dead:
         why = "none has made its first step yet. Rekindle read steps of the job before, so the job hangs"

@@ -32,7 +32,7 @@ __all__ = ["corrections", "doubted", "proved_before", "shown_around"]
 
 def corrections(world: World, found: Collection[Diagnosis], timing: Timing) -> dict[str, Diagnosis]:
     """Maps the name of a gang's own Incident to the diagnosis of the node's fault that really caused the
-    failure of the gang; the oldest fault if there are several."""
+    failure of the gang; the first of `found` if there are several."""
     faults = [d for d in found if d.node and d.settled and d.blame is Blame.NODE]
     judged = {diagnosis.name for diagnosis in found}
     unexplained = {diagnosis.gang.ref.uid for diagnosis in found if diagnosis.gang is not None}

@@ -1,5 +1,5 @@
-"""Decides which of a node's findings affect a gang: the findings of devices that the gang's pods use, or may
-use. Pure.
+"""Decides which of a node's findings affect a gang: the findings that are about no single device, and the
+findings of devices that the gang's pods use, or may use. Pure.
 
 A pod whose devices the agent does not know may use any device. A mapping that is old, cut or missing
 therefore names too many affected gangs, and never too few.

@@ -69,7 +69,7 @@ def _made_for(gone: list[Loss], present: Iterable[Pod]) -> list[Pod]:
 
 
 def _lost_after(loss: Loss) -> datetime:
-    """When the rank was lost, or a time before that if nobody knows."""
+    """Returns when the rank was lost, or the earliest possible time if nobody knows."""
     return loss.not_before or loss.at
 
 

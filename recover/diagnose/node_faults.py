@@ -1,4 +1,5 @@
-"""Diagnoses node faults, from the findings of the agents and from nodes that are not ready. Pure."""
+"""Diagnoses node faults: from the findings of the agents, from signals of other controllers on nodes
+(signals.py), and from nodes that are not ready. Pure."""
 
 from __future__ import annotations
 
@@ -107,7 +108,7 @@ def _of_node(look: _Look, node: Node, health: NodeHealth, incidents: list[Incide
 def _classed(finding: Finding) -> Finding:
     """Gives a finding of the class `host` the class `unknown`. The class `host` is for nodes that Kubernetes
     reports as not ready, and its Incident ends when the node is ready. If an agent reports this class, for
-    example for a row of people's own, the real class is not known."""
+    example by a row that people have added to the catalogue, the real class is not known."""
     if finding.fault is not Fault.HOST:
         return finding
     return msgspec.structs.replace(finding, fault=Fault.UNKNOWN)

@@ -81,15 +81,15 @@ def started_at(world: World, recovery: Recovery, attempt: int) -> datetime | Non
 
 
 def is_down(recovery: Recovery, gang: Gang) -> bool:
-    """Whether the recovery stops the gang, or has stopped it and has not started it again: the job's mark
-    would show the start."""
+    """Whether the recovery stops the gang, or has stopped it and has not started it again. The mark on the
+    job would show that the recovery has started the gang."""
     mark, attempt = gang.mark, (recovery.metadata.name, recovery.status.attempt, "resumed")
     return recovery.active and (mark is None or (mark.recovery, mark.attempt, mark.did) != attempt)
 
 
 def is_surplus(pod: Pod, pods: list[Pod], gang: Gang) -> bool:
-    """Whether the pod was told to end while as many older peers stay as the gang should have: people have
-    scaled the gang down."""
+    """Whether the pod was told to end while as many ranks stay as the gang should have, all of them created
+    before that: people have scaled the gang down."""
     at = pod.was_rank_until
     if pod.deleting_since is None or at is None:
         return False
@@ -176,8 +176,9 @@ def _code(world: World, pod: Pod, container: Container | None) -> str:
 
 
 def is_dead(world: World, pods: list[Pod], lost: list[Loss], timing: Timing, now: datetime) -> bool:
-    """Whether the gang is dead. A gang with a lost rank is dead, with one exception: a single container that
-    restarted in place may be elastic training. That rank is lost once `in_place_grace_s` has passed without
+    """Whether the gang is dead. A gang with a lost rank is dead, with two exceptions. A loss that may be the
+    end of a training that succeeded does not count for a short time (`_unsettled`). A single container that
+    restarted in place may be elastic training: its rank is lost once `in_place_grace_s` has passed without
     steps from the new instance."""
     has_succeeded = any(pod.phase is PodPhase.SUCCEEDED for pod in pods)
     lost = [loss for loss in lost if not _unsettled(loss, timing, now, has_succeeded=has_succeeded)]

@@ -1,9 +1,9 @@
 """Sets findings aside that prove nothing about their node, because somebody works on the node's driver. Pure.
 
 A driver that is replaced, or a device that gets a different MIG layout, looks like broken hardware for a
-while. Such a finding is no proof and no suspicion until the work is over, and the node's agent had time for a
-new sample. what_counts.py leaves the finding out. The work answers nothing: the Incident of the node stays
-open as it is.
+while. Such a finding is no proof and no suspicion until the work is over and the node's agent has had time
+for a new sample. what_counts.py leaves the finding out. The work answers nothing: the Incident of the node
+stays open as it is.
 """
 
 from __future__ import annotations

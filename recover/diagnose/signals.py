@@ -1,4 +1,5 @@
-"""Turns the signals of other controllers on nodes into suspicions and findings. Pure; part of what_counts.py.
+"""Turns the signals of other controllers on nodes into suspicions (for what_counts.py) and findings (for
+set_aside.py). Pure.
 
 A signal makes its node a suspect for as long as the signal exists. A signal that people have mapped to a
 higher severity is also a finding of origin vendor, which began when the signal did: the finding acts once,
@@ -73,7 +74,7 @@ def _subject(signal: NodeSignal) -> Subject:
 
 
 def doubted_by_others(world: World, now: datetime) -> dict[str, str]:
-    """Returns the nodes with a signal, and the code of the first signal."""
+    """Returns the nodes with a signal that makes them suspects, and the code of the first such signal."""
     return {
         name: told[0].code for name, node in sorted(world.signalling.items()) if (told := doubts(node, now))
     }

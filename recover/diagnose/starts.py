@@ -47,7 +47,8 @@ def _is_accelerated(world: World, pod: Pod) -> bool:
 
 
 def new_pods(world: World, gang: Gang) -> list[Pod]:
-    """Returns the existing pods of the present start, by name. The result does not depend on the time."""
+    """Returns the existing pods of the present start, sorted by name. The result does not depend on the
+    time."""
     uid, known = gang.ref.uid, world.new_pods_memo
     if known is None or world.gangs.get(uid) is not gang:
         return _new_pods(world, gang)
@@ -93,7 +94,7 @@ def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
 
 def leftover(pod: Pod) -> str:
     """Returns the note by which a recovery remembers an ended pod that its job keeps: the beginning of the
-    uid, since clocks need not agree."""
+    pod's uid. A time would not do, because clocks need not agree."""
     return pod.uid[:8]
 
 

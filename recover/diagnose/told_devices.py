@@ -42,8 +42,8 @@ class _RankTable(msgspec.Struct):
 
 
 def told_devices(pod: Pod, devices: Sequence[Device]) -> frozenset[str] | None:
-    """Returns UUIDs among the node's `devices`, or the chips' ids (model/ascend.py) if the node's plugin is
-    Ascend's. Returns None if the annotations do not name all devices of the pod."""
+    """Returns UUIDs among the node's `devices`, or the chips' ids (model/ascend.py) if the pod requests a
+    resource of Ascend. Returns None if the annotations do not name all devices of the pod."""
     if any(resource.startswith(_ASCEND) for resource, _ in pod.requests):
         chips = list(_ascend(pod))
         known = frozenset(chip for chip in chips if chip is not None)
@@ -91,10 +91,10 @@ def _gpu_manager(pod: Pod) -> Iterator[str]:
 
 
 def _ascend(pod: Pod) -> Iterator[str | None]:
-    """Yields the chips by their physical numbers, separated by commas, as the plugin writes which chips it
-    has mounted; for a virtual chip, the chip of which it is a part. If the plugin has not written that,
-    yields the chips of the pod's entry in the rank table. The annotation `huawei.com/Ascend910` has the chips
-    that the scheduler wants, and is not read.
+    """Yields the ids of the chips that the plugin has mounted, from the annotation in which the plugin lists
+    them by their physical numbers, separated by commas; for a virtual chip, the id of the chip of which it is
+    a part. If the plugin has not written this annotation, yields the chips of the pod's entry in the rank
+    table. The annotation `huawei.com/Ascend910` has the chips that the scheduler wants, and is not read.
 
     Source: MindCluster, docs/en/scheduling/api/k8s.md, component/ascend-common/api/default_name.go, 2026.
     """

@@ -50,7 +50,7 @@ class Verdict(msgspec.Struct, frozen=True):
     doubts_node: bool = False
     """Whether the rank's node may be the cause."""
     blind: str = ""
-    """Sources of that node that could not be read."""
+    """Why the agent of that node could not see a fault there; empty if it could."""
 
 
 def judged(world: World, first: Loss, now: datetime, *, covered: bool, beside: str) -> Verdict:
@@ -61,7 +61,7 @@ def judged(world: World, first: Loss, now: datetime, *, covered: bool, beside: s
     if first.code in OUTSIDE:  # its log shows only how the program handled its end
         doubts = first.code not in _NO_SUSPECTS
         return Verdict(Fault.HOST, Blame.UNKNOWN, OUTSIDE[first.code], first.code, doubts)
-    if first.propagated:  # so are all other losses: the lost peer is not reported yet
+    if first.propagated:  # all other losses are then propagated, too: the loss of the peer is not known yet
         return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, nobody_is_blamed(first), error)
     if first.code == OOM_KILLED:
         return _out_of_memory(world, first)

@@ -1,5 +1,5 @@
-"""Tells whether training continued after a suspicion, and so has outlived it. Pure; part of
-what_counts.py."""
+"""Tells whether training continued after a suspicion, and so has outlived it. Pure; for what_counts.py,
+failing_starts.py and recovery/avoid.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Turns the World into diagnoses: what broke, who is to blame, and which gangs are affected. Pure; triage
-decides what to do about each fault.
+"""Turns the World into diagnoses: what broke, which node or program is the culprit, and which gangs are
+affected. Pure; triage decides what to do about each fault.
 
 Hardware evidence on a node with a rank outweighs the errors of the ranks themselves: a gang whose failure a
 node's fault explains gets no separate diagnosis.
@@ -34,8 +34,8 @@ class Judged(msgspec.Struct, frozen=True):
     """Every fault that may need an action now. The faults that brought a gang down come before the others; of
     each of these two kinds the oldest comes first."""
     states: Mapping[str, GangState]
-    """State of every gang that runs, by the gang's uid. A gang that is being stopped, or has ended, has no
-    state."""
+    """State of every gang that runs or has failed, by the gang's uid. A gang has no state if it is suspended
+    or being deleted, if a recovery stops it, or if it has succeeded or reached its owner's deadline."""
     proved: Mapping[str, Diagnosis]
     """The node's fault that has turned out to be the cause of a gang's own Incident, by the name of that
     Incident."""
@@ -70,7 +70,8 @@ def _gang_states(
 
 
 def runs(world: World, gang: Gang) -> bool:
-    """Whether the pods of the gang are meant to run. Otherwise the gang has no state."""
+    """Whether the gang has a state: its pods are meant to run, or the gang has failed before its owner's
+    deadline."""
     recovery = world.active_recovery(gang.ref.uid)
     is_stopped = recovery is not None and recovery.status.phase in STOPPED_PHASES
     is_over = (gang.terminal is not None and gang.terminal.succeeded) or world.has_reached_deadline(gang)

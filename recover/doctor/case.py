@@ -1,7 +1,7 @@
 """Model of a job before it fails, and of the findings of a check. Pure.
 
 look.py and manifest.py make a Case, checks.py has the table of checks, and report.py puts their findings in
-order. The folder installation/ has its own model, reader and checks, with the same findings.
+order. The folder installation/ has its own model, reader and checks, which also yield Findings.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     recipes: Mapping[str, Recipe]
     now: datetime
     timing: Timing = Timing()
-    """Time limits. The controller's settings cannot be read from outside, so these are the defaults."""
+    """Time limits of the default settings: a check of a job does not read the controller's settings."""
     is_file: bool = False
     file: str = ""
     """Name of the manifest file, as the person gave it."""
@@ -103,6 +103,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """Beginning of the job's name, if the API server will generate the name."""
     mode: Mode = Mode.OBSERVE
     mode_kept_in: str = ""
+    """`namespace/name` of the ConfigMap in which the controller records the mode."""
     modes: Modes | None = None
     """Modes of the cluster, its pools and namespaces; None if they are not known."""
     namespace: NamespaceView | None = None
@@ -111,8 +112,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Pod, ...] = ()
     """Pods that have not ended."""
     claim: str = ""
-    """`namespace/name` of the volume claim with the checkpoints; empty if the checkpoints are not on a
-    claim."""
+    """`namespace/name` of the volume claim with the checkpoints. It has no meaning while `unread` has
+    Part.CLAIM, for example because the checkpoints are not on a claim."""
     access_modes: tuple[str, ...] | None = ()
     """Access modes of the claim; None if the claim does not exist."""
     sharers: tuple[str, ...] = ()
@@ -133,7 +134,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def misplaced(self) -> dict[str, Misplaced]:
         """Returns the annotations that Rekindle reads on a job, and that only a pod template has, by name.
-        Consent on a pod template is read there by the policy that adds the environment."""
+        Consent is left out: the policy that adds the environment reads it on the pod template."""
         keys = {one.name for one in keys_of(On.JOB, Form.ANNOTATION)}
         return {
             name: Misplaced(field, f"move it to the job: {self.set_annotation(name, value)}")

@@ -29,9 +29,9 @@ _OURS = "REKINDLE_"
 
 def read_by_ranks(case: Case) -> Iterator[Finding]:
     """Reports containers that do not read the ConfigMap of a recovery. Some kinds get the envFrom in the
-    patch that starts them. For the other kinds the running pods show it, and if no pod runs, the policy that
-    will add the envFrom. If no container of a template requests a device, each of them may be the one that
-    trains."""
+    patch that starts them. For the other kinds the pods show whether they have the envFrom; if there are no
+    pods, the policy that will add the envFrom counts. If no container of a template requests a device, each
+    of them may be the one that trains."""
     gang = case.gang
     if reads_environment(gang) or workload_of(gang).start_brings_environment:
         return

@@ -144,8 +144,8 @@ def _of_job(case: Case) -> _Place:
 
 
 def _is_shared(mine: _Place, theirs: _Place) -> bool:
-    """Whether a scan of one job takes checkpoints of the other for its own. Other names of files, or another
-    format, may keep them apart."""
+    """Whether a scan of one job takes checkpoints of the other for its own. A different marker or a different
+    format keeps the checkpoints of two jobs apart."""
     if mine is None or theirs is None:
         return False
     (my_folder, my), (their_folder, their) = mine, theirs

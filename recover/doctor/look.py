@@ -1,7 +1,7 @@
 """Reads one job and its surroundings from the API, as a Case. I/O only.
 
-The Case names the parts that may not be read, and the checks that need these parts are not made. There is no
-Case only if the job itself cannot be read.
+The Case names the parts that could not be read, and the checks that need these parts are not made. If the job
+itself cannot be read, there is no Case.
 """
 
 from __future__ import annotations

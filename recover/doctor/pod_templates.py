@@ -73,7 +73,7 @@ def pinned(case: Case) -> Iterator[Finding]:
 
 
 def _hosts(affinity: Mapping[str, object]) -> set[str]:
-    """Returns the hosts to which the required affinity restricts the pods; none if it allows others, too."""
+    """Returns the hosts to which the required affinity restricts the pods; empty if it names no hosts."""
     terms = [
         {
             host
@@ -128,8 +128,8 @@ def resources(case: Case) -> Iterator[Finding]:
 
 
 def elastic(case: Case) -> Iterator[Finding]:
-    """Reports a job that does not need each of its ranks. A job that its framework fails with the first
-    failed rank needs them all."""
+    """Reports a job that does not need each of its ranks. A job that the framework marks as failed when its
+    first rank fails needs all of its ranks."""
     ends = any(hazard.severity is Severity.FAILS for hazard in case.spec.ends_for_good(case.gang, ""))
     if case.gang.may_lack > 0 and not ends:
         least = case.gang.size - case.gang.may_lack

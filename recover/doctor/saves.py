@@ -163,8 +163,8 @@ def claim_of(gang: Gang) -> str:
 
 
 def volume(case: Case) -> Iterator[Finding]:
-    """Reports a volume that does not suit the annotation. The check `annotation` has reported an annotation
-    that cannot be read."""
+    """Reports a volume that does not suit the annotation. The check `checkpoint-annotation` has reported an
+    annotation that cannot be read."""
     value = case.gang.annotations.get(ANNOTATION, "")
     try:
         path = parse(value).path
@@ -218,7 +218,8 @@ def volume(case: Case) -> Iterator[Finding]:
 
 
 def _without_mode(volume: Volume) -> dict[str, object]:
-    """Returns what is mounted, whether or not it may be written."""
+    """Returns the source of the volume without its field readOnly: two volumes with the same result are the
+    same storage."""
     return {name: value for name, value in volume.source.items() if name != "readOnly"}
 
 

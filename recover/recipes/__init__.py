@@ -2,7 +2,7 @@
 
 In: recipe files and objects, evidence of a failed gang.
 Out: Matched or NotMatched, and what changes at the next start.
-Touches: its own packaged files, and files that people name (load.py): pure otherwise.
+Touches: its own packaged files, and files that people name (load.py, given.py): pure otherwise.
 
     file -> load.py, object -> objects.py; both -> convert.py (types) -> check.py (the rest) -> Recipe
     built-in recipes + objects -> objects.py -> recipes in force, and the condition of each object

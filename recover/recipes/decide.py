@@ -1,8 +1,8 @@
 """Decides which known issues a failed gang shows, and what is changed for its next start. Pure.
 
-The input comes from gang_evidence.py; recovery/choose.py records the answer in the Recovery. A change by an
-earlier recovery of the gang stays until its recipe gives up: otherwise the issue would occur again at the
-next restart.
+The input comes from gang_evidence.py; recovery/known_issues.py records the answer in the Recovery. A change
+by an earlier recovery of the gang stays until its recipe gives up: otherwise the issue would occur again at
+the next restart.
 """
 
 from __future__ import annotations

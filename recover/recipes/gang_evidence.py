@@ -1,5 +1,5 @@
-"""Gathers what the API objects show about a failed gang, as Evidence for the recipes. Pure; for recovery/ and
-match.py.
+"""Gathers what the API objects show about a failed gang, as Evidence for match.py. Pure; for
+recovery/known_issues.py, triage/advice.py and doctor/issues_ahead.py.
 
 All of it has the origin `tenant`: logs, exit codes, requests of the job's own template. Such evidence may
 move and change that tenant's gang, and nothing else.

@@ -1,4 +1,5 @@
-"""Loads recipes from files: the built-in recipes, and people's own. One bad file never stops the others.
+"""Loads recipes from files: built-in recipes, and recipes that people wrote. One bad file never stops the
+others.
 
 A file is TOML, or a Recipe object in YAML or JSON, as kubectl applies and prints it.
 """
@@ -44,7 +45,7 @@ def built_in_text(name: str) -> str:
 
 
 def read(path: Path) -> Recipe:
-    """Returns one of people's own recipes from its file. Raises `RecipeError`."""
+    """Returns the recipe in a file that people wrote. Raises `RecipeError`."""
     try:
         with path.open("rb") as file:
             data = file.read(_FILE_BYTES_MAX + 1)
@@ -63,8 +64,8 @@ def read(path: Path) -> Recipe:
 
 def load(paths: Iterable[Path]) -> Loaded:
     """Returns the built-in recipes and those of the files and folders (their *.toml). As with objects, a
-    recipe with the name of a built-in recipe replaces the built-in one. If several of people's own recipes
-    have the same name, the first one is used."""
+    recipe with the name of a built-in recipe replaces the built-in one. If several files have recipes of the
+    same name, the first one is used."""
     recipes, errors = built_in(), []
     origin: dict[str, str] = {}
     for path in (file for given in paths for file in _files(given)):

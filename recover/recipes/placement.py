@@ -1,4 +1,5 @@
-"""Turns the rules of a recipe about labels into a node affinity for the gang. Pure; for decide.py."""
+"""Turns the rules of a recipe about labels into requirements on the gang's nodes, and tells which nodes meet
+them. Pure; for decide.py and triage/capacity.py."""
 
 from __future__ import annotations
 

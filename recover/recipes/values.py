@@ -1,4 +1,5 @@
-"""Versions, counts, and the facts that a recipe can compare. detectors/text/sizes.py has memory amounts."""
+"""Versions, and the facts that a recipe can compare. detectors/text/sizes.py has amounts of memory, and
+recover/k8s/quantities.py has counts."""
 
 from __future__ import annotations
 

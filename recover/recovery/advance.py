@@ -63,9 +63,9 @@ _BLOCKED: Mapping[str, Callable[[Context], Step]] = {
 
 
 def advance(recovery: Recovery, world: World, settings: Settings, now: datetime) -> Plan:
-    """Returns what to write for this recovery now. In its chain the status comes before the actions of the
-    phase, and after the live reads and what must be undone before the status says that the recovery is over.
-    The first stop is a separate chain."""
+    """Returns what to write for this recovery now. The chain begins with the live reads. Then come the writes
+    that must be done before the status says that the recovery is over, then the status, then the actions of
+    the phase. The first stop is a separate chain."""
     if not recovery.active:
         removals = ((removal,) for removal in _cleanup(recovery, world))
         return Plan(chains=(*removals, _lifted(recovery, world, now)))

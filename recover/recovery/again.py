@@ -30,7 +30,7 @@ minutes."""
 
 def has_run(ctx: Context) -> bool:
     """Whether this attempt is evidence: all ranks ran at one time, or one rank failed at once by itself while
-    no rank was waiting for room."""
+    no rank was waiting for room. An attempt that has not started the gang counts, too."""
     if all_ran(ctx) or not ctx.has("resumed"):
         return True
     pods = ranks(ctx.world, ctx.gang)

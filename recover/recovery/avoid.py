@@ -40,7 +40,8 @@ class Avoidance(msgspec.Struct, frozen=True):
     suspected: Mapping[str, str]
     """Nodes that the gang should rather not use, each with the reason."""
     hosts: tuple[str, ...]
-    """Host names that the affinity must exclude: those of nodes from which no taint keeps the gang."""
+    """Host names that the affinity must exclude: those of nodes from which no taint keeps the gang, and which
+    people have not excluded already."""
     suspected_hosts: tuple[str, ...]
 
 

@@ -33,7 +33,7 @@ def first_cause(ctx: Context) -> Cause:
 
 
 def fresh_causes(ctx: Context) -> list[Cause]:
-    """Returns the causes that triage has added since, and that the recovery has not taken up yet."""
+    """Returns the causes that triage has added and that the recovery has not taken up yet."""
     taken = {(cause.incident, cause.finding) for cause in ctx.status.causes}
     fresh = [cause for cause in ctx.spec.causes if (cause.incident, cause.finding) not in taken]
     return [
@@ -101,7 +101,8 @@ def affecting(ctx: Context, fresh: list[Cause]) -> list[Cause]:
 
 
 def are_placed(ctx: Context) -> bool:
-    """Whether every rank has a node. It is then known which nodes the start has left."""
+    """Whether every rank has a node. Only then is it certain that no rank of this start comes to a node that
+    has broken since."""
     pods = ranks(ctx.world, ctx.gang)
     return len(pods) >= ctx.gang.size and all(pod.node for pod in pods)
 

@@ -188,10 +188,11 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The result of one reconcile of a recovery: either a new status, or writes to other objects. A Step
-    should not have both: a phase's writes are issued only after the phase itself has been written. The
-    exception is the first stop (`stop`): the Recovery, which exists in the phase Planned before the stop is
-    sent, already announces it."""
+    """The result of one reconcile of a recovery: a new status, or writes to other objects. If a Step has
+    both, the writes are Events and removals of scan pods, and are sent after the status. All other writes of
+    a phase are issued only in a later reconcile, after the phase itself has been written. The exception is
+    the first stop (`stop`): the Recovery, which exists in the phase Planned before the stop is sent, already
+    announces it."""
 
     status: RecoveryStatus | None = None
     writes: tuple[Action, ...] = ()

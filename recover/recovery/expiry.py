@@ -33,15 +33,16 @@ __all__ = ["expire", "is_near_the_cap"]
 T = TypeVar("T")
 
 AT_ONCE_MAX = 100
-"""Number of deletions of one kind in one reconcile, so that a large backlog never delays other writes."""
+"""Largest number of deletions of one kind in one reconcile, so that a large backlog never delays other
+writes."""
 
 CONFIRMED_MAX = 20
-"""Number of these deletions that need a live read. The reads of a namespace wait for each other, and a gang
-of the same namespace may need a read."""
+"""Largest number of these deletions that need a live read. The reads of a namespace wait for each other, and
+a gang of the same namespace may need a read."""
 
 REST_AGAIN_S = 2.0
-"""Pause until the next reconcile while more is to be deleted: 50 deletions a second (3,000 a minute), which
-no API server notices."""
+"""Pause until the next reconcile while more is to be deleted: of each kind 50 deletions a second (3,000 a
+minute), which no API server notices."""
 
 NEAR_AGAIN_S = 30.0
 """Pause until the next reconcile while there are more than half as many objects as the maximum: a storm of
@@ -148,8 +149,8 @@ def _orphans(world: World, limits: Retention, now: datetime) -> Iterator[Delete]
 
 def _needed(world: World, gang_uid: str) -> Iterator[Recovery]:
     """Yields the Recoveries that must stay: the last one and, if it ended early, the last ones that know the
-    earlier pods and the totals. For each recipe they are the last use and each try: its change applies at
-    every later start."""
+    earlier pods and the totals. For each recipe, the Recovery with its last use stays, and so does each
+    Recovery that applied the recipe: its change applies at every later start."""
     newest_first = world.history(gang_uid)[::-1]
     yield from newest_first[:1]
     yield from [r for r in newest_first if r.status.leftovers][:1]
@@ -177,9 +178,10 @@ def _expired(
     limits: Retention,
     now: datetime,
 ) -> Iterator[Delete]:
-    """Yields deletions of the objects in `over`, each with the time of its end, or otherwise its creation,
-    and its owner. `totals` counts all objects by owner. Beyond the maximum, the owners with the most objects
-    lose theirs first: a job that crashes again and again uses up only the history of its own namespace."""
+    """Yields deletions of the objects that are over. `over` has for each of them the time of its end, its
+    metadata and its owner; without a known end the time of its creation counts. `totals` counts all objects
+    by owner. Beyond the maximum, the owners with the most objects lose theirs first: a job that crashes again
+    and again uses up only the history of its own namespace."""
     dated = [(ended or meta.creation_timestamp or now, meta, whose) for ended, meta, whose in over]
     share = _fair_share(totals, limits.objects_max)
     left = totals.copy()

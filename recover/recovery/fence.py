@@ -129,7 +129,7 @@ def _harms_nobody(pod: Pod) -> bool:
 
 def _given_up_at(ctx: Context, pod: Pod) -> datetime:
     """Returns when silence alone suffices as a proof for a pod that harms nobody. Nobody knows when a missing
-    node disappeared, so its silence counts from the begin of this phase."""
+    node disappeared, so its silence counts from the beginning of this phase."""
     node = ctx.node_of(pod)
     begun = next((one.at for one in reversed(ctx.status.phases) if one.phase is Phase.FENCING), ctx.now)
     silent_since = node.ready_since if node is not None and node.ready_since is not None else begun

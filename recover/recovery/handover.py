@@ -1,9 +1,8 @@
-"""Writes the ConfigMap beside the job that the ranks read at their start, and takes the checkpoint back.
-Pure.
+"""Writes the ConfigMap that the ranks read at their start, and later removes the checkpoint from it. Pure.
 
-REKINDLE_RESUME_FROM and _STEP are in the ConfigMap from the start of the gang until the recovery leaves its
-active phases, however it ends. Otherwise a container that its framework starts weeks later would go back to
-that checkpoint.
+REKINDLE_RESUME_FROM and REKINDLE_RESUME_STEP are in the ConfigMap from the start of the gang until the
+recovery leaves its active phases, however it ends. Otherwise a container that its framework starts weeks
+later would go back to that checkpoint.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ def may_read_old(world: World, gang: Gang) -> bool:
 
 
 def handed_over(ctx: Context) -> tuple[Ensure, ...]:
-    """Returns the writes of the ConfigMaps: REKINDLE_RESUME_FROM and _STEP only for a verified checkpoint,
-    and the variables that known issues need."""
+    """Returns the writes of the ConfigMaps: the name of the recovery, the variables that known issues need,
+    and, only for a verified checkpoint, REKINDLE_RESUME_FROM and REKINDLE_RESUME_STEP."""
     choice = ctx.status.checkpoint
     verified = choice is not None and choice.verified
     path, step = (choice.path, str(choice.step)) if choice is not None and verified else (None, None)
@@ -61,8 +60,8 @@ def taken_back(recovery: Recovery) -> tuple[Ensure, ...]:
 
 
 def _written(ctx: Context, name: str, data: dict[str, str | None]) -> Ensure:
-    """Returns the write of one ConfigMap. It leaves only our variables: a person who may write ConfigMaps
-    could otherwise put variables there that run code in the ranks, for example LD_PRELOAD."""
+    """Returns the write of one ConfigMap. The write leaves only our variables: a person who may write
+    ConfigMaps could otherwise put variables there that run code in the ranks, for example LD_PRELOAD."""
     namespace = ctx.gang.ref.namespace
     told = (
         f"somebody else had put these variables into ConfigMap {name}, which the containers of "

@@ -72,8 +72,8 @@ def scan_label(recovery: Recovery) -> str:
 def create(
     recovery: Recovery, gang: Gang, world: World, settings: Settings, avoided: Sequence[str]
 ) -> Create | None:
-    """Returns the scan pod of this attempt, with a scheduling gate if the API server supports gates. Returns
-    None if nothing can be scanned. `avoided` has the hosts of broken nodes."""
+    """Returns the creation of the scan pod of this attempt, with a scheduling gate if the API server supports
+    gates. Returns None if nothing can be scanned. `avoided` has the hosts of broken nodes."""
     gates = [{"name": _GATE}] if settings.scheduling_gates else []
     allowed = _allowed(gang)
     name = scan_name(recovery)
@@ -83,8 +83,8 @@ def create(
 def create_later(
     recovery: Recovery, gang: Gang, world: World, settings: Settings, avoided: Sequence[str]
 ) -> Create | None:
-    """Returns a scan beside the running gang, which changes nothing. Returns None if nothing can be
-    scanned."""
+    """Returns the creation of a scan that runs beside the gang and changes no checkpoint. Returns None if
+    nothing can be scanned."""
     return _create(later_name(recovery), recovery, gang, world, settings, avoided, gates=[], allowed=[])
 
 
@@ -127,7 +127,7 @@ def _create(
 
 
 def _off(avoided: Sequence[str]) -> dict[str, Any]:
-    """The affinity that excludes broken nodes; empty if there are none."""
+    """Returns the affinity that excludes broken nodes; empty if there are none."""
     if not avoided:
         return {}
     others = {"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}

@@ -1,5 +1,5 @@
-"""Tells why a scan has given no answer, in the words of the part that prevents the answer. Pure; for
-choose.py.
+"""Tells why a scan has given no answer, if possible in the words of the API server, the scheduler or the
+kubelet. Pure; for choose.py and scanned.py.
 
 The gang's accelerators are idle meanwhile, so an obstacle that will not pass by itself ends the wait at once.
 """

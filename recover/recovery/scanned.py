@@ -1,4 +1,4 @@
-"""Turns the answer of a scan into the choice that a recovery keeps. Pure; for choose.py.
+"""Turns the answer of a scan into the choice that a recovery keeps. Pure; for choose.py and verify.py.
 
 The scan pod is in the tenant's namespace and may say anything: its answer is checked before it is used.
 """

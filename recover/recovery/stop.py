@@ -242,8 +242,8 @@ def unstuck(ctx: Context) -> Step:
 
 
 def given_up(ctx: Context, message: str, reason: Reason) -> RecoveryStatus:
-    """Returns the status of a recovery that is given up. A person has started the stopped gang, or will start
-    it. The status keeps the earlier pods as leftovers, so that they do not count as new losses."""
+    """Returns the status of a recovery that is given up. Somebody else has started the stopped gang. The
+    status keeps the earlier pods as leftovers, so that they do not count as new losses."""
     status = refitted(ctx.status, leftovers=ctx.leftovers())
     return moved(ctx, Phase.ESCALATED, message, reason=reason, status=status)
 

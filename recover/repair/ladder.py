@@ -81,7 +81,8 @@ def broken_devices(found: Sequence[Finding]) -> list[str]:
 
 
 def earlier_repairs(world: World, node: str, window_s: float, now: datetime) -> list[Incident]:
-    """Returns the Incidents whose repair returned the node to service within the window, oldest first."""
+    """Returns the Incidents whose repair returned the node to service within the window, oldest first. A
+    repair without any step does not count: the node became Ready again by itself."""
     since = now - timedelta(seconds=window_s)
     found = []
     for incident in world.incidents.values():

@@ -1,9 +1,10 @@
-"""Decides what to write now about nodes under repair, and why not more. Pure; its own DecisionLoop runs it.
+"""Decides what to write now about nodes under repair, and records what forbids more. Pure; runs in a
+DecisionLoop of its own.
 
-A repair begins with the Incident of a quarantined node, in mode repair, and only for faults that were seen
-since that mode was enabled for the node. The state of the repair is `Incident.status.repair`; every write of
-the state carries the version that was seen. The state is written first, then the action, so a controller that
-starts again knows what may have been done.
+A repair begins with the Incident of a quarantined node, or of a silent node (silent.py), in mode repair, and
+only for faults that were seen since that mode was enabled for the node. The state of the repair is
+`Incident.status.repair`; every write of the state carries the version that was seen. The state is written
+first, then the action, so a controller that starts again knows what may have been done.
 """
 
 from __future__ import annotations
@@ -88,8 +89,7 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
 
 
 def _concerned(world: World) -> list[Incident]:
-    """Returns the Incidents whose node is in quarantine, under repair, or silent, in the order of their
-    faults."""
+    """Returns the Incidents whose node is in quarantine, under repair, or silent, the oldest fault first."""
     found: dict[str, Incident] = {}
     for node in world.subjects.nodes.values():
         if node.quarantine is not None and node.quarantine.incident in world.incidents:
@@ -124,7 +124,7 @@ def _written(ctx: Context, look: Reconciled) -> Iterator[Action]:
     asked = outside.take_back(ctx.repair, look.repair, ctx.means) if look.repair is not None else None
     if asked is not None:
         yield asked
-    # Once the repair has begun, earlier reasons against its begin no longer count.
+    # Once the repair has begun, earlier reasons not to begin it no longer count.
     before = [a for a in status.actions if look.repair is None or a.action != Act.REPAIR_NODE]
     changed = refitted(
         status,

@@ -1,8 +1,9 @@
 """Finds pods that still run on a node and whose work a repair would end. Pure.
 
 A repair waits for these pods and never evicts them. Before a reset, pods count that use accelerators, and the
-pod of a step that was withdrawn. Before a reboot, all pods count that would lose work: pods of DaemonSets
-come back by themselves, mirror pods belong to the kubelet, and ended pods have nothing to lose.
+pod of a step that was withdrawn. Before a reboot, all pods count that would lose work. Pods of DaemonSets do
+not count, because they come back by themselves. Neither do mirror pods, which belong to the kubelet, nor
+ended pods, which have nothing to lose.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ _NAMED_MAX = 3
 
 
 def occupants(world: World, node: Node, rung: StepKind, namespace: str) -> list[str]:
-    """Returns `namespace/name` of each such pod, in order. `namespace` is our own: repair pods in that
-    namespace are ours."""
+    """Returns `namespace/name` of each pod for which the step `rung` must wait, in order. `namespace` is our
+    own: repair pods in that namespace are ours."""
     found = {
         f"{pod.namespace}/{pod.name}" for pod in _pods(world, node) if _counts(pod, node, rung, namespace)
     }
@@ -37,8 +38,8 @@ def occupants(world: World, node: Node, rung: StepKind, namespace: str) -> list[
 
 
 def opted_in_gangs(world: World, node: Node, rung: StepKind, namespace: str) -> Iterator[Gang]:
-    """Yields the gangs that have opted in to automatic recovery and have such a pod on the node: they can be
-    moved."""
+    """Yields the gangs that have opted in to automatic recovery and have a pod on the node for which the step
+    must wait: these gangs can be moved."""
     for gang in world.gangs_living_on(node.name):
         there = [pod for pod in world.pods(gang.ref.uid) if pod.node == node.name]
         is_in_the_way = any(_counts(pod, node, rung, namespace) for pod in there)

@@ -34,8 +34,8 @@ def is_its_turn(ctx: Context) -> bool:
 
 
 def is_watched(ctx: Context) -> bool:
-    """Whether the node is silent and not in quarantine yet. There is then no quarantine that a person could
-    end."""
+    """Whether the repair is for a silent node that is not in quarantine yet. There is then no quarantine that
+    a person could end. The node may have become Ready again in the meantime."""
     return (
         ctx.incident.spec.fault is Fault.HOST
         and ctx.node.quarantine is None

@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 HELD_REQUEUE_S = 60.0
-"""Time until the next reconcile during a hold. A hold may end by time alone; the end of a hold by a person is
-seen at once."""
+"""Time until the next reconcile during a hold or a pause, or while a budget or limit is used up. A hold may
+end by time alone; the end of a hold by a person is seen at once."""
 
 PHASE_OF = {
     StepKind.RESET: RepairPhase.RESETTING,
@@ -84,7 +84,7 @@ class Context(msgspec.Struct, frozen=True):
 
     @property
     def found(self) -> list[Finding]:
-        """Open findings of the node's present boot that no release has answered."""
+        """Open findings of the node's present boot that the end of its last quarantine has not answered."""
         return open_findings(self.node, self.health, answers(self.node), self.now)
 
     @property
@@ -94,7 +94,7 @@ class Context(msgspec.Struct, frozen=True):
         return outside.is_set(self.rules, self.means)
 
     def allowed_s(self, kind: StepKind) -> float:
-        """Returns the time limit of such a step, in seconds from its begin to its end."""
+        """Returns the time limit of a step of this kind, in seconds from its beginning to its end."""
         return {
             StepKind.RESET: self.rules.reset_deadline_s,
             StepKind.REBOOT: self.rules.reboot_deadline_s,

@@ -1,9 +1,9 @@
 """Runs the phase Waiting: a reset or a reboot begins only when nothing is in its way. Pure.
 
-The checks have this order: a pause of Rekindle, people's holds, the brake, whether the node takes no new
-pods, all pods on the node, a wait after the last repair, the limits. Pods are never evicted. Gangs that have
-opted in to recovery are moved as a pending fault would move them. The repair waits for all other pods until
-the deadline, and then a person decides.
+The checks have this order: a pause of Rekindle, people's holds, the brake, work on the node's driver, whether
+the node takes no new pods, whether the node is silent, all pods on the node, a wait after the last repair,
+the limits. Pods are never evicted. Gangs that have opted in to recovery are moved as a pending fault would
+move them. The repair waits for all other pods until the deadline, and then a person decides.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def wait(ctx: Context) -> Reconciled:
 
 def _closed(ctx: Context) -> Reconciled:
     """Closes a degraded node, which takes pods until its repair is due. The close takes the node out of
-    service as a quarantine does, so the same budgets apply: a line in the logs of all nodes does not close
-    the cluster."""
+    service as a quarantine does, so the same budgets apply: otherwise one line in the logs of all nodes could
+    close the whole cluster."""
     verdict = ctx.guard.may_cordon_degraded(ctx.node, ctx.incident.metadata.name)
     if isinstance(verdict, Denied):
         return waiting(ctx, verdict.reason, verdict.message, HELD_REQUEUE_S)

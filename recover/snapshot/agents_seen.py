@@ -34,7 +34,7 @@ class _ConfigMap(msgspec.Struct):
 
 async def agents_seen(cluster: Cluster) -> Mapping[str, AgentPod] | None:
     """Returns the agent's pod of each node; a node without an agent is not in the mapping. Returns None if
-    agents are no pods, or if the reader has no permission to see them."""
+    agents are no pods, or if they cannot be read."""
     try:
         release = await _release(cluster)
         if release is None or not _are_pods(release):

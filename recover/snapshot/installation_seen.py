@@ -1,4 +1,5 @@
-"""Reads mode, leader and pause for `rekindle status`, and the jobs of Recoveries. I/O only.
+"""Reads mode, leader and pause for `rekindle status`, and the jobs of Recoveries. `rekindle why` reads only
+the pause and the namespace of the release here. I/O only.
 
 `Installed.hidden` names the parts that may not be read; `status` shows the others.
 """

@@ -166,7 +166,8 @@ def told(document: Any) -> str:
 
 
 def gang_in(job: Any, workload: Workload, file: str, where: str) -> Gang:
-    """Returns the job as decisions see it. Raises BadValueError."""
+    """Returns the job as decisions see it. A job without a namespace is in `default`. Raises
+    BadValueError."""
     metadata = job.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
         is_empty = isinstance(metadata, dict) and metadata.get("name") == ""

@@ -70,7 +70,7 @@ class Lack(StrEnum):
     NOT_SERVED = "not-served"
     """The cluster does not know the kind: no such object exists, and none can be created."""
     UNANSWERED = "unanswered"
-    """The API server failed to list the kind. Only jobs of a framework may be left out for this reason."""
+    """The API server failed to list the kind. Only kinds of jobs may be left out for this reason."""
 
 
 class WhichJobs(StrEnum):
@@ -229,9 +229,9 @@ async def read(
     instead: str = "",
     own: Signals | None = None,
 ) -> Snapshot:
-    """Reads everything at once; only the jobs and recoveries of one namespace, if one is given. If the reader
-    may list nothing of the whole cluster, reads the namespace `instead`. `own` are the controller's rows
-    about signals of nodes, in addition to the packaged rows. Raises CannotTell."""
+    """Reads all kinds; with `namespace`, the jobs and Recoveries of that namespace only. If the reader may
+    list none of Rekindle's own kinds in the whole cluster, reads the namespace `instead`. `own` are the
+    controller's rows about signals of nodes, in addition to the packaged rows. Raises CannotTell."""
     reader = _Reader(cluster, namespace)
     accelerators = Settings().accelerators
 

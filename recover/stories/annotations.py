@@ -55,8 +55,8 @@ def misread_on_node(node: Node) -> tuple[str, ...]:
 def misread(
     on: On, labels: Mapping[str, str], annotations: Mapping[str, str], where: str = ""
 ) -> tuple[str, ...]:
-    """Returns one sentence for each key without effect. `where` is put behind the name if it is not clear to
-    which object the key belongs."""
+    """Returns one sentence for each key that does not have the wanted effect. `where` is added after
+    the name of the key if the key is on another object than the one about which the person asked."""
     return tuple(one.text for one in misreadings(on, labels, annotations, where))
 
 
@@ -64,7 +64,7 @@ def misreadings(
     on: On, labels: Mapping[str, str], annotations: Mapping[str, str], where: str = ""
 ) -> tuple[Misread, ...]:
     """Returns the keys of one object that Rekindle cannot use, with what to write instead. If the object also
-    has the key that the person probably meant, there is nothing to write."""
+    has the key that the person probably meant, the fix is to remove the unusable key."""
     given = {Form.ANNOTATION: annotations, Form.LABEL: labels}
     read = {one.name for form, named in given.items() for one in keys_of(on, form) if one.name in named}
     return tuple(

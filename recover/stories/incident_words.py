@@ -16,7 +16,8 @@ from recover.triage.held_back import holds_back
 __all__ = ["TOLD_MAX", "blame", "decided", "newest_first", "seen"]
 
 TOLD_MAX = 3
-"""Number of Incidents and Recoveries that are told in full; the others are only counted."""
+"""Number of Incidents and Recoveries that are told in full. Further Incidents are only counted, and further
+Recoveries get one line each."""
 _OWNED_BY_NODES = (Origin.KERNEL, Origin.DRIVER)
 
 

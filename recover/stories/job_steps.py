@@ -327,6 +327,7 @@ def _known_issue(case: _Case) -> Iterator[str]:
 
 
 _EVEN_IF_GONE = frozenset({Reason.NEEDS_FENCING_PROOF, Reason.NO_CAPACITY})
+"""Reasons whose steps concern nodes: a person can still take these steps after the job has been deleted."""
 _BY_REASON: dict[Reason, Callable[[_Case], Iterator[str]]] = {
     Reason.NOT_OPTED_IN: _enable,
     Reason.OBSERVE_MODE: _observed,

@@ -64,9 +64,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     expected: str = "any text"
     """The usable values, in words."""
     instead: str = ""
-    """The effect of a value that cannot be used, in words."""
+    """Rekindle's behaviour with a value that cannot be used, in words."""
     means: str = NO_EFFECT
-    """The effect of a key with such a value on the object, in words."""
+    """The consequence of a value that cannot be used, in words, for the findings of `rekindle doctor`."""
 
 
 def keys_of(on: On, form: Form) -> Iterator[Key]:

@@ -1,4 +1,5 @@
-"""Tells a recipe and its answers in plain words, for `rekindle recipes` and the reference page. Pure."""
+"""Tells in plain words what a recipe contains, and whether it matches, for `rekindle recipes` and the
+reference page. Pure."""
 
 from __future__ import annotations
 

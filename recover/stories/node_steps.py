@@ -66,7 +66,8 @@ def _steps(reason: str, case: _Case) -> tuple[str, ...]:
 
 
 def take_out(name: str, around: Around) -> Iterator[str]:
-    """Yields how a person takes the node out of service, unless the node is cordoned, or gone."""
+    """Yields how a person takes the node out of service, or that the node is cordoned already; nothing if the
+    node is gone."""
     node = around.nodes.get(name)
     if node is not None and node.unschedulable:
         yield f"{name} is already cordoned: the scheduler places no new pods there."
@@ -92,7 +93,7 @@ def to_act(said: str, around: Around) -> str:
 
 
 def acted_on_again(incident: Incident, node: str) -> str:
-    """Says on which evidence Rekindle does not act, and what makes it act."""
+    """Returns on which evidence Rekindle does not act, and in which case Rekindle acts."""
     codes = some(dict.fromkeys(e.code for e in incident.status.evidence if e.node == node), 3)
     what = f"{codes} on {node}" if codes else f"the fault of {node} ({FAULTS[incident.fault]})"
     is_a_line = bool(codes) and all(

@@ -180,7 +180,8 @@ def _nodes(facts: StatusFacts, incidents: Collection[str] | None, now: datetime)
 
 def _not_done(incident: Incident) -> list[DecisionRecord]:
     """Returns the actions of an Incident that were not taken. An Incident about many nodes counts as one
-    refusal for each of them. The Incident's summary, which is listed once, has the words for all of them."""
+    refusal for each of them. These refusals have no message: the Incident's summary, which is listed once,
+    speaks for all of them."""
     members = [refitted(one, message="") for one in refusals(incident)]
     others = [act for act in incident.status.actions if act.outcome is not Outcome.DONE]
     return decisions_of(incident.metadata.name, [*members, *others])

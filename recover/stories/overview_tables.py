@@ -42,7 +42,7 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def tables(answer: StatusAnswer, now: datetime, *, wide: bool) -> tuple[Table, ...]:
-    """Returns the tables that have rows. `wide` adds the names of objects."""
+    """Returns the tables that have rows. `wide` adds names of objects and reasons, and all blind nodes."""
     found = (
         ("Nodes", ("NODE", "STATE", "FINDINGS", "INCIDENT"), _nodes(answer, now)),
         (

@@ -54,7 +54,7 @@ class NodeState(StrEnum):
     """Unusual states of a Node; several may apply."""
 
     QUARANTINED = "quarantined"
-    """Rekindle has taken the node out of service."""
+    """Rekindle has quarantined the node. If the node is only degraded, it still takes pods."""
     CORDONED = "cordoned"
     """Somebody other than Rekindle has cordoned the node."""
     NOT_READY = "not-ready"

@@ -35,7 +35,7 @@ class Ranks(msgspec.Struct, frozen=True):
 
     @property
     def waits(self) -> str:
-        """The text for a headline; empty if the scheduler has a node for each rank."""
+        """Returns the text for a headline; empty if the scheduler has a node for each rank."""
         if not self.unplaced:
             return ""
         first = self.unplaced[0]

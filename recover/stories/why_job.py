@@ -200,7 +200,7 @@ def _left_stopped(job: Job, mine: Sequence[Recovery], hidden: Collection[str]) -
 def _next_steps(
     job: Job, mine: Sequence[Recovery], about: Sequence[Incident], around: Around, now: datetime
 ) -> tuple[Line, ...]:
-    """Lists each step once. A closed Incident leaves nothing to do."""
+    """Returns each step once. A closed Incident leaves nothing to do."""
     steps = list(steps_for_recovery(mine[0], job, around, now)) if mine else []
     for incident in about[:TOLD_MAX]:
         if incident.status.phase is not IncidentPhase.OPEN or incident.status.superseded_by:

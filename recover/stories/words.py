@@ -192,6 +192,8 @@ _LOWERED = (
     "No ",
     "Somebody ",
 )
+"""First words that `lowered` changes. Other sentences may begin with a name, which keeps its capital
+letter."""
 
 
 def named(subject: str, line: Line) -> Line:
@@ -259,7 +261,8 @@ def generic_step(reason: str) -> tuple[str, ...]:
 
 
 def record(action: ActionRecord, now: datetime) -> tuple[Line, ...]:
-    """Returns one entry of an Incident's actions. The reason of a refusal is explained."""
+    """Returns the lines about one action of an Incident. The reason of an action that was not taken is
+    explained."""
     past, verb = _ACTIONS.get(action.action, (f"did {action.action} for", action.action))
     when, said = ago(action.at, now), one_line(action.message)
     match action.outcome:

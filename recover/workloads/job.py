@@ -1,8 +1,9 @@
 """Adapter for a batch/v1 Job whose pods all live at once, mostly of completion mode Indexed.
 
 A suspension restarts the Job without using up its retries: the pods' tracking finalizers are removed first,
-so no pod counts as failed. A Job that has already counted failures delays its next start by 10 * 2^(n-1) s,
-and nothing prevents that. Its Failed pods stay, and an index that has completed is never created again.
+so no pod counts as failed. A Job that has already counted n failures delays its next start by 10 * 2^(n-1) s
+(600 s at most), and nothing prevents that. The Job keeps its Failed pods, and never creates pods again for an
+index that has completed.
 FailureTarget is as final as Failed, and SuccessCriteriaMet as Complete: only the pods still have to end. If a
 successPolicy has ended the Job, the Job controller deletes these pods. Node affinity may be changed while the
 Job is suspended, env may not. (Kubernetes 1.36.3, measured.)

@@ -266,7 +266,8 @@ class KubeflowJob(StopsAtOnce, Workload):
 
 
 def _may_lack(spec: KubeflowSpec) -> int:
-    """Returns the number of Workers beyond those with which an elastic job trains."""
+    """Returns by how many Workers an elastic job exceeds the smallest number with which it trains; 0 for any
+    other job."""
     workers, least = spec.replicas.get("Worker"), spec.elastic_policy and spec.elastic_policy.min_replicas
     return max(0, workers.replicas - least) if workers is not None and least else 0
 

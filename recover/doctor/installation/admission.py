@@ -53,8 +53,8 @@ def rights(seen: Installation) -> Iterator[Finding]:
 
 
 def policies(seen: Installation) -> Iterator[Finding]:
-    """Reports policies and bindings that are missing, or that differ from the chart's, with the names of
-    Rekindle's accounts."""
+    """Reports policies and bindings that are missing, or that differ from the chart's. The policies contain
+    the names of Rekindle's accounts, so a policy for a release in another namespace differs, too."""
     for key, ours in seen.own_policies.items():
         kind, _, name = key.partition("/")
         theirs = seen.policies.get(key)

@@ -168,8 +168,8 @@ def _silent(seen: Installation, node: str) -> str:
 
 
 def coverage(seen: Installation) -> Iterator[Finding]:
-    """Reports sources that the agent does not read, by source and reason, for nodes whose agent has
-    reported."""
+    """Reports sources that the agent does not read, by source and reason, for nodes whose agent has reported;
+    and agents that leave out logs of some pods."""
     for source in Source:
         blind = [
             (one.why, name)

@@ -59,7 +59,7 @@ FRAMEWORKS = {
     **{w.resource.group: w.operator for w in WORKLOADS if w.operator is not None},
     "kueue.x-k8s.io": Operator("Kueue", "kueue-controller-manager"),
 }
-"""The controller that runs the jobs of each API group that is not Rekindle's."""
+"""For each API group of a framework or a queue, the controller of its objects."""
 
 
 class NotInstalled(Exception):

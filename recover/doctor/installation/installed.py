@@ -119,6 +119,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Mapping[str, Node] = {}
     health: Mapping[str, NodeHealth] = {}
     clocks: tuple[Written, ...] = ()
+    """The last write of the status of each NodeHealth."""
     recipes: tuple[JudgedRecipe, ...] = ()
     namespaces: Mapping[str, NamespaceView] = {}
     gangs: tuple[Gang, ...] = ()

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 class Reader:
     """Reads parts of an installation. `unread` has the reason for each part that could not be read. Raises
-    CannotTell if nothing can be read."""
+    CannotTell if the API server does not answer, or does not accept the credentials."""
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
@@ -38,7 +38,8 @@ class Reader:
         return datetime.now(UTC)
 
     async def answer(self, path: str, type_: type[T], *, params: dict[str, str] | None = None) -> T | None:
-        """Returns None if the API server has nothing at this path."""
+        """Returns the decoded answer; None if the API server has nothing at this path, refuses the read, or
+        answers in another form."""
         return await self._asked(None, path, lambda: self._fetched(path, type_, params))
 
     async def one(
@@ -59,7 +60,7 @@ class Reader:
         labels: str = "",
     ) -> list[T] | None:
         """Returns all objects that can be decoded; empty if the API server does not know the kind, None if
-        the kind may not be listed."""
+        the kind cannot be listed."""
 
         async def pages() -> list[T]:
             found: list[T] = []
@@ -84,7 +85,7 @@ class Reader:
         return await self._asked(part, resource.plural, pages)
 
     async def ask(self, part: Part, what: str, path: str, body: Any, type_: type[T]) -> T | None:
-        """Sends a question by POST; the API server stores nothing."""
+        """Sends a question by POST; the API server stores nothing. Returns None if there is no answer."""
 
         async def posted() -> T:
             return msgspec.json.decode(await self._api.request("POST", path, body=body), type=type_)

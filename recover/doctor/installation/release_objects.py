@@ -257,7 +257,7 @@ class LeaseObject(_Camel, frozen=True):
     @property
     def renewed_at(self) -> datetime | None:
         """Returns the time of the last renewal: by the API server's clock if the API server has recorded it,
-        otherwise by the holder's clock."""
+        otherwise by the holder's clock. By the API server's clock every write of the Lease counts."""
         times = [one.time for one in self.metadata.managed_fields if one.time is not None]
         return max(times, default=self.spec.renew_time)
 

@@ -26,7 +26,7 @@ _REVIEWS = Resource(
 
 
 class _Since(msgspec.Struct, frozen=True):
-    """A kind of admission policy, and the minor version of Kubernetes that introduced it."""
+    """A kind of admission policy, and the first minor version of Kubernetes that serves it as v1."""
 
     part: Part
     minor: int

@@ -126,8 +126,8 @@ def _facts(seen: Installation) -> Facts:
 
 
 def _lowered(seen: Installation) -> Iterator[LowerMode]:
-    """Yields the modes that are lower by the settings of pools and namespaces, and by the annotations of the
-    namespaces' own people."""
+    """Yields the modes of pools and namespaces by the settings, and the modes of namespaces by the
+    annotations of their own people. This includes modes above the cluster's mode, which have no effect."""
     if seen.settings is not None:
         for pool, mode in seen.settings.modes.pools.items():
             yield LowerMode(by=LoweredBy.POOL_SETTING, name=pool, mode=mode)
