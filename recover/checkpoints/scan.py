@@ -34,7 +34,7 @@ from recover.checkpoints.marker_template import Template
 from recover.checkpoints.scan_result import STEP_END, Checkpoint, ScanResult, Verdict
 from recover.checkpoints.volume import OUTSIDE, MountedVolume
 
-__all__ = ["NO_KNOWN_FORMAT", "TIME_S", "ScanError", "scan"]
+__all__ = ["NOT_A_DIRECTORY", "NO_CHECKPOINT", "NO_FILE", "NO_KNOWN_FORMAT", "TIME_S", "ScanError", "scan"]
 
 TIME_S = 25.0
 """Time in seconds that a person may wait; the command of a scan pod sets its own time."""
@@ -44,8 +44,12 @@ BYTES_MAX = STEP_END - 1
 """Greatest size in a result: JSON is not exact for more. Files with holes may have any size."""
 NESTED_MAX = 32
 
-NO_KNOWN_FORMAT = "no file of a known format"
-"""Reason why a directory is no checkpoint, if no reader recognises its files."""
+NO_FILE = "no file of"
+"""Beginning of the reason why a directory is no checkpoint, if no reader recognises its files."""
+NO_KNOWN_FORMAT = f"{NO_FILE} a known format"
+NOT_A_DIRECTORY = "a file, not a directory"
+NO_CHECKPOINT = "is not a checkpoint itself"
+"""Part of the reason of a folder that contains checkpoints of other steps."""
 _OUT_OF_TIME = "the time limit passed before the scan had read the names in this folder"
 _OTHER_USER = (
     "The scan chooses no older checkpoint, because the training's own user may be able to read the newest "
@@ -206,7 +210,7 @@ def _examine(
                 _check_unread(inside, folder, older, found[1].unread)
         return found
     except NotADirectoryError:
-        return "", Verdict(complete=False, reason="a file, not a directory")
+        return "", Verdict(complete=False, reason=NOT_A_DIRECTORY)
     except OSError as error:
         return "", Verdict(complete=False, reason=f"{UNREADABLE}: {why(error)}")
     except (DamagedError, *ODD) as error:
@@ -243,10 +247,9 @@ def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> 
         parts = [(reader, inner) for reader, inner in known if reader is not None]
         steps = {step_of(inner.path.name) for _, inner in parts} - {None}
         # For example 20241121/step-40/, where the directory is a run's and its number no step.
-        if len(steps) > 1:
-            raise DamagedError(
-                f"this folder contains {len(steps)} checkpoints, and is not a checkpoint itself"
-            )
+        if len(steps) > 1 or (folder.path.name.isdecimal() and steps - {step}):
+            count = "one checkpoint" if len(steps) == 1 else f"{len(steps)} checkpoints"
+            raise DamagedError(f"this folder contains {count}, and {NO_CHECKPOINT}")
     if not parts:
         raise DamagedError(_nothing_known(folder, readers))
     name, unread = parts[0][0].name, ""
@@ -304,4 +307,4 @@ def _told(error: BaseException) -> str:
 def _nothing_known(folder: Folder, readers: Sequence[Reader]) -> str:
     if not folder.files and not folder.folders:
         return "an empty directory"
-    return f"no file of the format {readers[0].name}" if len(readers) == 1 else NO_KNOWN_FORMAT
+    return f"{NO_FILE} the format {readers[0].name}" if len(readers) == 1 else NO_KNOWN_FORMAT

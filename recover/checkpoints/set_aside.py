@@ -29,12 +29,13 @@ import msgspec
 
 from recover.checkpoints.deepspeed import TRACKER as DEEPSPEED_TRACKER
 from recover.checkpoints.deepspeed import DeepSpeed
-from recover.checkpoints.folder import UNREADABLE, why
+from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, why
 from recover.checkpoints.megatron import TRACKER as MEGATRON_TRACKER
 from recover.checkpoints.megatron_torch import MegatronTorch
 from recover.checkpoints.megatron_torch_dist import MegatronTorchDist
+from recover.checkpoints.scan import NO_CHECKPOINT, NO_FILE, NOT_A_DIRECTORY
 from recover.checkpoints.scan_result import Checkpoint, Repair, ScanResult
-from recover.checkpoints.volume import Descriptor, MountedVolume
+from recover.checkpoints.volume import OUTSIDE, Descriptor, MountedVolume
 
 __all__ = ["Tracker", "repaired", "tracker_of", "would_repair"]
 
@@ -143,13 +144,21 @@ def _names_of_all(folder: int, damaged: Collection[Checkpoint]) -> tuple[list[st
 
 
 def _damaged(result: ScanResult) -> list[Checkpoint]:
-    """Returns the checkpoints that are newer than the chosen one, and incomplete because of their content:
-    not because they could not be read."""
+    """Returns the checkpoints that are newer than the chosen one, and incomplete because of their content."""
     chosen = result.chosen
     if chosen is None:
         return []
     newer = (found for found in result.checkpoints if found.step > chosen.step)
-    return [found for found in newer if not found.complete and UNREADABLE not in found.reason]
+    return [found for found in newer if not found.complete and not _is_left(found)]
+
+
+def _is_left(found: Checkpoint) -> bool:
+    """Whether the entry stays: nobody knows whether it is damaged, or it may be no checkpoint of this job. A
+    name that is only a number may be the folder of another run, or a year."""
+    unjudged = any(words in found.reason for words in (UNREADABLE, TOO_LARGE, OUTSIDE))
+    is_other = found.reason == NOT_A_DIRECTORY or NO_CHECKPOINT in found.reason
+    is_unknown = found.path.isdecimal() and found.reason.startswith(NO_FILE)
+    return unjudged or is_other or is_unknown
 
 
 def _rewritten(folder: int, tracker: Tracker, mark: str) -> str:

@@ -94,6 +94,45 @@ def test_of_a_checkpoint_that_is_several_files_all_are_out_of_sight(tmp_path: Pa
     assert sorted(os.listdir(tmp_path)) == [ASIDE, "step-40.pdopt", "step-40.pdparams", "step-601.log"]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param("20241121/step-20/x.distcp 20241121/step-60/x.distcp", id="folder of another run"),
+        pytest.param("2024/notes.txt", id="year of notes"),
+        pytest.param("20241121", id="file"),
+    ],
+)
+def test_what_may_be_no_checkpoint_stays(tmp_path: Path, other: str) -> None:
+    """A bare number may be the name of a run or a year. Another job may be writing there."""
+    shutil.copytree(FIXTURES / "torch-dcp-2.15.0" / "step-40", tmp_path / "step-40")
+    for name in other.split():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("of others")
+        if name.endswith("distcp"):
+            shutil.copytree(tmp_path / "step-40", path.parent, dirs_exist_ok=True)
+    before = sorted(tmp_path.rglob("*"))
+
+    result = scan(tmp_path)
+
+    assert result.chosen is not None
+    assert result.chosen.path == "step-40"
+    assert would_repair(tmp_path, result, None, BOTH) == []
+    assert mended(tmp_path, result) == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["60", "checkpoint-60"])
+def test_an_empty_newer_directory_is_out_of_sight(tmp_path: Path, name: str) -> None:
+    """Frameworks that take the highest number fail there at each start."""
+    shutil.copytree(FIXTURES / "torch-dcp-2.15.0" / "step-40", tmp_path / "step-40")
+    (tmp_path / name).mkdir()
+
+    mended(tmp_path, scan(tmp_path))
+
+    assert sorted(os.listdir(tmp_path)) == [ASIDE, "step-40"]
+
+
 def test_more_files_than_checkpoints_have_are_left_to_a_person(tmp_path: Path) -> None:
     """A rename takes as long as the file system needs, and the scan does not check its time between
     renames."""

@@ -379,6 +379,16 @@ def test_a_folder_of_a_run_is_no_checkpoint_though_its_number_looks_like_a_step(
     assert names(only(scan(tmp_path)).reason, 2)
 
 
+def test_a_folder_of_a_run_with_one_checkpoint_is_none_either(tmp_path: Path) -> None:
+    torch_dcp(tmp_path / "20241121", "step-40")
+    torch_dcp(tmp_path, "step-60")
+
+    result = scan(tmp_path)
+
+    assert result.chosen is not None
+    assert result.chosen.path == "step-60"
+
+
 def test_a_part_one_level_down_that_has_not_begun_is_missed_where_the_checkpoint_before_has_it(
     tmp_path: Path,
 ) -> None:
