@@ -62,8 +62,8 @@ class GangIndex:
         return gang is not None and not (gang.suspended or gang.deleting or gang.terminal)
 
     def is_at_home(self, pod: Pod) -> bool:
-        """Whether the pod is in its gang's namespace. Anybody who knows a gang's uid can name it as the owner
-        of pods in another namespace, and the number of remembered pods is limited."""
+        """Whether the pod is in its gang's namespace. Anybody who knows a gang's uid can name the gang as the
+        owner of pods in another namespace, and the number of remembered pods is limited."""
         gang = self.gangs.get(pod.owner_uid)
         return gang is not None and gang.ref.namespace == pod.namespace
 
