@@ -1,7 +1,7 @@
 """The controller's settings: small groups, each field with its unit, default and reason.
 
-Read from TOML by detectors.service.settings.load; unknown fields are refused. docs/reference/settings.md is
-generated from this file.
+detectors.service.settings.load reads the settings from TOML, and refuses unknown fields.
+docs/reference/settings.md is generated from this file.
 """
 
 from __future__ import annotations
