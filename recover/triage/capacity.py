@@ -66,8 +66,8 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Describes the lacking places. The text changes only with the number of ranks and the nodes that are
-        out."""
+        """Describes the places that are lacking even without those kept for other gangs. The text changes
+        only with the number of ranks and the nodes that are out."""
         ranks = f"{self.lacking} of {self.size} ranks" if self.size > 1 else "the rank"
         verb = "have" if self.lacking > 1 else "has"
         named = "; ".join(f"{name}: {why}" for name, why in self.out[:_NAMED_MAX])
@@ -93,8 +93,8 @@ def room(
     count as free.
 
     `without` has the nodes that the gang must not use, each with the reason. `placed` has the requirements of
-    recipes on the nodes. `priority` is the priority of the gang's pods, for a time when the pods are gone.
-    `kept_s` is the time after its start during which another gang keeps its places.
+    recipes on the nodes. `priority` and `tolerations` are those of the gang's pods, for a time when the pods
+    are gone. `kept_s` is the time after its start during which another gang keeps its places.
     """
     if _length(gang) > RULES_MAX:
         return Room()
@@ -184,7 +184,7 @@ def _free(node: Node, used: Mapping[str, Mapping[str, int]]) -> Mapping[str, int
 def _stage(gang: Gang, name: str) -> int:
     """Returns how many groups of ranks have to succeed one after the other before the ranks of this template
     begin. Ranks of different stages may use the same places, one after the other. A framework accepts no
-    circle, and a circle of any text ends here, too."""
+    circle of templates; if a job has one nevertheless, the number of templates ends the loop."""
     stage, names = 0, {name}
     while stage < len(gang.templates):
         names = {one for known in names if known in gang.templates for one in gang.templates[known].after}
