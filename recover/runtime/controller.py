@@ -76,9 +76,10 @@ class Controller:
 
     `ready` is set once every kind has been listed. The owner of the event `leading` sets it once this
     controller may write. `may_send` raises if this controller may not write; requests that do not go through
-    the cluster call it. `decided` is called with each plan and changes nothing: tests use it.
+    the cluster call it. `decided` is called with each plan of the loops triage, upkeep, spares, recipes and
+    repair, and changes nothing: tests use it.
 
-    Raises SettingsError if the settings of the repair are unusable.
+    Raises SettingsError if the settings of repairs or signals are unusable.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ __all__ = ["GangIndex"]
 
 
 class GangIndex:
-    """The indexes of the gangs, as World has them. `namespace` is the release's own: the Jobs of repairs are
-    in it."""
+    """The indexes of the gangs, as World has them. `namespace` is the namespace of the release: the Jobs of
+    repairs are in it."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace

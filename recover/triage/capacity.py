@@ -296,7 +296,8 @@ def _slots(offered: Mapping[str, int], request: Request) -> int:
 
 def _used(world: World, gang: Gang, priority: int | None, now: datetime) -> dict[str, dict[str, int]]:
     """Returns the accelerators that the pods of other gangs use, by node and resource. Pods that end soon,
-    and pods that the scheduler would evict for this gang, do not count."""
+    and pods that the scheduler would evict for this gang, do not count. If the gang's priority is not known,
+    no pod counts, because the scheduler might evict any of them."""
     found: dict[str, dict[str, int]] = {}
     for uid, pods in world.pods_of.items() if priority is not None else ():
         for pod in pods.values() if uid != gang.ref.uid else ():
