@@ -227,7 +227,8 @@ def _by_row(line: str, near: Near) -> tuple[bool, Candidate | Total | None]:
 
 
 def _by_bar(bar: bars.Bar, saves: tuple[Save, ...]) -> Candidate | Sign:
-    """Reads a bar. A bar with another name may be an evaluation or the reading of data."""
+    """Reads a bar. A named bar that fits no row and shows no loss is only a sign of work: it may be an
+    evaluation or the reading of data."""
     compiled = _compiled()
     if not bar.name:
         if bar.total is None:
