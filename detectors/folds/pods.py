@@ -110,7 +110,8 @@ class PodFold:
 
     @property
     def tells(self) -> bool:
-        """Whether the log contains anything that is published, no matter which process printed it."""
+        """Whether the log alone is a reason to publish the container, even if its pod has no devices and the
+        controller has not named the pod."""
         steps = self._progress.first_step is not None or self._heard is not None
         lines = self._saves.last is not None or bool(self._known.lines)
         return steps or lines or self._errors.error is not None

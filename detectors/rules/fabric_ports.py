@@ -1,7 +1,8 @@
 """Judges the ports of network adapters: from one sample of a port and its history to the states that it
 shows. Pure.
 
-After sources/fabric.py; folds/fabric.py keeps the tracks, and the chain makes findings from the states.
+The samples come from sources/fabric.py; folds/fabric.py keeps the tracks, and the chain makes findings from
+the states.
 
 A port is judged only if it was active in this boot, and if each sample of the last `settle_s` seconds has
 shown it. So a port that nobody uses shows no state. The same is true for a port that trains its link after a

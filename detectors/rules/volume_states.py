@@ -1,5 +1,5 @@
-"""Judges one sample of a pod's volume. After sources/volumes.py; folds/volumes.py makes findings from the
-states. Pure.
+"""Judges one sample of a pod's volume. The samples come from sources/volumes.py; folds/volumes.py makes
+findings from the states. Pure.
 
 A volume is judged by the values that its file system reports to unprivileged users. A value that it does not
 report is no data: many file systems count no inodes, and some in user space report no size. A file system
