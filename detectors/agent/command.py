@@ -1,5 +1,5 @@
-"""Implements `rekindle agent`: reads its arguments, sets up logs and signals, runs the agent. No typer, no
-rich."""
+"""Implements `rekindle agent`: reads its arguments, sets up logs and signals, runs the agent. The module uses
+neither typer nor rich, so that the agent stays light."""
 
 from __future__ import annotations
 

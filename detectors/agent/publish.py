@@ -60,8 +60,8 @@ def patch_body(status: NodeHealthStatus) -> dict[str, Any]:
 
 
 def content(status: NodeHealthStatus) -> bytes:
-    """Returns the part of a status that readers compare: all but the time of writing and the reading
-    position."""
+    """Returns the part of a status that is compared with the last written one: all but the time of writing
+    and the position in the kernel log."""
     body = patch_body(status)["status"]
     return msgspec.json.encode({name: value for name, value in body.items() if name not in _NOT_CONTENT})
 

@@ -1,4 +1,5 @@
-"""Connects the sources that take samples of the node to the core."""
+"""Connects two sources to the core: the volumes of pods, and the node itself. wiring.py connects the
+others."""
 
 from __future__ import annotations
 

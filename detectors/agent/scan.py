@@ -1,5 +1,5 @@
-"""Implements `rekindle agent scan`: prints what the kernel log of this node, or a saved log, shows. The
-command answers once, and needs no cluster."""
+"""Implements `rekindle agent scan`: prints what the kernel log, NVML, the volumes of pods and the node itself
+show on this node, or what a saved kernel log shows. The command answers once, and needs no cluster."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Reads the sources of `rekindle agent scan` other than the kernel log and NVML: one sample of each part of
-the node."""
+"""Reads the sources of `rekindle agent scan` other than the kernel log and NVML: one sample of the volumes of
+pods, and one of the node itself."""
 
 from __future__ import annotations
 

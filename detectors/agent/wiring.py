@@ -100,8 +100,8 @@ async def run(options: AgentOptions, stop: asyncio.Event) -> None:
 
 
 def core_of(settings: AgentSettings, *, boot_id: str) -> AgentCore:
-    """Returns a core with the packaged rows of the catalogues, and a user's. Raises for a bad row of the
-    package."""
+    """Returns a core with the rows of the packaged catalogues and those of the user's file. Raises
+    `detectors.text.strict.BadValueError` for a bad row of the package."""
     catalogues = Catalogues.load(settings.catalogue)
     for problem in catalogues.problems:
         _log.error("catalogue: not used, the rest is", problem=problem)
@@ -228,7 +228,7 @@ class _Agent:
             _log.error("kernel log is not read", why=why)
             self.cover(Source.KMSG, CoverageState.BLIND, why)
             return
-        # A device that broke before the agent started is published with its pods at once.
+        # Then a device that broke before the agent started is published with its pods at once.
         await self.devices.asked.wait()
         await kmsg.follow(path, _KernelEvents(self, self._options.host_root), after=self._core.sequence)
 
@@ -319,7 +319,8 @@ class _KernelEvents:
             )
 
     def restarted(self) -> int:
-        """Handles another file. In the same boot its sequences continue; in another boot they begin again."""
+        """Handles a file that was replaced or truncated. In the same boot its sequences continue; in another
+        boot they begin again. Returns the sequence after which records are new."""
         boot_id = _boot_id(self._host_root)
         if boot_id and boot_id != self._agent.core.boot_id:
             _log.warning("the node has booted", boot_id=boot_id)

@@ -2,5 +2,5 @@
 
 In: the packaged rows, and a user's own file.
 Out: catalogues: Xids, NVLink bits, first errors, steps, lines of recipes.
-Touches: its own packaged files, once: pure otherwise.
+Touches: its own packaged files, once, and the user's file: pure otherwise.
 """

@@ -24,8 +24,8 @@ class CatalogError(Exception):
 
 
 def packaged_rows(name: str, table: str, row: type[T]) -> list[T]:
-    """Returns all rows of a file of this package, or at a path. Raises `BadValueError` at the first bad
-    row."""
+    """Returns all rows of one table. `name` is that of a file of this package, or a path. Raises
+    `BadValueError` for the first bad row."""
     rows, bad = rows_of(_packaged_tables(name), table, row, file=name)
     if bad:
         raise bad[0]

@@ -73,6 +73,6 @@ LOG_ERRORS = Table("log_error", LogErrorRow, "log_errors.toml")
 
 
 def packaged_log_errors(extra: Iterable[LogErrorRow] = ()) -> tuple[LogErrorRow, ...]:
-    """Returns all rows, the user's first: they match lines more closely. Raises `BadValueError` for a bad row
-    of the package."""
+    """Returns all rows in order of precedence: the first row that matches a line counts, and the rows of the
+    user (`extra`) come first. Raises `BadValueError` for a bad row of the package."""
     return (*extra, *LOG_ERRORS.packaged())

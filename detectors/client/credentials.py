@@ -39,7 +39,7 @@ class Credentials(msgspec.Struct, frozen=True):
     client_cert_file: str = ""
     client_key_file: str = ""
     server_name: str = ""
-    """Name in its certificate, if it differs from the name in `server`."""
+    """Name in the API server's certificate, if it differs from the name in `server`."""
     proxy: str = ""
     """The URL of a proxy on the way to the API server."""
     namespace: str = ""
@@ -66,7 +66,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
     def ssl_context(self) -> ssl.SSLContext | bool:
         """Returns a context that trusts only the cluster's CA if there is one, and that presents the client
-        certificate, if any."""
+        certificate, if any. Without both, returns `verify`: True checks certificates by the system's CAs."""
         if not (self.ca_file or self.client_cert_file):
             return self.verify
         context = ssl.create_default_context(cafile=self.ca_file or None)

@@ -82,8 +82,9 @@ class ApiError(Exception):
 
 
 class ReplyLost(Exception):
-    """No answer came. For a write this means that the result is unknown, not that the write failed: re-read
-    before deciding anything."""
+    """No answer of the API server came; at most something between us and the API server has answered. For a
+    write this means that the result is unknown, not that the write failed: re-read before deciding
+    anything."""
 
 
 class AnswerTooLarge(Exception):
@@ -105,7 +106,8 @@ class _Status(msgspec.Struct):
 class KubeApi:
     """One HTTP session to one API server.
 
-    Raises `ApiError` for an error answer, and `ReplyLost` if no answer came within `timeout_s`.
+    Raises `ApiError` for an error answer, and `ReplyLost` if no answer came within `timeout_s`, or if a
+    successful answer is not JSON.
     """
 
     def __init__(

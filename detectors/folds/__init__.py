@@ -1,7 +1,7 @@
 """Keeps the agent's state as pure folds over events: findings of a node, containers, the pods that have each
 device.
 
-In: drafts, lines, facts of the host.
+In: drafts, lines, samples, facts of the host.
 Out: NodeHealth.status, within its size.
 Touches: nothing: pure.
 """

@@ -161,8 +161,9 @@ class Chain:
     def end(
         self, code: str, subject: Subject, at: datetime, why: str, *, with_prefix: str | tuple[str, ...]
     ) -> bool:
-        """Ends the open findings that begin with this code; returns False if there is none. A finding stays
-        open if codes with another prefix have followed, since those faults have not ended."""
+        """Ends the open findings whose own code is `code`; returns False if there is none. A finding stays
+        open if it has consequences whose codes do not begin with `with_prefix`, since those faults have not
+        ended."""
         ended = [
             finding
             for finding in self._findings.values()
@@ -213,8 +214,9 @@ class Chain:
         return msgspec.structs.replace(draft, severity=often.severity) if len(times) >= often.times else draft
 
     def _head_of(self, draft: Draft, line: Seen) -> Finding | None:
-        """Returns the finding of which this line is a consequence: the first finding of the device, unless
-        the line is graver. Returns None if there is no such finding."""
+        """Returns the finding of which this line is a consequence: the first finding of the device that began
+        less than `consequence_s` ago, unless the line is graver. A line that names a code of the finding as
+        its cause may come up to a minute (`_repeat_max`) later. Returns None if there is no such finding."""
         for finding in self._findings.values():
             if finding.cleared_at is not None or not _same_device(finding.subject, draft.subject):
                 continue

@@ -438,8 +438,8 @@ class AgentCore:
         return self._pods.job_settings(spec.pods)
 
     def tick(self, now: datetime, unread: Collection[PodRef] = ()) -> None:
-        """Finds stalls and first checkpoints, and forgets containers that ended long ago if newer ones need
-        the room. `unread` are the containers whose last lines have not been read yet; no stall is found in
+        """Finds stalls and first checkpoints, and forgets what nobody needs any more of containers that ended
+        long ago. `unread` are the containers whose last lines have not been read yet; no stall is found in
         them."""
         if self._pods.stalled(now, unread):
             self._mark(Dirty.EDGE)

@@ -3,7 +3,7 @@
 According to NVIDIA's workflow for Xid 13 and 31, an exception that repeats in one TPC may be caused by the
 hardware; exceptions in several TPCs are caused by the program. Any program can provoke both, and may run many
 times. Therefore this fold counts tenants and not exceptions: a namespace counts once, and only if all its
-exceptions on that GPU were in that one place. These exceptions make no GPU suspect:
+exceptions with that code on that GPU were in that one place. These exceptions make no GPU suspect:
 - exceptions that show several places at once: a program with a large grid fails wherever it runs
 - exceptions where a GPU places the first blocks of a grid
 - exceptions in a place where another GPU of the node has had some, too: the programs cause them

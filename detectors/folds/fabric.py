@@ -1,8 +1,8 @@
 """Folds samples of a node's network ports: which ports show a fault now, and which no longer do. Pure.
 
-states.py makes findings from the observations. A state is observed again in each sample that shows it. A
-sample that does not show it does not end it: the state ends only when a sample proves the opposite, for
-example that the port is active.
+states.py makes findings from the observations. A state is observed again in each sample that shows the state.
+A sample that does not show the state does not end it: the state ends only when a sample proves the opposite,
+for example that the port is active.
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ def _place(id_: str, known: _Known) -> MigDevice | None:
     `MIG-GPU-<uuid>/gi/ci`; on GKE the device file `nvidia0` or `nvidia0/gi5`, and for sharing each with a
     suffix such as `/vgpu3`.
     Source: NVIDIA k8s-device-plugin; GoogleCloudPlatform/container-engine-accelerators, pkg/gpu/nvidia
-    (mig.go, gpusharing.go); HAMi, pkg/device-plugin (Allocate). All of summer 2026.
+    (mig.go, gpusharing.go); HAMi, pkg/device-plugin (Allocate); all in their versions of summer 2026.
     """
     file = _DEVICE_FILE.fullmatch(id_)
     if file is not None:

@@ -148,8 +148,9 @@ class PodFolds:
         return bool([fold for fold in self._folds.values() if fold.begins_to_save()])
 
     def tidied(self, now: datetime) -> bool:
-        """Forgets containers that ended long ago if newer ones need the room. Returns True if that changed
-        something."""
+        """Forgets each container that ended more than `ended_keep_s` ago, if its log is gone or the container
+        has started again since; of the others only the last lines are dropped. Returns True if anything was
+        forgotten or dropped."""
         keep = timedelta(seconds=self._settings.ended_keep_s)
         changed = False
         for ref, fold in list(self._folds.items()):
@@ -170,8 +171,8 @@ class PodFolds:
     def published(self, first: Collection[str]) -> tuple[list[PodProgress], frozenset[str]]:
         """Returns the containers to publish, oldest edge first, and the uids of pods with a container that
         has no room. If there are too many, the containers of the pods in `first` have priority. If one
-        container of a pod has reported anything, the silent containers of the pod do not count: they may be
-        sidecars of the training."""
+        container of a pod has reported anything, the silent containers of the pod do not count, because they
+        may be sidecars of the training. They do count if the controller has named the pod."""
         telling = {fold.ref.uid for fold in self._folds.values() if fold.tells}
         folds = [f for f in self._folds.values() if f.tells or f.named or f.ref.uid not in telling]
         pods = [published for fold in folds if (published := fold.published()) is not None]

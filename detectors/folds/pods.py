@@ -1,5 +1,5 @@
-"""Folds the log lines of one container into the edges of its progress. Pure; core.py keeps one per
-container."""
+"""Folds the log lines of one container into the edges of its progress. Pure; pod_folds.py keeps one fold for
+each container."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class PodFold:
         self._steps = step_track.Steps()
         self._progress = progress.Progress()
         self._heard: tuple[int, datetime] | None = None
-        """The last number that may be a step, until a step is proven, and the time of the line with a new
-        number."""
+        """The last number that may be a step, until a step is proven, and the time of the first line with
+        this number."""
         self._told_heard = False
         self._saves = saves.Saves()
         self._told_save = False
@@ -74,11 +74,14 @@ class PodFold:
         self._edge: Edge | None = None
         self._edge_at: datetime | None = None
         self._known_until: datetime | None = None
+        """Time of the last change that an earlier run of the agent has published: lines up to this time make
+        no edge again."""
         self._goes_on = False
         """Whether the last step was in a line that has not ended."""
         self._held = held_back.HeldBack()
         self._clock_set = timedelta(0)
-        """Amount by which the clock was set since the last step."""
+        """Time since the last sign of progress that was no silence: the amount by which the clock was set,
+        and the time in which the agent did not read."""
         self._is_fresh = False
         """Whether the last step or sign of work has come since the last tick."""
         self._was_away = False
@@ -107,7 +110,8 @@ class PodFold:
 
     @property
     def tells(self) -> bool:
-        """Whether the log contains anything that is published, no matter which process printed it."""
+        """Whether the log alone is a reason to publish the container, even if its pod has no devices and the
+        controller has not named the pod."""
         steps = self._progress.first_step is not None or self._heard is not None
         lines = self._saves.last is not None or bool(self._known.lines)
         return steps or lines or self._errors.error is not None
@@ -261,7 +265,7 @@ class PodFold:
 
     def _moved(self, before: Track | None, at: datetime, *, alive: bool, pauses: bool) -> bool:
         """Takes what the line has changed: the step, or only a sign that the training continues. Returns True
-        if it was an edge."""
+        if the change was an edge."""
         lead, was = self._steps.lead, self._progress
         if lead is not None:
             self._progress = progress.observe(

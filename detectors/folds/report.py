@@ -1,4 +1,5 @@
-"""Lists what a complete kernel log shows: each code on each subject, and what it followed from. Pure.
+"""Lists what a complete kernel log, and one sample of the node, show: each code on each subject, and the code
+that caused it. Pure; agent/scan.py prints the list.
 
 The agent folds consequences into the finding that caused them, since only changes are worth a write. A report
 for people and scripts keeps each code as a separate entry, and names its cause.

@@ -51,8 +51,8 @@ def leaving_out(
     status: NodeHealthStatus, left_out: Collection[str], first: Collection[str]
 ) -> NodeHealthStatus:
     """Returns the status, with a mark that not everything about these pods (uids) is published: a reader must
-    not conclude anything from missing data. If the status has no room for more pods, it also names the pods
-    of which everything is published."""
+    not conclude anything from missing data. If pods are left out, or the status has no room for more pods,
+    the status also names the pods of which everything is published."""
     if not left_out and len(status.pods) < PODS_MAX:
         return status
     whole = status.whole_pods if status.pods_left_out else sorted(first)

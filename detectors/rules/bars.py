@@ -62,7 +62,8 @@ def _plain(piece: str) -> str:
 
 
 def without_rate(piece: str) -> bool:
-    """Whether the bar is as first drawn, at 0 or where it begins: nothing has been done yet."""
+    """Whether the piece is a bar as tqdm first draws it, at 0 or at the count where the bar begins: nothing
+    has been done yet."""
     return "<?, ?" in piece
 
 

@@ -1,5 +1,5 @@
-"""Finds out why a node has booted, from what pstore and a watchdog kept over the boot. After sources/host.py.
-Pure.
+"""Finds out why a node has booted, from what pstore and a watchdog kept over the boot. The evidence comes
+from sources/host.py. Pure.
 
 Only recorded reasons are reported. A clean shutdown, a loss of power and a reset from outside leave nothing
 that a node could read with certainty; then the text says that nothing shows the reason. Records of the

@@ -54,8 +54,8 @@ class Catalogues(msgspec.Struct, frozen=True):
 
     @staticmethod
     def load(settings: Catalogue) -> Catalogues:
-        """Loads the catalogues. A bad user's file becomes a problem and raises nothing; a bad row of the
-        package raises."""
+        """Loads the catalogues. Errors in the user's file are listed in `problems`. Raises
+        `detectors.text.strict.BadValueError` for a bad row of the package."""
         user = UserRows()
         problems: tuple[str, ...] = ()
         if settings.extra:

@@ -1,5 +1,5 @@
-"""Reads plain NVRM lines that contain no Xid: a GPU that has fallen off the bus. First stop after
-sources.kmsg."""
+"""Reads plain NVRM lines that contain no Xid: a GPU that has fallen off the bus. The lines come from
+sources/kmsg.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reads one line of a container's log: which row of log_errors.toml matches, and which part of a Python
 traceback the line is. Pure.
 
-First stop of the lines in first_error.py, which decides over many lines which error is the first one.
+first_error.py passes each line to this module, and decides over many lines which error is the first one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Judges the ports of network adapters: from one sample of a port and its history to the states that it
 shows. Pure.
 
-After sources/fabric.py; folds/fabric.py keeps the tracks, and the chain makes findings from the states.
+The samples come from sources/fabric.py; folds/fabric.py keeps the tracks, and the chain makes findings from
+the states.
 
-Only a port is judged that was active in this boot, and is known to have stayed in place since. So a port that
-nobody uses shows no state. The same is true for a port that trains its link after a boot or a reload of its
-driver, and for a port that a pod has taken into its own network namespace.
+A port is judged only if it was active in this boot, and if each sample of the last `settle_s` seconds has
+shown it. So a port that nobody uses shows no state. The same is true for a port that trains its link after a
+boot or a reload of its driver, and for a port that a pod has taken into its own network namespace.
 Sources: Linux, Documentation/ABI/stable/sysfs-class-infiniband and testing/sysfs-class-net;
 drivers/infiniband/core/sysfs.c (names of the states); drivers/infiniband/hw/mlx5/main.c (the state of a RoCE
 port is the carrier of its network device); InfiniBand Architecture, PortCounters (8 bits of LinkDowned).
@@ -64,8 +65,8 @@ _HOUR = timedelta(hours=1)
 _TRAINED = timedelta(seconds=60)
 """Time for which a link must be up to count as trained. A link that is lost sooner was still in training."""
 _DIES_WITHIN = timedelta(hours=1)
-"""Time within which a rank that lost a port which it needs has ended: NCCL's own limit, and the limits that
-PyTorch, Megatron, DeepSpeed and Hugging Face set, are 30 minutes or less. A later end has another cause."""
+"""Time within which a rank ends if it needs the lost port: NCCL's own limit, and the limits that PyTorch,
+Megatron, DeepSpeed and Hugging Face set, are 30 minutes or less. A later end has another cause."""
 _DOWNS_MAX = 8
 _MOMENT = timedelta(seconds=3)
 _DATED = ("since", "active_since", "down_since", "dead_since", "errors_since")
@@ -117,7 +118,7 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     """The known facts about the training on the node."""
 
     pods: frozenset[str] = frozenset()
-    """Uids of the pods that have accelerators now."""
+    """Uids of the pods that have accelerators now and have not ended."""
     ended: Mapping[str, datetime] = {}
     """Time at which a container of such a pod ended last."""
     steps: Mapping[str, datetime] = {}
@@ -174,6 +175,7 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     """Start of the time in which each sample has shown the port with its present registration."""
     active_since: datetime | None = None
     down_samples: int = 0
+    """Number of samples in succession, up to the last one, in which the port was not active."""
     down_since: datetime | None = None
     """Time of the first of these samples. A rank that dies because of the lost port may die before the second
     one."""
@@ -210,8 +212,8 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
         return self.active_since is not None and at - self.active_since >= timedelta(seconds=limits.settle_s)
 
     def spared(self, ranks: Ranks, limits: Settings) -> Track:
-        """Returns the track without the pods that have shown a step since the port has been dead: they do not
-        need it."""
+        """Returns the track without the pods that have shown a step `dead_s` or later after the port died:
+        these pods do not need the port."""
         if self.dead_since is None or not self.ranks:
             return self
         proven = self.dead_since + timedelta(seconds=limits.dead_s)
@@ -225,7 +227,7 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, downs=tuple(clock_set(at, by, now) for at in self.downs), **new)
 
     def without(self, around: datetime) -> Track:
-        """Returns the track without what the link did at about this time, when a pod came or went."""
+        """Returns the track without the losses of the link at about this time, when a pod came or went."""
         kept = tuple(down for down in self.downs if abs(down - around) > _BURST)
         return msgspec.structs.replace(self, downs=kept)
 
@@ -268,7 +270,8 @@ def with_sample(
 
 
 def _begun_again(track: Track) -> Track:
-    """Returns the track as if the port had not been seen yet, but keeps what it was in this boot."""
+    """Returns the track as if the port had not been seen yet, but keeps what earlier samples of this boot
+    have shown: whether the port was active, its best rate, its losses of the link and its errors."""
     return msgspec.structs.replace(
         track,
         since=None,

@@ -75,8 +75,8 @@ class Repeated(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault as a rule read it from one line. folds/chain.py makes a finding from it, or adds it to a
-    finding."""
+    """A fault as one line or sample shows it. folds/chain.py makes a finding from the draft, or adds the
+    draft to a finding."""
 
     code: str
     fault: Fault

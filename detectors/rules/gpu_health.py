@@ -160,7 +160,7 @@ def _ever(gpu: GpuSample, past: Past) -> str | None:
 
 Check = Callable[[GpuSample, Past], str | None]
 """A check of one GPU. It returns the evidence; empty if the row does not apply, None if the GPU does not
-report it."""
+report the value that the check needs."""
 
 _CHECKS: Mapping[str, Check] = {
     "nvml-row-remap-failed": _flag("rows_failed", "a row of memory could not be remapped"),
@@ -243,8 +243,8 @@ class GpuHealth:
         self._actions = RecoveryActions.packaged()
 
     def of_gpu(self, gpu: GpuSample, past: Past, subject: Subject) -> Iterator[Observation]:
-        """Yields the states of a GPU that reported its address. While its MIG mode changes nothing is
-        yielded, since the GPU may need a reset for that alone."""
+        """Yields the states of a GPU that reported its address. Yields nothing while another MIG mode waits
+        for a reset, since the GPU may report that it needs a reset for that reason alone."""
         if gpu.mig_changes:
             return
         yield self._observed(_REFUSED, subject, "")

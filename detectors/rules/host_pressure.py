@@ -1,5 +1,5 @@
-"""Judges one sample of the node's pressure and processes. After sources/host.py; folds/host.py makes findings
-from the states. Pure.
+"""Judges one sample of the node's pressure and processes. The samples come from sources/host.py;
+folds/host.py makes findings from the states. Pure.
 
 For each code a sample shows that the node is in the state, that the state has clearly ended, or neither. A
 state begins above its limit. It ends at half of the limit for pressure, and at nine tenths of the limit for

@@ -32,7 +32,8 @@ _PREFIX = re.compile(
 
 
 def without_prefix(line: str) -> tuple[str, str]:
-    """Returns (prefix, line without it). Lines of one rank have the same prefix, apart from times.
+    """Returns (prefix, line without it). The prefix shows the rank, so times that begin with the year are not
+    part of the prefix. Lines of one rank have the same prefix, unless horovodrun or vLLM adds a time to it.
 
     >>> without_prefix("[default3]:[rank3]: ValueError: bad shape")
     ('[default3]:[rank3]:', 'ValueError: bad shape')

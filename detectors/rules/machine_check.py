@@ -48,9 +48,10 @@ def match(line: KernelLine, host: HostFacts, catalog: None) -> Draft | None:
     yet, for example one that a scrubber found, makes its node suspect. An error whose data was used, or that
     left the processor in an unknown state, is fatal.
 
-    An error that was not enabled is a note: nobody was to be informed of it. Firmware leaves such errors
-    behind, and healthy machines print them at each boot (`Machine Check: 0 Bank 7: ee2000000040110a`). Within
-    an exception the kernel, too, grades them as no error (`Not enabled` in kernel/cpu/mce/severity.c).
+    An error of this last kind is a note if it was not enabled: nobody was to be informed of it. Firmware
+    leaves such errors behind, and healthy machines print them at each boot (`Machine Check: 0 Bank 7:
+    ee2000000040110a`). Within an exception the kernel, too, grades them as no error (`Not enabled` in
+    kernel/cpu/mce/severity.c).
     """
     of_amd = _AMD_LINE.fullmatch(line.text)
     found = of_amd or _LINE.fullmatch(line.text)

@@ -1,8 +1,8 @@
 """Decodes the register words of NVLink lines: Xids 144-150 (NVLink5) and 74 (before it). Called
 by xid_lines.py.
 
-NVLink5: `UNIT Fatal|Nonfatal XCn in Link nn (INTRINFO ERRORSTATUS DEBUG...)`; n is a digit, and the link is
--1 if there is none. Some drivers pad the columns: `NETIR_LINK_EVT  Fatal   XC0 i0 Link 01`.
+NVLink5: `UNIT Fatal|Nonfatal XC0 i0 Link 03 (INTRINFO ERRORSTATUS DEBUG...)` with any digits; the link is -1
+if there is none. Some drivers pad the columns: `NETIR_LINK_EVT  Fatal   XC0 i0 Link 01`.
 Before: `NVLink: fatal error detected on link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)`.
 Source: NVIDIA Xid catalogue R595, WORKFLOW_NVLINK5_ERR and WORKFLOW_NVLINK_ERR.
 Only the last part of a line is read: a process name comes before it, and may contain a comma.

@@ -3,7 +3,7 @@ edges from it.
 
 step_track.py finds out which number is the step. The limit follows the job's own pace: the median of its last
 steps, the usual pause between two lines, and the longest pause that it has made. The limit is longer while
-the job writes a checkpoint, or if its first checkpoint is probably due.
+the job writes a checkpoint or evaluates, or if a checkpoint or an evaluation is probably due.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _INTERVAL_LINES_MIN = 10
 _INTERVALS = frozenset({12, 15, 25, 75})
 """Intervals of checkpoints without their zeros, in addition to numbers of one digit."""
 _PARTS_MIN = 4
-"""Number of pauses from which they are known. The time before the first line is no pause between two
-lines."""
+"""Number of pauses from which the usual pause between two lines is known. One of them is the time before the
+first line."""
 _PARTS_FACTOR = 4.0
 """Factor for a line that is written in parts: steps may become slower, and the next part of a line then takes
 as much longer to fill."""
 _LONGEST_S_MAX = 3600.0
-"""Longest pause in seconds that counts. A longer pause was no habit of the job: its storage was away, or it
-had hung."""
+"""Greatest value of the longest pause, in seconds. A longer pause was no habit of the job: its storage was
+away, or it had hung."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -74,8 +74,8 @@ class Progress(msgspec.Struct, frozen=True):
     longest_s: float = 0.0
     """The longest pause between two lines."""
     heard_at: datetime | None = None
-    """End of the last pause among lines that this run of the agent has read; at first, the start of the
-    container."""
+    """End of the last pause among lines that this run of the agent has read; at first, the time of the first
+    line that it has read."""
     heard_step: int | None = None
     """The step that ended that pause."""
 
@@ -177,8 +177,8 @@ def stall_limit_s(
 
     Many steps may pass between two lines that contain one, and during that time no line is due. `goes_on`:
     the steps are in a line that does not end, which the runtime writes in large parts. `in_parts`: lines with
-    steps are held back, in this way or until they end. The job's own limit was not meant for the silence
-    between them.
+    steps are held back, in this way or until they end. The job's own limit (`hang_timeout_s`) was not meant
+    for the silence between such lines, so a longer silence may be due.
     """
     known = len(progress.pauses_s) >= _PARTS_MIN
     if hang_timeout_s is not None and hang_timeout_s <= 0:

@@ -141,8 +141,8 @@ def _by_head(sought: tuple[_Sought, ...]) -> Iterator[_Sought]:
 
 
 def read(signatures: Signatures, text: str) -> tuple[Hit, ...]:
-    """Returns the matches in any piece of a line that overwrites itself. Most lines contain none of the
-    heads."""
+    """Returns the matches in a line, or in each piece of a line that overwrites itself. Most lines contain
+    none of the heads."""
     text = text[:_LINE_CHARS_MAX]
     found = signatures.near(without_colours(text))
     if not found:

@@ -1,9 +1,9 @@
 """Reads one line of a training's log: the step that it may contain, and whether it is about a checkpoint.
 Pure.
 
-First stop of the lines in folds/pods.py; step_track.py decides over several lines which of these candidates
-is the step. The facts are rows of catalog/steps.toml; wordings.py reads steps that match no row. A job's own
-template replaces all of these for the step.
+folds/pods.py passes the pieces of each line to this module; step_track.py decides over several lines which of
+these candidates is the step. The facts are rows of catalog/steps.toml; wordings.py reads steps that match no
+row. A job's own template replaces all of these for the step.
 """
 
 from __future__ import annotations
@@ -227,7 +227,8 @@ def _by_row(line: str, near: Near) -> tuple[bool, Candidate | Total | None]:
 
 
 def _by_bar(bar: bars.Bar, saves: tuple[Save, ...]) -> Candidate | Sign:
-    """Reads a bar. A bar with another name may be an evaluation or the reading of data."""
+    """Reads a bar. A named bar that fits no row and shows no loss is only a sign of work: it may be an
+    evaluation or the reading of data."""
     compiled = _compiled()
     if not bar.name:
         if bar.total is None:

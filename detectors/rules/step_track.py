@@ -167,7 +167,8 @@ def _numbered(steps: Steps, candidate: Candidate, at: datetime) -> Steps:
 
 def _may_be_the_training(steps: Steps, bar: Candidate) -> bool:
     """Whether a bar without a name may count the training's steps: if the log has announced their number, the
-    bar has this total; otherwise it is not drawn inside of another bar, or its words are those of a step."""
+    bar has this total; otherwise the bar is not drawn below another bar, or it shows a loss, or a checkpoint
+    has its count."""
     if steps.total is not None:
         return bar.total == steps.total
     return bar.strong or not bar.is_inner

@@ -1,9 +1,9 @@
-"""Judges one sample of a pod's volume. After sources/volumes.py; folds/volumes.py makes findings from the
-states. Pure.
+"""Judges one sample of a pod's volume. The samples come from sources/volumes.py; folds/volumes.py makes
+findings from the states. Pure.
 
 A volume is judged by the values that its file system reports to unprivileged users. A value that it does not
 report is no data: many file systems count no inodes, and some in user space report no size. A file system
-that accepts no writes has no room by its nature.
+that accepts no writes has no room by its nature, so its room is not judged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BROKEN = {
 """Errors of a file system that no longer serves anyone. All others say only that the call was not answered,
 such as EACCES of a file system in user space that belongs to another user."""
 _END_FACTOR = 2.0
-"""Factor by which the limit is exceeded until a volume has room again: twice as much must be free."""
+"""A volume has room again once this many times the limit is free."""
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):

@@ -122,7 +122,8 @@ _FIGURE = re.compile(
     r"|[a-z_][\"')\]]?[:=] ?-?\d{1,9}\.\d"
 )
 """A figure of the training, or any number with a name and a decimal point: a time such as 09:30:00.5 has no
-name. Input and output tokens are figures of an agent's steps."""
+name. Numbers of input and output tokens are left out: programs that use a language model print them with
+steps that are not a training's."""
 _SAYS_NOTHING = frozenset(
     {"epoch", "batch", "train", "training", "trainer", "finished", "completed", "done", "end", "ended"}
     | {"step", "steps", "iter", "iteration", "iterations", "global", "optimizer", "optimization", "of", "in"}

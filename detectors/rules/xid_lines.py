@@ -1,4 +1,4 @@
-"""Reads Xid lines of the kernel log. First stop after sources.kmsg; folds/chain.py folds the drafts.
+"""Reads Xid lines of the kernel log. The lines come from sources/kmsg.py; folds/chain.py folds the drafts.
 
 Layout: `NVRM: Xid (PCI:dddd:bb:dd[ GPU-I:NN[ GPU-CI:NN]]): CODE, [pid=P, name=N, ]TEXT`, in 2012 without
 `PCI:` and in 2017 without pid; TEXT may end with ` caused by previous Xid N`. Source: NVIDIA Xid messages,

@@ -35,8 +35,7 @@ class PodLogSink(Protocol):
         """Records that all logs of the node have been found; the logs in `left_out` are not followed."""
 
     def pods_changed(self) -> None:
-        """Records that a pod has come to the node, or the last container of a pod has gone. Its namespace may
-        be excluded."""
+        """Records that the log folder of a pod has come or gone, also in an excluded namespace."""
 
     def covered(self, why: str, left_out: frozenset[str] = frozenset()) -> None:
         """Records that all logs are read, or all but some of the pods with these uids: `why` gives the

@@ -1,4 +1,5 @@
-"""Reports changes in a folder, by inotify from libc; if inotify fails, it checks the folder every 20 ms.
+"""Reports changes in a folder, by inotify from libc. If inotify fails, it calls back every 20 ms, whether
+there is a change or not.
 
 The standard library has no inotify, and a dependency for three calls would be one more thing to trust.
 """
@@ -90,7 +91,8 @@ class FolderWatch:
             self._fd = -1
 
     def _readable(self) -> None:
-        # A timer is used only if changes come faster than that: a wake-up costs more than reading a change.
+        # A timer is used only if a change comes within `pause_s` of the last read: a wake-up costs more than
+        # reading a change.
         rest_s = self._rests_until_s - self._loop.time()
         if rest_s > 0:
             self._loop.remove_reader(self._fd)

@@ -5,8 +5,8 @@ After a GSP timeout a driver call can hang permanently, and a process that is st
 to SIGKILL. So the agent itself makes no driver call; it reports a child that does not answer, and does not
 wait for it.
 A GPU cannot be reset while any process has it open, even a process that only reads its state. So while the
-spec of our NodeHealth names a step of a repair, no reading begins, a reading in progress is ended, and the
-status answers only when no child of the agent is left.
+spec of our NodeHealth names a step of a repair, no reading begins, and a reading in progress is ended. The
+status confirms the step only when no child of the agent is left.
 Source: NVIDIA, nvidia-smi, --gpu-reset: "monitoring application like other instance of nvidia-smi".
 """
 

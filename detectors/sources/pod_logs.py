@@ -209,7 +209,8 @@ class PodLogs:
                 self._read(container)
                 if number < newest:
                     self._end(container)
-        # The kubelet deletes the logs of all but the last instances.
+        # The kubelet deletes the logs of all but the last instances. An instance without a log is gone once
+        # its end was reported.
         return set(refs.values()) | {
             ref for ref in self._followed_in(folder) if not self._containers[ref].ended
         }

@@ -282,8 +282,8 @@ def _at(fields: dict[str, str | None]) -> datetime | None:
 
 
 def _after(seconds: float) -> datetime | None:
-    """Returns the time after the boot; None if the number is no time: a damaged log may contain any
-    number."""
+    """Returns the time of these seconds since the boot, or of a Unix time, since `SINCE_BOOT` is 1970.
+    Returns None if the number is no time: a damaged log may contain any number."""
     try:
         return SINCE_BOOT + timedelta(seconds=seconds)
     except OverflowError:

@@ -3,7 +3,7 @@
 volumes.py runs this module as a separate process, since a call to a file server that is gone may wait without
 end.
 
-    mounts <uid> <uid>  -> mounts later, and after a tab for each mount:
+    mounts <uid> <uid>  -> mounts later|never, and after a tab for each mount:
                            <pod> <name> <path> <device> <type> <source> rw|ro rw|ro
     room <path>         -> room <bytes> <free bytes> <inodes> <free inodes>, or errno 5
 

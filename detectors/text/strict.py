@@ -1,6 +1,7 @@
 """Turns plain data (TOML, JSON) into structs, and reports exactly what is wrong if that fails.
 
-Used by service/settings.py and catalog/. A message names file, row, field, value and what was expected.
+Settings, catalogues, recipes, manifests and reports of repair steps are read in this way. A message names
+file, row, field, value and what was expected.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ def _entry(data: Any, path: str, text: str) -> tuple[str, Any]:
 
 
 def _choices(type_: Any, path: str) -> str:
-    """Returns a text with the choices of the enum at `path`; empty if the way to it is not only structs and
-    mappings of enums."""
+    """Returns a text with the choices of the enum at `path`. The path may lead through structs, and to a
+    mapping whose values are enums; for any other path the text is empty."""
     kind = msgspec.inspect.type_info(type_)
     head, is_entry, _ = path.partition("[")
     for part in head.split("."):

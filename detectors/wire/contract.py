@@ -309,12 +309,12 @@ class Finding(Wire, frozen=True, kw_only=True):
 
 
 class FoldedFindings(Wire, frozen=True, kw_only=True):
-    """Number of findings with one code that no longer fit into the list of findings."""
+    """The findings with one code that no longer fit into the list of findings, summed up."""
 
     code: Annotated[str, Meta(max_length=63)]
-    """Code of the findings in the catalogue."""
+    """Code of the findings in the catalogue; `other` for codes that do not fit into this list either."""
     count: Annotated[int, Meta(ge=1)]
-    """Number of findings with this code that were left out."""
+    """Number of lines or samples that these findings stand for."""
     last_seen: datetime
     """Time at which the agent last saw such a finding."""
 
@@ -371,7 +371,7 @@ class Coverage(Wire, frozen=True, kw_only=True):
     state: CoverageState
     """`covered` if the agent reads the source, `blind` if the agent cannot read it."""
     since: datetime
-    """Time since which the state has been the same."""
+    """Time since which both `state` and `why` have been the same."""
     why: Annotated[
         str,
         Meta(
@@ -408,7 +408,7 @@ class NodeHealthStatus(Wire, frozen=True, kw_only=True):
     agent_version: Annotated[str, Meta(max_length=32)] = ""
     """Version of Rekindle's agent on the node."""
     driver_version: Annotated[str, Meta(max_length=32)] = ""
-    """Version of the GPU driver; empty if NVML does not answer."""
+    """Version of the GPU driver; empty if it is not known."""
     observed_at: Annotated[
         datetime | None, Meta(description="Time at which the agent wrote this status.")
     ] = None
@@ -427,7 +427,7 @@ class NodeHealthStatus(Wire, frozen=True, kw_only=True):
     findings: Annotated[list[Finding], Meta(max_length=FINDINGS_MAX)] = []
     """Faults that the agent has found."""
     folded: Annotated[list[FoldedFindings], Meta(max_length=64)] = []
-    """Numbers, by code, of the findings that no longer fit into `findings`."""
+    """Findings that no longer fit into `findings`, summed up by code."""
     pods: Annotated[list[PodProgress], Meta(max_length=PODS_MAX)] = []
     """Progress of the training containers on the node."""
     pods_left_out: Annotated[

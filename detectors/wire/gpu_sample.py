@@ -51,8 +51,9 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     refused: str = ""
     """NVML's name of the error that says that the GPU is lost or needs a reset: GPU_IS_LOST or
-    RESET_REQUIRED. If there is not even a handle, it is any other error, such as UNKNOWN. A GPU with neither
-    this nor `pci` is one that the agent may not see."""
+    RESET_REQUIRED. If NVML gives no handle for the GPU, `refused` may also name another error, such as
+    UNKNOWN. A GPU that has neither `refused` nor `pci` is hidden from the agent, for example because NVML
+    denies the permission."""
     minor: int | None = None
     """N of its device file /dev/nvidiaN."""
     mig_devices: dict[str, int | None] = {}
@@ -103,7 +104,7 @@ class GpuSample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: str = ""
-    """Reason why there is no sample at all; the child stops using NVML for this sample."""
+    """Reason why there is no sample at all; the child process ends after such an answer."""
     driver_version: str = ""
     gpus: tuple[GpuSample, ...] = ()
     is_by_ixml: bool = False

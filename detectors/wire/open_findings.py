@@ -2,8 +2,8 @@
 controller share it.
 
 This is the only predicate. All code that needs to know whether a finding counts begins here: triage,
-placement, spares, the repair ladder (all by way of recover/diagnose/what_counts.py) and the kernel-log check
-of a repaired node.
+placement, spares and the repair ladder (mostly by way of recover/diagnose/what_counts.py), and the kernel-log
+check of a repaired node.
 """
 
 from __future__ import annotations

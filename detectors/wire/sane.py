@@ -24,7 +24,8 @@ _FREE_TEXT = frozenset({"evidence", "text", "tail", "why", "cleared_by", "model"
 """Fields with the unchanged text of logs, drivers and errors. The code that prints these fields makes them
 printable."""
 _ECHOES = frozenset({"served", "served_request", "hands_off"})
-"""Fields with ids of the controller that an agent returns. They may list several things."""
+"""Fields with ids of the controller that an agent returns. Such an id may contain blanks, because it may list
+several things."""
 
 
 _INTEGER_MAX = 2**53
@@ -51,8 +52,8 @@ def total(*counts: int) -> int:
 
 
 def demand_sane(told: msgspec.Struct, at: str = "$") -> None:
-    """Raises NotSaneError for the first time outside of the years 1900 to 2199, the first number that breaks
-    arithmetic, and the first name with a blank or an unprintable character."""
+    """Raises NotSaneError for the first value that is not accepted: a time outside of the years 1900 to 2199,
+    a number that breaks arithmetic, or a name that is not printable ASCII text without blanks."""
     for name, wire in _fields(type(told)):
         _demand(getattr(told, name), f"{at}.{wire}", name)
 

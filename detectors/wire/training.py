@@ -34,8 +34,8 @@ class Edge(StrEnum):
     """A change of a pod's progress that is worth a write."""
 
     STARTED = "started"
-    """The container has printed a line that a recipe searches for, or a number that may be a step. This is no
-    progress yet."""
+    """The container has printed a line that a recipe searches for, a number that may be a step, the report of
+    a complete checkpoint, or an error that is its own fault. This is no progress yet."""
     STEPPING = "stepping"
     STALLED = "stalled"
     RESUMED = "resumed"

@@ -1,9 +1,9 @@
 """Builds JSON Patches (RFC 6902) for an API server: tests of what was seen, then the change. Pure.
 
-A test with the value null succeeds if the object has no such field, and fails if the parent of the field is
-missing, too. If one test fails, nothing is changed, and the answer is 422 Invalid without the name of the
-test. A patch that names no version is applied to the newest version, even if others write at the same time.
-(Kubernetes 1.36.3, measured.)
+A test with the value null succeeds if only the field itself is missing. If the parent of the field is missing
+as well, the test fails. If one test fails, nothing is changed, and the answer is 422 Invalid without the name
+of the test. A patch that names no version is applied to the newest version, even if others write at the same
+time. (Kubernetes 1.36.3, measured.)
 """
 
 from __future__ import annotations

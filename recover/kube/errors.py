@@ -6,7 +6,7 @@ __all__ = ["NotLeaderError", "Permanent", "Transient"]
 
 
 class Transient(Exception):
-    """An act that may succeed later: the loop reconciles again in `retry_in_s` seconds, from the state at
+    """An action that may succeed later: the loop reconciles again in `retry_in_s` seconds, from the state at
     that time. With `refused`, the API server answered each try with a failure, for example because a webhook
     is down."""
 
@@ -24,9 +24,9 @@ class NotLeaderError(Transient):
 
 
 class Permanent(Exception):
-    """An act that will not succeed by itself: the loop records why and continues with the next object. With
-    `may_pass`, the API server did not know our permissions, and may not have read them yet. With `denied`, a
-    policy, a quota or a missing permission forbids the act; otherwise our request is wrong."""
+    """An action that will not succeed by itself: the loop records why and continues with the next object.
+    With `may_pass`, the API server did not know our permissions, and may not have read them yet. With
+    `denied`, a policy, a quota or a missing permission forbids the action; otherwise our request is wrong."""
 
     def __init__(self, message: str, *, may_pass: bool = False, denied: bool = False) -> None:
         super().__init__(message)

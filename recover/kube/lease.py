@@ -288,8 +288,8 @@ class Elector:
     # --- leading ------------------------------------------------------------------------------------------
 
     async def _renew(self) -> None:
-        """Tries until one renewal is answered. Raises LeaseLostError if the answer comes too late, or if
-        another controller holds the lease."""
+        """Tries until one renewal is answered. Raises LeaseLostError if no answer comes in time, and as
+        `_read_own` does."""
         why = f"no renewal was answered for {self._lease.renew_deadline_s:g} s"
         in_time_s = self.left_s() - self.write_timeout_s
         if in_time_s <= 0:
@@ -307,6 +307,7 @@ class Elector:
         return LeaseLostError(why)
 
     async def _renewed(self) -> bool:
+        """Sends one renewal. Returns whether it was answered; if not, the next try reads the Lease first."""
         try:
             if self._version == MISSING:
                 self._version = (await self._read_own()).version
@@ -319,8 +320,8 @@ class Elector:
         return True
 
     async def _read_own(self) -> Record:
-        """Reads the Lease. Raises LeaseLostError if another controller holds it, or if it belongs to a reign
-        of our identity that this process did not begin."""
+        """Reads the Lease. Raises LeaseLostError if the Lease was deleted, if another controller or nobody
+        holds it, or if it belongs to a reign of our identity that this process did not begin."""
         record = await self._read()
         if record.version == MISSING:
             raise self._lost("the Lease was deleted")

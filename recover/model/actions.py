@@ -1,8 +1,8 @@
 """Defines the actions of a plan: a closed union of writes, each with its precondition and its reason, and of
 the live reads that must come before some of the writes.
 
-Pure: building an action writes nothing; runtime/execute.py does. `what` names the act in logs, metrics and
-tests.
+Pure: building an action writes nothing; runtime/execute.py writes. `what` names the action in logs, metrics
+and tests.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ __all__ = [
 
 
 class Create(msgspec.Struct, frozen=True, tag="create", kw_only=True):
-    """Creates an object. A duplicate (409 AlreadyExists) is success: names are deterministic, and that is the
-    idempotence.
+    """Creates an object. A duplicate (409 AlreadyExists) is success: names are deterministic, so a create can
+    be repeated.
 
     `status` follows as a patch of the status subresource, since a create drops it.
     """
@@ -66,7 +66,8 @@ class Ensure(msgspec.Struct, frozen=True, tag="ensure", kw_only=True):
 
 
 class Patch(msgspec.Struct, frozen=True, tag="patch", kw_only=True):
-    """Applies only to the object that was seen: its uid and, unless empty, its version are preconditions."""
+    """Applies only to the object that was seen: its uid and its version are preconditions, unless they are
+    empty."""
 
     what: str
     resource: Resource
@@ -98,8 +99,8 @@ class Delete(msgspec.Struct, frozen=True, tag="delete", kw_only=True):
 
 
 class Emit(msgspec.Struct, frozen=True, tag="emit", kw_only=True):
-    """Writes a Kubernetes Event on an object, after the writes of its plan have succeeded. A failure to write
-    it has no effect."""
+    """Writes a Kubernetes Event on an object, after all other actions of its chain have succeeded. A failure
+    to write the Event has no effect."""
 
     reason: str
     message: Annotated[str, Meta(max_length=NOTE_BYTES_MAX, extra=UTF8)]

@@ -50,7 +50,7 @@ def agent_pod(raw: bytes, pod: Pod) -> AgentPod | None:
 
 def _after_start(said: ConditionView, pod: Pod) -> datetime | None:
     """Returns since when the agent is ready, or not ready. A pod is not ready at its start, so only a later
-    change shows until when it was ready."""
+    change shows until when it was ready. Returns None for an earlier change, and if the time is unknown."""
     at, created = said.changed_at, pod.created
     return None if at is None or created is None or at - created <= _STARTING else at
 
@@ -60,11 +60,11 @@ class AgentPods:
 
     def __init__(self) -> None:
         self.by_node: dict[str, AgentPod] = {}
-        """Node -> the ready pod of its agent, or the newest pod if none is ready."""
+        """Node -> the ready pod of its agent, or the pod that changed last if none is ready."""
         self._of: dict[str, dict[str, AgentPod]] = {}
 
     def change(self, old: AgentPod | None, new: AgentPod | None) -> set[str]:
-        """Returns the nodes whose agent became ready, or is no longer ready."""
+        """Takes a change of a pod. Returns the nodes whose agent became ready, or is no longer ready."""
         changed: set[str] = set()
         for pod, is_there in ((old, False), (new, True)):
             if pod is None:

@@ -18,5 +18,6 @@ class AgentPod(msgspec.Struct, frozen=True):
     """Whether the agent is ready. It is ready once it has read the kernel log, and as long as its NodeHealth
     can be written."""
     since: datetime | None = None
-    """Time of the last change of `ready`, by the API server's or the kubelet's clock. None for an agent that
-    was never ready."""
+    """Time of the last change of `ready`, by the API server's or the kubelet's clock. None if this change
+    came within seconds of the pod's creation, as in a pod that was never ready, or if nobody provides the
+    time."""

@@ -247,9 +247,8 @@ def _chip(row: _Fault, where: str) -> str:
 
 
 def _codes(row: _Fault, where: str) -> tuple[tuple[str, ...], int]:
-    """Returns the codes of the row's level, and when the latest of them appeared. If the plugin has raised
-    the level because of the number of faults, no code may have this level; all codes of the row are then
-    returned."""
+    """Returns the codes of the row's level, and when the latest of them appeared. The plugin may raise the
+    level because of the number of faults. If no code has this level, all codes of the row are returned."""
     mine = {code: one for code, one in row.levels.items() if one.fault_level == row.level}
     told = mine or row.levels
     names = list(told) or [code for code in row.fault_code.split(",") if code.strip()]

@@ -25,7 +25,8 @@ FIELDS = frozenset(TrainingContainer.__struct_fields__)
 
 
 def training(containers: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    """Returns the containers that request a device, or the first container if none does."""
+    """Returns the containers that request a device, or the first container if none does. Each extended
+    resource counts as a device: its name contains a slash."""
     devices = [one for one in containers if any("/" in name for name in requests_of(read_container(one)))]
     return devices or list(containers[:1])
 
@@ -39,8 +40,8 @@ def read_container(container: Mapping[str, object]) -> TrainingContainer:
 
 
 def requests_of(container: TrainingContainer) -> dict[str, int]:
-    """Returns how much a container gets of each extended resource. For extended resources, limits replace
-    requests."""
+    """Returns how much a container gets of each resource; an amount that is no whole number is left out. For
+    extended resources, limits replace requests."""
     quantities = {**container.resources.requests, **container.resources.limits}
     counts = {name: parse_count(str(quantity)) for name, quantity in quantities.items()}
     return {name: count for name, count in counts.items() if count is not None}

@@ -198,8 +198,8 @@ def _quarantine(text: str) -> Quarantine | None:
 
 
 def _release(annotations: Mapping[str, str]) -> Release | None:
-    """Returns what the last release has answered. None if the annotation belongs to another release than
-    `released-at`."""
+    """Returns what the end of the last quarantine has answered. None if the annotation belongs to another end
+    than `released-at`, or cannot be read."""
     try:
         release = msgspec.json.decode(annotations.get(RELEASED_FINDINGS, ""), type=Release)
         demand_sane(release)

@@ -33,7 +33,7 @@ class Part(StrEnum):
 
 
 class ReportedFault(msgspec.Struct, frozen=True):
-    """One device with the most serious level that its plugin reports for it."""
+    """One device with one level that its plugin reports for the device. A device may have several levels."""
 
     part: Part
     device: str
@@ -48,7 +48,8 @@ class ReportedFault(msgspec.Struct, frozen=True):
     is_listed: bool = False
     """Whether the plugin lists the chip as unhealthy. The kubelet then gives the chip to no pod."""
     is_resetting: bool = False
-    """Whether the plugin is resetting the chip now."""
+    """Whether the plugin is resetting the chip now or, for a switch, reports the node as healthy, as during a
+    reset of chips."""
     is_public: bool = False
     """Whether another program than the driver reported the fault (MindCluster's public faults)."""
 

@@ -43,7 +43,8 @@ class Mark(msgspec.Struct, frozen=True, rename="camel"):
     recovery: str
     attempt: int
     did: str
-    """`stopped` or `resumed`."""
+    """`stopped` or `resumed`; `left-stopped` or `left` once Rekindle has dealt with the deletion of the
+    Recovery (triage/left_behind.py)."""
     avoided: tuple[str, ...] = ()
     """Host names that the template's affinity keeps out because of us, so that the next start can undo it."""
     placed: tuple[Requirement, ...] = ()
@@ -92,8 +93,8 @@ class Gang(msgspec.Struct, frozen=True):
     failures: int = 0
     """Failed pods that the framework has counted."""
     started_at: datetime | None = None
-    """Time of the last start or resume, if the job's status contains it. An older API server then refuses a
-    changed affinity."""
+    """Time of the last start or resume, if the job's status contains it. While a Job has this time, an API
+    server before Kubernetes 1.36 refuses a changed affinity."""
     is_resuming: bool = False
     """Whether the job is no longer suspended while its status does not show that yet."""
     resumed_at: datetime | None = None

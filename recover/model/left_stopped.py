@@ -10,8 +10,8 @@ from recover.model import Gang, Mark
 __all__ = ["TOLD", "is_left_stopped", "words"]
 
 _STOPPED, TOLD = "stopped", "left-stopped"
-"""Values of `did` in the job's mark: our stop, and the note that Rekindle has reported on the job that nobody
-starts it again."""
+"""Values of `did` in the job's mark: our stop, and the note that an Event on the job has said that nothing
+starts the job again."""
 
 
 def is_left_stopped(gang: Gang) -> bool:

@@ -52,7 +52,8 @@ class InForce(msgspec.Struct, frozen=True):
     """The part that lowers the mode, for example `pool a100` or `namespace ml`; empty if the mode is the
     cluster's own."""
     paused: Pause | None = None
-    """The pause, if a pause alone lowers the mode."""
+    """The pause, if it lowers the mode to observe. `by` is then empty, also if a pool or namespace lowers the
+    mode, too."""
     resumed: datetime | None = None
     """Time at which the last pause ended, if there was one."""
 

@@ -34,11 +34,12 @@ class Quarantine(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Release(msgspec.Struct, frozen=True, rename="camel"):
-    """Our annotation on a node that was released: the findings of the node that the release has answered."""
+    """Our annotation on a node whose quarantine has ended: the findings of the node that this end has
+    answered."""
 
     at: datetime
     """Time as in `released-at`. An earlier version of Rekindle writes only `released-at`; if the two differ,
-    this annotation belongs to an older release."""
+    this annotation belongs to the end of an older quarantine."""
     findings: Answered
     incident: str = ""
     """Incident of the quarantine that ended; empty in an annotation of an earlier version."""
@@ -114,16 +115,16 @@ class Node(msgspec.Struct, frozen=True):
     """Whether the node offers accelerators, or did so before its device plugin went away."""
     quarantine: Quarantine | None = None
     released_at: datetime | None = None
-    """Time at which a person last released the node, or a repair returned it to service. Evidence from before
-    that time no longer acts."""
+    """Time at which a person last ended the node's quarantine, or a repair returned the node to service.
+    Rekindle no longer acts on evidence from before that time."""
     answered: Answered | None = None
-    """How far the node's kernel log was known at that release. None if no agent reported, and for a release
-    by an earlier version."""
+    """How far the node's kernel log was known at that time. None if no agent reported, and if an earlier
+    version of Rekindle wrote the time."""
     released_from: str = ""
-    """Incident of the quarantine that ended with that release, if it is known. Later faults do not join that
+    """Incident of the quarantine that ended at that time, if it is known. Later faults do not join that
     Incident."""
     accelerators: int = 0
-    """Number of all accelerators that the kubelet offers; a shared device may count several times."""
+    """Number of all accelerators in the node's capacity; a shared device may count several times."""
     allocatable: Mapping[str, int] = {}
     """Accelerators that the kubelet offers to pods now, by resource."""
     signals: tuple[NodeSignal, ...] = ()

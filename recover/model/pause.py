@@ -27,7 +27,8 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 class Pause(msgspec.Struct, frozen=True):
     since: datetime
-    """Time at which the object was created, or the value of its own `since`. Only people read it."""
+    """Time at which the object was created, or the value of its own `since`, for people to read: no action
+    depends on this time."""
     until: datetime | None = None
     """End of the pause; None until somebody resumes Rekindle."""
     by: str = ""

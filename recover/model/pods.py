@@ -31,7 +31,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Container(msgspec.Struct, frozen=True):
-    """The latest end of a container: of this instance, or of the one before a restart in place."""
+    """A container with its latest end: that of this instance, or of the one before a restart in place."""
 
     name: str
     running: bool
@@ -58,7 +58,8 @@ class UnhealthyDevice(msgspec.Struct, frozen=True):
 
 
 class Outsider(msgspec.Struct, frozen=True):
-    """The owner of a pod that belongs to no gang, and the requests of its training containers."""
+    """The owner of a pod that belongs to no gang, and the training containers of the pod, with the fields in
+    `containers.FIELDS`."""
 
     owner: GangRef
     containers: tuple[Mapping[str, object], ...] = ()
@@ -124,7 +125,7 @@ class Pod(msgspec.Struct, frozen=True):
     def was_rank_until(self) -> datetime | None:
         """The last time at which a deleted pod was certainly a rank; None if it was none. If the deletion was
         missed, only the start of the pod is certain. The node's clock dates the start, and may be wrong by
-        minutes: a kubelet accepts a pod within seconds."""
+        minutes, so the start counts as at most `_ACCEPTED_WITHIN` after the pod was given its node."""
         if not self.is_missed:
             return self.deleting_since
         if self.admitted_at is None or self.scheduled_at is None:

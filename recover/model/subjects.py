@@ -26,7 +26,7 @@ class Subjects(msgspec.Struct, frozen=True):
     gangs: Mapping[str, Gang]
     """Gangs by uid."""
     outdated_specs: Mapping[str, Node]
-    """Nodes whose NodeHealth may be missing, or may not tell their agent what to do."""
+    """Nodes whose NodeHealth may be missing, or may have an outdated spec."""
     unseen: Mapping[str, Node]
     """Accelerator nodes without a reporting agent, or with an agent that does not read one of its sources."""
     uncached_nodes: Collection[str]

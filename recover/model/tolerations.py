@@ -1,8 +1,8 @@
 """Computes which taints a gang's ranks tolerate. Pure.
 
-A job's template does not show all tolerations: admission adds some to the pods, and these may be on the pods
-alone. The plugin ExtendedResourceToleration adds one for each extended resource that a pod requests (GKE
-taints all its GPU nodes and relies on that), a RuntimeClass adds its own, and webhooks may add any.
+A job's template does not show all tolerations, because admission may add some to the pods alone. The plugin
+ExtendedResourceToleration adds one for each extended resource that a pod requests (GKE taints all its GPU
+nodes and relies on that), a RuntimeClass adds its own, and webhooks may add any.
 An estimate of places must not say no where the scheduler could say yes, so a doubtful toleration counts.
 Sources: kubernetes.io/docs/reference/access-authn-authz/admission-controllers,
 cloud.google.com/kubernetes-engine/docs/how-to/gpus.

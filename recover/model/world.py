@@ -170,8 +170,8 @@ class World(msgspec.Struct, frozen=True):
         return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
 
     def parts(self, gang: Gang) -> list[Gang]:
-        """Returns the jobs that the gang's framework has created for it, by name; none of another
-        namespace."""
+        """Returns the jobs that the gang's framework has created for the gang, in the order of their names.
+        Jobs of another namespace are left out."""
         found = self.parts_of.get(gang.ref.uid, {}).values()
         mine = [part for part in found if part.ref.namespace == gang.ref.namespace]
         return sorted(mine, key=lambda part: part.ref.name)
@@ -185,8 +185,8 @@ class World(msgspec.Struct, frozen=True):
         return any(terminal.is_meant and not terminal.succeeded for terminal in ends)
 
     def history(self, gang_uid: str) -> list[Recovery]:
-        """Returns the gang's recoveries, oldest first, including those of the jobs before it that were
-        created again; none of another namespace."""
+        """Returns the gang's recoveries, oldest first. If Rekindle has created the job again, the recoveries
+        of the earlier jobs are included. Recoveries of another namespace are left out."""
         gang = self.gangs.get(gang_uid)
         found = self._lineage(gang_uid).values()
         mine = [r for r in found if gang is None or r.metadata.namespace == gang.ref.namespace]

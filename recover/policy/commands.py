@@ -31,7 +31,7 @@ namespaces."""
 
 
 def promote(namespace: str) -> str:
-    """Returns the command that changes the mode to recover. `namespace` has the Helm release of Rekindle."""
+    """Returns the command that changes the mode to recover. `namespace` is the namespace of the release."""
     return f"helm upgrade rekindle charts/rekindle -n {namespace} --reuse-values --set mode=recover"
 
 

@@ -185,8 +185,9 @@ def hold_of_gang(gang: Gang, namespace: NamespaceView | None, now: datetime) -> 
 def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
     """Returns the hold in force on an object with these annotations, or None.
 
-    `hold` with any value but `false` is a hold; `hold-until` (RFC 3339) ends it. A time that cannot be read,
-    or that has no zone, does not end the hold: holding longer is the safe mistake.
+    `hold` with any value but `false` is a hold; `hold-until` (RFC 3339) ends it. `hold-until` is a hold
+    without `hold`, too. A time that cannot be read, or that has no zone, does not end the hold: holding
+    longer is the safe mistake.
     """
     says_hold = annotations.get(HOLD, "false").strip().lower() != "false"
     if not says_hold and HOLD_UNTIL not in annotations:
@@ -205,8 +206,8 @@ def held(annotations: Mapping[str, str], now: datetime) -> Hold | None:
 
 
 def may_write(gang: Gang, world: World, now: datetime) -> bool:
-    """Whether Rekindle may write to the job. A job that has ended, or whose owner has withdrawn consent or
-    set a hold, is left as it is."""
+    """Whether Rekindle may write to the job. A job is left as it is if it has ended, if its owner has
+    withdrawn consent, if a person has set a hold, or in mode observe."""
     namespace = world.namespaces.get(gang.ref.namespace)
     is_ours = opt_in(gang, namespace) is OptIn.ENABLED and in_force_for(world, gang).mode is not Mode.OBSERVE
     is_over = gang.deleting or gang.terminal is not None

@@ -72,8 +72,9 @@ def work_labels() -> frozenset[str]:
 def driver_work(node: Node, now: datetime) -> tuple[DriverWork, ...]:
     """Returns the work that is under way or ended a moment ago.
 
-    The API server reports when a label was written. Without that time, work has no limit, and no moment after
-    its end. Work with a time ahead of our clock has just begun.
+    The API server reports when a label was written. Without that time, work that is under way counts without
+    a limit, and work that has ended does not count. Work under way with a time ahead of our clock counts as
+    just begun.
     """
     if work_labels().isdisjoint(node.labels):
         return ()

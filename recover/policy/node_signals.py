@@ -186,8 +186,8 @@ def _merged(
 def _signal(
     kind: SignalKind, name: str, value: str, row: _Row, since: datetime | None, reason: str = ""
 ) -> NodeSignal:
-    """Returns the signal. Without a time it is a suspicion at most, since nobody can tell whether a release
-    has answered it."""
+    """Returns the signal. Without a time it is a suspicion at most, since nobody can tell whether the end of
+    a quarantine has answered it."""
     is_more = row.severity not in (Severity.INFO, Severity.SUSPECT)
     severity = Severity.SUSPECT if is_more and since is None else row.severity
     return NodeSignal(

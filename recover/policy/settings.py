@@ -1,7 +1,7 @@
 """The controller's settings: small groups, each field with its unit, default and reason.
 
-Read from TOML by detectors.service.settings.load; unknown fields are refused. docs/reference/settings.md is
-generated from this file.
+detectors.service.settings.load reads the settings from TOML, and refuses unknown fields.
+docs/reference/settings.md is generated from this file.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Label of nodes. Each value of the label is one domain. A node without the label is in no domain."""
     brake_percent: Percent = 3.0
     """The brake engages when one fault class appears within `brake_window_s` on more than this percentage
-    of the nodes, and on at least `brake_nodes_min` nodes. Rekindle takes no disruptive action until the
-    window has passed."""
+    of the accelerator nodes, and on at least `brake_nodes_min` nodes. Rekindle takes no disruptive action
+    until the window has passed."""
     brake_nodes_min: Count = 5
     """Minimum number of nodes with the fault class for which the brake engages, so that one node of a small
     cluster does not engage the brake."""

@@ -22,7 +22,7 @@ class _Object(msgspec.Struct):
 
 def is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
     """Whether the API server refused the write permanently. A 422 says that the name now belongs to an object
-    with another uid, or that the content breaks the schema. The second does not change, so a new try is
+    with another uid, or that the content breaks the schema. The second cause does not change, so a new try is
     refused again."""
     if error.status != 422:
         return False
@@ -32,13 +32,15 @@ def is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
 
 
 def is_as_patched(action: Action, there: bytes) -> bool:
+    """Whether the object still has the version that the patch named as its precondition."""
     version = msgspec.json.decode(there, type=_Object).metadata.resource_version
     return isinstance(action, Patch) and action.version == version
 
 
 def without_values(words: str) -> str:
-    """Returns the API server's message without the values of the fields that it refuses. A value may be a
-    whole pod template, with the secrets that people write into its variables."""
+    """Returns the API server's message, cut to `WORDS_CHARS_MAX`. A longer message loses the values of the
+    fields that it refuses: a value may be a whole pod template, with the secrets that people write into its
+    variables. A shorter message stays as it is."""
     if len(words) <= WORDS_CHARS_MAX:
         return words
     head, found, rest = words.partition("Invalid value: ")

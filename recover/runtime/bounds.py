@@ -25,8 +25,8 @@ def too_large(raw: bytes, bytes_max: int = READ_BYTES_MAX) -> str:
 
 
 MAP_BYTES_MAX = 1280 * 1024
-"""Maximum size of a ConfigMap about 1,000 nodes. Kubernetes accepts 1 MiB of data, and JSON's quotation marks
-make the data longer."""
+"""Maximum size of a ConfigMap about 1,000 or 2,000 nodes. Kubernetes accepts 1 MiB of data, and JSON's
+quotation marks make the data longer."""
 
 
 class Room:

@@ -83,6 +83,8 @@ class Cache(Generic[T]):
         """Keys of the objects for which there was no room."""
         self._versions: dict[str, int] = {}
         self._tombstones: dict[str, int] = {}
+        """Versions at which objects were deleted: an older view of such an object, for example the late
+        answer to a write, must not bring the object back."""
         self._unlisted: set[str] | None = None
         """Known keys that have not yet appeared in the list that is being read. None while no list is
         read."""
@@ -141,7 +143,7 @@ class Cache(Generic[T]):
 
     def learned(self, raw: bytes) -> bool:
         """Takes an object as `absorb` does. Returns True if the kept content differs in more than the
-        version, or if the object has become unreadable."""
+        version, if the object has become unreadable, or if it has no readable name or version."""
         found = self._identify(raw)
         if found is None:
             return True

@@ -117,6 +117,7 @@ class Changes:
         recovery waits for the change."""
         was_looked_at = self.subject_index.is_looked_at(name)
         self.subject_index.report_changed(name, self.nodes.get(name), new)
+        # If agents are not pods, each report may end the silence of an agent (triage/ordinary.py).
         if _tells_of_pods(old) != _tells_of_pods(new) or not self._agents_are_pods:
             self._touch_gangs_on(name)
         waits = new is not None and any(pod.awaits_save for pod in new.spec.pods)
@@ -164,7 +165,8 @@ class Changes:
     def of_pod(
         self, key: str, old: Pod | Bystander | AgentPod | None, new: Pod | Bystander | AgentPod | None
     ) -> None:
-        """Takes a change of a pod. A pod may also change its kind, for example by its labels."""
+        """Takes a change of a pod. A change, for example of its labels, may also turn a Pod into an AgentPod
+        or a Bystander, or back."""
         self._of_agent(*(pod if isinstance(pod, AgentPod) else None for pod in (old, new)))
         before, after = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
         is_news = _is_news(before, after) and (self._is_looked_at(before) or self._is_looked_at(after))
@@ -208,8 +210,8 @@ class Changes:
         self._wake_for({pod.owner_uid for pod in there}, is_urgent=self._is_urgent(old, new))
 
     def _is_urgent(self, old: Pod | None, new: Pod | None) -> bool:
-        """Whether a rank is lost, or the node is out of the ordinary. Thousands of other pods may come, start
-        and end at once."""
+        """Whether the pod is a scan, its rank is lost, or its node is out of the ordinary or not in the
+        cache. Other changes of pods can wait: thousands of pods may come, start and end at once."""
         for pod in (old, new):
             if pod is not None and (is_scan(pod) or pod.node in self.subject_index.uncached_nodes):
                 return True
@@ -259,8 +261,8 @@ class Changes:
             self.wake.soon()
 
     def _is_waited_for(self, gang_uid: str) -> bool:
-        """Whether a recovery waits for each change of the gang's pods. For a large gang it does not:
-        thousands of pods go and come, and only the last pods that go matter at once."""
+        """Whether a recovery waits for each change of the gang's pods. The recovery of a gang with many pods
+        does not: thousands of pods go and come, and only the last pods that go matter at once."""
         return self.jobs.is_recovering(gang_uid) and len(self.pods.pods_of.get(gang_uid, {})) <= LARGE
 
 

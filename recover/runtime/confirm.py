@@ -1,4 +1,4 @@
-"""Reads the API server live before an action that relies on the absence of an object. I/O only, for
+"""Reads live from the API server before an action that relies on the absence of an object. I/O only, for
 execute.py.
 
 Watches of different kinds arrive in any order, and each may lag or be silent for a while. The absence of an

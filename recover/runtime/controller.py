@@ -1,7 +1,8 @@
 """Assembles the controller: the observer, the loops, the executor. Everything that the controller must
 remember is in API objects.
 
-A controller that stands by keeps its caches warm and does nothing else: no loop runs until it leads.
+A controller that stands by keeps its caches and indexes up to date, and writes nothing: no loop that decides
+runs until it leads.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ from recover.workloads import WORKLOADS
 __all__ = ["Controller"]
 
 GC_OFF_S_MAX = 120.0
-"""Longest time without garbage collection. It is longer than a large sync takes. If the API server is away
-for hours, garbage would fill the memory."""
+"""Longest time without garbage collection. It is longer than a large sync takes. Without this limit, garbage
+would fill the memory if the API server is away for hours."""
 
 SOON_S = 0.5
 """Time for which changes that are not urgent are collected before one reconcile handles all of them."""
@@ -75,9 +76,10 @@ class Controller:
 
     `ready` is set once every kind has been listed. The owner of the event `leading` sets it once this
     controller may write. `may_send` raises if this controller may not write; requests that do not go through
-    the cluster call it. `decided` is called with each plan and changes nothing: tests use it.
+    the cluster call it. `decided` is called with each plan of the loops triage, upkeep, spares, recipes and
+    repair, and changes nothing: tests use it.
 
-    Raises SettingsError if the settings of the repair are unusable.
+    Raises SettingsError if the settings of repairs or signals are unusable.
     """
 
     def __init__(
@@ -161,8 +163,8 @@ class Controller:
         self._soon.set()
 
     async def run(self) -> None:
-        """Runs all loops. The caller waits until it is known whether another controller leads. If another one
-        leads, its writes are read again before the loops decide."""
+        """Runs all loops. Call this only once it is known whether another controller leads (Elector.looked).
+        If another one leads, its writes are read again before the loops decide."""
         follows_another = not self.leading.is_set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.observer.run())

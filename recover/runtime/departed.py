@@ -12,13 +12,13 @@ from recover.model import Pod
 __all__ = ["DEPARTED_MAX", "Departed"]
 
 DEPARTED_MAX = 16
-"""Number of departed ranks that are remembered for each gang. The first lost rank is enough for a diagnosis,
-and a framework may replace its pods for weeks."""
+"""Number of departed ranks that are remembered for each gang: those that vanished last. One lost rank is
+enough for a diagnosis, and a framework may replace its pods for weeks."""
 
 
 class Departed:
-    """The ranks that vanished. A rank may vanish before it is clear that its job has not ended, and its peers
-    do not show it.
+    """The ranks that vanished. A rank may vanish before it is clear that its job has not ended, and the pods
+    of the other ranks do not show the loss.
 
     A restart of the controller loses this memory. The ranks that wait for their peer then show the loss by a
     hang.

@@ -1,5 +1,5 @@
 """Reads the ConfigMaps of other vendors' device plugins, and turns them into signals of their nodes.
-observe.py adds the signals to its Nodes; model/ascend.py and model/iluvatar.py decode, and
+observe.py adds the signals to its Nodes; model/ascend.py and model/iluvatar.py decode the ConfigMaps, and
 policy/device_levels.py defines the meaning of a level.
 
 This is off unless a setting enables it. At its start the controller waits at most ten seconds for these
@@ -133,7 +133,8 @@ class DeviceMaps:
         return sum(len(cache.unreadable) for cache in self.caches.values()) + len(entries)
 
     def added(self, node: Node) -> Node:
-        """Returns the node with the signals that the ConfigMaps report now."""
+        """Returns the node with the signals that the ConfigMaps report now, and remembers when each of them
+        was first seen."""
         if not self.is_on:
             return node
         told = self._levels.read(node, self._of_node.get(node.name, {}).values())

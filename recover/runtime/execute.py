@@ -110,9 +110,9 @@ class Executor:
         return frozenset(self._being_quarantined)
 
     async def run(self, plan: Plan) -> float | None:
-        """Writes the plan. Returns in how many seconds to reconcile again: sooner than planned after a
-        failure. If the plan has one chain, the caller continues directly after that chain's last answer,
-        before any other task does."""
+        """Writes the plan. Returns in how many seconds to reconcile again, sooner than planned after a
+        failure, or None if nothing requires another reconcile. If the plan has one chain, the caller
+        continues directly after the last answer to that chain, before any other task does."""
         writing = [self.begin(chain) for chain in plan.chains if chain]
         waits = [plan.requeue_after_s]
         if len(writing) == 1:
@@ -145,9 +145,8 @@ class Executor:
 
     async def _chain(self, chain: Chain, seen: Mapping[int, Node | Gang | None]) -> float | None:
         order = next(self._chains)  # the chain that began first is finished first
-        chain = tuple(
-            sorted(chain, key=lambda action: isinstance(action, Emit))
-        )  # no other action waits for an Event
+        # Events come last, so that no other action waits for an Event.
+        chain = tuple(sorted(chain, key=lambda action: isinstance(action, Emit)))
         for number, action in enumerate(chain):
             # an action before an urgent one is as urgent
             urgency = min(_urgency(later) for later in chain[number:])
@@ -184,7 +183,7 @@ class Executor:
         """Keeps a refusal for the decisions. Returns False if decisions do not read this refusal. A failed
         precondition is no refusal: the patch only has to be made again for the newer version. A patch of a
         job that fails because a framework's webhook is down is no refusal either, since the deadline of the
-        recovery shows it."""
+        recovery shows the failure."""
         may_pass = isinstance(error, Transient) or error.may_pass
         is_refused = isinstance(error, Permanent) or (error.refused and _has_no_deadline(action))
         if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch | Delete) and is_refused):
@@ -242,7 +241,8 @@ class Executor:
             await self._emit(news, slot)
 
     async def _confirm(self, asked: ConfirmGone | ConfirmListed) -> None:
-        """Compares the API server's answer with the cache. Raises Transient if they differ."""
+        """Compares the API server's answer with the cache. Raises Transient if they differ or no answer came,
+        and Permanent if the API server refuses the read."""
         try:
             async with self.limiter.read(asked.namespace):
                 match asked:
@@ -287,8 +287,8 @@ def _has_no_deadline(action: Action) -> bool:
 
 
 def _urgency(action: Action) -> Urgency:
-    """Returns the urgency of a write. Incidents, Events and the removal of old objects report or tidy up; all
-    other writes act."""
+    """Returns the urgency of a write. Incidents and Events report. NodeHealths, Recipes, the conditions of
+    Nodes and the deletion of old objects are upkeep. All other writes act."""
     if isinstance(action, Ask):
         return Urgency.ACT
     if isinstance(action, Emit):

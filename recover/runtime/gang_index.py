@@ -11,8 +11,8 @@ __all__ = ["GangIndex"]
 
 
 class GangIndex:
-    """The indexes of the gangs, as World has them. `namespace` is the release's own: the Jobs of repairs are
-    in it."""
+    """The indexes of the gangs, as World has them. `namespace` is the namespace of the release: the Jobs of
+    repairs are in it."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -62,8 +62,8 @@ class GangIndex:
         return gang is not None and not (gang.suspended or gang.deleting or gang.terminal)
 
     def is_at_home(self, pod: Pod) -> bool:
-        """Whether the pod is in its gang's namespace. Anybody who knows a gang's uid can name it as the owner
-        of pods in another namespace, and the number of remembered pods is limited."""
+        """Whether the pod is in its gang's namespace. Anybody who knows a gang's uid can name the gang as the
+        owner of pods in another namespace, and the number of remembered pods is limited."""
         gang = self.gangs.get(pod.owner_uid)
         return gang is not None and gang.ref.namespace == pod.namespace
 

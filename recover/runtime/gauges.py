@@ -1,5 +1,6 @@
 """Derives the controller's gauges from the World before each scrape. Every controller, a new leader and one
-that stands by included, therefore reports the same values.
+that stands by included, therefore reports the same values. Only `rekindle_paused` is 0 in a controller that
+stands by, because that controller does not follow the pause.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _NO_WAIT = ("", Reason.CHECKPOINT_UNVERIFIED)
 
 
 def derive(metrics: Metrics, world: World, now: datetime, *, suspicion_s: float) -> None:
-    """Sets all gauges. The values are counted first and then written: counting in the gauges themselves took
-    four times as long."""
+    """Sets all gauges that follow from the World. The values are counted first and then written: counting in
+    the gauges themselves took four times as long."""
     metrics.paused.set(world.modes.paused is not None)
     _nodes(metrics, world, now)
     _fill(metrics.nodes_suspected, Counter(suspected_by_agents(world, now, suspicion_s).values()))
@@ -108,8 +109,8 @@ def _given_up(world: World, gang: Gang) -> Recovery | None:
 
 
 def _goes_on(world: World, gang: Gang, since: datetime) -> bool:
-    """Whether the gang has made steps since then, or all its ranks run and were started since then. Pods
-    count because the steps of some jobs cannot be read."""
+    """Whether the gang has made steps since then, or all its ranks run in pods that were created since then.
+    Pods count because the steps of some jobs cannot be read."""
     pods = [pod for pod in world.pods(gang.ref.uid) if pod.phase is PodPhase.RUNNING]
     told = [progress for pod in pods if (progress := world.progress(pod)) is not None]
     if any(p.edge in (Edge.STEPPING, Edge.RESUMED) and p.at > since for p in told):

@@ -1,5 +1,5 @@
-"""Decides what is kept of each API object: one reader for each cache of observe.py. Pure, except for lookups
-in the observer's indexes.
+"""Decides what the caches of observe.py keep of Nodes, NodeHealths, pods and jobs. Pure, except for lookups
+in the indexes of the observer, and for what a reader remembers.
 
 A cluster contains far more objects than the decisions read, above all pods and Jobs of others.
 """
@@ -75,10 +75,11 @@ class Kept:
         return msgspec.structs.replace(health, spec=spec)
 
     def pod(self, raw: bytes) -> Pod | Bystander | AgentPod | None:
-        """Keeps ranks, scans, agents, and the pods of repairs. Pods of gang kinds are kept even without
-        accelerators, since a gang's leader may have none. Pods of Jobs are kept only with accelerators: a
-        Job's pods are all alike, and most Jobs are no trainings. Pods of other owners that use accelerators
-        are no gangs; for them the containers' requests are kept, too."""
+        """Keeps ranks, scans, agents, the pods of repairs and, in mode repair, bystanders (`_beside`). Pods
+        of gang kinds are kept even without accelerators, since a gang's leader may have none. Pods of Jobs
+        are kept only with accelerators: a Job's pods are all alike, and most Jobs are no trainings. Pods of
+        other owners that use accelerators are no gangs; for them the owner and the fields of the training
+        containers are kept, too."""
         accelerators, ours = self._settings.accelerators, self._settings.namespace
         is_kept_beside = self._settings.mode is Mode.REPAIR
         if not is_kept_beside and is_beside_the_gangs(raw, accelerators, GANG_KINDS, ours):

@@ -11,8 +11,8 @@ Retry-After requests, 30 s at most. With success the slots come back one at a ti
 slot before it is answered: it waits for a webhook or for the network, and other writes need not wait for
 that.
 
-Live reads take no slot of a write. They have a few places of their own, and the namespaces take turns in
-them, so that reads that hang delay only their own acts.
+Live reads take no slot of a write. They have a few places of their own, and one namespace gets only some of
+these places, so that reads of one namespace that hang delay only the acts that wait for them.
 
 There is no limit on the rate: API servers, too, limit the number of requests in flight, and 8 slots are about
 430 writes a second (measured).

@@ -56,7 +56,7 @@ class ModeKeeper:
         self._to_write = asyncio.Event()
 
     def now(self) -> Modes:
-        """Returns the modes of this reconcile. If a namespace's label or annotation has just changed, the
+        """Returns the modes of this reconcile. If a namespace's annotation or the pause has just changed, the
         change counts at once, and run() writes it to the ConfigMap. A crash before that write makes a
         promotion begin later; it causes no action that should not happen."""
         if self._loaded:
@@ -71,8 +71,8 @@ class ModeKeeper:
         return max(0.0, (paused.until - self._clock.now()).total_seconds())
 
     async def load(self) -> None:
-        """Reads since when each mode is in force, or writes that it begins now. Raises ApiError, ReplyLost,
-        NotLeaderError."""
+        """Reads since when each mode is in force, and stores when a new mode begins. Raises ApiError,
+        ReplyLost, NotLeaderError."""
         kept = await self._read()
         at, mode = self._promoted_at(kept), self._settings.mode
         cluster = changed(kept.cluster, mode, at) if kept is not None else begun(mode, at)
@@ -88,8 +88,8 @@ class ModeKeeper:
         self._loaded = True
 
     def _promoted_at(self, kept: Modes | None) -> datetime:
-        """Returns the time from which a mode counts that the settings allow and the kept modes did not
-        allow."""
+        """Returns the time at which a promotion begins, if the settings allow a mode that the kept modes did
+        not allow (see `_START_MAX`)."""
         now = self._clock.now()
         known = [kept.cluster, *kept.pools.values()] if kept is not None else []
         is_news = all(at <= self._started for standing in known for at in standing.since.values())
@@ -103,8 +103,8 @@ class ModeKeeper:
                     log.info("changes nothing, the cluster's mode is lower", setting=f"{setting}.{name}")
 
     async def run(self) -> None:
-        """Runs forever: writes the changes that people have made to namespaces. A failed write is tried
-        again."""
+        """Runs forever: stores the changes that people have made to the modes of namespaces and to the pause.
+        A failed write is tried again."""
         while True:
             await self._to_write.wait()
             self._to_write.clear()
@@ -119,6 +119,8 @@ class ModeKeeper:
                 await asyncio.sleep(WRITE_AGAIN_S)
 
     def _follow(self, modes: Modes) -> None:
+        """Takes over the modes, with the present limits of the namespaces and the present pause. A namespace
+        that neither exists nor is in the settings is forgotten."""
         views = self._observer.namespaces.rows
         wanted = _lowered(self._settings.modes.namespaces, views)
         known = {

@@ -1,6 +1,6 @@
 """Remembers between two reconciles since when each Node's condition differs from what it should be. The loop
-of triage/node_condition.py uses it. A controller that has just started waits that time once more, and loses
-nothing else.
+of triage/node_condition.py uses it. A controller that has just started waits once more for the time that a
+change must last (`STEADY_S`), and loses nothing else.
 """
 
 from __future__ import annotations

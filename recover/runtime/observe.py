@@ -52,8 +52,8 @@ class Observer:
 
     After every difference that a decision may read, the observer calls one of three callbacks: `of_gang`,
     with the uid of a gang whose recovery waits for the change; `soon`, if no fault and no recovery waits for
-    the decision; otherwise `changed`. `now` dates the reports of other vendors' device plugins that contain
-    no time.
+    the decision; otherwise `changed`. `now` dates ranks that vanished, and the reports of other vendors'
+    device plugins that contain no time.
     """
 
     def __init__(
@@ -122,9 +122,10 @@ class Observer:
             cache.absorb(raw)
 
     def refused(self, action: Write, refusal: Refusal) -> bool:
-        """Keeps the refusal of a write that no object shows: a write to a kind of others, or a Recovery that
-        cannot be opened or cannot get a further cause. Returns False for any other write. The first refusal
-        wakes all decisions; later refusals change only its text."""
+        """Keeps the refusal of a write that no object shows: a write to a kind of others, a request to a
+        system outside the cluster, or a Recovery that cannot be opened or cannot get a further cause. Returns
+        False for any other write. The first refusal of a write wakes all decisions; a later one replaces the
+        first, and wakes none."""
         if is_our_own_record(action):
             return False
         if self.refusals.keep(action, refusal):
@@ -143,7 +144,8 @@ class Observer:
 
     def confirmed(self, asked: ConfirmGone) -> bool:
         """Notes that the API server has no such object. Returns False if the object has arrived meanwhile:
-        the answer may be older than the object."""
+        the answer may be older than the object. An object with a requested uid cannot come back, so an
+        object of that name in the cache does not matter then."""
         key = f"{asked.namespace}/{asked.name}" if asked.namespace else asked.name
         is_here = key in self._caches[asked.resource].rows
         if asked.resource != NODES or is_here:

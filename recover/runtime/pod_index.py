@@ -1,5 +1,4 @@
-"""Indexes the kept pods by the keys that decisions use for lookups. changes.py updates
-the indexes."""
+"""Indexes the kept pods by the keys that decisions use for lookups. changes.py updates the indexes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Keeps the writes that the API server refuses and that no object shows, for the decisions. Beside
-observe.py.
-"""
+"""Keeps, for the decisions, the refusals of writes that no object shows. observe.py uses this module."""
 
 from __future__ import annotations
 
@@ -44,6 +42,8 @@ class Refusals:
 
 
 def is_our_own_record(action: Write) -> bool:
+    """Whether the write belongs to an object in which only Rekindle records something, so that no decision
+    reads its refusal. A new Recovery, and a further cause of a Recovery, do not belong to these writes."""
     if isinstance(action, Ask) or action.resource.group != GROUP:
         return False
     is_told = isinstance(action, Patch) and not action.subresource  # a cause that triage adds to a Recovery

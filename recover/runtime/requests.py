@@ -30,7 +30,7 @@ CONFLICTS_MAX = 3
 or three times in a row when a rank fails or a gang ends."""
 
 FOREIGN_TOLD_MAX = 8
-"""Maximum number of foreign keys that an Event names. A name has up to `NAME_CHARS_MAX` characters."""
+"""Maximum number of foreign keys that an Event names. A key has up to `NAME_CHARS_MAX` characters."""
 
 log = structlog.get_logger(__name__)
 
@@ -106,6 +106,8 @@ class Requests:
         self._observer.absorb(action.resource, raw)
 
     async def _ensure(self, action: Ensure) -> Emit | None:
+        """Merges the content into the object, or creates the object. A null in the merge patch removes a
+        foreign key. Returns the Event that names the removed keys, or None if none was removed."""
         try:
             foreign = await self._foreign(action)
             data = dict.fromkeys(foreign) | action.body.get("data", {})

@@ -8,7 +8,8 @@ SHORT_S = 0.005
 SHARE = 3.0
 SHARE_UNHURRIED = 12.0
 """Rest, as a multiple of the duration of a reconcile, in a loop for which no fault and no gang waits: the
-loop takes at most a thirteenth of a core, however much changes."""
+loop takes at most a thirteenth of a core, however much changes, as long as `REST_S_MAX` does not cut the
+rest."""
 REST_S_MAX = 2.0
 """Longest rest, in seconds. A machine that stood still makes a reconcile seem long."""
 

@@ -63,6 +63,7 @@ class SubjectIndex:
         self.unseen: dict[str, Node] = {}
         self.uncached_nodes: set[str] = set()
         self.counted: Counter[tuple[str, str]] = Counter()
+        """World.counted: number of accelerator nodes by label and value."""
         self.new_pods_memo: dict[str, list[Pod]] = {}
         """The same mapping as World.new_pods_memo. A gang's entry is forgotten whenever a new question about
         the gang arises."""
@@ -139,6 +140,7 @@ class SubjectIndex:
             self._to_ask[_What.GANG, uid] = None
 
     def is_looked_at(self, node: str) -> bool:
+        """Whether the Node or its NodeHealth is a subject, so that a decision reads it at each reconcile."""
         return node in self.nodes or node in self.health
 
     def _keys(self, node: Node) -> Iterator[tuple[str, str]]:
@@ -198,9 +200,9 @@ class SubjectIndex:
     # --- the sweep ----------------------------------------------------------------------------------------
 
     def sweep(self, world: World, now: datetime) -> tuple[int, bool]:
-        """Asks for one slice of time about everything that is no subject. Returns how many of these are
-        missing from the subjects, and whether that was the last slice. The first slice also counts the nodes,
-        and clears `new_pods_memo`, so that the next reconcile computes its entries again."""
+        """Asks for one slice of time about everything that is no subject. Returns the number of missing
+        subjects and wrong counts, and whether that was the last slice. The first slice also counts the nodes
+        again, and clears `new_pods_memo`, so that the next reconcile computes its entries again."""
         missed, ends_s = 0, _now_s() + SLICE_S
         if self._to_sweep is None:
             self._to_sweep = iter(_all(world))

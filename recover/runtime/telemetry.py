@@ -1,4 +1,4 @@
-"""Defines the controller's metrics and configures its logs: edges that the pure decisions must not use."""
+"""Defines the controller's metrics and configures its logs. Pure decisions must use neither."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Writes the chains of one reconcile while the next reconciles go on.
 
 A slow chain, for example behind a webhook that does not answer, delays no other chain. Only one chain writes
-an object at a time: a later reconcile leaves out its writes to that object, and the loop reconciles again
-once the chain has ended.
+an object at a time: a later reconcile leaves out each of its chains that contains that object, and the loop
+reconciles again once the chain in flight has ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class Writing:
-    """The chains in flight of one loop. It calls `again(wait_s)` if a reconcile is needed after a chain."""
+    """The chains in flight of one loop. If a reconcile is needed after a chain, `again(wait_s)` is called."""
 
     def __init__(
         self, name: str, executor: Executor, metrics: Metrics, again: Callable[[float], None]

@@ -72,7 +72,7 @@ def advise(
 
 
 def _showing(world: World, reports: Mapping[str, NodeHealth]) -> Iterator[tuple[Node, PodProgress, Pod]]:
-    """Yields the pods that show a known issue; of pods that are alike only a few."""
+    """Yields the pods that show a known issue, but only a few of the pods that are alike (`_ALIKE_MAX`)."""
     asked: Counter[tuple[str, frozenset[str]]] = Counter()
     for name, health in reports.items():
         node = world.nodes.get(name)

@@ -2,7 +2,8 @@
 
 A cause is the class and the culprit node of a node's fault, or the first error of the gang's own failure.
 Four GPUs that die on four nodes are four causes, even if no agent can read the job's steps. An attempt counts
-only once all ranks have run: a gang that found no room has proved nothing. A gang whose pod was taken away,
+only if all ranks have run, or a rank failed soon after the start while no rank waited for room
+(recovery/again.py): a gang that found no room has proved nothing. A gang whose pod was taken away,
 for example by a drain, a reclaimed machine or a gang of higher priority, has proved nothing either: such
 restarts are limited only by the number of recoveries of a gang.
 """
@@ -115,8 +116,8 @@ def annotated(annotations: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _began_from(recovery: Recovery, attempt: int) -> int | None:
-    """Returns the step from which the attempt began. For the last attempt, other facts of the Recovery count
-    as well."""
+    """Returns the step from which the attempt began, as the phase Resuming recorded it. If the last attempt
+    has no such record, returns the step that the Recovery has `reached`."""
     entered = (e for e in reversed(recovery.status.phases) if e.phase is Phase.RESUMING)
     step = next((e.step for e in entered if e.attempt == attempt), None)
     is_last = attempt == recovery.status.attempt

@@ -66,8 +66,8 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Describes the lacking places. The text changes only with the number of ranks and the nodes that are
-        out."""
+        """Describes the places that are lacking even without those kept for other gangs. The text changes
+        only with the number of ranks and the nodes that are out."""
         ranks = f"{self.lacking} of {self.size} ranks" if self.size > 1 else "the rank"
         verb = "have" if self.lacking > 1 else "has"
         named = "; ".join(f"{name}: {why}" for name, why in self.out[:_NAMED_MAX])
@@ -93,8 +93,8 @@ def room(
     count as free.
 
     `without` has the nodes that the gang must not use, each with the reason. `placed` has the requirements of
-    recipes on the nodes. `priority` is the priority of the gang's pods, for a time when the pods are gone.
-    `kept_s` is the time after its start during which another gang keeps its places.
+    recipes on the nodes. `priority` and `tolerations` are those of the gang's pods, for a time when the pods
+    are gone. `kept_s` is the time after its start during which another gang keeps its places.
     """
     if _length(gang) > RULES_MAX:
         return Room()
@@ -184,7 +184,7 @@ def _free(node: Node, used: Mapping[str, Mapping[str, int]]) -> Mapping[str, int
 def _stage(gang: Gang, name: str) -> int:
     """Returns how many groups of ranks have to succeed one after the other before the ranks of this template
     begin. Ranks of different stages may use the same places, one after the other. A framework accepts no
-    circle, and a circle of any text ends here, too."""
+    circle of templates; if a job has one nevertheless, the number of templates ends the loop."""
     stage, names = 0, {name}
     while stage < len(gang.templates):
         names = {one for known in names if known in gang.templates for one in gang.templates[known].after}
@@ -296,7 +296,8 @@ def _slots(offered: Mapping[str, int], request: Request) -> int:
 
 def _used(world: World, gang: Gang, priority: int | None, now: datetime) -> dict[str, dict[str, int]]:
     """Returns the accelerators that the pods of other gangs use, by node and resource. Pods that end soon,
-    and pods that the scheduler would evict for this gang, do not count."""
+    and pods that the scheduler would evict for this gang, do not count. If the gang's priority is not known,
+    no pod counts, because the scheduler might evict any of them."""
     found: dict[str, dict[str, int]] = {}
     for uid, pods in world.pods_of.items() if priority is not None else ():
         for pod in pods.values() if uid != gang.ref.uid else ():

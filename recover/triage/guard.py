@@ -74,7 +74,7 @@ class Guard(msgspec.Struct, frozen=True):
     """Length of the window in which the recoveries of a gang count."""
     now: datetime
     out: frozenset[str]
-    """Nodes that are out of service, and nodes whose quarantine is under way."""
+    """Accelerator nodes that are out of service, and nodes whose quarantine is under way."""
     out_of: Mapping[tuple[str, str], int]
     """Number of the accelerator nodes in `out`, for each label and its value."""
     recent: frozenset[tuple[str, str]]

@@ -55,8 +55,7 @@ __all__ = [
 ADVICE_PER_NAMESPACE_MAX = 50
 _BLAMED = {Fault.APPLICATION: Blame.APPLICATION, Fault.RESOURCES: Blame.RESOURCES}
 _TOLD_MAX = limit(IncidentStatus, "victims")
-"""Number of affected gangs that get an Event. All lists of an Incident are for people; decisions read
-separate fields, or other objects."""
+"""Number of affected gangs that get an Event: as many as an Incident can list."""
 
 
 def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> Iterator[Action]:
@@ -177,7 +176,7 @@ def _cordoned_at(
     before: IncidentStatus, diagnosis: Diagnosis, records: list[ActionRecord]
 ) -> datetime | None:
     if any((r.action, r.reason) == (Act.QUARANTINE_NODE, Reason.WRITE_REFUSED) for r in records):
-        return None  # the record of before the API server's answer
+        return None  # the API server has refused the write that an earlier record called done
     if before.cordoned_at is not None or diagnosis.level is not QuarantineLevel.CORDON:
         return before.cordoned_at
     return next((r.at for r in records if (r.action, r.outcome) == (Act.QUARANTINE_NODE, Outcome.DONE)), None)

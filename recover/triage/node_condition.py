@@ -11,8 +11,8 @@ diagnosis reads the condition back.
 | True | otherwise; a degraded node still computes correctly |
 
 The change to False is written at once. Every other change, including a change of the reason, is written once
-the change has lasted for a minute, so that an agent that comes and goes causes no write. A node with a hold
-keeps the condition that it has.
+the change has lasted for a minute, so that an agent that comes and goes causes no write. While the setting is
+on, a node with a hold keeps the condition that it has.
 """
 
 from __future__ import annotations

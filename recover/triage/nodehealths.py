@@ -1,4 +1,4 @@
-"""Keeps one NodeHealth for each accelerator node. Its spec says to the node's agent how to read the steps of
+"""Keeps one NodeHealth for each accelerator node. Its spec tells the node's agent how to read the steps of
 pods, which log lines people's own recipes look for, for which checkpoints the controller waits, and when to
 close the devices for a repair.
 

@@ -2,7 +2,7 @@
 they are read. Pure.
 
 Most nodes are ready and have no finding, and most gangs train. The controller leaves these nodes and gangs
-out of each pass (World.subjects), and examines them here after each change (runtime/subject_index.py):
+out of each reconcile (World.subjects), and examines them here after each change (runtime/subject_index.py):
 
 | subject | is examined after a change of |
 |---|---|

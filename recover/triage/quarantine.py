@@ -1,10 +1,10 @@
 """Builds the patches that quarantine a node and that end the quarantine, one patch each. Pure.
 
 A cordon is `spec.unschedulable` plus our taint. Degraded nodes get only the taint, with the effect
-PreferNoSchedule. The annotation in the same patch has the facts that undo it exactly. Taints are one atomic
-list, so every patch carries the version of the node that was seen. People's changes take precedence: a person
-who uncordons the node, or removes our taint, ends the quarantine, and Rekindle no longer acts on faults that
-it saw before. A repair ends the quarantine in the same way.
+PreferNoSchedule. The annotation in the same patch has the facts to undo the patch exactly. Taints are one
+atomic list, so every patch carries the version of the node that was seen. People's changes take precedence: a
+person who uncordons the node, or removes our taint, ends the quarantine, and Rekindle no longer acts on
+faults that it saw before. A repair ends the quarantine in the same way.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from recover.triage import quarantine
 __all__ = ["nodes_without_incident", "record", "remade"]
 
 _WRITTEN_WITHIN = timedelta(minutes=1)
-"""Time after the quarantine within which the Incident may not be written yet, also if another controller
-continues after a crash between the two writes."""
+"""Time after the quarantine within which the write of the Incident may still be to come, also if another
+controller continues after a crash between the two writes."""
 
 
 def nodes_without_incident(
@@ -36,7 +36,8 @@ def nodes_without_incident(
 ) -> dict[str, Node]:
     """Returns the nodes of `nodes` that are in quarantine for an Incident that does not exist, by the
     Incident's name. A node whose quarantine a person has ended needs no Incident. If a diagnosis has
-    `explained` the Incident, and the Incident may not be written yet, triage writes it in the usual way."""
+    `explained` the Incident, and the quarantine is not older than `_WRITTEN_WITHIN`, triage writes the
+    Incident in the usual way."""
     found = {}
     for node in nodes:
         note = node.quarantine

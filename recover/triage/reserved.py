@@ -17,8 +17,8 @@ __all__ = ["CREATED_S", "RESERVED_S", "Request", "request_of", "reserved"]
 RESERVED_S = 60.0
 """Time after its start for which a gang keeps its places."""
 CREATED_S = 5.0
-"""Time within which a framework has created the first pods of a gang. Afterwards only these pods and the
-smallest number of ranks count for an elastic gang."""
+"""Time within which a framework has created the first pods of a gang. Afterwards an elastic gang counts only
+with these pods, or with its smallest number of ranks if that number is larger."""
 
 Request = tuple[tuple[str, int], ...]
 

@@ -46,7 +46,7 @@ __all__ = [
 
 CAUSES_MAX = limit(RecoverySpec, "causes")
 """Limit of causes in a Recovery's spec. A gang that loses more nodes at once needs no further cause to be
-stopped, and the findings of the other nodes exclude them."""
+stopped, and the next start avoids the other nodes because of their findings."""
 
 
 class Grounds(msgspec.Struct, frozen=True):

@@ -89,21 +89,21 @@ class Spare(msgspec.Struct, frozen=True):
         return None
 
     def lift(self, instead_of: str, incident: str, now: datetime) -> Patch:
-        """Makes the spare take pods in place of the node `instead_of`."""
+        """Returns the patch that makes the spare take pods in place of the node `instead_of`."""
         assert self.taint is not None, "only a spare in reserve is lifted"
         before = self.kept or Kept(now, laid=False, value=self.taint.value)
         kept = msgspec.structs.replace(before, at=now, node=instead_of)
         return self._patch("lift-spare", kept, taint=None, incident=incident)
 
     def give_back(self, now: datetime) -> Patch:
-        """Keeps new pods out again. Pods that run on the spare stay."""
+        """Returns the patch that keeps new pods out again. Pods that run on the spare stay."""
         before = self.kept or Kept(now, laid=True)
         kept = msgspec.structs.replace(before, at=now, node="")
         return self._patch("return-spare", kept, taint=kept.value)
 
     def decline(self, now: datetime) -> Patch:
-        """Sets the taint as a person does who sets it again: the spare no longer serves its present
-        Incident."""
+        """Returns the patch that has the same effect as a taint that a person sets again: the spare no longer
+        serves its present Incident."""
         before = self.kept or Kept(now, laid=True)
         kept = msgspec.structs.replace(before, at=now, node="", declined=self.incident)
         return self._patch("decline-spare", kept, taint=kept.value)
@@ -157,8 +157,8 @@ def _is_ours(taint: Taint) -> bool:
 
 
 def _note(text: str) -> Kept | None:
-    """Returns the note, or None if there is none or a person has garbled it. Without a note, Rekindle has not
-    seen the node before."""
+    """Returns the note, or None if there is none or a person has garbled it. Without a note, the node counts
+    as a spare that Rekindle sees for the first time."""
     try:
         return msgspec.json.decode(text, type=Kept) if text else None
     except (msgspec.MsgspecError, RecursionError):

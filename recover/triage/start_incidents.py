@@ -58,7 +58,8 @@ def start_incidents(world: World, found: Iterable[FailingStarts], now: datetime)
 
 
 def _withdrawn(before: Iterable[Incident], name: str, now: datetime) -> Iterator[Action]:
-    """Closes the Incidents of single suspects: these nodes are now some of many."""
+    """Closes the Incidents with a single suspect, because starts now fail for the same reason on many
+    nodes."""
     for incident in before:
         if _suspect(incident):
             closed = refitted(

@@ -68,8 +68,9 @@ def _blind(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[Action
 
 
 def _node(world: World, diagnosis: Diagnosis, now: datetime) -> TakeOut | ActionRecord | None:
-    """Returns how the culprit node should leave service, once the blame is settled. Returns None if nothing
-    is to be done, and a record if it was done already."""
+    """Returns how the culprit node should leave service; a cordon waits until the blame is settled. Returns
+    None if nothing is to be done, and a record if the action is done, is under way, or is refused by the API
+    server for now."""
     node = world.nodes.get(diagnosis.node)
     level = diagnosis.level
     if node is None or level is QuarantineLevel.NONE:
