@@ -215,7 +215,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--message-file", type=Path, metavar="FILE",
-        help="Write the result in at most 4096 bytes for the controller, and print nothing. The command "
+        help="Write the result in at most 4096 bytes for the controller, and print no table. The command "
                 "does not examine older checkpoints than the chosen one.",
     )  # fmt: skip
     command.add_argument(

@@ -18,7 +18,7 @@ from recover.cli.options import run
 from recover.cli.writer import DryRun, HoldFor, Reason, Writer, asked_s, changed, checked_reason
 from recover.k8s.kinds import NODES
 from recover.model import Gang, Node
-from recover.policy.commands import undo
+from recover.policy.commands import UNHOLD, undo
 from recover.policy.consent import HOLD, HOLD_REASON, HOLD_UNTIL, MANAGED, held
 from recover.snapshot.find import find, namespace_of
 from recover.snapshot.read import CannotTell, Snapshot, read
@@ -180,6 +180,6 @@ def _still(snapshot: Snapshot, found: Node | Gang) -> list[str]:
     if space is not None and held(space.annotations, datetime.now(UTC)) is not None:
         told.append(
             f"A hold on namespace {space.name} still applies to the job: "
-            f"`kubectl annotate namespace {space.name} {HOLD}- {HOLD_UNTIL}-`."
+            f"`kubectl annotate namespace {space.name} {UNHOLD}`."
         )
     return told

@@ -44,7 +44,7 @@ def lines_of(file: Iterable[bytes]) -> Iterator[TextLine]:
         data = data.removesuffix(b"\n")
         of_runtime = parse_line(data)
         if of_runtime is not None:
-            text = joiner.add(of_runtime)
+            text, before = joiner.add(of_runtime), of_runtime.at
             if text is not None:
                 yield TextLine(number, text, of_runtime.at, is_dated=True)
             continue

@@ -148,12 +148,16 @@ class _Reader:
         self._error_line = 0
         self._last: TextLine | None = None
         self._dated = 0
+        self._dated_since: datetime | None = None
+        """Time of the first line with a time. Lines before it have invented times, which show no stall."""
         self._undated = 0
         self._fits = False
         self._is_text = True
         self._losses = False
 
     def line(self, line: TextLine) -> None:
+        if line.is_dated and self._dated_since is None:
+            self._dated_since = line.at
         self._dated += line.is_dated
         self._undated += not line.is_dated
         self._silence(line)
@@ -175,11 +179,11 @@ class _Reader:
     def _silence(self, line: TextLine) -> None:
         """Records a stall between the last line and this line. The agent checks the clock every second while
         nothing is printed; this method makes one such check, at the time of this line."""
-        last = self._last
-        if last is None or not line.is_dated or line.at - last.at < _TICK:
+        last, since = self._last, self._dated_since
+        if last is None or since is None or not line.is_dated or line.at - last.at < _TICK:
             return
-        if self._fold.tick(line.at):
-            alive_at = self._fold.progress.alive_at or last.at
+        alive_at = self._fold.progress.alive_at or last.at
+        if alive_at >= since and self._fold.tick(line.at):
             self._stalls.append(Stall(line=last.number, after_s=(line.at - alive_at).total_seconds()))
 
     def _note(self, line: TextLine) -> None:

@@ -38,8 +38,8 @@ class VersionAnswer(Answer, frozen=True, kw_only=True, tag="Version"):
     controller: Annotated[
         str | None,
         Meta(
-            description="version of the controller; null: no controller is installed, or the cluster "
-            "does not answer"
+            description="version of the controller; null: no controller is installed, its version is "
+            "not known, the cluster did not answer or was not asked, or you have no permission"
         ),
     ]
     namespace: Annotated[

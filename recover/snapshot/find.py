@@ -22,7 +22,8 @@ from recover.workloads import WORKLOADS
 
 __all__ = ["NotFound", "find", "namespace_of"]
 
-_NODE_WORDS = frozenset({"node", "nodes", "no"})
+_NODE = "node"
+_NODE_WORDS = frozenset({_NODE, "nodes", "no"})
 
 
 class NotFound(Exception):
@@ -33,7 +34,7 @@ class NotFound(Exception):
 def namespace_of(asked: str) -> str:
     """Returns the namespace in NAMESPACE/NAME; empty for other forms."""
     first, slash, _ = asked.partition("/")
-    return first if slash and not _is_kind(first) else ""
+    return first if slash and not _kind(first) else ""
 
 
 def find(
@@ -49,7 +50,7 @@ def find(
     name = second if slash else first
     if not name or "/" in name:
         raise NotFound(f"{asked!r} is not a name: expected NAME, NAMESPACE/NAME, KIND/NAME or node/NAME")
-    kind = first.lower().removesuffix("s") if slash and _is_kind(first) else ""
+    kind = _kind(first) if slash else ""
     within = namespace or namespace_of(asked)
 
     jobs = [
@@ -60,7 +61,7 @@ def find(
         and (not kind or job.ref.kind.lower() == kind)
     ]
     known = snapshot.nodes.keys() | snapshot.health.keys() | {i.spec.node for i in snapshot.incidents}
-    is_node = name in known and not within and kind in ("", "node")
+    is_node = name in known and not within and kind in ("", _NODE)
     match jobs, is_node:
         case [], True:
             return name
@@ -75,9 +76,12 @@ def find(
     raise NotFound(_several(asked, jobs, node=name if is_node else "", command=command))
 
 
-def _is_kind(word: str) -> bool:
-    kinds = {w.resource.kind.lower() for w in WORKLOADS} | {w.resource.plural for w in WORKLOADS}
-    return word.lower() in kinds | _NODE_WORDS
+def _kind(word: str) -> str:
+    """Returns the kind that the word names, in lower case; empty if the word names no known kind."""
+    if word.lower() in _NODE_WORDS:
+        return _NODE
+    kinds = (w.resource for w in WORKLOADS if word.lower() in (w.resource.kind.lower(), w.resource.plural))
+    return next((kind.kind.lower() for kind in kinds), "")
 
 
 def _jobs(snapshot: Snapshot) -> list[Job]:
@@ -130,7 +134,7 @@ def _nothing(asked: str, name: str, snapshot: Snapshot) -> str:
     if hidden:
         left = f"you may read no job or node named {asked!r}; left out: {some(sorted(hidden), 3)}"
         return f"{left}; {hint}" if near else left
-    is_there = _is_kind(space) or "/" not in asked or space in snapshot.namespaces
+    is_there = _kind(space) or "/" not in asked or space in snapshot.namespaces
     return f"no {f'job or node {asked!r}' if is_there else f'namespace {space!r}'}: {hint}"
 
 
@@ -139,7 +143,7 @@ def _unread(asked: str, name: str, snapshot: Snapshot) -> str:
     *_, space = ("", *asked.split("/")[:-1])
     for (plural, full), reason in snapshot.undecodable.items():
         namespace, _, found = full.rpartition("/")
-        if found == name and (space in ("", namespace) or _is_kind(space)):
+        if found == name and (space in ("", namespace) or _kind(space)):
             return f"{plural} {full} exists and cannot be read: {reason}"
     return ""
 

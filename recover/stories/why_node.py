@@ -8,8 +8,6 @@ from datetime import datetime
 
 import msgspec
 
-from detectors.rules.host_state_rows import BOOTS, LASTING
-from detectors.rules.volume_rows import VOLUME_BROKEN, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT
 from detectors.text.printing import one_line
 from detectors.wire.contract import Coverage, CoverageState, Finding, NodeHealth, Severity, SubjectKind
 from detectors.wire.training import Edge, PodProgress
@@ -54,9 +52,6 @@ from recover.triage.held_back import refusal_of
 from recover.triage.quarantine import undone_by
 
 __all__ = ["node_answer", "why_node", "work_words"]
-
-_IN_OUR_WORDS = frozenset((*BOOTS, *LASTING, VOLUME_FULL, VOLUME_INODES, VOLUME_SILENT, VOLUME_BROKEN))
-"""Codes of notes whose evidence says more than their code."""
 
 
 def why_node(
@@ -313,8 +308,6 @@ def _finding(finding: Finding, health: NodeHealth, work: DriverWork | None, now:
         + f", says {ORIGINS[finding.origin]}{times}{state}",
         tone,
     )
-    if finding.severity is Severity.INFO and finding.code in _IN_OUR_WORDS:
-        yield Line(one_line(finding.evidence), Tone.DETAIL)
     if finding.chain:
         yield Line(f"followed by {some(finding.chain)}", Tone.DETAIL)
     if tone is Tone.BAD and (line := _holders(finding, health)):

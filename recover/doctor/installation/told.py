@@ -127,7 +127,14 @@ def _facts(seen: Installation) -> Facts:
 
 def _lowered(seen: Installation) -> Iterator[LowerMode]:
     """Yields the modes of pools and namespaces by the settings, and the modes of namespaces by the
-    annotations of their own people. This includes modes above the cluster's mode, which have no effect."""
+    annotations of their own people. A mode that is not below the cluster's mode has no effect, and is left
+    out."""
+    for one in _set_modes(seen):
+        if seen.state is None or one.mode < seen.state.mode:
+            yield one
+
+
+def _set_modes(seen: Installation) -> Iterator[LowerMode]:
     if seen.settings is not None:
         for pool, mode in seen.settings.modes.pools.items():
             yield LowerMode(by=LoweredBy.POOL_SETTING, name=pool, mode=mode)

@@ -152,6 +152,19 @@ def test_it_is_told_if_a_log_without_times_of_the_runtime_cannot_show_pace_and_s
     assert not missing(" ".join(told), *said)
 
 
+@pytest.mark.parametrize("form", ["{at} {text}", "{at} stdout F {text}"], ids=["kubectl", "containerd"])
+def test_lines_without_a_time_show_no_stall(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bare line has an invented time, and the jump to the first real time is no silence."""
+    bare = [f"step {n} loss 0.3" for n in range(100)]
+    timed = [form.format(at=f"2026-11-21T09:30:{n:02}Z", text=f"step {100 + n} loss 0.3") for n in range(60)]
+
+    found = answer(log(tmp_path, *bare, *timed, "step 160 loss 0.3"), capsys)
+
+    assert found["stalls"] == []
+
+
 def test_a_template_is_tried_and_one_that_cannot_be_used_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,7 +66,7 @@ def test_every_kind_that_is_recovered_is_asked_for_by_its_name_and_its_plural(re
         assert job.ref == ref
 
 
-@pytest.mark.parametrize("asked", ["node-3", "node/node-3"])
+@pytest.mark.parametrize("asked", ["node-3", "node/node-3", "nodes/node-3", "no/node-3"])
 def test_a_node_is_found(asked: str, kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert why([asked, "--kubeconfig", kubeconfig]) == 0
     assert capsys.readouterr().out.startswith("Node node-3\n")

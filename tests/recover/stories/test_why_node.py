@@ -226,6 +226,12 @@ def test_findings_that_no_longer_count_do_not_make_a_node_faulty() -> None:
     assert len(set(why)) == len(past), "each for another reason"
 
 
+def test_the_evidence_of_a_note_is_told_once() -> None:
+    note = finding(severity=Severity.INFO, code="volume-full", evidence="/data is full")
+
+    assert tones(why_node("node-3", node(), health(note), [], NOW), "/data is full") == [Tone.DETAIL]
+
+
 def test_folded_findings_are_counted() -> None:
     report = health()
     folded = [FoldedFindings(code="xid-45", count=40, last_seen=NOW)]
