@@ -7,11 +7,10 @@ raises msgspec.MsgspecError, which runtime/cache.py reports and skips.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -66,6 +65,8 @@ UNHEALTHY_MAX = 64
 """Maximum number of unhealthy devices that are kept for one pod."""
 
 _Quantities = dict[str, str | int]
+_Counts = dict[str, int]
+"""Amounts of accelerator resources, by resource."""
 
 _OF_EVERY_POD = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
@@ -134,7 +135,7 @@ def node(
         capacity=capacity,
         signals=signals(meta, wire.spec.taints, wire.status.conditions),
         told=_told_by_us(wire.status.conditions),
-        accelerators=_accelerators(wire.status.capacity, accelerators),
+        accelerators=sum(_devices(capacity).values()),
     )
 
 
@@ -166,19 +167,12 @@ def _is_part(resource: str) -> bool:
     return _PART.fullmatch(resource) is not None
 
 
-def _accelerators(quantities: _Quantities, names: tuple[str, ...]) -> int:
-    """Returns the number of accelerators in these quantities."""
-    return sum(_devices(quantities, names).values())
+def _devices(counts: _Counts) -> _Counts:
+    """Returns the number of accelerators by resource. A part of one accelerator counts as one."""
+    return {name: -(-count // 100) if name in _HUNDREDTHS else count for name, count in counts.items()}
 
 
-def _devices(quantities: _Quantities, names: tuple[str, ...]) -> dict[str, int]:
-    """Returns the number of accelerators in these quantities, by resource. A part of one accelerator counts
-    as one."""
-    counts = _counts(quantities, names).items()
-    return {name: -(-count // 100) if name in _HUNDREDTHS else count for name, count in counts}
-
-
-def _counts(quantities: _Quantities, names: tuple[str, ...]) -> dict[str, int]:
+def _counts(quantities: _Quantities, names: tuple[str, ...]) -> _Counts:
     """Returns the accelerator resources among these. A quantity that is no whole number is left out."""
     found = {}
     for name, quantity in quantities.items():
@@ -272,8 +266,11 @@ class _InitContainer(pod_specs.Container, rename="camel", frozen=True):
         return self.restart_policy == "Always"
 
 
-class _PodSpec(PodSpec, rename="camel", frozen=True):
+class _PodSpec(msgspec.Struct, rename="camel", frozen=True):
+    containers: list[pod_specs.Container] = []
     init_containers: list[_InitContainer] = []
+    volumes: list[dict[str, Any]] = []
+    tolerations: list[Toleration] = []
     resource_claims: list[msgspec.Raw] = []
     node_name: str = ""
     priority: int = 0
@@ -287,19 +284,29 @@ class _Pod(msgspec.Struct):
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
 
+class _Outsider(msgspec.Struct):
+    metadata: OwnedMeta
+    spec: PodSpec = PodSpec()
+
+
+_POD = msgspec.json.Decoder(_Pod)
+
+
 def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
-    wire = msgspec.json.decode(raw, type=_Pod)
-    meta = wire.metadata
-    containers = msgspec.convert(wire.spec.containers, list[pod_specs.Container])
-    beside = {c.name for c in containers} - {c.name for c in _training(containers, accelerators)}
+    wire = _POD.decode(raw)
+    meta, owner, containers = wire.metadata, wire.metadata.controller, wire.spec.containers
+    counts = [_counts(_asked(container), accelerators) for container in containers]
+    trains = [c for c, own in zip(containers, counts, strict=True) if any(own.values())] or containers
+    beside = {c.name for c in containers} - {c.name for c in trains}
+    first = [(_counts(_asked(c), accelerators), c.is_sidecar) for c in wire.spec.init_containers]
     placed = next((c for c in wire.status.conditions if c.type == "PodScheduled"), _NOT_TOLD)
     return Pod(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
-        owner_uid=_gang_uid(meta),
-        owner_kind=_owner_kind(meta.controller) if meta.controller is not None else "",
+        owner_uid=_gang_uid(meta, owner),
+        owner_kind=_owner_kind(owner) if owner is not None else "",
         node=wire.spec.node_name,
         phase=wire.status.phase,
         labels=meta.labels,
@@ -310,9 +317,9 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         deleting_since=meta.deleting_since,
         deleting_until=meta.deletion_timestamp,
         containers=tuple(_container(c, beside) for c in wire.status.container_statuses),
-        accelerators=_held(wire.spec, containers, partial(_devices, names=accelerators)).total(),
+        accelerators=_devices_held(first, counts),
         has_claims=bool(wire.spec.resource_claims),
-        requests=_requested(wire.spec, containers, accelerators),
+        requests=_shared(tuple(sorted(_held(first, counts).items()))),
         tolerations=_tolerations(wire.spec.tolerations),
         priority=wire.spec.priority,
         grace_s=max(0, wire.spec.termination_grace_period_seconds),
@@ -321,7 +328,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         unhealthy=_unhealthy(wire.status.container_statuses),
         failure=": ".join(part for part in (wire.status.reason, wire.status.message) if part),
         volumes=volumes_of(wire.spec.volumes, containers),
-        environments=_environments(containers, accelerators),
+        environments=_environments(trains),
     )
 
 
@@ -343,32 +350,35 @@ def _unhealthy(statuses: Sequence[_ContainerStatus]) -> tuple[UnhealthyDevice, .
     return tuple(found.values())[:UNHEALTHY_MAX]
 
 
-def _requested(
-    spec: _PodSpec, containers: list[pod_specs.Container], names: tuple[str, ...]
-) -> tuple[tuple[str, int], ...]:
-    return _shared(tuple(sorted(_held(spec, containers, partial(_counts, names=names)).items())))
+def _devices_held(first: list[tuple[_Counts, bool]], containers: list[_Counts]) -> int:
+    held = _held([(_devices(own), stays) for own, stays in first], [_devices(own) for own in containers])
+    return sum(held.values())
 
 
-def _held(
-    spec: _PodSpec, containers: list[pod_specs.Container], count: Callable[[_Quantities], dict[str, int]]
-) -> Counter[str]:
-    """Returns the amounts that the scheduler reserves for the pod, by resource. Init containers run one after
-    the other, before the containers. A sidecar among them stays, beside the later init containers and beside
-    the containers.
+def _held(first: list[tuple[_Counts, bool]], containers: list[_Counts]) -> _Counts:
+    """Returns the amounts that the scheduler reserves for the pod, by resource. `first` are the init
+    containers, each with whether it is a sidecar. Init containers run one after the other, before the
+    containers. A sidecar among them stays, beside the later init containers and beside the containers.
 
     Each container costs only its own requests here: a pod may have thousands of containers, and thousands of
     resources.
     """
-    sidecars, most = Counter[str](), Counter[str]()
-    for one in spec.init_containers:
-        asked = count(_asked(one))
-        for name, amount in asked.items():
-            most[name] = max(most[name], sidecars[name] + amount)
-        if one.is_sidecar:
-            sidecars.update(asked)
-    for container in containers:
-        sidecars.update(count(_asked(container)))
-    return most | sidecars
+    stay: _Counts = {}
+    most: _Counts = {}
+    for own, is_sidecar in first:
+        for name, amount in own.items():
+            most[name] = max(most.get(name, 0), stay.get(name, 0) + amount)
+        if is_sidecar:
+            _add(stay, own)
+    for own in containers:
+        _add(stay, own)
+    held = {name: max(amount, stay.get(name, 0)) for name, amount in {**stay, **most}.items()}
+    return {name: amount for name, amount in held.items() if amount > 0}
+
+
+def _add(amounts: _Counts, more: _Counts) -> None:
+    for name, amount in more.items():
+        amounts[name] = amounts.get(name, 0) + amount
 
 
 def _asked(container: pod_specs.Container) -> _Quantities:
@@ -383,11 +393,9 @@ def _shared(requests: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...
     return requests
 
 
-def _tolerations(raw: list[dict[str, Any]]) -> tuple[Toleration, ...]:
+def _tolerations(tolerations: list[Toleration]) -> tuple[Toleration, ...]:
     """Returns the tolerations without those that every pod gets, for nodes that are not ready."""
-    return _shared_tolerations(
-        tuple(one for one in msgspec.convert(raw, list[Toleration]) if one.key not in _OF_EVERY_POD)
-    )
+    return _shared_tolerations(tuple(one for one in tolerations if one.key not in _OF_EVERY_POD))
 
 
 @lru_cache(maxsize=1024)
@@ -398,7 +406,7 @@ def _shared_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration
 def outsider(raw: bytes) -> Outsider:
     """Reads the owner of a pod with accelerators that belongs to no gang. A pod without an owner is its own
     owner, and so is a pod whose owner has fields that are too long for our objects."""
-    wire = msgspec.json.decode(raw, type=_Pod)
+    wire = msgspec.json.decode(raw, type=_Outsider)
     meta, owner = wire.metadata, wire.metadata.controller
     owner = owner if owner is not None and _has_room(owner) else None
     ref = GangRef(
@@ -420,17 +428,11 @@ def _has_room(owner: Owner) -> bool:
     return all(len(getattr(owner, field)) <= limit(GangRef, field) for field in fields)
 
 
-def _environments(containers: list[pod_specs.Container], names: tuple[str, ...]) -> tuple[str, ...]:
+def _environments(trains: list[pod_specs.Container]) -> tuple[str, ...]:
     """Returns the ConfigMaps that every training container reads; other containers of the pod need not read
     them."""
-    read = [container.environments for container in _training(containers, names)]
+    read = [container.environments for container in trains]
     return tuple(sorted(set.intersection(*read))) if read else ()
-
-
-def _training(containers: list[pod_specs.Container], names: tuple[str, ...]) -> list[pod_specs.Container]:
-    """Returns the containers that request accelerators, or all containers if none does."""
-    found = [c for c in containers if _accelerators(_asked(c), names)]
-    return found or containers
 
 
 def _owner_kind(owner: Owner) -> str:
@@ -440,10 +442,9 @@ def _owner_kind(owner: Owner) -> str:
     return f"{owner.kind}.{group}" if owner.kind == JOBS.kind and group != JOBS.group else owner.kind
 
 
-def _gang_uid(meta: OwnedMeta) -> str:
+def _gang_uid(meta: OwnedMeta, owner: Owner | None) -> str:
     """Returns the uid of the pod's gang: the pod's owner, or the JobSet above it. Labels are no easier to
     forge than owners."""
-    owner = meta.controller
     if owner is None:
         return ""
     return meta.labels.get(JOBSET_UID, owner.uid) if _owner_kind(owner) == JOBS.kind else owner.uid

@@ -17,6 +17,9 @@ from recover.model import Mount, Template, Terminal, Volume, VolumeKind
 __all__ = ["queue_words", "template_of", "terminal_of", "volumes_of"]
 
 
+_KINDS = {kind.value: kind for kind in VolumeKind}
+
+
 def queue_words(parallelism: int, completions: int | None) -> str:
     """Returns why a batch/v1 Job is no gang, as a clause that follows the Job's name: its pods do not all
     live at once. Empty if they do."""
@@ -46,7 +49,7 @@ def volumes_of(volumes: Sequence[Mapping[str, Any]], containers: Sequence[Mounts
     mounts = [m for c in containers for m in c.volume_mounts]
     for volume in volumes:
         name = str(volume.get("name", ""))
-        kind = next((k for k in VolumeKind if k.value in volume), VolumeKind.OTHER)
+        kind = next((_KINDS[key] for key in volume if key in _KINDS), VolumeKind.OTHER)
         source = volume.get(kind.value)
         places = {Mount(m.mount_path, m.sub_path, m.sub_path_expr) for m in mounts if m.name == name}
         found.append(
