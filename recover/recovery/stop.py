@@ -34,9 +34,6 @@ __all__ = [
     "unstuck",
 ]
 
-GRACE_MARGIN_S = 60.0
-"""Margin after a pod's grace period, in which its kubelet kills the pod and reports that."""
-
 
 def planned(ctx: Context) -> Step:
     """Checks once more whether the gang may be touched, because people may have forbidden it since. Then the
