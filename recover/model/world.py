@@ -21,7 +21,11 @@ from recover.model.nodes import Node
 from recover.model.pods import Bystander, Pod
 from recover.model.subjects import Subjects
 
-__all__ = ["REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World"]
+__all__ = ["DEPARTED_MAX", "REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World"]
+
+DEPARTED_MAX = 16
+"""Number of departed ranks that are remembered for each gang. One lost rank is enough for a diagnosis, and a
+framework may replace its pods for weeks."""
 
 REFUSED_AGAIN_S = 10.0
 """Pause between two tries of a refused write. Otherwise each change in the cluster would cause a try."""
@@ -74,7 +78,8 @@ class World(msgspec.Struct, frozen=True):
     repair_jobs: Mapping[str, Gang] = {}
     """The Jobs of repairs, in our own namespace, by name. They are no gangs."""
     departed: Mapping[str, Mapping[str, Pod]] = {}
-    """Gang uid -> pod uid -> last known state of a pod that went away while its gang was meant to run."""
+    """Gang uid -> pod uid -> last known state of a pod that went away while its gang was meant to run: at
+    most the last `DEPARTED_MAX` of a gang."""
     signalling: Mapping[str, Node] = {}
     """Nodes with a signal of another controller, by name."""
     complaining: Mapping[str, Mapping[str, Pod]] = {}

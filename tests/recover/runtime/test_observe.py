@@ -15,11 +15,10 @@ from structlog.testing import capture_logs
 from detectors.wire.resource import Resource
 from recover.api.marks import SCAN_OF
 from recover.k8s.kinds import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, RECOVERIES
-from recover.model import World
+from recover.model import DEPARTED_MAX, World
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
 from recover.runtime.cache import Cache
-from recover.runtime.departed import DEPARTED_MAX
 from recover.runtime.observe import Observer
 from tests.recover.scripted import Scripted, event, raw
 
