@@ -112,6 +112,21 @@ def test_a_rank_behind_a_scheduling_gate_keeps_no_place() -> None:
     assert estimate(world).fits
 
 
+@pytest.mark.parametrize("change", [{"node": "n0"}, {"gated": True}], ids=["bound", "behind a gate"])
+def test_a_master_with_fewer_devices_takes_no_place_of_a_worker(change: dict[str, Any]) -> None:
+    small = {"name": "train", "resources": {"limits": {GPU: 1}}}
+    roles = {"Master": template(containers=(small,), count=1), "Worker": template(count=4)}
+    world = starts(waiting(), templates=roles, size=5)
+    start_pods(world, "bert", running=False)
+    pods = world.pods["bert-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, requests=((GPU, 8),))
+    master = next(iter(pods))
+    pods[master] = msgspec.structs.replace(pods[master], requests=((GPU, 1),), **change)
+
+    assert [ranks for _, ranks in estimate(world).kept_for] == [4]
+
+
 def test_who_waits_beside_reserved_places_says_for_whom_and_starts_once_they_are_free() -> None:
     world = starts(waiting())
 
