@@ -158,6 +158,16 @@ def test_one_object_that_cannot_be_read_is_reported_and_the_others_are_there(bro
     assert len(rows.unreadable) == 1
 
 
+def test_an_object_without_a_name_counts_as_unreadable_until_a_list_lacks_it() -> None:
+    rows, _ = cache()
+    relist(rows, [b'{"kind":"Pod"}', item("good", 6)], "10")
+    assert len(rows.unreadable) == 1
+
+    relist(rows, [item("good", 6)], "12")
+
+    assert rows.unreadable == {}
+
+
 @pytest.mark.parametrize("resources", [None, {"limits": None}, {"limits": 3}, [], "8"])
 def test_a_job_whose_template_is_not_what_it_should_be_ends_no_watch(resources: object) -> None:
     """The API server refuses all of these. If one came nevertheless and ended the watch, the controller
