@@ -45,10 +45,12 @@ class Refusal(msgspec.Struct, frozen=True):
     may_pass: bool
     """Whether a later try may succeed: the API server was overloaded, or did not answer, or a webhook that it
     calls did not; or it did not know our permissions, as just after its start."""
+    again_s: float = REFUSED_AGAIN_S
+    """Pause after this refusal until the write is tried again."""
 
     def pause_s(self, now: datetime) -> float:
         """Returns the seconds until the write is tried again."""
-        return max(0.0, REFUSED_AGAIN_S - (now - self.at).total_seconds())
+        return max(0.0, self.again_s - (now - self.at).total_seconds())
 
 
 class World(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ def unless_refused(ctx: Context, step: Step) -> Step:
         what = ", ".join(f"{action.resource.kind} {action.name}" for action in removals[:3])
         message = (
             f"the API server refuses to remove the leftovers of {ctx.gang.ref} ({what}), and "
-            f"Rekindle tries again every {REFUSED_AGAIN_S:g} s: {ctx.words_of(refusal)}"
+            f"Rekindle tries again every {refusal.again_s:g} s: {ctx.words_of(refusal)}"
         )
         waits = ctx.status.phase is Phase.BLOCKED  # the reason says for what it waits
         reason = ctx.status.reason if waits else Reason.WRITE_REFUSED

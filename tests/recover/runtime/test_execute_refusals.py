@@ -18,6 +18,8 @@ from recover.runtime.telemetry import Metrics
 from tests.recover.runtime.executing import NOT_BOUND, START, execute, patch
 from tests.recover.scripted import Scripted, quarantine
 
+DENIED = ApiError(403, "Forbidden", "denied by a policy")
+
 
 @pytest.mark.parametrize(
     ("answers", "may_pass"),
@@ -77,13 +79,22 @@ def test_a_removal_that_is_refused_is_remembered_until_it_succeeds(status: int) 
     assert key not in observer.world(Modes(begun(Mode.RECOVER, START))).refused
 
 
-@pytest.mark.parametrize(
-    ("answer", "wait_s"), [(NOT_BOUND, 5.0), (ApiError(403, "Forbidden", "denied by a policy"), 45.0)]
-)
+@pytest.mark.parametrize(("answer", "wait_s"), [(NOT_BOUND, 5.0), (DENIED, 45.0)])
 def test_an_api_server_that_does_not_know_our_rights_yet_is_asked_again_soon(
     answer: ApiError, wait_s: float
 ) -> None:
     assert execute(Scripted(patch=[answer]), (patch(),))[0] == wait_s
+
+
+@pytest.mark.parametrize(("answer", "wait_s"), [(NOT_BOUND, 5.0), (DENIED, 10.0)])
+def test_the_decision_after_a_refused_quarantine_comes_when_the_pause_is_over(
+    answer: ApiError, wait_s: float
+) -> None:
+    wait, observer = execute(Scripted(patch=[answer]), (quarantine("NoSchedule"),))
+
+    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused["/n1"]
+    assert wait == wait_s
+    assert refusal.pause_s(refusal.at) == wait_s
 
 
 @pytest.mark.parametrize(("effect", "counted"), [("NoSchedule", {"n1"}), ("PreferNoSchedule", set())])
