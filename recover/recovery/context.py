@@ -280,8 +280,9 @@ def _suspected(ctx: Context, causes: Iterable[Cause]) -> list[int]:
 
 
 def bounded(causes: list[Cause]) -> list[Cause]:
-    """Returns as many causes as a recovery keeps. The first cause stays; causes of nodes are dropped before
-    the gang's own causes."""
+    """Returns as many causes as a recovery keeps. Later causes of nodes are dropped before all others. If the
+    others alone are too many, the oldest are dropped, even the first: triage drops these from the spec, too,
+    and a cause that only the spec has would stop the gang again."""
     surplus = len(causes) - CAUSES_MAX
     of_nodes = [cause for cause in causes[1:] if cause.node][: max(0, surplus)]
     return [cause for cause in causes if cause not in of_nodes][-CAUSES_MAX:]
