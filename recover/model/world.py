@@ -21,7 +21,7 @@ from recover.model.nodes import Node
 from recover.model.pods import Bystander, Pod
 from recover.model.subjects import Subjects
 
-__all__ = ["DEPARTED_MAX", "REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World"]
+__all__ = ["DEPARTED_MAX", "REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World", "place"]
 
 DEPARTED_MAX = 16
 """Number of departed ranks that are remembered for each gang. One lost rank is enough for a diagnosis, and a
@@ -51,6 +51,12 @@ class Refusal(msgspec.Struct, frozen=True):
     def pause_s(self, now: datetime) -> float:
         """Returns the seconds until the write is tried again."""
         return max(0.0, self.again_s - (now - self.at).total_seconds())
+
+
+def place(resource: Resource, name: str, namespace: str = "") -> str:
+    """Returns the key of an object in `World.refused`. The kind is part of the key, because jobs of different
+    frameworks may have the same name."""
+    return f"{resource.plural}/{namespace}/{name}" if namespace else f"{resource.plural}/{name}"
 
 
 class World(msgspec.Struct, frozen=True):
@@ -91,9 +97,9 @@ class World(msgspec.Struct, frozen=True):
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has created for it -> that job."""
     refused: Mapping[str, Refusal] = {}
-    """The refused writes, with the API server's last words since this process began. The key is
-    `namespace/name` of the object that could not be written, `/name` for a Node, `/name/status` for its
-    status, and `/id` for a request that an outside system refused."""
+    """The refused writes, with the API server's last words since this process began. The key is the `place`
+    of the object that could not be written, with `/status` at its end for the status of a Node, and `/id` for
+    a request that an outside system refused."""
     being_quarantined: Collection[str] = ()
     """Nodes whose quarantine is being written: another loop has decided it, and it counts."""
     recipes: Mapping[str, Recipe] = {}
@@ -157,6 +163,9 @@ class World(msgspec.Struct, frozen=True):
     def is_unread(self, resource: Resource, namespace: str, name: str) -> bool:
         """Whether the object exists and cannot be read."""
         return f"{namespace}/{name}" in self.unread.get(resource, ())
+
+    def refusal(self, resource: Resource, name: str, namespace: str = "") -> Refusal | None:
+        return self.refused.get(place(resource, name, namespace))
 
     def has_no_incident(self, name: str) -> bool:
         return name not in self.incidents and name not in self.unread.get(INCIDENTS, ())

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.wire.fitting import fitted, limit, refitted
+from detectors.wire.resource import Resource
 from recover.api import (
     Cause,
     Condition,
@@ -153,11 +154,14 @@ class Context(msgspec.Struct, frozen=True):
         deadline = self.status.deadline
         return None if deadline is None else max(0.01, (deadline - self.now).total_seconds())
 
-    def refusal(self, *names: str) -> Refusal | None:
+    def refusal_of_job(self) -> Refusal | None:
+        return self.refusal((self.gang.resource, self.gang.ref.name))
+
+    def refusal(self, *objects: tuple[Resource, str]) -> Refusal | None:
         """Returns the API server's last refusal, since this phase began, of our writes to these objects of
         the gang's namespace."""
         entered = self.status.phases[-1].at
-        found = [self.world.refused.get(f"{self.gang.ref.namespace}/{name}") for name in names]
+        found = [self.world.refusal(kind, name, self.gang.ref.namespace) for kind, name in objects]
         said = [refusal for refusal in found if refusal is not None and refusal.at >= entered]
         return max(said, key=lambda refusal: refusal.at, default=None)
 

@@ -23,7 +23,7 @@ def unless_refused(ctx: Context, step: Step) -> Step:
     """Returns the step. If one of its removals was refused a moment ago, returns first the report of the
     refusal, then a pause."""
     removals = [a for a in step.writes if isinstance(a, Delete | Patch) and _removes(a)]
-    refusal = ctx.refusal(*(action.name for action in removals)) if removals else None
+    refusal = ctx.refusal(*((action.resource, action.name) for action in removals)) if removals else None
     if refusal is None or step.status is not None:
         return step
     if not ctx.is_reported(refusal):
