@@ -195,7 +195,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.WRITE_REFUSED: Explanation(
         "The API server refused the write, for example because of an admission policy, a "
         "webhook or a quota. Rekindle sent all other writes that belong to this fault, and tries the "
-        "refused write again every 10 seconds.",
+        "refused write again every 10 seconds, or every 5 seconds if a permission is missing.",
         "The message contains the API server's answer. Change the policy, webhook or quota so "
         "that the API server accepts this write of the ServiceAccount rekindle-controller.",
     ),

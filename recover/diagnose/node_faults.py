@@ -121,7 +121,7 @@ def comes_due(reports: Iterable[NodeHealth], now: datetime) -> Iterator[datetime
     for health in reports:
         for finding in health.status.findings:
             if finding.last_seen > now and is_open(finding):
-                yield max(finding.first_seen, now) if finding.first_seen > now else finding.last_seen
+                yield finding.first_seen if finding.first_seen > now else finding.last_seen
 
 
 def _diagnosis(

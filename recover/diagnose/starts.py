@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from recover.diagnose.goes_on import CLOCKS_APART
-from recover.model import Gang, Pod, World
+from recover.model import DEPARTED_MAX, Gang, Pod, World
 
 __all__ = ["departed", "leftover", "new_pods", "nodes_without_devices", "ranks"]
 
@@ -84,10 +84,10 @@ def departed(world: World, gang: Gang, pods: list[Pod]) -> list[Pod]:
     ]
     # Kubernetes writes whole seconds. Of the pods that were deleted in the second in which the oldest
     # existing pod was created, only those that were created in that second, too, are ranks of the present
-    # start. If at least as many pods as the gang has ranks were deleted in that second, they all belong to an
-    # earlier start: the framework has created the whole gang again.
+    # start. If at least as many pods as the gang has ranks were deleted in that second, or as many as are
+    # remembered, they all belong to an earlier start: the framework has created the whole gang again.
     in_one_second = [pod for pod in gone if pod.was_rank_until == oldest]
-    is_whole = len(in_one_second) >= gang.size
+    is_whole = len(in_one_second) >= min(gang.size, DEPARTED_MAX)
     no_peers = [pod.uid for pod in in_one_second if is_whole or pod.created != oldest]
     return [pod for pod in gone if pod.uid not in no_peers]
 

@@ -16,7 +16,6 @@ class Version(msgspec.Struct, rename="camel", frozen=True):
     """The version of an object, or of a bookmark, which has no name."""
 
     resource_version: str
-    annotations: dict[str, str] | None = None
 
 
 class Versioned(msgspec.Struct, frozen=True):

@@ -14,9 +14,10 @@ from recover.model.nodes import Node, NodeSignal, OwnCondition, Quarantine, Rele
 from recover.model.pods import Bystander, Container, Outsider, Pod, PodPhase, UnhealthyDevice, Waiting
 from recover.model.subjects import Subjects
 from recover.model.volumes import Mount, Volume, VolumeKind
-from recover.model.world import REFUSED_AGAIN_S, NamespaceView, Refusal, World
+from recover.model.world import DEPARTED_MAX, REFUSED_AGAIN_S, NamespaceView, Refusal, World
 
 __all__ = [
+    "DEPARTED_MAX",
     "REFUSED_AGAIN_S",
     "AgentPod",
     "Bystander",

@@ -49,9 +49,15 @@ def written(tolerations: Iterable[Toleration]) -> list[Mapping[str, object]]:
 
 
 def tolerates_all(gang: Gang) -> bool:
-    """Whether no taint keeps the gang's ranks off a node."""
+    """Whether some ranks of the gang may come to a node that is cordoned or not ready, whatever its taints:
+    the ranks of one template suffice. Such a node always has a taint with the effect NoSchedule."""
     tolerations = (one for template in gang.templates.values() for one in template.tolerations)
-    return any(one.get("operator") == "Exists" and not one.get("key") for one in tolerations)
+    return any(
+        one.get("operator") == "Exists"
+        and not one.get("key")
+        and one.get("effect") in (None, "", "NoSchedule")
+        for one in tolerations
+    )
 
 
 def tolerates(tolerations: Iterable[Mapping[str, object]], taint: Taint) -> bool:

@@ -21,7 +21,11 @@ from recover.model.nodes import Node
 from recover.model.pods import Bystander, Pod
 from recover.model.subjects import Subjects
 
-__all__ = ["REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World"]
+__all__ = ["DEPARTED_MAX", "REFUSED_AGAIN_S", "NamespaceView", "Refusal", "World", "place"]
+
+DEPARTED_MAX = 16
+"""Number of departed ranks that are remembered for each gang. One lost rank is enough for a diagnosis, and a
+framework may replace its pods for weeks."""
 
 REFUSED_AGAIN_S = 10.0
 """Pause between two tries of a refused write. Otherwise each change in the cluster would cause a try."""
@@ -41,10 +45,18 @@ class Refusal(msgspec.Struct, frozen=True):
     may_pass: bool
     """Whether a later try may succeed: the API server was overloaded, or did not answer, or a webhook that it
     calls did not; or it did not know our permissions, as just after its start."""
+    again_s: float = REFUSED_AGAIN_S
+    """Pause after this refusal until the write is tried again."""
 
     def pause_s(self, now: datetime) -> float:
         """Returns the seconds until the write is tried again."""
-        return max(0.0, REFUSED_AGAIN_S - (now - self.at).total_seconds())
+        return max(0.0, self.again_s - (now - self.at).total_seconds())
+
+
+def place(resource: Resource, name: str, namespace: str = "") -> str:
+    """Returns the key of an object in `World.refused`. The kind is part of the key, because jobs of different
+    frameworks may have the same name."""
+    return f"{resource.plural}/{namespace}/{name}" if namespace else f"{resource.plural}/{name}"
 
 
 class World(msgspec.Struct, frozen=True):
@@ -74,7 +86,8 @@ class World(msgspec.Struct, frozen=True):
     repair_jobs: Mapping[str, Gang] = {}
     """The Jobs of repairs, in our own namespace, by name. They are no gangs."""
     departed: Mapping[str, Mapping[str, Pod]] = {}
-    """Gang uid -> pod uid -> last known state of a pod that went away while its gang was meant to run."""
+    """Gang uid -> pod uid -> last known state of a pod that went away while its gang was meant to run: at
+    most the last `DEPARTED_MAX` of a gang."""
     signalling: Mapping[str, Node] = {}
     """Nodes with a signal of another controller, by name."""
     complaining: Mapping[str, Mapping[str, Pod]] = {}
@@ -84,9 +97,9 @@ class World(msgspec.Struct, frozen=True):
     parts_of: Mapping[str, Mapping[str, Gang]] = {}
     """Gang uid -> uid of a job that its framework has created for it -> that job."""
     refused: Mapping[str, Refusal] = {}
-    """The refused writes, with the API server's last words since this process began. The key is
-    `namespace/name` of the object that could not be written, `/name` for a Node, `/name/status` for its
-    status, and `/id` for a request that an outside system refused."""
+    """The refused writes, with the API server's last words since this process began. The key is the `place`
+    of the object that could not be written, with `/status` at its end for the status of a Node, and `/id` for
+    a request that an outside system refused."""
     being_quarantined: Collection[str] = ()
     """Nodes whose quarantine is being written: another loop has decided it, and it counts."""
     recipes: Mapping[str, Recipe] = {}
@@ -150,6 +163,9 @@ class World(msgspec.Struct, frozen=True):
     def is_unread(self, resource: Resource, namespace: str, name: str) -> bool:
         """Whether the object exists and cannot be read."""
         return f"{namespace}/{name}" in self.unread.get(resource, ())
+
+    def refusal(self, resource: Resource, name: str, namespace: str = "") -> Refusal | None:
+        return self.refused.get(place(resource, name, namespace))
 
     def has_no_incident(self, name: str) -> bool:
         return name not in self.incidents and name not in self.unread.get(INCIDENTS, ())

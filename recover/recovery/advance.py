@@ -114,7 +114,7 @@ def _undone(recovery: Recovery, step: Step, world: World) -> tuple[Action, ...]:
         return ()
     entered = recovery.status.phases[-1].at if recovery.status.phases else None
     undone = taken_back(recovery)
-    refused = (world.refused.get(f"{action.namespace}/{action.name}") for action in undone)
+    refused = (world.refusal(action.resource, action.name, action.namespace) for action in undone)
     is_refused = any(one is not None and entered is not None and one.at >= entered for one in refused)
     return () if is_refused else undone
 

@@ -29,9 +29,9 @@ minutes."""
 
 
 def has_run(ctx: Context) -> bool:
-    """Whether this attempt is evidence: all ranks ran at one time, or one rank failed at once by itself while
-    no rank was waiting for room. An attempt that has not started the gang counts, too."""
-    if all_ran(ctx) or not ctx.has("resumed"):
+    """Whether this attempt, which has started the gang, is evidence: all ranks ran at one time, or one rank
+    failed at once by itself while no rank was waiting for room."""
+    if all_ran(ctx):
         return True
     pods = ranks(ctx.world, ctx.gang)
     lost = losses(ctx.world, pods, ctx.now)

@@ -10,6 +10,7 @@ from detectors.wire.fitting import refitted
 from recover.api import CheckpointChoice, Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.node_faults import node_faults
+from recover.k8s.kinds import PODS
 from recover.model import Pod, Refusal
 from recover.model.actions import Action
 from recover.policy.consent import ON_TERMINAL
@@ -36,8 +37,8 @@ whose change would start a reconcile."""
 
 
 def choosing(ctx: Context) -> Step:
-    name = f"{ctx.gang.ref.namespace}/{scan_pod.scan_name(ctx.recovery)}"
-    scan, refusal = ctx.world.scans.get(name), _refusal(ctx, name)
+    name = scan_pod.scan_name(ctx.recovery)
+    scan, refusal = ctx.world.scans.get(f"{ctx.gang.ref.namespace}/{name}"), _refusal(ctx, name)
     given_up = ctx.status.checkpoint
     if given_up is not None and given_up.attempt == ctx.status.attempt:
         return _withdrawn(ctx, scan, given_up)
@@ -102,7 +103,7 @@ def _withdrawn(ctx: Context, scan: Pod | None, choice: CheckpointChoice) -> Step
 def _refusal(ctx: Context, name: str) -> Refusal | None:
     """Returns the refusal of the scan pod in this phase. An earlier refusal does not count: a quota may have
     been full while the old pods still ran."""
-    refusal = ctx.world.refused.get(name)
+    refusal = ctx.world.refusal(PODS, name, ctx.gang.ref.namespace)
     return refusal if refusal is not None and refusal.at >= entered(ctx) else None
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from detectors.wire.fitting import fitted, limit, refitted
+from detectors.wire.resource import Resource
 from recover.api import (
     Cause,
     Condition,
@@ -153,11 +154,14 @@ class Context(msgspec.Struct, frozen=True):
         deadline = self.status.deadline
         return None if deadline is None else max(0.01, (deadline - self.now).total_seconds())
 
-    def refusal(self, *names: str) -> Refusal | None:
+    def refusal_of_job(self) -> Refusal | None:
+        return self.refusal((self.gang.resource, self.gang.ref.name))
+
+    def refusal(self, *objects: tuple[Resource, str]) -> Refusal | None:
         """Returns the API server's last refusal, since this phase began, of our writes to these objects of
         the gang's namespace."""
         entered = self.status.phases[-1].at
-        found = [self.world.refused.get(f"{self.gang.ref.namespace}/{name}") for name in names]
+        found = [self.world.refusal(kind, name, self.gang.ref.namespace) for kind, name in objects]
         said = [refusal for refusal in found if refusal is not None and refusal.at >= entered]
         return max(said, key=lambda refusal: refusal.at, default=None)
 
@@ -280,8 +284,9 @@ def _suspected(ctx: Context, causes: Iterable[Cause]) -> list[int]:
 
 
 def bounded(causes: list[Cause]) -> list[Cause]:
-    """Returns as many causes as a recovery keeps. The first cause stays; causes of nodes are dropped before
-    the gang's own causes."""
+    """Returns as many causes as a recovery keeps. Later causes of nodes are dropped before all others. If the
+    others alone are too many, the oldest are dropped, even the first: triage drops these from the spec, too,
+    and a cause that only the spec has would stop the gang again."""
     surplus = len(causes) - CAUSES_MAX
     of_nodes = [cause for cause in causes[1:] if cause.node][: max(0, surplus)]
     return [cause for cause in causes if cause not in of_nodes][-CAUSES_MAX:]

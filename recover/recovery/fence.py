@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from detectors.wire.fitting import refitted
 from recover.api import Phase
 from recover.api.reasons import EventReason, Reason
 from recover.k8s.kinds import NODES, PODS
 from recover.model import Pod, PodPhase, VolumeKind
 from recover.model.actions import Action, ConfirmGone, Patch
 from recover.recovery.context import Context, Step, moved
-from recover.recovery.stop import given_up, old_pods_ended, removed
+from recover.recovery.stop import given_up, old_pods_ended, removed, stuck_words
 
 __all__ = ["fencing"]
 
@@ -54,11 +55,16 @@ def fencing(ctx: Context) -> Step:
     if writes:
         return Step(writes=tuple(writes))
     requeue_after_s = _requeue_after_s(ctx, unproven)
-    if ctx.status.phase is Phase.BLOCKED or not ctx.expired():
+    if ctx.status.phase is not Phase.BLOCKED and not ctx.expired():
         return Step(requeue_after_s=requeue_after_s)
-    message = _words(ctx, unproven)
+    silent = [pod for pod in unproven if not _reports(ctx, pod)]
+    message = _words(ctx, silent) if silent else stuck_words(ctx, unproven)
+    if ctx.status.phase is Phase.BLOCKED and silent:
+        status = refitted(ctx.status, message=message) if message != ctx.status.message else None
+        return Step(status=status, requeue_after_s=requeue_after_s)
+    reason = Reason.NEEDS_FENCING_PROOF if silent else Reason.PODS_STUCK
     return Step(
-        status=moved(ctx, Phase.BLOCKED, message, reason=Reason.NEEDS_FENCING_PROOF),
+        status=moved(ctx, Phase.BLOCKED, message, reason=reason),
         writes=(ctx.event(EventReason.RECOVERY_BLOCKED, message, warning=True),),
         requeue_after_s=requeue_after_s,
     )
@@ -72,10 +78,17 @@ def _requeue_after_s(ctx: Context, unproven: list[Pod]) -> float | None:
     return min([*waits, *([left_s] if left_s is not None else [])], default=None)
 
 
-def _words(ctx: Context, unproven: list[Pod]) -> str:
-    nodes = ", ".join(sorted({pod.node for pod in unproven}))
+def _reports(ctx: Context, pod: Pod) -> bool:
+    """Whether the pod's node reports, possibly again, so that its kubelet can end the pod. Nobody needs to
+    switch off such a machine."""
+    node = ctx.node_of(pod)
+    return not pod.node or (node is not None and node.ready)
+
+
+def _words(ctx: Context, silent: list[Pod]) -> str:
+    nodes = ", ".join(sorted({pod.node for pod in silent}))
     words = f"{nodes}: nothing proves that the machine is off, so its pods may still write to their volumes. "
-    gone = next((pod for pod in unproven if ctx.world.has_no_node(pod.node)), None)
+    gone = next((pod for pod in silent if ctx.world.has_no_node(pod.node)), None)
     if gone is None:
         return (
             f"{words}Switch the machine off, then put the taint "

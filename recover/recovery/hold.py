@@ -30,7 +30,6 @@ KEPT_S_MAX = 5 * RESERVED_S
 """Longest wait for places that are free but reserved. After `RESERVED_S` only places count that are reserved
 for gangs which were started within the last seconds: a person who starts one gang after the other cannot keep
 another gang waiting."""
-_NAMED_MAX = 4
 SETTLES_S = 3.0
 """Time within which gangs that start together are bound to their nodes. A wait for that alone is not
 reported."""
@@ -106,13 +105,7 @@ def _beside_others(ctx: Context, found: Room) -> Step:
     """Returns the step for a gang that fits, but not together with a gang that was started a moment ago.
     Within seconds the pods of the other gang have places, or give the places up."""
     status = ctx.status
-    kept = ", ".join(f"{ranks} for {name}" for name, ranks in found.kept_for[:_NAMED_MAX])
-    more = len(found.kept_for) - _NAMED_MAX
-    kept += f" and others for {more} more" if more > 0 else ""
-    message = (
-        f"Rekindle does not start {ctx.gang.ref} yet, because places are reserved for gangs that have "
-        f"just started ({kept})"
-    )
+    message = f"Rekindle does not start {ctx.gang.ref} yet, because {found.kept_words}"
     if status.phase is not Phase.RESUMING:
         within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
         return Step(status=moved(ctx, Phase.RESUMING, message, reason=Reason.NO_CAPACITY, within_s=within_s))

@@ -140,7 +140,7 @@ def _fenced(ctx: Context) -> Refusal | None:
     """Returns the refusal if the chart's policy does not allow this job to be created again, and a start
     suffices. The refusal leaves a gang stopped only if nothing else can start it: a gang that its framework
     merely delays is started."""
-    refusal = ctx.refusal(ctx.gang.ref.name)
+    refusal = ctx.refusal_of_job()
     only_waits = ctx.gang.terminal is None and not ctx.gang.done_ranks
     return refusal if refusal is not None and only_waits and FENCE in refusal.words else None
 

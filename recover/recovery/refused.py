@@ -23,14 +23,14 @@ def unless_refused(ctx: Context, step: Step) -> Step:
     """Returns the step. If one of its removals was refused a moment ago, returns first the report of the
     refusal, then a pause."""
     removals = [a for a in step.writes if isinstance(a, Delete | Patch) and _removes(a)]
-    refusal = ctx.refusal(*(action.name for action in removals)) if removals else None
+    refusal = ctx.refusal(*((action.resource, action.name) for action in removals)) if removals else None
     if refusal is None or step.status is not None:
         return step
     if not ctx.is_reported(refusal):
         what = ", ".join(f"{action.resource.kind} {action.name}" for action in removals[:3])
         message = (
             f"the API server refuses to remove the leftovers of {ctx.gang.ref} ({what}), and "
-            f"Rekindle tries again every {REFUSED_AGAIN_S:g} s: {ctx.words_of(refusal)}"
+            f"Rekindle tries again every {refusal.again_s:g} s: {ctx.words_of(refusal)}"
         )
         waits = ctx.status.phase is Phase.BLOCKED  # the reason says for what it waits
         reason = ctx.status.reason if waits else Reason.WRITE_REFUSED

@@ -12,7 +12,7 @@ from recover.api import Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.first_step import limit_of
 from recover.diagnose.starts import new_pods
-from recover.k8s.kinds import PODS
+from recover.k8s.kinds import CONFIGMAPS, PODS
 from recover.model import Gang, Pod, PodPhase, Refusal
 from recover.model.actions import Action, ConfirmListed
 from recover.model.world import REFUSED_AGAIN_S
@@ -225,7 +225,8 @@ def _not_taken(ctx: Context) -> Step:
 
 
 def _refusal(ctx: Context) -> Refusal | None:
-    return ctx.refusal(*names(ctx), ctx.gang.ref.name)
+    read = ((CONFIGMAPS, name) for name in names(ctx))
+    return ctx.refusal(*read, (ctx.gang.resource, ctx.gang.ref.name))
 
 
 def _not_startable(ctx: Context) -> Step:

@@ -34,9 +34,6 @@ __all__ = [
     "unstuck",
 ]
 
-GRACE_MARGIN_S = 60.0
-"""Margin after a pod's grace period, in which its kubelet kills the pod and reports that."""
-
 
 def planned(ctx: Context) -> Step:
     """Checks once more whether the gang may be touched, because people may have forbidden it since. Then the
@@ -63,7 +60,7 @@ def planned(ctx: Context) -> Step:
 def _first_stop(ctx: Context, message: str) -> tuple[Action, ...]:
     """Returns the first stop, or nothing if `stopping` has more to decide about it."""
     gang = ctx.gang
-    is_refused = f"{gang.ref.namespace}/{gang.ref.name}" in ctx.world.refused
+    is_refused = ctx.world.refusal(gang.resource, gang.ref.name, gang.ref.namespace) is not None
     if ctx.has("stopped") or gang.suspended or gang.terminal is not None or is_refused:
         return ()
     return _stop(ctx, message)
@@ -97,7 +94,7 @@ def _to_stop(ctx: Context) -> Step:
         return Step(status=moved(ctx, Phase.FAILED, verdict.message, reason=verdict.reason))
     if ctx.status.attempt == 1 and (gone := are_gone(ctx)):
         return Step(status=moved(ctx, Phase.FAILED, gone, reason=Reason.CAUSE_GONE))
-    refusal = ctx.refusal(gang.ref.name)
+    refusal = ctx.refusal_of_job()
     if ctx.expired() or not ctx.is_reported(refusal):
         return _not_taken(ctx)
     if pause_s := ctx.pause_s(refusal):
@@ -155,7 +152,7 @@ def _beside(ctx: Context, message: str) -> tuple[Action, ...]:
 def _not_taken(ctx: Context) -> Step:
     """Returns the step for a stop that is refused, or that nobody answers, for example because the server of
     a webhook is gone. Rekindle tries the stop again and again."""
-    within_s, refusal = ctx.timing.stop_deadline_s, ctx.refusal(ctx.gang.ref.name)
+    within_s, refusal = ctx.timing.stop_deadline_s, ctx.refusal_of_job()
     if refusal is not None:
         reason = Reason.STOP_REFUSED
         message = (

@@ -38,7 +38,7 @@ def woken(ctx: Context, step: Step) -> Step:
         return step
     times = mark.woken or 0
     due = since + timedelta(seconds=FORGOTTEN_S * 2 ** min(times, _DOUBLED_MAX))
-    wait_s = max((due - ctx.now).total_seconds(), ctx.pause_s(ctx.refusal(ctx.gang.ref.name)))
+    wait_s = max((due - ctx.now).total_seconds(), ctx.pause_s(ctx.refusal_of_job()))
     if wait_s > 0:
         sooner_s = wait_s if step.requeue_after_s is None else min(wait_s, step.requeue_after_s)
         return msgspec.structs.replace(step, requeue_after_s=sooner_s)

@@ -23,6 +23,8 @@ from recover.runtime.bounds import READ_BYTES_MAX, Room, too_large
 __all__ = ["Cache"]
 
 TOMBSTONES_MAX = 10_000
+_NAMELESS = "(without name or version)"
+"""Key, in `Cache.unreadable`, of all objects that have no readable name or version."""
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -91,6 +93,7 @@ class Cache(Generic[T]):
 
     def begin(self) -> None:
         self._unlisted = set(self._versions)
+        self.unreadable.pop(_NAMELESS, None)  # comes back if the list has such an object
 
     def listed(self, item: msgspec.Raw) -> None:
         key = self.absorb(bytes(item))
@@ -204,7 +207,7 @@ class Cache(Generic[T]):
             meta = msgspec.json.decode(raw, type=Identified).metadata
             return _key(meta), int(meta.resource_version)
         except UNREADABLE as error:
-            self._skip("(without name or version)", str(error))
+            self._skip(_NAMELESS, str(error))
             return None
 
     def _skip(self, key: str, why: str) -> None:

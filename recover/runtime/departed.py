@@ -7,18 +7,15 @@ from datetime import datetime
 
 import msgspec
 
-from recover.model import Pod
+from recover.model import DEPARTED_MAX, Pod
 
-__all__ = ["DEPARTED_MAX", "Departed"]
-
-DEPARTED_MAX = 16
-"""Number of departed ranks that are remembered for each gang: those that vanished last. One lost rank is
-enough for a diagnosis, and a framework may replace its pods for weeks."""
+__all__ = ["Departed"]
 
 
 class Departed:
     """The ranks that vanished. A rank may vanish before it is clear that its job has not ended, and the pods
-    of the other ranks do not show the loss.
+    of the other ranks do not show the loss. The ranks that vanished last are kept: those that vanished first
+    may belong to a start that is long over, and an Incident keeps the name of the first loss.
 
     A restart of the controller loses this memory. The ranks that wait for their peer then show the loss by a
     hang.

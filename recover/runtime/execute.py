@@ -187,7 +187,9 @@ class Executor:
         may_pass = isinstance(error, Transient) or error.may_pass
         is_refused = isinstance(error, Permanent) or (error.refused and _has_no_deadline(action))
         if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch | Delete) and is_refused):
-            refusal = Refusal(self._clock.now(), str(error), may_pass=may_pass)
+            is_of_rights = isinstance(error, Permanent) and error.may_pass
+            again_s = RIGHTS_AGAIN_S if is_of_rights else REFUSED_AGAIN_S
+            refusal = Refusal(self._clock.now(), str(error), may_pass=may_pass, again_s=again_s)
             return self._observer.refused(action, refusal)
         return False
 

@@ -6,6 +6,7 @@ from detectors.wire.contract import GROUP
 from recover.k8s.kinds import NODES, RECOVERIES
 from recover.model import Refusal
 from recover.model.actions import Ask, Create, Delete, Ensure, Patch
+from recover.model.world import place
 from recover.triage.node_condition import STATUS_OF
 
 __all__ = ["Refusals", "Write"]
@@ -56,4 +57,4 @@ def _place(action: Write) -> str:
     if isinstance(action, Ask):
         return f"/{action.id}"
     is_status = isinstance(action, Patch) and action.resource == NODES and action.subresource == "status"
-    return f"{action.namespace}/{action.name}{STATUS_OF if is_status else ''}"
+    return f"{place(action.resource, action.name, action.namespace)}{STATUS_OF if is_status else ''}"

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from detectors.wire.contract import NodeHealth
 from recover.k8s.kinds import NODES
 from recover.model import AgentPod, NamespaceView, Node, Pod
 from recover.model.pause import Pause
@@ -18,7 +17,6 @@ class Around(msgspec.Struct, frozen=True):
     """Objects by name. A kind that may not be read is empty here, and its plural is in `hidden`."""
 
     nodes: Mapping[str, Node] = {}
-    health: Mapping[str, NodeHealth] = {}
     namespaces: Mapping[str, NamespaceView] = {}
     pods: tuple[Pod, ...] = ()
     """Pods of the job or some pods of the node, if they may be read."""

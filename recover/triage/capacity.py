@@ -37,6 +37,7 @@ _TEMPLATE, _REQUIREMENT = 30, 10
 """Lengths of a template and of a requirement of its affinity, in units of the length of one value."""
 _PARTS = ("matchExpressions", "matchFields")
 _NAMED_MAX = 8
+_KEPT_NAMED_MAX = 4
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
@@ -66,8 +67,11 @@ class Room(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Describes the places that are lacking even without those kept for other gangs. The text changes
-        only with the number of ranks and the nodes that are out."""
+        """Describes the places that are lacking even without those kept for other gangs, or else the places
+        that are kept. The text about lacking places changes only with the number of ranks and the nodes that
+        are out."""
+        if not self.lacking:
+            return self.kept_words
         ranks = f"{self.lacking} of {self.size} ranks" if self.size > 1 else "the rank"
         verb = "have" if self.lacking > 1 else "has"
         named = "; ".join(f"{name}: {why}" for name, why in self.out[:_NAMED_MAX])
@@ -76,6 +80,13 @@ class Room(msgspec.Struct, frozen=True):
         return (f"{ranks} {verb} no place ({self.request} each)") + (
             f". Nodes that the job cannot use: {named}" if named else ""
         )
+
+    @property
+    def kept_words(self) -> str:
+        kept = ", ".join(f"{ranks} for {name}" for name, ranks in self.kept_for[:_KEPT_NAMED_MAX])
+        more = len(self.kept_for) - _KEPT_NAMED_MAX
+        kept += f" and others for {more} more" if more > 0 else ""
+        return f"places are reserved for gangs that have just started ({kept})"
 
 
 def room(

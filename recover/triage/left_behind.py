@@ -37,7 +37,7 @@ def left_behind(world: World, gangs: Iterable[Gang], now: datetime) -> Iterator[
         mark = gang.mark
         if mark is None or _has_recovery(world, gang, mark) or not may_write(gang, world, now):
             continue
-        refusal = world.refused.get(f"{gang.ref.namespace}/{gang.ref.name}")
+        refusal = world.refusal(gang.resource, gang.ref.name, gang.ref.namespace)
         if refusal is not None and refusal.pause_s(now):
             continue
         acts = _lifted(gang, mark) if mark.did in (TOLD, _LEFT) else _told(world, gang, mark)
@@ -81,7 +81,7 @@ def _told(world: World, gang: Gang, mark: Mark) -> tuple[Action, ...]:
 
 
 def _may_pass(world: World, action: Ensure) -> bool:
-    refusal = world.refused.get(f"{action.namespace}/{action.name}")
+    refusal = world.refusal(action.resource, action.name, action.namespace)
     return refusal is None or refusal.may_pass
 
 

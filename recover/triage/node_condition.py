@@ -31,6 +31,7 @@ from recover.diagnose.what_counts import proven
 from recover.k8s.kinds import NODES
 from recover.model import Node, OwnCondition, Refusal, World
 from recover.model.actions import Patch, Plan
+from recover.model.world import place
 from recover.policy.consent import hold_of_node
 from recover.triage.guard import is_out_of_service
 
@@ -52,6 +53,8 @@ permission. Rekindle then tries no node."""
 
 MESSAGE_CHARS_MAX = 512
 
+_NODE = place(NODES, "")
+"""Beginning of the key of a refused write of a Node."""
 STATUS_OF = "/status"
 """End of the key of a refused write of a Node's status in `World.refused`."""
 
@@ -151,9 +154,9 @@ def _writable(world: World, names: list[str], now: datetime) -> list[str]:
 def _refused(world: World, now: datetime) -> dict[str, Refusal]:
     """Returns the nodes whose status write was refused less than `REFUSED_S` ago."""
     return {
-        key[1 : -len(STATUS_OF)]: refusal
+        key[len(_NODE) : -len(STATUS_OF)]: refusal
         for key, refusal in world.refused.items()
-        if key.startswith("/") and key.endswith(STATUS_OF) and _again_at(refusal) > now
+        if key.startswith(_NODE) and key.endswith(STATUS_OF) and _again_at(refusal) > now
     }
 
 

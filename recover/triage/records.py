@@ -8,7 +8,7 @@ from datetime import datetime
 from detectors.wire.fitting import fitted
 from recover.api import Act, ActionRecord, Outcome
 from recover.api.reasons import Reason
-from recover.model import REFUSED_AGAIN_S, Refusal
+from recover.model import Refusal
 from recover.triage.guard import Allowed, Denied, Verdict
 
 __all__ = ["record_of", "write_refused"]
@@ -37,6 +37,6 @@ def write_refused(refusal: Refusal) -> Denied:
     """Returns the verdict on a write that the API server refuses. The verdict remains while Rekindle tries
     the write again."""
     words = (
-        f"the API server refuses this write, and Rekindle tries the write again every {REFUSED_AGAIN_S:g} s"
+        f"the API server refuses this write, and Rekindle tries the write again every {refusal.again_s:g} s"
     )
     return Denied(Reason.WRITE_REFUSED, f"{words}: {refusal.words}")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from recover.api import Phase, Recovery
-from recover.model import Gang, PodPhase, Template, World
+from recover.model import Gang, Pod, PodPhase, Template, World
 
 __all__ = ["CREATED_S", "RESERVED_S", "Request", "request_of", "reserved"]
 
@@ -60,14 +60,27 @@ def _mapping(value: object) -> Mapping[str, object]:
 def _waiting(world: World, gang: Gang, request: Request, known: Collection[str], age: timedelta) -> int:
     """Returns the number of ranks that the scheduler will bind soon. A pod with a scheduling gate is not
     bound before somebody removes the gate, and that may never happen."""
-    alike = [template for template in gang.templates.values() if request_of(template, known) == request]
+    requests = {name: request_of(template, known) for name, template in gang.templates.items()}
+    alike = [gang.templates[name] for name, one in requests.items() if one == request]
     count = sum(template.count for template in alike) or (gang.size if alike else 0)
-    pods = [pod for pod in world.pods(gang.ref.uid) if pod.accelerators and pod.phase is not PodPhase.FAILED]
+    others = [one for one in requests.values() if one != request]
+    pods = [
+        pod
+        for pod in world.pods(gang.ref.uid)
+        if pod.accelerators
+        and pod.phase is not PodPhase.FAILED
+        and (_is_within(pod, request) or not any(_is_within(pod, one) for one in others))
+    ]
     bound = sum(1 for pod in pods if pod.node)
     gated = sum(1 for pod in pods if pod.gated and not pod.node)
     if age >= timedelta(seconds=CREATED_S):
         count = min(count, max(count - gang.may_lack, len(pods)))
     return max(0, count - bound - gated)
+
+
+def _is_within(pod: Pod, request: Request) -> bool:
+    """Whether the template with that request may be the pod's: the pod shows only its accelerators."""
+    return set(pod.requests) <= set(request)
 
 
 def _started_ago(recovery: Recovery, gang: Gang, now: datetime) -> timedelta | None:

@@ -164,7 +164,7 @@ def writes(world: World, restarts: Iterable[Restart], now: datetime) -> Iterator
 
 
 def _refusal(world: World, restart: Restart) -> Refusal | None:
-    return world.refused.get(f"{restart.gang.ref.namespace}/{restart.recovery}")
+    return world.refusal(RECOVERIES, restart.recovery, restart.gang.ref.namespace)
 
 
 def _done(gang: Gang, recovery: str, now: datetime) -> ActionRecord:

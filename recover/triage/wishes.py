@@ -13,6 +13,7 @@ import msgspec
 from recover.api import Act, ActionRecord
 from recover.api.reasons import Reason
 from recover.diagnose.diagnosis import Diagnosis
+from recover.k8s.kinds import NODES
 from recover.model import Node, Refusal, World
 from recover.policy.faults import QuarantineLevel
 from recover.triage import quarantine, remade, restarts
@@ -83,7 +84,7 @@ def _node(world: World, diagnosis: Diagnosis, now: datetime) -> TakeOut | Action
             return None
         # The controller may have crashed before it wrote the Incident.
         return record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, ours.at)
-    refusal, is_under_way = world.refused.get(f"/{node.name}"), node.name in world.being_quarantined
+    refusal, is_under_way = world.refusal(NODES, node.name), node.name in world.being_quarantined
     if refusal is not None and (is_under_way or refusal.pause_s(now)):
         # The node uses no budget between two tries: the budget is for nodes that can be written.
         return record_of(Act.QUARANTINE_NODE, node.name, write_refused(refusal), "", now)

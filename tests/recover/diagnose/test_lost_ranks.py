@@ -15,7 +15,7 @@ from recover.diagnose.diagnosis import Loss
 from recover.diagnose.first_loss import exit_words
 from recover.diagnose.ranks import losses
 from recover.k8s.kinds import RECOVERIES
-from recover.model import Container, Pod, PodPhase
+from recover.model import DEPARTED_MAX, Container, Pod, PodPhase
 from recover.model.actions import Create
 from tests.acting import advanced, only_recovery, recovering, step
 from tests.builders import NOW, Worlds, cluster, gang
@@ -381,10 +381,10 @@ def test_the_recovery_knows_where_a_rank_ran_that_is_gone_and_whose_log_tells_wh
     assert (spec["nodes"], spec["gpus"]) == (["n0", "n1", "n2", "n3"], 32)
 
 
-def gone_within_a_second(*ranks: int, before_s: int = 0) -> Worlds:
+def gone_within_a_second(*ranks: int, before_s: int = 0, size: int = 4) -> Worlds:
     """Returns a gang that began at NOW. The first pods of these ranks disappeared within that second, and
     were replaced."""
-    world = cluster().running(gang("llm", ranks=4), stepping=False)
+    world = cluster(nodes=size).running(gang("llm", ranks=size), stepping=False)
     pods = world.pods["llm-uid"]
     for uid, pod in pods.items():
         pods[uid] = msgspec.structs.replace(pod, created=NOW)
@@ -408,8 +408,12 @@ def test_a_rank_that_is_replaced_within_the_second_in_which_its_peers_began_is_l
 
 @pytest.mark.parametrize(
     "world",
-    [gone_within_a_second(0, 1, 2, 3), gone_within_a_second(2, before_s=60)],
-    ids=["all of them", "one of an older gang"],
+    [
+        gone_within_a_second(0, 1, 2, 3),
+        gone_within_a_second(*range(32 - DEPARTED_MAX, 32), size=32),
+        gone_within_a_second(2, before_s=60),
+    ],
+    ids=["all of them", "more than are remembered", "one of an older gang"],
 )
 def test_a_gang_that_its_framework_has_made_anew_within_a_second_has_lost_nothing(world: Worlds) -> None:
     assert world.decide().restarts == []

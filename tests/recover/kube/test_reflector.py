@@ -173,6 +173,16 @@ def test_an_event_that_says_no_version_does_not_end_the_controller() -> None:
     assert watched_from(cluster) == ["5", "5", "6"]
 
 
+def test_an_event_with_annotations_that_cannot_be_read_hides_no_version() -> None:
+    metadata = {"name": "a", "resourceVersion": "6", "annotations": {"count": 1}}
+    odd = WatchEvent("MODIFIED", msgspec.Raw(msgspec.json.encode({"metadata": metadata})))
+
+    cluster, sink, _ = follow([page("5")], [[odd, event("ADDED", "b", 7)]])
+
+    assert sink.events == ["MODIFIED", "ADDED"]
+    assert watched_from(cluster) == ["5", "7"]
+
+
 @pytest.mark.parametrize("version", ["", "rev-7"])
 def test_an_answer_with_a_version_that_is_no_number_does_not_end_the_controller(version: str) -> None:
     metadata = msgspec.Raw(msgspec.json.encode({"metadata": {"resourceVersion": version}}))

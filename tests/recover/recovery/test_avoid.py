@@ -163,7 +163,8 @@ def test_a_gang_that_tolerates_everything_is_kept_off_nodes_that_are_not_ready()
     """Kubernetes' own taint keeps any other gang off such nodes."""
     plain = {"Worker": Template()}
     tolerant = {"Worker": Template(tolerations=({"operator": "Exists"},))}
-    for templates, avoided in ((tolerant, ("n6",)), (plain, ())):
+    stays = {"Worker": Template(tolerations=({"operator": "Exists", "effect": "NoExecute"},))}
+    for templates, avoided in ((tolerant, ("n6",)), (plain, ()), (stays, ())):
         world = cluster(nodes=8).running(gang(templates=templates)).not_ready("n6")
         world.nodes["n9"] = msgspec.structs.replace(world.nodes["n6"], name="n9", is_accelerated=False)
 

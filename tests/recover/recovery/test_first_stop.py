@@ -90,7 +90,7 @@ def test_a_job_that_needs_more_than_a_stop_gets_its_phase_first(change: dict[str
 
 def test_a_stop_that_was_refused_before_is_tried_only_in_its_phase_which_tells_of_it() -> None:
     world = faulted()
-    world.refused["ml/llm"] = Refusal(world.now, "denied by policy", may_pass=False)
+    world.refused["pytorchjobs/ml/llm"] = Refusal(world.now, "denied by policy", may_pass=False)
 
     assert step(world) == ["recovery-stopping"]
 

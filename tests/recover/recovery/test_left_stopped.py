@@ -166,12 +166,16 @@ def test_a_job_that_is_left_stopped_keeps_its_mark_and_avoids_no_node() -> None:
 
 def test_a_config_map_that_nobody_may_change_keeps_no_job_from_saying_that_it_is_left() -> None:
     world = left()
-    world.refused["ml/llm-rekindle-pytorchjob"] = Refusal(at=world.now, words="immutable", may_pass=False)
+    world.refused["configmaps/ml/llm-rekindle-pytorchjob"] = Refusal(
+        at=world.now, words="immutable", may_pass=False
+    )
 
     assert [what for what, _ in written(world)] == ["take-checkpoint-back", "mark-left-stopped"]
     assert len(told(world)) == 1
 
-    world.refused["ml/llm-rekindle-pytorchjob"] = Refusal(at=world.now, words="overloaded", may_pass=True)
+    world.refused["configmaps/ml/llm-rekindle-pytorchjob"] = Refusal(
+        at=world.now, words="overloaded", may_pass=True
+    )
     assert [what for what, _ in written(world)] == ["take-checkpoint-back"] * 2 + ["mark-left-stopped"]
 
 

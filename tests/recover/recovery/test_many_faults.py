@@ -3,12 +3,15 @@ cause."""
 
 from __future__ import annotations
 
+import msgspec
+
 from detectors.wire.contract import Fault, Severity
 from recover.api import IncidentPhase, Phase
 from recover.api.reasons import Reason
 from recover.recovery.advance import advance
+from recover.recovery.context import CAUSES_MAX, bounded
 from recover.triage.held_back import holds_back
-from tests.acting import acts, apply, end_pods, recovering, start_pods
+from tests.acting import acts, advanced, apply, end_pods, recovering, start_pods
 from tests.builders import cluster, gang
 
 
@@ -86,3 +89,21 @@ def test_after_the_brake_its_members_are_taken_out_within_the_budgets() -> None:
     assert sum(node.quarantine is not None for node in world.nodes.values()) == 5, "5 % of 100"
     phases = {holds_back(i): i.status.phase for i in world.incidents.values() if i.status.members}
     assert phases == {Reason.FLEET_BRAKE: IncidentPhase.CLOSED, Reason.BUDGET_EXHAUSTED: IncidentPhase.OPEN}
+
+
+def test_a_gang_with_more_failures_of_its_own_than_there_is_room_for_is_not_stopped_for_an_old_one() -> None:
+    """The spec and the status must drop the same causes: a cause that only the spec has is a new one."""
+    world = recovering(cluster(nodes=8).running(gang()).crash(rank=1))
+    advanced(world, Phase.VERIFYING)
+    (recovery,) = world.recoveries.values()
+    (cause,) = recovery.status.causes
+    many = [msgspec.structs.replace(cause, incident=f"i{number}") for number in range(CAUSES_MAX + 1)]
+    recovery = msgspec.structs.replace(
+        recovery,
+        spec=msgspec.structs.replace(recovery.spec, causes=many[-CAUSES_MAX:]),
+        status=msgspec.structs.replace(recovery.status, causes=bounded(many)),
+    )
+
+    found = advance(recovery, world.world(), world.settings, world.now)
+
+    assert acts(found) == []

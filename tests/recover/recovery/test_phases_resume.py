@@ -66,7 +66,7 @@ def test_a_start_that_an_immutable_configmap_refuses_says_how_a_person_helps() -
     world = faulted()
     advanced(world, Phase.RESUMING)
     words = "422 Invalid: data: Forbidden: field is immutable when `immutable` is set"
-    world.refused["ml/llm-rekindle-pytorchjob"] = Refusal(world.now, words, may_pass=False)
+    world.refused["configmaps/ml/llm-rekindle-pytorchjob"] = Refusal(world.now, words, may_pass=False)
 
     step(world)
 
@@ -77,8 +77,8 @@ def test_a_start_that_an_immutable_configmap_refuses_says_how_a_person_helps() -
 @pytest.mark.parametrize(
     ("phase", "act", "reason", "refused"),
     [
-        (Phase.STOPPING, "stop-gang", Reason.STOP_REFUSED, "ml/llm"),
-        (Phase.RESUMING, "start-gang", Reason.START_REFUSED, "ml/llm-rekindle-pytorchjob"),
+        (Phase.STOPPING, "stop-gang", Reason.STOP_REFUSED, "pytorchjobs/ml/llm"),
+        (Phase.RESUMING, "start-gang", Reason.START_REFUSED, "configmaps/ml/llm-rekindle-pytorchjob"),
     ],
 )
 def test_what_the_api_server_refuses_is_told_at_once_in_its_words_and_tried_on(

@@ -309,6 +309,30 @@ def test_a_pod_whose_node_is_heard_again_ends_by_itself() -> None:
     assert step(world) == ["recovery-resuming"]
 
 
+def test_only_machines_that_are_silent_are_to_be_switched_off() -> None:
+    """A person who follows the words for a machine that reports again ends the work of others there."""
+    world = fencing()
+    (lost,) = world.pods["llm-uid"].values()
+    world.not_ready("n3")
+    world.pods["llm-uid"]["other"] = msgspec.structs.replace(lost, name="llm-worker-3", uid="o", node="n3")
+    assert step(world.later(300)) == ["recovery-blocked"]
+    assert names(only_recovery(world).status.message, "n2", "n3")
+
+    step(world.change_node("n3", ready=True))
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.NEEDS_FENCING_PROOF)
+    assert names(status.message, "n2")
+    assert not names(status.message, "n3")
+
+    step(world.change_node("n2", ready=True))
+    status = only_recovery(world).status
+    assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.PODS_STUCK)
+    assert not names(status.message, "taint")
+
+    end_pods(world)
+    assert step(world) == ["recovery-resuming"]
+
+
 def test_a_boot_that_an_old_incident_remembers_proves_nothing_about_a_pod_made_since() -> None:
     world = fencing()
     (name,) = world.incidents

@@ -116,7 +116,7 @@ def test_a_job_that_a_policy_keeps_from_being_made_anew_is_started_where_its_fra
     counted(world, failed=3)
     reached(world, Phase.RESUMING)
     assert step(world) == ["recovery-resuming"]
-    world.refused["ml/llm"] = Refusal(world.now, f"{FENCE} denied request: no hostPath", may_pass=False)
+    world.refused["jobs/ml/llm"] = Refusal(world.now, f"{FENCE} denied request: no hostPath", may_pass=False)
 
     assert step(world) == ["recovery-resuming"]
     status = only_recovery(world).status
@@ -133,7 +133,7 @@ def test_a_terminal_job_that_a_policy_keeps_from_being_made_anew_stays_and_says_
     world.change_gang(terminal=FAILED)
     reached(world, Phase.RESUMING)
     assert step(world) == ["recovery-resuming"]
-    world.refused["ml/llm"] = Refusal(world.now, f"{FENCE} denied request: no hostPath", may_pass=False)
+    world.refused["jobs/ml/llm"] = Refusal(world.now, f"{FENCE} denied request: no hostPath", may_pass=False)
 
     assert step(world) == ["recovery-resuming"]
     status = only_recovery(world).status

@@ -20,7 +20,7 @@ def proven() -> Worlds:
 
 
 def refuse(world: Worlds, pod: str = "llm-worker-2") -> None:
-    world.refused[f"ml/{pod}"] = Refusal(world.now, WORDS, may_pass=False)
+    world.refused[f"pods/ml/{pod}"] = Refusal(world.now, WORDS, may_pass=False)
 
 
 def test_a_removal_that_is_refused_is_told_once_and_tried_every_ten_seconds() -> None:
@@ -54,7 +54,7 @@ def test_a_blocked_recovery_stays_known_by_what_it_waits_for(days: int) -> None:
     assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.NEEDS_FENCING_PROOF)
     assert WORDS in status.message
 
-    del world.refused["ml/llm-worker-2"]
+    del world.refused["pods/ml/llm-worker-2"]
     assert step(world.later(86400 * days)) == ["fail-pod", "free-pod"]
 
 

@@ -23,7 +23,7 @@ def refused(world: Worlds, words: str, *, may_pass: bool = False) -> None:
     """Lets the API server refuse the scan pod with this message just now."""
     name = next(iter(world.scans))
     world.scans.clear()
-    world.refused[name] = Refusal(world.now, words, may_pass)
+    world.refused[f"pods/{name}"] = Refusal(world.now, words, may_pass)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_pods_that_were_told_to_end_are_no_reason() -> None:
 def test_a_refused_change_is_not_sent_at_every_look() -> None:
     world = started_without_pods()
     settled(world.later(FORGOTTEN_S - 1))
-    world.refused["ml/llm"] = Refusal(at=world.now, words="denied", may_pass=False)
+    world.refused["pytorchjobs/ml/llm"] = Refusal(at=world.now, words="denied", may_pass=False)
 
     assert WOKE not in acts(look(world.later(2)))
     assert WOKE in acts(look(world.later(10)))

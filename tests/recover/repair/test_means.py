@@ -73,7 +73,7 @@ def test_what_was_refused_a_moment_ago_is_not_asked_again_at_every_change_of_the
     scene.step()
     step = scene.repair.step
     assert step is not None
-    place = f"/{step.job}" if outside else f"rekindle-system/{step.job}"
+    place = f"/{step.job}" if outside else f"jobs/rekindle-system/{step.job}"
     scene.world.refused[place] = Refusal(scene.world.now, "exceeded quota", may_pass=False)
 
     assert scene.later(4).step() == ["repair-rebooting"]

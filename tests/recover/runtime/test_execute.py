@@ -50,7 +50,7 @@ def test_a_refusal_is_told_without_the_pod_template_that_the_api_server_quotes()
 
     _, observer = execute(cluster, (scan,))
 
-    told = observer.world(Modes(begun(Mode.RECOVER, START))).refused["ml/scan"].words
+    told = observer.world(Modes(begun(Mode.RECOVER, START))).refused["pods/ml/scan"].words
     where = '422 Invalid: Job.batch "llm" is invalid: spec.template.spec'
     assert told == f"{where}: Invalid value: (...): field is immutable"
 

@@ -82,4 +82,4 @@ def test_the_gang_is_not_started_where_foreign_variables_cannot_be_removed() -> 
     _, observer = execute(cluster, (environment, patch()))
 
     assert ("patch", "r1") not in cluster.calls
-    assert words in observer.world(Modes(begun(Mode.RECOVER, START))).refused["ml/env"].words
+    assert words in observer.world(Modes(begun(Mode.RECOVER, START))).refused["configmaps/ml/env"].words

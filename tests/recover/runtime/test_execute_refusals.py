@@ -8,7 +8,7 @@ import pytest
 
 from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError
-from recover.k8s.kinds import JOBS, PODS
+from recover.k8s.kinds import JOBS, PADDLEJOBS, PODS, PYTORCHJOBS
 from recover.model.actions import Create, Delete, Patch, Plan
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
@@ -17,6 +17,8 @@ from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
 from tests.recover.runtime.executing import NOT_BOUND, START, execute, patch
 from tests.recover.scripted import Scripted, quarantine
+
+DENIED = ApiError(403, "Forbidden", "denied by a policy")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def test_a_pod_that_is_refused_is_remembered_in_the_api_servers_words(
 
     _, observer = execute(Scripted(create=answers), (scan,))
 
-    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused["ml/s"]
+    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused["pods/ml/s"]
     assert (refusal.words, refusal.may_pass) == (last, may_pass)
     assert refusal.at >= START
 
@@ -60,15 +62,27 @@ def test_a_patch_that_is_refused_is_remembered_too_unless_it_only_came_too_late(
 
     _, observer = execute(Scripted(patch=[answer], get=[b"{}"]), (stop,))
 
-    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused.get("ml/llm")
+    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused.get("jobs/ml/llm")
     assert (refusal and refusal.words) == words
+
+
+def test_the_refusal_of_a_job_is_none_of_a_job_of_another_kind_with_its_name() -> None:
+    stop = Patch(
+        what="stop-gang", resource=PYTORCHJOBS, name="llm", namespace="ml", body={"spec": {"suspend": True}}
+    )
+
+    _, observer = execute(Scripted(patch=[DENIED], get=[b"{}"]), (stop,))
+
+    world = observer.world(Modes(begun(Mode.RECOVER, START)))
+    assert world.refusal(PYTORCHJOBS, "llm", "ml") is not None
+    assert world.refusal(PADDLEJOBS, "llm", "ml") is None
 
 
 @pytest.mark.parametrize("status", [403, 500])
 def test_a_removal_that_is_refused_is_remembered_until_it_succeeds(status: int) -> None:
     free = Delete(what="free-pod", resource=PODS, name="p", namespace="ml", uid="p-uid")
     error = ApiError(status, "Forbidden", "denied")
-    key = "ml/p"
+    key = "pods/ml/p"
 
     _, observer = execute(Scripted(delete=[error] * 4), (free,))
     assert key in observer.world(Modes(begun(Mode.RECOVER, START))).refused
@@ -77,13 +91,22 @@ def test_a_removal_that_is_refused_is_remembered_until_it_succeeds(status: int) 
     assert key not in observer.world(Modes(begun(Mode.RECOVER, START))).refused
 
 
-@pytest.mark.parametrize(
-    ("answer", "wait_s"), [(NOT_BOUND, 5.0), (ApiError(403, "Forbidden", "denied by a policy"), 45.0)]
-)
+@pytest.mark.parametrize(("answer", "wait_s"), [(NOT_BOUND, 5.0), (DENIED, 45.0)])
 def test_an_api_server_that_does_not_know_our_rights_yet_is_asked_again_soon(
     answer: ApiError, wait_s: float
 ) -> None:
     assert execute(Scripted(patch=[answer]), (patch(),))[0] == wait_s
+
+
+@pytest.mark.parametrize(("answer", "wait_s"), [(NOT_BOUND, 5.0), (DENIED, 10.0)])
+def test_the_decision_after_a_refused_quarantine_comes_when_the_pause_is_over(
+    answer: ApiError, wait_s: float
+) -> None:
+    wait, observer = execute(Scripted(patch=[answer]), (quarantine("NoSchedule"),))
+
+    refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused["nodes/n1"]
+    assert wait == wait_s
+    assert refusal.pause_s(refusal.at) == wait_s
 
 
 @pytest.mark.parametrize(("effect", "counted"), [("NoSchedule", {"n1"}), ("PreferNoSchedule", set())])

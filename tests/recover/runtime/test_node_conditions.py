@@ -72,5 +72,5 @@ def test_a_refusal_is_told_once_and_is_none_of_the_node_itself(answer: ApiError)
         observer = looked(cluster, node, looks=40)
 
     refused = observer.world(MODES).refused
-    assert refused.keys() == {"/n1/status"}
+    assert refused.keys() == {"nodes/n1/status"}
     assert len([one for one in logs if one["log_level"] in ("warning", "error")]) == 1

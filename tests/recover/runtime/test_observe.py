@@ -15,11 +15,10 @@ from structlog.testing import capture_logs
 from detectors.wire.resource import Resource
 from recover.api.marks import SCAN_OF
 from recover.k8s.kinds import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, RECOVERIES
-from recover.model import World
+from recover.model import DEPARTED_MAX, World
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
 from recover.runtime.cache import Cache
-from recover.runtime.departed import DEPARTED_MAX
 from recover.runtime.observe import Observer
 from tests.recover.scripted import Scripted, event, raw
 
@@ -157,6 +156,16 @@ def test_one_object_that_cannot_be_read_is_reported_and_the_others_are_there(bro
 
     assert rows.rows == {"ml/good": "b"}
     assert len(rows.unreadable) == 1
+
+
+def test_an_object_without_a_name_counts_as_unreadable_until_a_list_lacks_it() -> None:
+    rows, _ = cache()
+    relist(rows, [b'{"kind":"Pod"}', item("good", 6)], "10")
+    assert len(rows.unreadable) == 1
+
+    relist(rows, [item("good", 6)], "12")
+
+    assert rows.unreadable == {}
 
 
 @pytest.mark.parametrize("resources", [None, {"limits": None}, {"limits": 3}, [], "8"])

@@ -232,12 +232,14 @@ def test_a_write_that_is_refused_is_tried_again_later_and_keeps_nothing_else_fro
     world.later(STEADY_S)
     refusal = Refusal(world.now, "403 Forbidden: any", may_pass=False)
 
-    world.refused = {"/n1/status": refusal}
+    world.refused = {"nodes/n1/status": refusal}
     assert "n1" not in told.look()
     world.later(REFUSED_S)
     assert told.look() == ["n1"]
 
-    world.refused = {f"/n{number}/status": Refusal(world.now, "403", may_pass=True) for number in range(3)}
+    world.refused = {
+        f"nodes/n{number}/status": Refusal(world.now, "403", may_pass=True) for number in range(3)
+    }
     assert len(world.refused) == REFUSED_NODES_MAX
     assert recovering(world.finding(on="n1")).nodes["n1"].unschedulable, "the quarantine is another write"
     assert told.look() == [], "the API server refuses this of every node"

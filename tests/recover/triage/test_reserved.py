@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from recover.api import Phase, Recovery
+from detectors.wire.contract import Fault, Severity
+from recover.api import Act, Phase, Recovery
 from recover.api.reasons import Reason
 from recover.model import Mark
 from recover.recovery.advance import advance
-from tests.acting import acts, advanced, apply, start_pods
+from tests.acting import acts, advanced, apply, end_pods, recovering, start_pods
 from tests.builders import Worlds, gang
 from tests.facts import names
-from tests.recover.triage.test_capacity import GPU, estimate, struck, template
+from tests.recover.triage.test_capacity import GPU, estimate, machines, struck, template
 
 KEY = "ml/its"
 RDMA = {"name": "train", "resources": {"limits": {GPU: 8, "rdma/hca": 1}}}
@@ -111,6 +112,21 @@ def test_a_rank_behind_a_scheduling_gate_keeps_no_place() -> None:
     assert estimate(world).fits
 
 
+@pytest.mark.parametrize("change", [{"node": "n0"}, {"gated": True}], ids=["bound", "behind a gate"])
+def test_a_master_with_fewer_devices_takes_no_place_of_a_worker(change: dict[str, Any]) -> None:
+    small = {"name": "train", "resources": {"limits": {GPU: 1}}}
+    roles = {"Master": template(containers=(small,), count=1), "Worker": template(count=4)}
+    world = starts(waiting(), templates=roles, size=5)
+    start_pods(world, "bert", running=False)
+    pods = world.pods["bert-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, requests=((GPU, 8),))
+    master = next(iter(pods))
+    pods[master] = msgspec.structs.replace(pods[master], requests=((GPU, 1),), **change)
+
+    assert [ranks for _, ranks in estimate(world).kept_for] == [4]
+
+
 def test_who_waits_beside_reserved_places_says_for_whom_and_starts_once_they_are_free() -> None:
     world = starts(waiting())
 
@@ -139,6 +155,27 @@ def test_once_the_places_are_taken_it_waits_for_room_as_before() -> None:
     assert (status.phase, status.reason) == (Phase.BLOCKED, Reason.NO_CAPACITY)
     assert names(status.message, "ml/llm", 3)
     assert not names(status.message, "ml/bert")
+
+
+def test_a_job_that_may_leave_a_degraded_node_is_told_for_whom_the_free_places_are_reserved() -> None:
+    saves = gang(
+        ranks=3,
+        templates={"Worker": template()},
+        annotations={"rekindle.dev/checkpoint-on-sigterm": "true"},
+    )
+    world = machines(6).running(saves)
+    world.running(gang("bert", ranks=3, templates={"Worker": template()}), first_node=3)
+    recovering(world.crash("bert", rank=0))
+    while "start-gang" not in (wrote := step(world)):
+        if "stop-gang" in wrote:
+            end_pods(world, "bert")
+
+    world.finding(on="n1", code="xid-63", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
+    (told,) = [r for r in world.decide().incident.status.actions if r.action == Act.RESTART_GANG]
+
+    assert told.reason == Reason.NO_CAPACITY
+    assert names(told.message, "ml/llm", "n1", 3, "ml/bert")
+    assert not names(told.message, 0)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_cause_that_the_api_server_refuses_is_told_as_refused_and_waits_for_it
     world = recovering(cluster(nodes=100).running(gang()).finding(on="n1"))
     advanced(world, Phase.STOPPING)
     name = only_recovery(world).metadata.name
-    world.refused[f"ml/{name}"] = Refusal(world.now, "recoveries is forbidden", may_pass=True)
+    world.refused[f"recoveries/ml/{name}"] = Refusal(world.now, "recoveries is forbidden", may_pass=True)
 
     recovering(world.finding(on="n2"))
 

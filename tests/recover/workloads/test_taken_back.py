@@ -79,7 +79,9 @@ def test_however_a_recovery_leaves_its_active_phases_the_checkpoint_goes_first(e
 def test_a_config_map_that_cannot_be_changed_does_not_keep_the_recovery_from_ending() -> None:
     world = resumed()
     suspended(world)
-    world.refused["ml/llm-rekindle-pytorchjob"] = Refusal(at=world.now, words="immutable", may_pass=False)
+    world.refused["configmaps/ml/llm-rekindle-pytorchjob"] = Refusal(
+        at=world.now, words="immutable", may_pass=False
+    )
 
     assert step(world) == ["recovery-escalated"]
 
