@@ -25,7 +25,10 @@ _PREFIX = re.compile(
     | \w{3}[ ]\w{3}[ ]{1,2}\d{1,2}[ ][\d:]{8}[ ]\d{4}(?=\[)
     | [\w.-]{1,63}[ ]{0,40}\|[ ]                  # llm-0  | of docker compose
     | [ ]{0,40}(?:[+][ ]|[|][ ])                  # an ExceptionGroup draws its members so
-    | 20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[ ](?:std(?:out|err)[ ][FP][ ])?
+    | (?P<time>
+        20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[ ]
+        (?:std(?:out|err)[ ][FP][ ])?
+      )
     """,
     re.VERBOSE,
 )
@@ -45,7 +48,7 @@ def without_prefix(line: str) -> tuple[str, str]:
         found = _PREFIX.match(line, begin)
         if found is None:
             break
-        if not found[0].startswith("20"):
+        if found["time"] is None:
             prefix += found[0].strip()
         begin = found.end()
     return prefix, line[begin:]
