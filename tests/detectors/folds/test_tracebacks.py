@@ -95,6 +95,24 @@ def test_tracebacks_that_ranks_print_at_once_are_each_read_to_their_end(
     assert code(lines) == "log-traceback"
 
 
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("Tue Mar 10 16:52:53 2020[0]<stderr>:", "Tue Mar 10 16:52:54 2020[0]<stderr>:"),
+        ("ERROR 04-07 00:57:46 ray_utils.py:45] ", "ERROR 04-07 00:57:47 ray_utils.py:45] "),
+    ],
+    ids=["horovodrun", "vLLM"],
+)
+def test_a_traceback_whose_prefix_has_a_time_ends_in_a_later_second(begin: str, end: str) -> None:
+    lines = [
+        begin + TRACEBACK,
+        begin + '  File "train.py", line 3, in <module>',
+        end + "ValueError: bad shape",
+    ]
+
+    assert code(lines) == "log-traceback"
+
+
 def test_a_bar_that_was_drawn_before_a_traceback_does_not_hide_its_exception() -> None:
     lines = [f"{BAR}[rank3]: {TRACEBACK}", "[rank3]:     save()", "[rank3]: ValueError: bad shape"]
 
