@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from aiohttp import web
 
 from detectors.client import kubeapi
+from detectors.client.failures import why_no_answer
 from detectors.client.kubeapi import AnswerTooLarge, ApiError, KubeApi, ReplyLost
 from tests.detectors.client.serving import client_of
 
@@ -150,3 +152,8 @@ async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
         assert len(await api.request("GET", "/o", bytes_max=1008)) == 1008
         with pytest.raises(AnswerTooLarge):
             await api.request("GET", "/o", bytes_max=1007)
+
+
+@pytest.mark.parametrize("error", [aiohttp.ClientError(), ConnectionResetError()])
+def test_an_error_without_words_is_told_by_its_name(error: Exception) -> None:
+    assert why_no_answer(error, 10.0) == f"the connection failed: {type(error).__name__}"
