@@ -152,16 +152,16 @@ async def _stream_watch(
 ) -> web.StreamResponse:
     """Sends one JSON line for each event. An error after the first byte is sent as an ERROR event."""
     bookmarks = flag(request.query, "allowWatchBookmarks")
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    await response.prepare(request)
     events = client.watch(
         resource,
         namespace=namespace,
         labels=request.query.get("labelSelector", ""),
         fields=request.query.get("fieldSelector", ""),
-        resource_version=request.query.get("resourceVersion", ""),
+        resource_version=str(number(request.query, "resourceVersion", 0)),
         timeout_s=number(request.query, "timeoutSeconds", WATCH_S),
     )
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
     try:
         async for event in events:
             if event.type != "BOOKMARK" or bookmarks:

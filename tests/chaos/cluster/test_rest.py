@@ -180,9 +180,17 @@ async def test_a_strategic_merge_changes_one_condition_and_leaves_the_others(api
     assert await left({"type": "Ours", "status": "True"}) == there
 
 
-async def test_a_query_that_is_not_a_number_is_a_bad_request(api: KubeApi) -> None:
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"limit": "many"},
+        {"watch": "1", "resourceVersion": "abc"},
+        {"watch": "1", "timeoutSeconds": "long"},
+    ],
+)
+async def test_a_query_that_is_not_a_number_is_a_bad_request(api: KubeApi, query: dict[str, str]) -> None:
     with pytest.raises(ApiError) as refused:
-        await api.request("GET", CONFIGMAPS.path(), params={"limit": "many"})
+        await api.request("GET", CONFIGMAPS.path(), params=query)
     assert refused.value.status == 400
 
 
