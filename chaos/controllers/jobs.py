@@ -70,8 +70,6 @@ class JobController(PodOwner):
             uid = pod["metadata"]["uid"]
             if uid in count.pods or not (phase_of(pod) == "Failed" or is_terminating(pod)):
                 continue
-            if is_terminating(pod) and phase_of(pod) == "Succeeded":
-                continue
             if phase_of(pod) != "Failed" and spec["podReplacementPolicy"] == "Failed" and not spec["suspend"]:
                 continue
             count.pods.add(uid)
