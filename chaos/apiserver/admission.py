@@ -109,8 +109,9 @@ def refuse_pod(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
 
 def fill_in_job(job: dict[str, Any]) -> None:
     spec = job.setdefault("spec", {})
-    spec.setdefault("parallelism", 1)
-    spec.setdefault("completions", spec["parallelism"])
+    if "parallelism" not in spec:
+        spec["parallelism"] = 1
+        spec.setdefault("completions", 1)  # without completions, a Job with a parallelism is a work queue
     spec.setdefault("backoffLimit", BACKOFF_LIMIT)
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
@@ -125,6 +126,8 @@ def refuse_job(old: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
         return "spec.template: Required value"
     if template.get("spec", {}).get("restartPolicy") not in ("Never", "OnFailure"):
         return 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+    if new["spec"].get("completionMode") == "Indexed" and "completions" not in new["spec"]:
+        return "spec.completions: Required value: when completion mode is Indexed"
     if old is None:
         return None
     for field in ("completions", "completionMode", "selector"):

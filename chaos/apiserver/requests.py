@@ -14,9 +14,12 @@ from chaos.apiserver.deletion import Deletion, Propagation
 from detectors.client.kubeapi import ApiError
 from detectors.wire.resource import JsonPatch, MergePatch, PatchType, Resource, StrategicPatch
 
-__all__ = ["decoded", "deletion", "flag", "number", "patch_type"]
+__all__ = ["DRY_RUN", "decoded", "deletion", "flag", "number", "patch_type"]
 
 N = TypeVar("N", int, int | None)
+
+DRY_RUN = "All"
+"""The value of `dryRun`."""
 
 
 class _Preconditions(msgspec.Struct, rename="camel", frozen=True):
@@ -28,6 +31,7 @@ class _DeleteOptions(msgspec.Struct, rename="camel", frozen=True):
     grace_period_seconds: int | None = None
     preconditions: _Preconditions = _Preconditions()
     propagation_policy: str = ""
+    dry_run: tuple[str, ...] = ()
 
 
 def decoded(body: bytes) -> Any:
@@ -48,8 +52,9 @@ def number(query: Mapping[str, str], name: str, default: N) -> int | N:
     return int(text) if text else default
 
 
-def deletion(resource: Resource, body: bytes, query: Mapping[str, str]) -> Deletion:
-    """Returns the options of a delete. The query counts only if there is no body."""
+def deletion(resource: Resource, body: bytes, query: Mapping[str, str]) -> tuple[Deletion, bool]:
+    """Returns the options of a delete, and whether the delete is a dry run. The query counts only if there is
+    no body."""
     try:
         options = msgspec.json.decode(body, type=_DeleteOptions) if body else _options_of(query)
     except msgspec.MsgspecError as error:
@@ -59,18 +64,20 @@ def deletion(resource: Resource, body: bytes, query: Mapping[str, str]) -> Delet
         expected = ", ".join(Propagation)
         why = f'propagationPolicy: Unsupported value: "{policy}": supported values: {expected}'
         raise refusals.invalid(resource, "DeleteOptions", why)
-    return Deletion(
+    found = Deletion(
         uid=options.preconditions.uid,
         resource_version=options.preconditions.resource_version,
         grace_s=options.grace_period_seconds,
         propagation=Propagation(policy) if policy else None,
     )
+    return found, DRY_RUN in options.dry_run
 
 
 def _options_of(query: Mapping[str, str]) -> _DeleteOptions:
     return _DeleteOptions(
         grace_period_seconds=number(query, "gracePeriodSeconds", None),
         propagation_policy=query.get("propagationPolicy", ""),
+        dry_run=(query.get("dryRun", ""),),
     )
 
 

@@ -20,7 +20,7 @@ from aiohttp import web
 from chaos.apiserver.client import Client
 from chaos.apiserver.discovery import DOCUMENTS
 from chaos.apiserver.kinds import KINDS
-from chaos.apiserver.requests import decoded, deletion, flag, number, patch_type
+from chaos.apiserver.requests import DRY_RUN, decoded, deletion, flag, number, patch_type
 from chaos.apiserver.store import MemoryCluster
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.resource import Resource
@@ -102,14 +102,15 @@ class Server:
                 )
             )
         if request.method == "DELETE" and not sub:
-            options = deletion(resource, await request.read(), request.query)
+            options, is_dry = deletion(resource, await request.read(), request.query)
+            client = self._client_of(request, is_dry=is_dry)
             return _json(await client.remove(resource, name, options, namespace))
         raise ApiError(405, "MethodNotAllowed", f"{request.method} is not modelled for {request.path}")
 
-    def _client_of(self, request: web.Request) -> Client:
+    def _client_of(self, request: web.Request, *, is_dry: bool = False) -> Client:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         user = self._users.get(token, token) or ANONYMOUS
-        if request.query.get("dryRun") == "All":
+        if is_dry or request.query.get("dryRun") == DRY_RUN:
             return Client(self._store, user, dry_run=True)
         return self.client(user)
 
@@ -151,16 +152,16 @@ async def _stream_watch(
 ) -> web.StreamResponse:
     """Sends one JSON line for each event. An error after the first byte is sent as an ERROR event."""
     bookmarks = flag(request.query, "allowWatchBookmarks")
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    await response.prepare(request)
     events = client.watch(
         resource,
         namespace=namespace,
         labels=request.query.get("labelSelector", ""),
         fields=request.query.get("fieldSelector", ""),
-        resource_version=request.query.get("resourceVersion", ""),
+        resource_version=str(number(request.query, "resourceVersion", 0)),
         timeout_s=number(request.query, "timeoutSeconds", WATCH_S),
     )
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
     try:
         async for event in events:
             if event.type != "BOOKMARK" or bookmarks:

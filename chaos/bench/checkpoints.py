@@ -66,7 +66,7 @@ def run(args: list[str]) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="rekindle-", dir=options.dir) as folder:
             found = measure(Path(folder), options.checkpoints, options.shards, options.broken, options.rounds)
-    except OSError as error:
+    except (OSError, subprocess.CalledProcessError) as error:
         print(f"rekindle bench checkpoints: {error}", file=sys.stderr)
         return 1
     shown(found, tell, options.output)
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def measure(folder: Path, checkpoints: int, shards: int, broken: int, rounds: int) -> Checkpoints:
-    """Fills `folder`, which must be empty. Raises OSError."""
+    """Fills `folder`, which must be empty. Raises OSError, and CalledProcessError if the scan fails."""
     load_before = os.getloadavg()[0]
     for number in range(1, checkpoints + 1):
         _make(folder / f"step-{number * STEPS_BETWEEN}", number * STEPS_BETWEEN, shards)

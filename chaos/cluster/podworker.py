@@ -168,7 +168,7 @@ class PodWorker:
 
 def _state_at_boot(pod: Object, container: Object) -> ContainerState:
     """Returns the state of the container at the boot. A container that ran when the machine went down is
-    lost; one that had ended before counts as lost, too."""
+    lost; one that had ended before keeps its end."""
     state = ContainerState(container["name"])
     statuses = pod.get("status", {}).get("containerStatuses", [])
     old = next((status for status in statuses if status["name"] == container["name"]), None)
@@ -176,6 +176,10 @@ def _state_at_boot(pod: Object, container: Object) -> ContainerState:
         return state
     state.restarts = old["restartCount"]
     state.container_id = str(old.get("containerID", "")).removeprefix("containerd://")
-    if "running" in old["state"] or "terminated" in old["state"]:
+    if (end := old["state"].get("terminated")) is not None:
+        state.ended = Exit(end["exitCode"], end.get("signal", 0), end["reason"], end.get("message", ""))
+        state.started_at = datetime.fromisoformat(end["startedAt"])
+        state.ended_at = datetime.fromisoformat(end["finishedAt"])
+    elif "running" in old["state"]:
         state.ended = LOST
     return state

@@ -70,8 +70,6 @@ class JobController(PodOwner):
             uid = pod["metadata"]["uid"]
             if uid in count.pods or not (phase_of(pod) == "Failed" or is_terminating(pod)):
                 continue
-            if is_terminating(pod) and phase_of(pod) == "Succeeded":
-                continue
             if phase_of(pod) != "Failed" and spec["podReplacementPolicy"] == "Failed" and not spec["suspend"]:
                 continue
             count.pods.add(uid)
@@ -81,7 +79,12 @@ class JobController(PodOwner):
             count.last_failure_at = self.store.now()
 
     def _completed(self, spec: Object, pods: list[Object]) -> bool:
-        return len(_succeeded(spec, pods)) >= int(spec["completions"])
+        """Whether enough pods have succeeded. A work queue, which has no completions, is complete once a pod
+        has succeeded and no pod is active."""
+        done = len(_succeeded(spec, pods))
+        if "completions" not in spec:
+            return done > 0 and not any(is_active(pod) for pod in pods)
+        return done >= int(spec["completions"])
 
     async def _end(self, pods: list[Object], status: Object) -> None:
         """Fails the Job permanently. The condition Failed is set only when all pods have ended."""
@@ -169,6 +172,9 @@ def _missing(spec: Object, pods: list[Object]) -> Iterator[int | None]:
     held = [p for p in pods if is_active(p) or (waits_for_the_old and is_terminating(p))]
     room = spec["parallelism"] - len(held)
     done = _succeeded(spec, pods)
+    if "completions" not in spec:  # a work queue starts no pod once one of its pods has succeeded
+        yield from [None] * (0 if done else room)
+        return
     if spec["completionMode"] != "Indexed":
         yield from [None] * min(room, spec["completions"] - len(done) - len(held))
         return

@@ -49,14 +49,15 @@ class GivenUpAtTheLimit(Check):
         yield from self._of_nodes(causes, limit)
 
     def _of_nodes(self, causes: list[Object], limit: int) -> Iterator[str]:
-        """Checks broken nodes: each broken node is a separate cause."""
+        """Checks broken nodes: each broken node is a separate cause. A restart counts if it shares one of its
+        causes with the last, so the number of restarts is at most the sum over the nodes."""
         last = [cause for cause in causes if cause["attempt"] == causes[-1]["attempt"]]
         nodes = {cause.get("node", "") if cause.get("blame") == "node" else "" for cause in last}
         broke = {node: len(self.facts.truth.faults.get(node, [])) for node in sorted(nodes)}
         if all(broke.values()) and sum(broke.values()) <= limit:
             yield (
-                f"given up for {', '.join(broke)}, which broke {sum(broke.values())} time(s); the limit is "
-                f"{limit} restarts for each node"
+                f"given up for {', '.join(broke)}, which broke {sum(broke.values())} time(s) together; the "
+                f"limit is {limit} restarts"
             )
 
 

@@ -19,7 +19,8 @@ __all__ = ["Played", "Sums", "play_seed", "play_seeds", "sum_up"]
 
 
 class Played(msgspec.Struct, frozen=True):
-    """One seed's run. `failure` is empty if all checks passed."""
+    """One seed's run. `failure` is empty if all checks passed. A run that failed has no `refused` and no
+    `decided`: its simulation ended with the failure."""
 
     seed: int
     script: Script

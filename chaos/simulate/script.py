@@ -21,9 +21,6 @@ from recover.model.modes import Mode
 
 __all__ = ["Script", "mend", "play_script", "story_of"]
 
-_LAST_ACTS_S = 700.0
-"""Seconds that are longer than any act takes."""
-
 
 class Script(msgspec.Struct, frozen=True):
     setup: Setup

@@ -25,6 +25,9 @@ _LENGTH = struct.Struct(">Q")
 _HELLO = struct.Struct(">8sII")
 _MAGIC = b"rekindle"
 _RETRY_S = 0.05
+_HELLO_S = 2.0
+"""Seconds for which rank 0 waits until a caller says which rank it is. A rank says so at once; others that
+connect to the port, such as a probe, may say nothing."""
 _MESSAGE_BYTES_MAX = 2**30
 
 
@@ -123,10 +126,14 @@ def _await_ranks(
             listener.settimeout(_left_s(deadline, f"ranks {missing} did not come to {master[0]}:{master[1]}"))
             try:
                 link, _ = listener.accept()
-                link.settimeout(max(0.1, deadline - time.monotonic()))
-                magic, peer, peer_world = _HELLO.unpack(_read(link, _HELLO.size))
             except OSError:
-                continue  # the caller was ended at once; its next attempt calls again
+                continue
+            try:
+                link.settimeout(_HELLO_S)
+                magic, peer, peer_world = _HELLO.unpack(_read(link, _HELLO.size))
+            except OSError:  # the caller was ended at once, or says nothing; a rank calls again
+                link.close()
+                continue
             if magic != _MAGIC or not 0 < peer < world_size or peer_world != world_size:
                 link.close()
                 continue

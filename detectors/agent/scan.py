@@ -265,10 +265,9 @@ def _when(at: datetime) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "agent scan",
-        "Print the findings of this node's kernel log, or of a saved log, once. The command needs "
-        "no cluster, and writes nothing. The command reports a bad row of catalogue.extra, does not use "
-        "the row, "
-        "and keeps its exit status.",
+        "Print once what the kernel log, NVML, the volumes of pods and the node itself show on this node, or "
+        "what a saved kernel log shows. The command needs no cluster, and writes nothing. The command "
+        "reports a bad row of catalogue.extra, does not use the row, and keeps its exit status.",
         example="rekindle agent scan --replay dmesg.txt --json",
     )
     parser.add_argument(

@@ -26,7 +26,7 @@ def why_no_answer(error: Exception, timeout_s: float) -> str:
         case TimeoutError():
             return f"it did not answer within {timeout_s:g} s"
         case aiohttp.ClientError():
-            return f"the connection failed: {error or type(error).__name__}"
+            return f"the connection failed: {str(error) or type(error).__name__}"
         case _:
             return f"the connection failed: {_reason(error)}"
 
@@ -37,4 +37,4 @@ def _reason(error: Exception) -> str:
         return "connection refused"
     verify = getattr(error, "verify_message", "")
     strerror = getattr(error, "strerror", "")
-    return str(verify or strerror or error or type(error).__name__)
+    return str(verify or strerror or str(error) or type(error).__name__)

@@ -223,7 +223,9 @@ class KubeApi:
         except (msgspec.DecodeError, RecursionError) as error:
             raise ReplyLost(f"WATCH {path}: a line cannot be read: {error}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ReplyLost(f"WATCH {path}: {why_no_answer(error, silence_s)}") from error
+            is_connected = not isinstance(error, aiohttp.ConnectionTimeoutError)
+            limit_s = silence_s if is_connected else self._timeout_s
+            raise ReplyLost(f"WATCH {path}: {why_no_answer(error, limit_s)}") from error
 
     async def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", **self._credentials.headers()}

@@ -14,26 +14,30 @@ _PREFIX = re.compile(
       \[[^\]\s]{1,80}\](?:<\w{1,8}>)?:[ ]?
     | \[[^\]\s]{0,40}\d[^\]\s]{0,40}\][ ]         # [pod/llm-0/main] of kubectl logs --prefix, [worker-1]
     | \([^)]{0,80}pid=[^)]{1,80}\)[ ]             # (TaskRunner pid=1234, ip=10.0.0.1) of Ray
-    # vLLM's logger: ERROR 04-07 00:57:46 ray_utils.py:45]
-    | [A-Z]{4,8}[ ]\d\d-\d\d[ ][\d:]{8}[ ]\[?[\w./]{1,80}:\d{1,6}\][ ]
     | std(?:out|err):[ ]                          # of accelerate test
     | \d{1,6}:[ ]?                                # 3: of srun --label
     | (?:\d{1,3}\.){3}\d{1,3}:[ ]                 # 10.0.0.1: of pdsh
     | [A-Za-z0-9.]{1,63}(?:-[A-Za-z0-9.]{1,63}){1,9}:[ ]   # worker-1: of pdsh, as DeepSpeed uses it
     | [a-z]{1,40}\d{1,6}[a-z0-9.]{0,80}:[ ]       # node03: of pdsh
-      # horovodrun: Fri Sep 25 16:52:53 2020[0]<stderr>:
-    | \w{3}[ ]\w{3}[ ]{1,2}\d{1,2}[ ][\d:]{8}[ ]\d{4}(?=\[)
     | [\w.-]{1,63}[ ]{0,40}\|[ ]                  # llm-0  | of docker compose
-    | [ ]{0,40}(?:[+][ ]|[|][ ])                  # an ExceptionGroup draws its members so
-    | 20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[ ](?:std(?:out|err)[ ][FP][ ])?
+    | [ ]{0,40}(?:[+][ ]|[|][ ])                  # the frame that Python draws around an ExceptionGroup
+    | (?P<time>
+        # vLLM's logger: ERROR 04-07 00:57:46 ray_utils.py:45]
+        [A-Z]{4,8}[ ]\d\d-\d\d[ ][\d:]{8}[ ]\[?[\w./]{1,80}:\d{1,6}\][ ]
+        # horovodrun: Fri Sep 25 16:52:53 2020[0]<stderr>:
+      | \w{3}[ ]\w{3}[ ]{1,2}\d{1,2}[ ][\d:]{8}[ ]\d{4}(?=\[)
+        # 2026-11-21T09:30:00.123456789Z stderr F
+      | 20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?[ ]
+        (?:std(?:out|err)[ ][FP][ ])?
+      )
     """,
     re.VERBOSE,
 )
 
 
 def without_prefix(line: str) -> tuple[str, str]:
-    """Returns (prefix, line without it). The prefix shows the rank, so times that begin with the year are not
-    part of the prefix. Lines of one rank have the same prefix, unless horovodrun or vLLM adds a time to it.
+    """Returns (prefix, line without it). The prefix shows the rank. Times, and what vLLM's logger prints with
+    its time, are not part of the prefix: all lines of one rank have the same prefix.
 
     >>> without_prefix("[default3]:[rank3]: ValueError: bad shape")
     ('[default3]:[rank3]:', 'ValueError: bad shape')
@@ -45,7 +49,7 @@ def without_prefix(line: str) -> tuple[str, str]:
         found = _PREFIX.match(line, begin)
         if found is None:
             break
-        if not found[0].startswith("20"):
+        if found["time"] is None:
             prefix += found[0].strip()
         begin = found.end()
     return prefix, line[begin:]

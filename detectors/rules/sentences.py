@@ -68,7 +68,11 @@ class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     source: str
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for a sentence that cannot be used."""
+        """Raises `ValueError` for a subject or a sentence that cannot be used. A sentence has no placeholder
+        for the uid of a pod."""
+        if self.subject is SubjectKind.POD:
+            others = ", ".join(kind for kind in SubjectKind if kind is not SubjectKind.POD)
+            raise ValueError(f"expected one of {others}, not {str(self.subject)!r} - at `$.subject`")
         for line in self.lines:
             if problem := self._problem(line):
                 raise ValueError(f"{problem}, not {line!r} - at `$.lines`")

@@ -60,7 +60,7 @@ class FolderWatch:
             self._register(self._folders[folder], call, grown)
             return True
         if self._fd < 0:
-            watch = -2 - len(self._folders)
+            watch = min(self._folders.values(), default=-1) - 1
         else:
             watch = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), _MASK)
             if watch < 0:

@@ -28,11 +28,11 @@ def parse_size(text: str) -> float | None:
 
 
 def size_words(count: int) -> str:
-    """Returns `512 B`, `1.5 GiB` or `120 TiB`: the largest unit of which there is at least one, with one
-    decimal below ten."""
+    """Returns `512 B`, `1.5 GiB` or `120 TiB`: the largest unit of which there is at least one after
+    rounding, with one decimal below ten."""
     amount, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
-        if amount < 1024:
+        if round(amount) < 1024:
             break
         amount, unit = amount / 1024, larger
     return f"{amount:.1f} {unit}" if unit != "B" and amount < 10 else f"{amount:.0f} {unit}"

@@ -345,8 +345,8 @@ class Device(Wire, frozen=True, kw_only=True):
         list[DevicePod],
         Meta(
             description="Pods that hold this device, or held it shortly before. The agent lists them only "
-            "while a device of the node is broken. A pod that is listed at no device may hold "
-            "any device.",
+            "while a device of the node is broken, and, if pods share a device of the node, for 15 minutes "
+            "after an exception of a program. A pod that is listed at no device may hold any device.",
             max_length=DEVICE_PODS_MAX,
         ),
     ] = []

@@ -102,7 +102,13 @@ class PodProgress(Wire, frozen=True, kw_only=True):
     ] = 0
     edge: Edge
     """The last change of the container's progress."""
-    at: Annotated[datetime, Meta(description="Time at which the agent saw this change.")]
+    at: Annotated[
+        datetime,
+        Meta(
+            description="Time of the log line that shows this change. For a stall and for the end: time at "
+            "which the agent saw the change."
+        ),
+    ]
     first_step: Annotated[
         int | None,
         Meta(

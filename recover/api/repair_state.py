@@ -91,7 +91,10 @@ class RepairStep(_Wire, frozen=True, kw_only=True):
     boot_id: Annotated[str, Meta(description="Id of the node's boot at that time.", max_length=64)] = ""
     asked_at: Annotated[
         datetime | None,
-        Meta(description="Time at which the other system accepted the request; absent if the step is a Job."),
+        Meta(
+            description="Time at which the Job was created, or the other system accepted the request; absent "
+            "until then."
+        ),
     ] = None
     ended_at: datetime | None = None
     """Time at which the step ended."""

@@ -58,6 +58,7 @@ class Ground:
         self.api = api
         self.size = size
         self.gangs = size.gangs()
+        self._numbers = {name: number for number, name in enumerate(size.node_names)}
         self._job_uids: dict[str, str] = {}
         self._steps: dict[str, list[PodProgress]] = {}
         """Progress of the ranks on each node, as the agents report it."""
@@ -65,13 +66,14 @@ class Ground:
 
     async def fill(self) -> None:
         await self._post(_ACCOUNTS, {"metadata": {"name": "default"}}, NAMESPACE)
-        await each(self._node(name, number) for number, name in enumerate(self.size.node_names))
+        await each(self._node(name) for name in self.size.node_names)
         await each(self._job(gang) for gang in self.gangs)
         await each(self._rank(rank) for gang in self.gangs for rank in gang.ranks)
         await each(self.publish(node) for node in self._steps)
         await each(self._other(name, node) for name, node in self.size.others())
 
-    async def _node(self, name: str, number: int) -> None:
+    async def _node(self, name: str) -> None:
+        number = self._numbers[name]
         await self._post(NODES, objects.node(name, number) | {"status": objects.node_status(name, now())})
         await self._patch(NODES, name, {"spec": {"taints": None}})  # admission has set a taint on a new node
         await self._post(NODEHEALTHS, {"metadata": {"name": name}, "spec": {}})
@@ -119,7 +121,7 @@ class Ground:
         for name in nodes:
             for resource in (NODEHEALTHS, NODES):
                 await self._delete(resource, name)
-        await each(self._node(name, number) for number, name in enumerate(nodes))
+        await each(self._node(name) for name in nodes)
         for name in await self.incidents():
             await self._delete(INCIDENTS, name)
 

@@ -84,7 +84,8 @@ class OfRank(Act, frozen=True):
 
 
 def node_of_rank(sim: Simulation, job: str, rank: int) -> str:
-    """Returns the node of that rank. Returns an empty string if the rank has no node."""
+    """Returns the node of that rank, or an empty string if the rank has no node. `rank` counts the pods of
+    the job in the order of their names."""
     pods = sim.pods(job)
     return str(pods[rank]["spec"].get("nodeName", "")) if rank < len(pods) else ""
 

@@ -2,6 +2,7 @@
 checkpoint that it chooses."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,15 @@ def test_the_bench_leaves_nothing_behind_and_prints_what_it_measured(
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert BENCHES["checkpoints"].run([f"--dir={tmp_path}/nowhere"]) == 1
     assert "nowhere" in capsys.readouterr().err
+
+
+def test_a_scan_command_that_fails_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", "false")
+    arguments = ["--checkpoints=2", "--shards=1", "--broken=1", "--rounds=1", f"--dir={tmp_path}"]
+
+    assert BENCHES["checkpoints"].run(arguments) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("rekindle bench checkpoints: ")
+    assert "returned non-zero exit status 1" in line

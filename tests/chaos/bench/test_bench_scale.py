@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from chaos.apiserver.rest import serve
+from chaos.apiserver.store import MemoryCluster
 from chaos.bench import BENCHES
 from chaos.bench.arguments import access_of, as_arguments
 from chaos.bench.scale.command import _parser
 from chaos.bench.scale.figures import Figure, Scale, growth, medians, of_times
+from chaos.bench.scale.ground import Ground
 from chaos.bench.scale.in_process import WOKEN, InProcess
 from chaos.bench.scale.size import Size, sizes_of
 from chaos.bench.scale.stopwatch import steps_of, timed
+from detectors.client.kubeapi import Credentials, KubeApi
+from recover.api.crds import manifests
+from recover.k8s.kinds import NODES
 
 
 def test_every_rank_has_room_on_its_node_and_the_free_nodes_have_none() -> None:
@@ -69,6 +76,23 @@ def test_the_figures_of_several_runs_are_told_by_their_medians() -> None:
     assert (found["sync"].value, found["sync"].p99) == (2.0, None)
     assert (found["cordon"].value, found["cordon"].p99) == (2.0, 20.0)
     assert found["stall"].value == 7.0, "only one run had a long turn"
+
+
+async def test_a_renewed_node_has_its_labels_again() -> None:
+    store, size = MemoryCluster(lambda: datetime.now(UTC), seed=1), Size(nodes=50, pods=50, ranks=10)
+    for crd in manifests():
+        store.add_crd(crd)
+
+    def labels() -> dict[str, dict[str, str]]:
+        return {n["metadata"]["name"]: n["metadata"]["labels"] for n in store.objects(NODES)}
+
+    async with serve(store) as server, KubeApi(Credentials(server.url)) as api:
+        ground = Ground(api, size)
+        await ground.renew(size.node_names)
+        before = labels()
+        await ground.renew(size.free_nodes[1:])
+
+    assert labels() == before
 
 
 def test_the_world_in_process_is_the_whole_cluster() -> None:

@@ -201,6 +201,25 @@ def test_a_job_completes_when_every_index_has_succeeded() -> None:
     in_virtual_time(story, gang(steps=20))
 
 
+def test_a_job_without_completions_starts_no_pod_after_a_success_and_completes_when_all_have_ended() -> None:
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        job = m.job("llm", 2)
+        job["spec"] = {"parallelism": 2, "template": job["spec"]["template"]}
+        await cluster.apply(job)
+        await asyncio.sleep(30)
+        first, second = (pod["metadata"]["name"] for pod in cluster.store.objects(PODS))
+        cluster.crash_pod(first, Exit(0))
+        await asyncio.sleep(30)
+        assert sorted(phases(cluster)) == ["Running", "Succeeded"]
+        assert "Complete" not in conditions(cluster, JOBS, "llm")
+        cluster.crash_pod(second, Exit(1))
+        await asyncio.sleep(30)
+        assert sorted(phases(cluster)) == ["Failed", "Succeeded"]
+        assert conditions(cluster, JOBS, "llm")["Complete"] == "True"
+
+    in_virtual_time(story, gang(2))
+
+
 @pytest.mark.parametrize(
     ("propagation", "left"), [(Propagation.BACKGROUND, []), (Propagation.ORPHAN, ["Running"] * 4)]
 )

@@ -4,14 +4,18 @@ of pods whose node dies, is deleted or boots again."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from chaos.cluster.containers import ContainerRun, Exit
+from chaos.cluster.virtual import Clock, run
 from chaos.cluster.virtual_runtime import VirtualTraining
-from chaos.cluster.world import LocalCluster, Shape
+from chaos.cluster.world import LocalCluster, Shape, virtual_cluster
 from chaos.controllers.nodes import OUT_OF_SERVICE, UNREACHABLE
 from recover.k8s.kinds import NODES, PODS, PYTORCHJOBS
 from tests.chaos.cluster import manifests as m
 from tests.chaos.cluster.virtual_gangs import (
     NS,
+    START,
     gang,
     in_virtual_time,
     nodes_used,
@@ -151,3 +155,37 @@ def test_a_node_that_boots_again_has_a_new_boot_id_and_no_taint_and_reports_its_
         assert cluster.pod("one")["status"]["phase"] == "Failed"
 
     in_virtual_time(story, gang(ranks=1))
+
+
+class OneEnds:
+    """The container `done` succeeds at once; every other container runs on."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+
+    async def run(self, run: ContainerRun, say: Callable[[str], None]) -> Exit:
+        self.started.append(run.name)
+        if run.name != "done":
+            await asyncio.sleep(3600)
+        return Exit(0)
+
+
+def test_a_container_that_had_succeeded_keeps_its_end_over_a_reboot() -> None:
+    containers = OneEnds()
+    pod = m.pod("one", restartPolicy="OnFailure")
+    pod["spec"]["containers"].append({"name": "done", "image": "none"})
+
+    async def main(clock: Clock) -> None:
+        async with virtual_cluster(clock.now, lambda pod: containers) as cluster:
+            await cluster.apply(pod)
+            await asyncio.sleep(30)
+            before = cluster.pod("one")["status"]["containerStatuses"][1]
+            await cluster.crash_node("n1")
+            await asyncio.sleep(60)
+            await cluster.boot_node("n1")
+            await asyncio.sleep(30)
+            assert before["state"]["terminated"]["reason"] == "Completed"
+            assert cluster.pod("one")["status"]["containerStatuses"][1] == before
+            assert containers.started == ["main", "done", "main"]
+
+    run(main, start=START)

@@ -142,6 +142,18 @@ async def test_delete_options_are_heeded(api: KubeApi) -> None:
     await api.request("DELETE", path, body={"preconditions": {"uid": made["metadata"]["uid"]}})
 
 
+@pytest.mark.parametrize(
+    ("body", "query"),
+    [({"dryRun": ["All"]}, {}), (None, {"dryRun": "All"})],
+    ids=["in the body, as kubectl sends it", "in the query"],
+)
+async def test_a_dry_run_deletes_nothing(api: KubeApi, body: Any, query: dict[str, str]) -> None:
+    made = await create(api, "a")
+    path = CONFIGMAPS.path("a", NS)
+    await api.request("DELETE", path, params=query, body=body)
+    assert msgspec.json.decode(await api.request("GET", path)) == made
+
+
 async def test_a_strategic_merge_is_taken_where_it_equals_a_merge_patch(api: KubeApi) -> None:
     await api.request("POST", NODES.path(), body={"metadata": {"name": "n1"}})
     path, kind = NODES.path("n1"), "application/strategic-merge-patch+json"
@@ -168,9 +180,17 @@ async def test_a_strategic_merge_changes_one_condition_and_leaves_the_others(api
     assert await left({"type": "Ours", "status": "True"}) == there
 
 
-async def test_a_query_that_is_not_a_number_is_a_bad_request(api: KubeApi) -> None:
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"limit": "many"},
+        {"watch": "1", "resourceVersion": "abc"},
+        {"watch": "1", "timeoutSeconds": "long"},
+    ],
+)
+async def test_a_query_that_is_not_a_number_is_a_bad_request(api: KubeApi, query: dict[str, str]) -> None:
     with pytest.raises(ApiError) as refused:
-        await api.request("GET", CONFIGMAPS.path(), params={"limit": "many"})
+        await api.request("GET", CONFIGMAPS.path(), params=query)
     assert refused.value.status == 400
 
 

@@ -208,6 +208,27 @@ async def test_the_generation_counts_changes_of_the_spec_only(cluster: Cluster) 
     assert (made["metadata"]["generation"], same, changed["metadata"]["generation"]) == (1, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("given", "completions"),
+    [({}, 1), ({"parallelism": 2}, None), ({"completions": 3}, 3), ({"parallelism": 2, "completions": 3}, 3)],
+)
+async def test_a_job_with_a_parallelism_alone_is_a_work_queue(
+    cluster: Cluster, given: dict[str, int], completions: int | None
+) -> None:
+    body = job("j")
+    body["spec"] |= given
+    made = read(await cluster.create(JOBS, body, NS))["spec"]
+    assert (made["parallelism"], made.get("completions")) == (given.get("parallelism", 1), completions)
+
+
+async def test_an_indexed_job_needs_completions(cluster: Cluster) -> None:
+    body = job("j")
+    body["spec"] |= {"parallelism": 2, "completionMode": "Indexed"}
+    with pytest.raises(ApiError) as refused:
+        await cluster.create(JOBS, body, NS)
+    assert (refused.value.status, "spec.completions" in refused.value.message) == (422, True)
+
+
 async def test_the_environment_of_a_suspended_job_cannot_change_but_its_affinity_can(
     cluster: Cluster,
 ) -> None:

@@ -18,6 +18,7 @@ from tests.chaos.cluster import manifests as m
 __all__ = [
     "KUBEFLOW",
     "NS",
+    "START",
     "conditions",
     "environment_of",
     "gang",

@@ -3,13 +3,17 @@ garbage."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from aiohttp import web
 
 from detectors.client import kubeapi
+from detectors.client.credentials import Credentials
+from detectors.client.failures import why_no_answer
 from detectors.client.kubeapi import AnswerTooLarge, ApiError, KubeApi, ReplyLost
 from tests.detectors.client.serving import client_of
 
@@ -150,3 +154,16 @@ async def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
         assert len(await api.request("GET", "/o", bytes_max=1008)) == 1008
         with pytest.raises(AnswerTooLarge):
             await api.request("GET", "/o", bytes_max=1007)
+
+
+@pytest.mark.parametrize("error", [aiohttp.ClientError(), ConnectionResetError()])
+def test_an_error_without_words_is_told_by_its_name(error: Exception) -> None:
+    assert why_no_answer(error, 10.0) == f"the connection failed: {type(error).__name__}"
+
+
+async def test_a_watch_that_gets_no_connection_names_the_time_that_it_waited_for_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it never answers the TLS handshake
+        host, port = silent.getsockname()
+        async with KubeApi(Credentials(f"https://{host}:{port}"), timeout_s=0.05) as api:
+            with pytest.raises(ReplyLost, match=r"within 0\.05 s$"):
+                await watched(api)

@@ -71,7 +71,14 @@ def test_a_message_that_goes_on_names_the_error_more_closely() -> None:
     assert code([TRACEBACK, internal, "Last error:", "socketPollConnect: returned"]) == "log-nccl-system"
 
 
-def test_tracebacks_that_ranks_print_at_once_are_each_read_to_their_end() -> None:
+@pytest.mark.parametrize(
+    ("first_rank", "second_rank"),
+    [("[rank0]: ", "[rank1]: "), ("20: ", "203: "), ("20.1.2.3: ", "20.1.2.4: ")],
+    ids=["torch", "srun --label", "pdsh by address"],
+)
+def test_tracebacks_that_ranks_print_at_once_are_each_read_to_their_end(
+    first_rank: str, second_rank: str
+) -> None:
     lost = [
         "    work.wait()",
         "torch.DistBackendError: NCCL error: remote process exited",
@@ -79,10 +86,28 @@ def test_tracebacks_that_ranks_print_at_once_are_each_read_to_their_end() -> Non
     ]
     own = ["    raise ValueError", "ValueError: bad shape"]
     lines = [
-        "[rank0]: " + TRACEBACK,
-        "[rank1]: " + TRACEBACK,
-        *(f"[rank0]: {line}" for line in lost),
-        *(f"[rank1]: {line}" for line in own),
+        first_rank + TRACEBACK,
+        second_rank + TRACEBACK,
+        *(first_rank + line for line in lost),
+        *(second_rank + line for line in own),
+    ]
+
+    assert code(lines) == "log-traceback"
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ("Tue Mar 10 16:52:53 2020[0]<stderr>:", "Tue Mar 10 16:52:54 2020[0]<stderr>:"),
+        ("ERROR 04-07 00:57:46 ray_utils.py:45] ", "ERROR 04-07 00:57:47 ray_utils.py:45] "),
+    ],
+    ids=["horovodrun", "vLLM"],
+)
+def test_a_traceback_whose_prefix_has_a_time_ends_in_a_later_second(begin: str, end: str) -> None:
+    lines = [
+        begin + TRACEBACK,
+        begin + '  File "train.py", line 3, in <module>',
+        end + "ValueError: bad shape",
     ]
 
     assert code(lines) == "log-traceback"

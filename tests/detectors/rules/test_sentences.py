@@ -120,6 +120,11 @@ def test_a_sentence_that_cannot_be_used_is_refused(changed: dict[str, Any], told
     assert told in str(error.value)
 
 
+def test_a_row_about_a_pod_is_refused_because_its_finding_would_name_none() -> None:
+    with pytest.raises(ValueError, match=r"expected one of device, .*, not 'pod' - at `\$\.subject`"):
+        NetworkRow(**row(lines=("mlx5_core our board says {number}",), subject=SubjectKind.POD))
+
+
 def test_a_note_may_begin_with_what_others_choose() -> None:
     note = NetworkRow(**row(lines=("mlx5_core {word} {pci}: dead",), severity=Severity.INFO))
 

@@ -49,6 +49,25 @@ async def test_a_folder_no_longer_watched_is_not_heard(how: str, tmp_path: Path)
         watch.close()
 
 
+async def test_a_folder_added_after_another_was_removed_takes_no_ones_place(how: str, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    heard = {folder: asyncio.Event() for folder in folders}
+    for folder in folders:
+        folder.mkdir()
+    a, b, c = folders
+    watch = FolderWatch()
+    try:
+        watch.add(a, heard[a].set)
+        watch.add(b, heard[b].set)
+        watch.remove(a)
+        watch.add(c, heard[c].set)
+        for folder in (b, c):
+            (folder / "new").write_text("x")
+            await asyncio.wait_for(heard[folder].wait(), 30)
+    finally:
+        watch.close()
+
+
 async def test_a_folder_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
     watch = FolderWatch()
     try:
