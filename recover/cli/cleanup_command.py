@@ -167,7 +167,7 @@ async def _waited(cluster: Cluster, elector: Elector, settings: Settings) -> str
     """Returns the end of the message about the deadline: for what the command waited, and the next step."""
     if elector.leading.is_set():
         return "; it may be run again"
-    if not elector.looked.is_set():
+    if not elector.holder_known.is_set():
         return ": the API server gave no usable answer; run this command again when the API server answers"
     lease = f"{settings.namespace}/{LEASE}"
     try:

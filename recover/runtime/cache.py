@@ -18,7 +18,7 @@ from detectors.client.kubeapi import WatchEvent
 from detectors.service.seldom import Seldom
 from detectors.wire.resource import Resource
 from recover.k8s.identities import Identified, Identity
-from recover.runtime.bounds import READ_BYTES_MAX, Room, too_large
+from recover.runtime.bounds import READ_BYTES_MAX, CacheShare, too_large
 
 __all__ = ["Cache"]
 
@@ -64,7 +64,7 @@ class Cache(Generic[T]):
         changed: Callable[[str, T | None, T | None], None],
         *,
         rows: dict[str, T] | None = None,
-        room: Room | None = None,
+        room: CacheShare | None = None,
         outline: Callable[[bytes, str], T | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         bytes_max: int = READ_BYTES_MAX,
