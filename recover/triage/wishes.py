@@ -62,7 +62,7 @@ def wish_for(world: World, diagnosis: Diagnosis, lost: Mapping[str, Node], now: 
 def _blind(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[ActionRecord]:
     """Yields a record for each node that may be the culprit and cannot be judged. Such a node stays in
     service."""
-    for name, why in diagnosis.blind.items():
+    for name, why in diagnosis.why_not_covered.items():
         node = world.nodes.get(name)
         if node is not None and node.quarantine is None:
             yield record_of(Act.QUARANTINE_NODE, name, Denied(Reason.BLIND, why), "", now)
