@@ -199,7 +199,7 @@ class Agent:
             await asyncio.sleep(max(0.0, rest_s))
 
     async def _write(self) -> None:
-        status = bounded(self._core.status(self._now()), first=self._core.priority_pods)
+        status = bounded(self._core.status(self._now()), priority_uids=self._core.priority_pods)
         wanted = content(status)
         self._core.mark_written()
         if wanted == self._written and not self._is_too_old():
