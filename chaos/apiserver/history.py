@@ -41,7 +41,7 @@ class History:
         self._changes_max = changes_max
         self._changes: list[Change] = []
         self._wake: dict[object, Callable[[], None]] = {}
-        self.oldest = 0
+        self.dropped_until = 0
         """Version of the newest change that is no longer kept. Readers with an older version have missed a
         change."""
 
@@ -56,13 +56,13 @@ class History:
         """Compacts the history: drops all but the last `keep` changes."""
         dropped = self._changes[: len(self._changes) - keep]
         if dropped:
-            self.oldest = dropped[-1].version
+            self.dropped_until = dropped[-1].version
             self._changes = self._changes[len(dropped) :]
 
     def since(self, version: int) -> list[Change]:
         """Returns the changes after that version. Raises ApiError 410 if some of them are no longer kept."""
-        if version < self.oldest:
-            raise refusals.expired(version, self.oldest)
+        if version < self.dropped_until:
+            raise refusals.expired(version, self.dropped_until)
         return self._changes[bisect_right(self._changes, version, key=lambda change: change.version) :]
 
     def subscribe(self, reader: object, wake: Callable[[], None]) -> None:

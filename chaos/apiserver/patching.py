@@ -28,13 +28,13 @@ def merge_patch(document: Any, patch: Any) -> Any:
 def strategic_patch(document: Any, patch: Any) -> Any:
     """Applies a merge patch, except that `status.conditions` is merged by type; `$patch: delete` removes a
     condition."""
-    told = patch.get("status", {}).get("conditions") if isinstance(patch, dict) else None
-    if told is None:
+    given = patch.get("status", {}).get("conditions") if isinstance(patch, dict) else None
+    if given is None:
         return merge_patch(document, patch)
     status = {name: value for name, value in patch["status"].items() if name != "conditions"}
     merged = merge_patch(document, {**patch, "status": status})
     conditions = {one["type"]: one for one in merged["status"].get("conditions", [])}
-    for one in told:
+    for one in given:
         if one.get("$patch") == "delete":
             conditions.pop(one["type"], None)
         else:

@@ -11,7 +11,7 @@ from copy import deepcopy
 from datetime import datetime
 from typing import Any
 
-__all__ = ["prune", "violations"]
+__all__ = ["prune_and_default", "violations"]
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -24,7 +24,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _ROOT_FIELDS = ("apiVersion", "kind", "metadata")
 
 
-def prune(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+def prune_and_default(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     """Returns the document without the fields that the schema does not know, and with the defaults of the
     schema. Identity and metadata always stay."""
     kept: dict[str, Any] = _pruned(document, schema)

@@ -22,7 +22,7 @@ from chaos.apiserver.deletion import Deletion, check_preconditions, finalizers_o
 from chaos.apiserver.history import Change, History, Stored
 from chaos.apiserver.kinds import KINDS, Kind, Object
 from chaos.apiserver.patching import PatchError, json_patch, merge_patch, strategic_patch
-from chaos.apiserver.schema import prune, violations
+from chaos.apiserver.schema import prune_and_default, violations
 from chaos.apiserver.selectors import Matcher
 from detectors.client.kubeapi import ApiError
 from detectors.wire.resource import JsonPatch, MergePatch, Resource, StrategicPatch
@@ -94,7 +94,7 @@ class MemoryCluster:
             if (resource.group, resource.plural) == (spec["group"], spec["names"]["plural"]):
                 served = next(v for v in spec["versions"] if v["name"] == resource.version)
                 self._schemas[resource] = served["schema"]["openAPIV3Schema"]
-                self._history[resource].oldest = self.version
+                self._history[resource].dropped_until = self.version
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class MemoryCluster:
 
     def _pruned(self, resource: Resource, new: Object) -> Object:
         schema = self._schemas.get(resource)
-        return new if schema is None else prune(new, schema)
+        return new if schema is None else prune_and_default(new, schema)
 
     def _validate(self, resource: Resource, old: Object | None, new: Object) -> None:
         schema = self._schemas.get(resource)

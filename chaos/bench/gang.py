@@ -22,7 +22,7 @@ from rich.table import Table
 
 from chaos.bench.arguments import access_of, add_cluster, add_count
 from chaos.bench.figures import Machine, answered, machine
-from chaos.bench.gangs import Gang, indexed_job, jobset, paddlejob, pytorchjob, runs, turn
+from chaos.bench.gangs import Gang, indexed_job, jobset, paddlejob, pytorchjob, recovery_times, runs
 from chaos.bench.rounds import FELL_OFF
 from chaos.bench.throwaway import GPUS_PER_NODE, NAMESPACE, Throwaway, raised
 from chaos.bench.usage import Usage, usage
@@ -119,7 +119,7 @@ async def measure(
         stage.strike(79, FELL_OFF)
         found_s = await stage.sight.moment("finding", NODEHEALTHS.plural, stage.struck, "xid-79")
         out_s = await stage.sight.moment("cordon", NODES.plural, stage.struck, "cordoned", "tainted")
-        after_fault = await turn(stage, gang, old, LIMIT_S)
+        after_fault = await recovery_times(stage, gang, old, LIMIT_S)
         await stage.sight.until("Verifying", lambda: _is_verifying(stage))
         after = usage(stage.children["controller"].pid)
         return Large(

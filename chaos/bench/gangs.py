@@ -17,7 +17,17 @@ from detectors.wire.contract import key
 from detectors.wire.resource import Resource
 from recover.k8s.kinds import JOBS, JOBSETS, PADDLEJOBS, PODS, PYTORCHJOBS
 
-__all__ = ["Gang", "Turn", "crash", "indexed_job", "jobset", "paddlejob", "pytorchjob", "runs", "turn"]
+__all__ = [
+    "Gang",
+    "RecoveryTimes",
+    "crash",
+    "indexed_job",
+    "jobset",
+    "paddlejob",
+    "pytorchjob",
+    "recovery_times",
+    "runs",
+]
 
 _ENDED = {GONE, "Failed", "Succeeded"}
 
@@ -33,7 +43,7 @@ class Gang(msgspec.Struct, frozen=True):
     """Name of the object that owns the pods."""
 
 
-class Turn(msgspec.Struct, frozen=True):
+class RecoveryTimes(msgspec.Struct, frozen=True):
     """The moments at which each part of one recovery was visible to the observer, by this machine's wall
     clock."""
 
@@ -112,7 +122,9 @@ async def crash(stage: Throwaway, pod: Seen) -> None:
     await stage.patch(PODS, pod.name, {"status": status}, namespace=NAMESPACE, subresource="status")
 
 
-async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen], limit_s: float = LIMIT_S) -> Turn:
+async def recovery_times(
+    stage: Throwaway, gang: Gang, old: Mapping[str, Seen], limit_s: float = LIMIT_S
+) -> RecoveryTimes:
     """Waits until all pods of the gang run again, and returns the moments of the recovery. `old` are the pods
     before the fault, by uid."""
     sight = stage.sight
@@ -126,7 +138,7 @@ async def turn(stage: Throwaway, gang: Gang, old: Mapping[str, Seen], limit_s: f
     assert resume_s is not None, "it runs again, so it was started"
     gone, running = _first(sight, _ENDED), _first(sight, {"Running"})
     new = {seen.uid for seen in _running(sight, gang, old)}
-    return Turn(
+    return RecoveryTimes(
         stop_s=stop_s,
         # The old pods include pods that the framework created in place of a failed pod before the stop.
         gone_s=max(at_s for uid, at_s in gone.items() if uid not in new),

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import msgspec
 
 from chaos.bench.figures import Goal
-from chaos.bench.gangs import Gang, Turn, crash, indexed_job, pytorchjob, runs, turn
+from chaos.bench.gangs import Gang, RecoveryTimes, crash, indexed_job, pytorchjob, recovery_times, runs
 from chaos.bench.seen import Seen
 from chaos.bench.throwaway import NAMESPACE, Throwaway
 from chaos.scenarios.stage import StageError
@@ -77,7 +77,7 @@ async def _crashed(stage: Throwaway) -> Round:
     began_s = time.time()
     await crash(stage, failed)
     visible_s = await stage.sight.moment("failed pod", PODS.plural, failed.name, "Failed")
-    return Round(began_s, _stretches("crash", began_s, visible_s, await turn(stage, gang, old)))
+    return Round(began_s, _stretches("crash", began_s, visible_s, await recovery_times(stage, gang, old)))
 
 
 async def _struck(stage: Throwaway) -> Round:
@@ -89,7 +89,7 @@ async def _struck(stage: Throwaway) -> Round:
     began_s = time.time()
     stage.strike(79, FELL_OFF)
     visible_s = await stage.sight.moment("finding", NODEHEALTHS.plural, stage.struck, "xid-79")
-    return Round(began_s, _stretches("node", began_s, visible_s, await turn(stage, gang, old)))
+    return Round(began_s, _stretches("node", began_s, visible_s, await recovery_times(stage, gang, old)))
 
 
 async def _settled(stage: Throwaway, gang: Gang) -> Mapping[str, Seen]:
@@ -99,16 +99,16 @@ async def _settled(stage: Throwaway, gang: Gang) -> Mapping[str, Seen]:
     return old
 
 
-def _stretches(kind: str, began_s: float, visible_s: float, turn: Turn) -> dict[str, float]:
-    ours = (turn.stop_s - visible_s, turn.resume_s - turn.gone_s)
+def _stretches(kind: str, began_s: float, visible_s: float, times: RecoveryTimes) -> dict[str, float]:
+    ours = (times.stop_s - visible_s, times.resume_s - times.gone_s)
     return {
-        f"{kind} stop": turn.stop_s - began_s,
-        f"{kind} running": turn.running_s - began_s,
+        f"{kind} stop": times.stop_s - began_s,
+        f"{kind} running": times.running_s - began_s,
         f"{kind} ours": sum(ours),
         f"{kind} our stop": ours[0],
         f"{kind} our resume": ours[1],
-        f"{kind} gone": turn.gone_s - turn.stop_s,
-        f"{kind} started": turn.running_s - turn.resume_s,
+        f"{kind} gone": times.gone_s - times.stop_s,
+        f"{kind} started": times.running_s - times.resume_s,
     }
 
 

@@ -18,7 +18,7 @@ from chaos.scenarios.scenario import Scenario, load, packaged
 from detectors.commands.arguments import told_to_choose
 from detectors.commands.exit_status import Exit, closing
 from detectors.service.settings import SettingsError
-from recover.cli.options import HELP_NAMES, answered, run
+from recover.cli.options import HELP_NAMES, run, run_app
 from recover.cli.output import JSON_HELP, Form, print_data
 
 __all__ = ["bench", "chaos", "demo"]
@@ -41,7 +41,7 @@ def demo(args: list[str]) -> int:
 def chaos(args: list[str]) -> int:
     """Returns the command's exit status."""
     try:
-        return answered(_chaos, args, "chaos")
+        return run_app(_chaos, args, "chaos")
     except SettingsError as error:
         print(f"rekindle chaos: {error}", file=sys.stderr)
         return Exit.UNUSABLE

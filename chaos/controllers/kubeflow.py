@@ -132,7 +132,7 @@ class KubeflowController(PodOwner):
         pod = pod_from(replica.template, name=_name(job, replica), labels=labels)
         pod["spec"]["restartPolicy"] = "Never" if replica.policy == "ExitCode" else replica.policy
         for container in pod["spec"]["containers"]:
-            container.setdefault("env", []).extend(self._kind.told(job, replica))
+            container.setdefault("env", []).extend(self._kind.variables_of(job, replica))
         return pod
 
     def _set(self, status: Object, kind: str, value: str, message: str, *, reason: str = "") -> None:

@@ -52,7 +52,7 @@ class KubeflowKind(msgspec.Struct, frozen=True):
             )
         ]
 
-    def told(self, job: Object, replica: Replica) -> list[Object]:
+    def variables_of(self, job: Object, replica: Replica) -> list[Object]:
         """Returns the variables that the training-operator adds to each of the pod's containers."""
         replicas = self.replicas_of(job)
         containers = replicas[0].template["spec"]["containers"]
@@ -71,16 +71,16 @@ def _pytorch(job: Object, replica: Replica, replicas: Sequence[Replica], port: i
 def _paddle(job: Object, replica: Replica, replicas: Sequence[Replica], port: int) -> list[Object]:
     """Returns the variables of a PaddleJob, without a rank: Paddle's launcher assigns ranks where the ranks
     meet."""
-    told = _entries(PADDLE_JOB_ID=job["metadata"]["name"], PADDLE_NNODES=str(len(replicas)))
+    found = _entries(PADDLE_JOB_ID=job["metadata"]["name"], PADDLE_NNODES=str(len(replicas)))
     if replica.rank == 0:
         address = {"fieldRef": {"fieldPath": "status.podIP"}}
-        told += [{"name": "POD_IP_DUMMY", "valueFrom": address}]
-        told += _entries(PADDLE_MASTER=f"$(POD_IP_DUMMY):{port}")
+        found += [{"name": "POD_IP_DUMMY", "valueFrom": address}]
+        found += _entries(PADDLE_MASTER=f"$(POD_IP_DUMMY):{port}")
     else:
-        told += _entries(PADDLE_MASTER=f"{LOOPBACK}:{port}")
+        found += _entries(PADDLE_MASTER=f"{LOOPBACK}:{port}")
     if replicas[0].role == "Master":  # a Master means parameter servers and trainers, and not a collective
-        told += _entries(**{f"PADDLE_{'SERVER' if replica.role == 'Master' else 'TRAINER'}_NUM": "1"})
-    return told
+        found += _entries(**{f"PADDLE_{'SERVER' if replica.role == 'Master' else 'TRAINER'}_NUM": "1"})
+    return found
 
 
 def _entries(**variables: str) -> list[Object]:

@@ -158,7 +158,7 @@ class Simulation(Machines):
         order of their names. Does nothing if fewer pods run."""
         running = [pod for pod in self.pods(job) if pod["metadata"]["uid"] in self._running()]
         if rank < len(running):
-            self.gangs[job].failed()
+            self.gangs[job].record_failure()
             self.gangs[job].blames_program |= says == OWNERS_ISSUE
             if says:
                 self.says(running[rank], says)
@@ -167,7 +167,7 @@ class Simulation(Machines):
     def hang_rank(self, rank: int, job: str = "llm") -> None:
         pods = self.pods(job)
         if rank < len(pods):
-            self.gangs[job].failed()
+            self.gangs[job].record_failure()
             self.gangs[job].training.hanging.add(pods[rank]["metadata"]["uid"])
 
     def says(self, pod: Object, text: str) -> None:
@@ -233,7 +233,9 @@ class Simulation(Machines):
     def log(self) -> bytes:
         """Returns every request that writes, and every version of every object. The result is equal for equal
         runs."""
-        versions = [c.last.raw for h in map(self.cluster.store.history, KINDS) for c in h.since(h.oldest)]
+        versions = [
+            c.last.raw for h in map(self.cluster.store.history, KINDS) for c in h.since(h.dropped_until)
+        ]
         return b"\n".join([msgspec.json.encode(self.cluster.store.audit), *versions])
 
     def writes(self) -> list[str]:

@@ -49,12 +49,12 @@ class Machine(msgspec.Struct):
     ended: dict[PodRef, datetime] = {}
     ports: tuple[Port, ...] = ()
     """Ports of the node's network adapters. The agent does not sample ports if there are none."""
-    written: int = 1
+    next_sequence: int = 1
     """Number of the next kernel line. The first record of a boot, 0, is the kernel's banner."""
 
     def append_kernel(self, text: str, at: datetime) -> KernelLine:
-        line = KernelLine(sequence=self.written, at=at, text=text)
-        self.written += 1
+        line = KernelLine(sequence=self.next_sequence, at=at, text=text)
+        self.next_sequence += 1
         self.kernel.append(line)
         return line
 
@@ -199,7 +199,7 @@ class Agent:
             await asyncio.sleep(max(0.0, rest_s))
 
     async def _write(self) -> None:
-        status = bounded(self._core.status(self._now()), first=self._core.priority_pods)
+        status = bounded(self._core.status(self._now()), priority_uids=self._core.priority_pods)
         wanted = content(status)
         self._core.mark_written()
         if wanted == self._written and not self._is_too_old():

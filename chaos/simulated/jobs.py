@@ -159,7 +159,7 @@ class Gang:
         self._ends: list[tuple[float, int, int]] = []
         """Time of each failure, and the furthest step and the newest complete checkpoint at that time."""
 
-    def failed(self, began_s: float = math.inf) -> bool:
+    def record_failure(self, began_s: float = math.inf) -> bool:
         """Records that a rank which began at `began_s` ended by itself, or hangs. Returns False if that rank
         began before the last failure: then it is part of the same failure."""
         if self._ends and began_s < self._ends[-1][0]:
@@ -189,7 +189,7 @@ class Gang:
         if self.crashes_at_start:
             await asyncio.sleep(5.0)
             say("ValueError: shapes (4,8) and (16,) do not match")
-            self.crashed += self.failed(began_s)
+            self.crashed += self.record_failure(began_s)
             return Exit(1)
         if self.silent:
             say("loading the data set")
@@ -197,7 +197,7 @@ class Gang:
                 await asyncio.sleep(10.0)
         ended = await self.training.run(run, step, say)
         if ended.code and not self.training.gave_up(run.uid):
-            self.failed(began_s)
+            self.record_failure(began_s)
         return ended
 
 

@@ -197,7 +197,7 @@ class Publisher:
                 await self._patch({})
 
     async def _send(self) -> None:
-        status = bounded(self._core.status(datetime.now(UTC)), first=self._core.priority_pods)
+        status = bounded(self._core.status(datetime.now(UTC)), priority_uids=self._core.priority_pods)
         now_content = content(status)
         self._core.mark_written()
         if now_content == self._written and not self._is_too_old():

@@ -73,7 +73,7 @@ def run(args: list[str]) -> int:
         text = msgspec.json.format(msgspec.json.encode(report)).decode()
     else:
         meanings = Catalogues.load(settings.catalogue).meanings()
-        text = "\n".join(_told(report, meanings, whole=given.all))
+        text = "\n".join(_told(report, meanings, show_notes=given.all))
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -215,8 +215,8 @@ def _drafts(
             yield line, draft
 
 
-def _told(report: _Report, meanings: Mapping[str, str], *, whole: bool) -> Iterator[str]:
-    shown = [e for e in report.findings if whole or e.severity is not Severity.INFO]
+def _told(report: _Report, meanings: Mapping[str, str], *, show_notes: bool) -> Iterator[str]:
+    shown = [e for e in report.findings if show_notes or e.severity is not Severity.INFO]
     notes = len(report.findings) - len(shown)
     for entry in shown:
         subject = entry.subject
@@ -230,8 +230,8 @@ def _told(report: _Report, meanings: Mapping[str, str], *, whole: bool) -> Itera
         yield f"         {_when(entry.first_at)}  {printable(' '.join(entry.evidence.splitlines()))}"
         if entry.code in meanings:
             yield f"         meaning: {printable(meanings[entry.code])}"
-        if entry.action != "none":
-            yield f"         recommended action: {entry.action.replace('-', ' ')}"
+        if entry.remedy != "none":
+            yield f"         recommended action: {entry.remedy.replace('-', ' ')}"
     if not shown:
         yield "no finding above info"
     if notes:

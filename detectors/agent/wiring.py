@@ -41,7 +41,7 @@ from detectors.service.clocks import WallClock, until_next_s
 from detectors.service.gpu_metrics import GpuMetrics
 from detectors.service.http_status import serve
 from detectors.service.metrics import Metrics
-from detectors.service.seldom import Seldom
+from detectors.service.rate_limit import RateLimit
 from detectors.service.settings import AgentSettings, Export
 from detectors.sources import inventory, kmsg
 from detectors.sources.exporters import has_dcgm_exporter
@@ -278,7 +278,7 @@ class _KernelEvents:
     def __init__(self, agent: _Agent, host_root: Path) -> None:
         self._agent = agent
         self._host_root = host_root
-        self._told_bad, self._told_lost, self._told_foreign = Seldom(), Seldom(), Seldom()
+        self._told_bad, self._told_lost, self._told_foreign = RateLimit(), RateLimit(), RateLimit()
 
     def line(self, line: KernelLine) -> None:
         core, foreign = self._agent.core, self._agent.core.foreign_lines
@@ -291,7 +291,7 @@ class _KernelEvents:
                 _log.warning(
                     "a line of the kernel log names a device that this node does not have: no finding",
                     line=line.text[:200],
-                    further_since_last=self._told_foreign.held_back(),
+                    further_since_last=self._told_foreign.take_held_back(),
                 )
         if is_edge:
             self._agent.devices.ask_again()
@@ -306,14 +306,14 @@ class _KernelEvents:
         lost."""
         self._agent.metrics.kernel_records_lost.inc(count)
         if self._told_lost.may_tell(time.monotonic()):
-            before = self._told_lost.held_back()
+            before = self._told_lost.take_held_back()
             _log.warning("kernel records lost", count=count, why=why, further_since_last=before)
         self._agent.cover(Source.KMSG, CoverageState.COVERED, why)
 
     def bad(self, text: str) -> None:
         self._agent.metrics.kernel_records_bad.inc()
         if self._told_bad.may_tell(time.monotonic()):
-            before, expected = self._told_bad.held_back(), "prio,seq,usec,flags;text"
+            before, expected = self._told_bad.take_held_back(), "prio,seq,usec,flags;text"
             _log.warning(
                 "not a kernel record; skipped", text=text, expected=expected, further_since_last=before
             )
@@ -380,7 +380,7 @@ class _NvmlEvents:
         self._agent.core.nvml_silent(times, why, datetime.now(UTC))
         self._agent.changed()
 
-    def not_found(self) -> None:
+    def values_unknown(self) -> None:
         self._agent.core.device_memory(None)
         self._agent.gpu_metrics.clear()
 

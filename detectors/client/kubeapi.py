@@ -70,7 +70,7 @@ class ApiError(Exception):
         return (self.status == 409 and self.reason != "AlreadyExists") or self.status == 422
 
     @property
-    def of_rights(self) -> bool:
+    def of_permissions(self) -> bool:
         """Whether the API server does not know us, or does not permit the request. An API server that has
         just started answers this way, too. A refusal by admission is another kind of 403."""
         return self.status == 401 or (self.status == 403 and 'is forbidden: User "' in self.message)

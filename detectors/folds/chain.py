@@ -177,7 +177,7 @@ class Chain:
             self._open.pop((code, finding.subject), None)
         return bool(ended)
 
-    def repaired(self) -> None:
+    def forget_repeats(self) -> None:
         """Forgets which codes are repeats, because a repair works, or has worked, on the devices: from now on
         each line is new evidence, however often it came before."""
         self._open.clear()

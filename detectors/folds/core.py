@@ -281,7 +281,7 @@ class AgentCore:
     @property
     def holds_devices(self) -> bool:
         """Whether any pod of the node is known to have a device."""
-        return bool(self._holders.uids)
+        return bool(self._holders.uids_with_gone)
 
     @property
     def pods_with_devices(self) -> frozenset[str]:
@@ -295,10 +295,10 @@ class AgentCore:
 
     def pods_listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
         """Takes the kubelet's report about the devices of pods. `there` are the uids of the node's pods."""
-        before, first = self._devices(), self.priority_pods
+        before, priority = self._devices(), self.priority_pods
         self._holders.listed(pods, there)
-        self._first_were(first)
-        if self._pods.hold_devices(self._holders.uids) or before != self._devices():
+        self._priority_pods_were(priority)
+        if self._pods.hold_devices(self._holders.uids_with_gone) or before != self._devices():
             self._mark(Dirty.EDGE)
 
     def device_memory(self, free_bytes: int | None) -> None:
@@ -311,7 +311,7 @@ class AgentCore:
         step is over."""
         if step != self._hands_off:
             self._hands_off = step
-            self._chain.repaired()
+            self._chain.forget_repeats()
             self._gpu_states.begin_anew()
             self._mark(Dirty.EDGE)
 
@@ -387,7 +387,7 @@ class AgentCore:
         return signatures.shown_by(hits)
 
     def pod_ended(self, pod: PodRef, at: datetime) -> None:
-        self._pods.hold_devices(self._holders.uids & {pod.uid})
+        self._pods.hold_devices(self._holders.uids_with_gone & {pod.uid})
         if self._pod(pod).end(at, self._free_device_bytes):
             self._mark(Dirty.EDGE)
 
@@ -408,7 +408,7 @@ class AgentCore:
     def priority_pods(self) -> frozenset[str]:
         """Uids of the pods whose logs matter most: the pods that were given devices, and the pods that the
         controller names."""
-        return self._holders.uids | {pod.uid for pod in self._spec.pods}
+        return self._holders.uids_with_gone | {pod.uid for pod in self._spec.pods}
 
     def logs_left_out(self, uids: frozenset[str]) -> None:
         """Records the pods of which not all logs are read, because too many containers run."""
@@ -433,8 +433,8 @@ class AgentCore:
             self._mark(Dirty.EDGE)
         if spec.signatures != self._spec.signatures:
             self._sought = signatures.signatures_of(self._recipes, spec.signatures)
-        first, self._spec = self.priority_pods, spec
-        self._first_were(first)
+        priority, self._spec = self.priority_pods, spec
+        self._priority_pods_were(priority)
         return self._pods.job_settings(spec.pods)
 
     def tick(self, now: datetime, unread: Collection[PodRef] = ()) -> None:
@@ -491,7 +491,7 @@ class AgentCore:
         )
         return leaving_out(status, left_out | self._unread_pods, self.priority_pods)
 
-    def _first_were(self, before: frozenset[str]) -> None:
+    def _priority_pods_were(self, before: frozenset[str]) -> None:
         """Requests a write if the pods with priority have changed while pods are left out: the status then
         lists the pods with priority of which everything is published."""
         if before != self.priority_pods and (self._unread_pods or self._pods.are_many):

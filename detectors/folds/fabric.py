@@ -21,10 +21,10 @@ from detectors.rules.fabric_ports import (
     Ranks,
     Track,
     clock_set,
+    described,
     is_dead,
     is_down,
     link,
-    told,
     with_sample,
 )
 from detectors.rules.fabric_rows import (
@@ -149,7 +149,7 @@ class FabricFold:
         track = self._tracks.get(port.key)
         if track is None:
             return
-        limits, pci, now = self._settings, port.pci, told(port)
+        limits, pci, now = self._settings, port.pci, described(port)
         if is_down(track):
             yield self._in_state(PORT_DOWN, pci, f"{now}; it was Active in this boot", track.down_since)
         if is_dead(track, at, limits, ranks):

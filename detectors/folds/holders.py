@@ -108,7 +108,7 @@ class Holders:
         self._mig_devices: Mapping[str, MigDevice] = {}
 
     @property
-    def uids(self) -> frozenset[str]:
+    def uids_with_gone(self) -> frozenset[str]:
         """Uids of the pods that were given devices of any kind."""
         return frozenset(self._held)
 

@@ -168,15 +168,15 @@ class PodFolds:
         """Whether there may be too many containers to publish all of them."""
         return len(self._folds) > PODS_MAX
 
-    def published(self, first: Collection[str]) -> tuple[list[PodProgress], frozenset[str]]:
+    def published(self, priority_uids: Collection[str]) -> tuple[list[PodProgress], frozenset[str]]:
         """Returns the containers to publish, oldest edge first, and the uids of pods with a container that
-        has no room. If there are too many, the containers of the pods in `first` have priority. If one
-        container of a pod has reported anything, the silent containers of the pod do not count, because they
-        may be sidecars of the training. They do count if the controller has named the pod."""
+        has no room. If there are too many, the pods in `priority_uids` have priority. If one container of a
+        pod has reported anything, the silent containers of the pod do not count, because they may be sidecars
+        of the training. They do count if the controller has named the pod."""
         telling = {fold.ref.uid for fold in self._folds.values() if fold.tells}
         folds = [f for f in self._folds.values() if f.tells or f.named or f.ref.uid not in telling]
         pods = [published for fold in folds if (published := fold.published()) is not None]
-        order = best_first(pods, first)
+        order = best_first(pods, priority_uids)
         left_out = frozenset(pod.uid for pod in order[PODS_MAX:])
         return sorted(order[:PODS_MAX], key=lambda pod: pod.at), left_out
 

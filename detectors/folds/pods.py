@@ -79,7 +79,7 @@ class PodFold:
         self._goes_on = False
         """Whether the last step was in a line that has not ended."""
         self._held = held_back.HeldBack()
-        self._clock_set = timedelta(0)
+        self._not_silence = timedelta(0)
         """Time since the last sign of progress that was no silence: the amount by which the clock was set,
         and the time in which the agent did not read."""
         self._is_fresh = False
@@ -278,7 +278,7 @@ class PodFold:
             self._progress = progress.alive(self._progress, at) if alive else self._progress
             if self._progress is was:
                 return False
-        self._clock_set, self._is_fresh, self._was_away = timedelta(0), True, False
+        self._not_silence, self._is_fresh, self._was_away = timedelta(0), True, False
         if self._progress.last_step_at == was.last_step_at or self._edge is Edge.ENDED:
             return False
         self._errors = first_error.survived(self._errors, at)
@@ -295,7 +295,7 @@ class PodFold:
             return False
         if self._was_away:
             # The time in which the agent did not read was no silence.
-            self._clock_set, self._was_away = now - last_at, False
+            self._not_silence, self._was_away = now - last_at, False
         limit_s = progress.stall_limit_s(
             self._progress,
             stall_min_s=self._settings.stall_min_s,
@@ -305,7 +305,7 @@ class PodFold:
             goes_on=self._goes_on,
             in_parts=self._held.in_parts,
         )
-        if limit_s is None or (now - last_at - self._clock_set).total_seconds() < limit_s:
+        if limit_s is None or (now - last_at - self._not_silence).total_seconds() < limit_s:
             return False
         return self._turn(Edge.STALLED, now)
 
@@ -329,7 +329,7 @@ class PodFold:
         training step since the last tick nobody knows whether the old or the new time dates it, so no time
         counts as passed since then."""
         last_at = self._progress.alive_at
-        self._clock_set = now - last_at if self._is_fresh and last_at else self._clock_set + by
+        self._not_silence = now - last_at if self._is_fresh and last_at else self._not_silence + by
         self._progress = progress.clock_set(self._progress, by, is_fresh=self._is_fresh)
         self._saves = saves.clock_set(self._saves, by)
 

@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault
     severity: Severity
     origin: Origin
-    action: Remedy
+    remedy: Remedy = msgspec.field(name="action")
     """The recommendation of the code's source: `remedy` of the catalogue's row."""
     subject: EntrySubject
     count: int
@@ -95,7 +95,7 @@ def _entry(one: _Seen) -> Entry:
         fault=draft.fault,
         severity=draft.severity,
         origin=draft.origin,
-        action=draft.remedy,
+        remedy=draft.remedy,
         subject=EntrySubject(
             kind=subject.kind,
             pci=subject.pci,

@@ -38,34 +38,34 @@ _FOLDED_MAX = 16
 _WORTH = {Edge.STARTED: 0, Edge.ENDED: 1}
 
 
-def best_first(pods: Iterable[PodProgress], first: Collection[str]) -> list[PodProgress]:
+def best_first(pods: Iterable[PodProgress], priority_uids: Collection[str]) -> list[PodProgress]:
     """Returns the pods with the most important first; pods lose their places from the end. The pods whose
-    uids are in `first` have devices, or the controller has named them: they are the ranks. Any tenant may
-    fill the logs of the others, so each namespace gets its share, and each pod of a namespace."""
+    uids are in `priority_uids` have devices, or the controller has named them: they are the ranks. Any tenant
+    may fill the logs of the others, so each namespace gets its share, and each pod of a namespace."""
     best = sorted(pods, key=_worth, reverse=True)
-    fair = in_turn(in_turn(best, lambda pod: pod.uid), lambda pod: (pod.namespace, pod.uid in first))
-    return sorted(fair, key=lambda pod: pod.uid not in first)
+    fair = in_turn(in_turn(best, lambda pod: pod.uid), lambda pod: (pod.namespace, pod.uid in priority_uids))
+    return sorted(fair, key=lambda pod: pod.uid not in priority_uids)
 
 
 def leaving_out(
-    status: NodeHealthStatus, left_out: Collection[str], first: Collection[str]
+    status: NodeHealthStatus, left_out: Collection[str], priority_uids: Collection[str]
 ) -> NodeHealthStatus:
     """Returns the status, with a mark that not everything about these pods (uids) is published: a reader must
     not conclude anything from missing data. If pods are left out, or the status has no room for more pods,
     the status also names the pods of which everything is published."""
     if not left_out and len(status.pods) < PODS_MAX:
         return status
-    whole = status.whole_pods if status.pods_left_out else sorted(first)
+    whole = status.whole_pods if status.pods_left_out else sorted(priority_uids)
     known = [uid for uid in whole if uid not in left_out][:PODS_MAX]
     is_cut = status.pods_left_out or bool(left_out)
     return msgspec.structs.replace(status, pods_left_out=is_cut, whole_pods=known)
 
 
 def bounded(
-    status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX, *, first: Collection[str] = ()
+    status: NodeHealthStatus, bytes_max: int = STATUS_BYTES_MAX, *, priority_uids: Collection[str] = ()
 ) -> NodeHealthStatus:
-    """Returns `status` itself if it fits, otherwise a smaller one. Pods with the uids in `first` are dropped
-    last."""
+    """Returns `status` itself if it fits, otherwise a smaller one. Pods with the uids in `priority_uids` are
+    dropped last."""
     if not _fits(status, bytes_max):
         status = msgspec.structs.replace(status, catalogue_problems=status.catalogue_problems[:1])
     for tail_bytes in (1024, 512, 256, 0):
@@ -94,11 +94,11 @@ def bounded(
         status = msgspec.structs.replace(status, devices=devices)
     while any(map(_may_go, status.findings)) and not _fits(status, bytes_max):
         status = _fold_least(status)
-    order = best_first(status.pods, first)
+    order = best_first(status.pods, priority_uids)
     while order and not _fits(status, bytes_max):
         gone = order.pop()
         status = msgspec.structs.replace(status, pods=[pod for pod in status.pods if pod is not gone])
-        status = leaving_out(status, {gone.uid}, first)
+        status = leaving_out(status, {gone.uid}, priority_uids)
     if not _fits(status, bytes_max):
         status = msgspec.structs.replace(status, whole_pods=[])
     while len(status.findings) > 1 and not _fits(status, bytes_max):

@@ -27,13 +27,13 @@ from detectors.rules.volume_states import (
     VolumeSample,
     broken,
     bytes_left,
+    described,
     has_bytes,
     has_inodes,
     inodes_left,
     is_bad,
     lacks_bytes,
     lacks_inodes,
-    told,
 )
 from detectors.service.settings import Volumes as Settings
 from detectors.wire.contract import Source, Subject
@@ -93,25 +93,25 @@ class VolumeFold:
         limits = self._settings
         may_judge = not volume.type.startswith(_IN_USER_SPACE) or subject in self._had_room
         if may_judge and lacks_bytes(volume, limits):
-            yield self._in_state(VOLUME_FULL, subject, told(volume, bytes_left(volume)))
+            yield self._in_state(VOLUME_FULL, subject, described(volume, bytes_left(volume)))
         elif has_bytes(volume, limits):
             yield self._over(VOLUME_FULL, subject, "the volume has room")
         if may_judge and lacks_inodes(volume, limits):
-            yield self._in_state(VOLUME_INODES, subject, told(volume, inodes_left(volume)))
+            yield self._in_state(VOLUME_INODES, subject, described(volume, inodes_left(volume)))
         elif has_inodes(volume, limits):
             yield self._over(VOLUME_INODES, subject, "the volume has room for files")
 
     def _service(self, volume: Volume, subject: Subject) -> Iterator[Observation]:
         if volume.silent_s:
-            text = told(volume, f"has not answered within {volume.silent_s:g} s")
+            text = described(volume, f"has not answered within {volume.silent_s:g} s")
             yield self._in_state(VOLUME_SILENT, subject, text)
             return
         if volume.errno or volume.bytes is not None:
             yield self._over(VOLUME_SILENT, subject, "the volume answers")
         if why := broken(volume):
-            yield self._in_state(VOLUME_BROKEN, subject, told(volume, why))
+            yield self._in_state(VOLUME_BROKEN, subject, described(volume, why))
         elif volume.is_read_only and subject in self._took_writes:
-            text = told(volume, "took writes in this boot and is read-only now")
+            text = described(volume, "took writes in this boot and is read-only now")
             yield self._in_state(VOLUME_BROKEN, subject, text)
         elif volume.bytes is not None and not volume.is_read_only:
             yield self._over(VOLUME_BROKEN, subject, "the volume answers and takes writes")

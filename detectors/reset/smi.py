@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from detectors.validation.processes import ended
+from detectors.validation.processes import run_within
 
 __all__ = ["NvidiaSmi", "SmiError"]
 
@@ -50,7 +50,7 @@ class NvidiaSmi:
 
     def _run(self, arguments: list[str], deadline_s: float) -> str:
         try:
-            end = ended([*self._command, *arguments], deadline_s)
+            end = run_within([*self._command, *arguments], deadline_s)
         except OSError as error:
             raise SmiError(f"{self._command[0]} cannot be started: {error.strerror or error}") from error
         words = " ".join((end.output + b" " + end.errors).decode("utf-8", "replace").split())

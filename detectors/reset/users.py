@@ -16,7 +16,7 @@ from detectors.wire.contract import Device
 
 __all__ = ["User", "users"]
 
-_ON_OUR_SIDE = frozenset({"nvidia-persistenced", "nv-fabricmanager"})
+_HARMLESS = frozenset({"nvidia-persistenced", "nv-fabricmanager"})
 """Programs that do not prevent a reset. The first closes the devices when persistence mode is switched off;
 the second takes part in the reset on NVSwitch systems of the Ampere generation. Source: NVIDIA, nvidia-smi,
 --gpu-reset."""
@@ -40,7 +40,7 @@ def users(host_root: Path, devices: list[Device]) -> list[User]:
             is_device = file.startswith("/dev/nvidia") and file.removeprefix("/dev/nvidia").isdigit()
             if file in wanted if wanted else is_device:
                 found.add(User(pid, _program(host_root / "proc" / str(pid)), file))
-    return sorted(user for user in found if user.program not in _ON_OUR_SIDE)
+    return sorted(user for user in found if user.program not in _HARMLESS)
 
 
 def _pids(host_root: Path) -> Iterator[int]:

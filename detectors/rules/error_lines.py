@@ -83,34 +83,36 @@ class Rows:
 
     def __init__(self, rows: tuple[LogErrorRow, ...]) -> None:
         self.rows = rows
-        self.main = _traceback_place(rows, Traceback.MAIN)
-        self.thread = _traceback_place(rows, Traceback.THREAD)
+        self.main = _traceback_row(rows, Traceback.MAIN)
+        self.thread = _traceback_row(rows, Traceback.THREAD)
         """Indices of the rows for a traceback, of the main thread and of another thread."""
         self.by_trigger: dict[str, list[_Pattern]] = {}
         self.by_word: dict[str, list[_Pattern]] = {}
         """Patterns that contain a complete word between two spaces. A line that matches such a pattern has
         the word as well."""
-        for place, row in enumerate(rows):
+        for row_index, row in enumerate(rows):
             for pattern in row.patterns:
                 words = without_digits(pattern)
                 if word := _rare_word(words):
-                    self.by_word.setdefault(word, []).append((place, pattern, words))
+                    self.by_word.setdefault(word, []).append((row_index, pattern, words))
                 else:
                     trigger = next((one for one in TRIGGERS if one in words), words)
-                    self.by_trigger.setdefault(trigger, []).append((place, pattern, words))
+                    self.by_trigger.setdefault(trigger, []).append((row_index, pattern, words))
         self.near = by_words(self._near)
         """Function that returns the patterns that may be in a line, in order of precedence, with the indices
         of their rows."""
 
-    def place_of(self, code: str) -> int | None:
-        return next((place for place, row in enumerate(self.rows) if row.code == code), None)
+    def row_index_of(self, code: str) -> int | None:
+        return next((row_index for row_index, row in enumerate(self.rows) if row.code == code), None)
 
     def _near(self, line: str) -> tuple[tuple[int, str], ...]:
         groups = [patterns for trigger, patterns in self.by_trigger.items() if trigger in line]
         groups += [self.by_word[word] for word in self.by_word.keys() & line.split()]
         if not groups:
             return ()
-        found = [(place, pattern) for group in groups for place, pattern, words in group if words in line]
+        found = [
+            (row_index, pattern) for group in groups for row_index, pattern, words in group if words in line
+        ]
         return tuple(sorted(found))
 
 
@@ -121,9 +123,9 @@ def compiled(rows: tuple[LogErrorRow, ...]) -> Rows:
 
 def row_in(rows: Rows, line: str) -> int | None:
     """Returns the index of the first row that matches the line; None if no row matches."""
-    for place, pattern in rows.near(line):
+    for row_index, pattern in rows.near(line):
         if pattern in line:
-            return place
+            return row_index
     return None
 
 
@@ -156,7 +158,7 @@ def _rare_word(pattern: str) -> str:
     return max((word for word in inner if word.lower() not in _FREQUENT), key=len, default="")
 
 
-def _traceback_place(rows: tuple[LogErrorRow, ...], traceback: Traceback) -> int:
+def _traceback_row(rows: tuple[LogErrorRow, ...], traceback: Traceback) -> int:
     """Returns the index of the first row for the traceback, or of the last of all rows."""
-    found = (place for place, row in enumerate(rows) if row.traceback is traceback)
+    found = (row_index for row_index, row in enumerate(rows) if row.traceback is traceback)
     return next(found, len(rows) - 1)

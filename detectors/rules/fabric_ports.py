@@ -31,10 +31,10 @@ __all__ = [
     "Ranks",
     "Track",
     "clock_set",
+    "described",
     "is_dead",
     "is_down",
     "link",
-    "told",
     "with_sample",
 ]
 
@@ -332,7 +332,7 @@ def is_dead(track: Track, at: datetime, limits: Settings, ranks: Ranks) -> bool:
     return at >= due and ranks.stepped_at < proven
 
 
-def told(port: Port) -> str:
+def described(port: Port) -> str:
     """Returns the port and its state as text."""
     physical = _PHYSICAL.get(port.phys_state or 0, "")
     state = ", ".join(filter(None, (_STATES.get(port.state if port.state is not None else -1, ""), physical)))

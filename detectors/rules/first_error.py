@@ -67,7 +67,7 @@ class Errors(msgspec.Struct, frozen=True):
     ended replaces it."""
 
     error: LogError | None = None
-    place: int = -1
+    row_index: int = -1
     """Index of the error's row, in order of precedence."""
     implies: Implies = Implies.NOTHING
     open: tuple[tuple[str, _In], ...] = ()
@@ -101,8 +101,8 @@ def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
         errors = msgspec.structs.replace(errors, announced=_In.MAIN)
     if errors.open and _is_source(without_prefix(line)[1]):
         return errors
-    place = row_in(rows, line)
-    if place is None and not errors.open and _is_settled(errors, at):
+    row_index = row_in(rows, line)
+    if row_index is None and not errors.open and _is_settled(errors, at):
         return errors
     prefix, text = without_prefix(line)
     ends = False
@@ -114,20 +114,20 @@ def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
             errors = msgspec.structs.replace(errors, open=left)
             if inside is _In.IGNORED:
                 return errors
-            if place is None:
-                place = rows.thread if inside is _In.THREAD else rows.main
-    if place is None:
+            if row_index is None:
+                row_index = rows.thread if inside is _In.THREAD else rows.main
+    if row_index is None:
         return _quiet(errors, prefix, text, at)
-    row = rows.rows[place]
+    row = rows.rows[row_index]
     if row.implies is Implies.NOTHING:
         return errors
-    if not _tells_more(errors, place, prefix, text, at, rows):
+    if not _tells_more(errors, row_index, prefix, text, at, rows):
         return msgspec.structs.replace(
             errors, heard_at=at, quiet_lines=0, chained=errors.chained and not ends
         )
     return Errors(
         error=fitted(LogError, code=row.code, at=at, text=line),
-        place=place,
+        row_index=row_index,
         implies=row.implies,
         open=errors.open,
         prefix=prefix,
@@ -160,15 +160,15 @@ def restored(error: LogError | None, rows: Rows) -> Errors:
     """Returns the state from the error that an earlier run of the agent published."""
     if error is None:
         return Errors()
-    place = rows.place_of(error.code)
-    implies = rows.rows[place].implies if place is not None else Implies.OWN_FAULT
-    place = place if place is not None else -1
-    return Errors(error=error, place=place, implies=implies, heard_at=error.at)
+    row_index = rows.row_index_of(error.code)
+    implies = rows.rows[row_index].implies if row_index is not None else Implies.OWN_FAULT
+    row_index = row_index if row_index is not None else -1
+    return Errors(error=error, row_index=row_index, implies=implies, heard_at=error.at)
 
 
-def _tells_more(errors: Errors, place: int, prefix: str, text: str, at: datetime, rows: Rows) -> bool:
+def _tells_more(errors: Errors, row_index: int, prefix: str, text: str, at: datetime, rows: Rows) -> bool:
     """Whether a line says more about why the process ended than the known error."""
-    row = rows.rows[place]
+    row = rows.rows[row_index]
     if errors.error is None:
         return True
     of_one_rank = prefix == errors.prefix
@@ -177,10 +177,10 @@ def _tells_more(errors: Errors, place: int, prefix: str, text: str, at: datetime
     if old is Implies.OWN_END:
         if new in (Implies.PEER_LOST, Implies.TIMED_OUT):
             is_message = of_one_rank and errors.open_lines > 0 and _OTHER_LINE.match(text) is None
-            return is_message and place < errors.place
+            return is_message and row_index < errors.row_index
         return new is Implies.OWN_FAULT and goes_on
     if old is Implies.OWN_FAULT:
-        return new is Implies.OWN_FAULT and goes_on and place < errors.place
+        return new is Implies.OWN_FAULT and goes_on and row_index < errors.row_index
     if new is Implies.OWN_END and _WEIGHT[old] == _WEIGHT[Implies.PEER_LOST]:
         # After a wait in vain, an own end is only a consequence of the wait. A lost peer may be another rank
         # of this container.
@@ -208,9 +208,9 @@ def _ended(errors: Errors, prefix: str) -> int | None:
     """Returns the index of the open traceback that an exception of this rank ends; None if there is none. A
     bar that was drawn before a traceback may hide its prefix."""
     for of in (prefix, ""):
-        for place in reversed(range(len(errors.open))):
-            if errors.open[place][0] == of:
-                return place
+        for index in reversed(range(len(errors.open))):
+            if errors.open[index][0] == of:
+                return index
     return None
 
 

@@ -91,7 +91,7 @@ class Total(msgspec.Struct, frozen=True):
 class Metrics(msgspec.Struct, frozen=True):
     """A line of figures that only a training loop prints."""
 
-    told: str
+    text: str
 
 
 class Save(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class Sign(msgspec.Struct, frozen=True):
     """A sign that work other than steps continues: another bar moves, or an evaluation prints. The same sign
     twice in succession proves nothing."""
 
-    told: str
+    text: str
     evaluates: bool = False
     """Whether an evaluation runs. No step is due as long as it lasts."""
 

@@ -20,13 +20,13 @@ __all__ = [
     "VolumeSample",
     "broken",
     "bytes_left",
+    "described",
     "has_bytes",
     "has_inodes",
     "inodes_left",
     "is_bad",
     "lacks_bytes",
     "lacks_inodes",
-    "told",
 ]
 
 _BROKEN = {
@@ -119,7 +119,7 @@ def broken(volume: Volume) -> str:
     return f"answers with {errno.errorcode[volume.errno]} ({words})" if words else ""
 
 
-def told(volume: Volume, what: str) -> str:
+def described(volume: Volume, what: str) -> str:
     """Returns the volume and its state as text."""
     of = ", ".join(filter(None, (volume.type, volume.source)))
     return f"volume {volume.name} ({of}) {what}" if of else f"volume {volume.name} {what}"

@@ -52,7 +52,7 @@ class NvmlSink(Protocol):
     def is_in_use(self) -> bool:
         """Whether any pod of this node has a device."""
 
-    def not_found(self) -> None:
+    def values_unknown(self) -> None:
         """Records that values that change without notice, such as the free memory, are not known now."""
 
     def silent(self, times: int, why: str) -> None:
@@ -146,7 +146,7 @@ class Nvml:
                     if str(error) != told:
                         told = str(error)
                         _log.error("NVML is blind", why=told, next_try_s=retry_s)
-                    self._sink.not_found()
+                    self._sink.values_unknown()
                     self._sink.blind(told)
                     silences = silences + 1 if isinstance(error, NvmlError) and error.is_silence else 0
                     self._sink.silent(silences, told)
@@ -184,7 +184,7 @@ class Nvml:
 
     async def _keep_away(self, step: str) -> None:
         """Keeps the devices closed until the step changes, or has taken too long."""
-        self._sink.not_found()
+        self._sink.values_unknown()
         while stuck := [child.pid for child in self._outlived if child.returncode is None]:
             self._sink.blind(f"repair {step} needs the devices, but process {stuck[0]} hangs in the driver")
             if await self._changed_within(_STUCK_LOOK_S):

@@ -69,7 +69,7 @@ class PodLogs:
         self._ignored: set[PodRef] = set()
         self._folders: set[str] = set()
         self._watch: FolderWatch | None = None
-        self._first: frozenset[str] = frozenset()
+        self._priority_uids: frozenset[str] = frozenset()
         self._left_out: set[PodRef] = set()
         self._seen_cgroup = False
         self._turns = Turns(settings.node_bytes_per_s)
@@ -111,8 +111,8 @@ class PodLogs:
 
     def prefer(self, uids: frozenset[str]) -> None:
         """Takes the pods that have priority if there are too many."""
-        if uids != self._first:
-            self._first = uids
+        if uids != self._priority_uids:
+            self._priority_uids = uids
             if self._left_out:
                 self._scan()
 
@@ -156,7 +156,7 @@ class PodLogs:
         if unreadable:
             self._sink.blind(unreadable)
         else:
-            why = told(self._left_out, self._first, self._settings.containers_max)
+            why = told(self._left_out, self._priority_uids, self._settings.containers_max)
             self._sink.covered(why, frozenset(ref.uid for ref in self._left_out))
         self._look_soon()
 
@@ -221,16 +221,16 @@ class PodLogs:
     def _follow(self, ref: PodRef, folder: Path, *, old: bool, only_running: bool) -> Container | None:
         """Opens a log that was not followed. A container that had ended before the agent started is ignored,
         unless an earlier run of the agent followed it."""
-        gone = old or (only_running and self._cgroups.find(ref.uid) is None)
-        if gone and not self._sink.is_open(ref):
+        has_ended = old or (only_running and self._cgroups.find(ref.uid) is None)
+        if has_ended and not self._sink.is_open(ref):
             self._ignored.add(ref)
             return None
-        if not gone and not self._make_room(ref):
+        if not has_ended and not self._make_room(ref):
             return None
         container = self._containers[ref] = Container(ref, folder, self._settings)
         self._find_cgroup(container)
         self._in_folder.setdefault(folder, set()).add(ref)
-        if gone:
+        if has_ended:
             self._read(container)
             self._end(container)
         return container
@@ -239,7 +239,7 @@ class PodLogs:
         """Makes room for one more container; returns False if `ref` itself has to be left out."""
         followed = [other for other, container in self._containers.items() if not container.ended]
         if len(followed) >= self._settings.containers_max:
-            left = gives_way(ref, followed, self._first, self._sink.is_silent)
+            left = gives_way(ref, followed, self._priority_uids, self._sink.is_silent)
             if not self._left_out:
                 _log.error("too many containers; not all logs are read", limit=self._settings.containers_max)
             self._left_out.add(left)

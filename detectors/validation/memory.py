@@ -80,9 +80,9 @@ def _with_addresses(torch: Any, device: Any, chunks: list[Any]) -> Iterator[tupl
 
 def wrong_products(torch: Any, device: Any, *, size: int, rounds: int) -> str:
     """Returns a description of a wrong product; empty if all are right."""
-    chance = torch.Generator().manual_seed(size)
+    generator = torch.Generator().manual_seed(size)
     left, right = (
-        torch.randint(-_FACTOR_MAX, _FACTOR_MAX + 1, (size, size), generator=chance, dtype=torch.float32)
+        torch.randint(-_FACTOR_MAX, _FACTOR_MAX + 1, (size, size), generator=generator, dtype=torch.float32)
         for _ in range(2)
     )
     expected = (left @ right).to(device)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-__all__ = ["Ended", "ended"]
+__all__ = ["Ended", "run_within"]
 
 _REAP_S = 2.0
 
@@ -45,7 +45,7 @@ class Ended(msgspec.Struct, frozen=True):
         return text.rpartition("\n")[2].strip()
 
 
-def ended(command: list[str], deadline_s: float) -> Ended:
+def run_within(command: list[str], deadline_s: float) -> Ended:
     """Runs the command. Raises `OSError` if it cannot be started. Processes that the command started itself
     end with it, unless they have left its process group."""
     child: subprocess.Popen[bytes] | None = None

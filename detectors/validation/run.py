@@ -8,7 +8,7 @@ import sys
 import msgspec
 
 from detectors.validation.node_check import Node, NodeCheck, Result, failed, passed
-from detectors.validation.processes import Ended, ended
+from detectors.validation.processes import Ended, run_within
 from detectors.wire.step_report import Outcome
 
 __all__ = ["STATUS_NOT_RUN", "of_check", "of_command"]
@@ -19,7 +19,7 @@ harnesses."""
 
 
 def of_check(check: NodeCheck, node: Node, deadline_s: float) -> Result:
-    end = ended(
+    end = run_within(
         [
             sys.executable,
             "-m",
@@ -41,7 +41,7 @@ def of_command(command: list[str], deadline_s: float) -> Result:
     """Runs a command of the user. Exit status 0 is passed, `STATUS_NOT_RUN` not run, any other status
     failed; the last line of the output is the message."""
     try:
-        end = ended(command, deadline_s)
+        end = run_within(command, deadline_s)
     except OSError as error:
         return failed(f"{command[0]} cannot be started: {error.strerror or error}")
     if end.status is None:

@@ -51,11 +51,11 @@ def total(*counts: int) -> int:
     return min(sum(counts), _INTEGER_MAX)
 
 
-def demand_sane(told: msgspec.Struct, at: str = "$") -> None:
+def demand_sane(struct: msgspec.Struct, at: str = "$") -> None:
     """Raises NotSaneError for the first value that is not accepted: a time outside of the years 1900 to 2199,
     a number that breaks arithmetic, or a name that is not printable ASCII text without blanks."""
-    for name, wire in _fields(type(told)):
-        _demand(getattr(told, name), f"{at}.{wire}", name)
+    for name, wire in _fields(type(struct)):
+        _demand(getattr(struct, name), f"{at}.{wire}", name)
 
 
 def _demand(value: object, at: str, field: str) -> None:

@@ -21,7 +21,7 @@ from recover.kube.rest import RestCluster
 from recover.snapshot.find import NotFound
 from recover.snapshot.read import CannotTell, Snapshot, unanswered
 
-__all__ = ["Question", "RefusedError", "asked", "connected", "note", "note_missing"]
+__all__ = ["Question", "RefusedError", "ask_cluster", "note", "note_missing", "with_connection"]
 
 T = TypeVar("T")
 Question = Callable[[Cluster, Credentials], Awaitable[T]]
@@ -32,12 +32,12 @@ class RefusedError(Exception):
     step."""
 
 
-def asked(question: Question[T], access: Access) -> T:
+def ask_cluster(question: Question[T], access: Access) -> T:
     """Returns the result of the question. Ends the command if the question fails."""
-    return connected(lambda api, credentials: question(RestCluster(api), credentials), access)
+    return with_connection(lambda api, credentials: question(RestCluster(api), credentials), access)
 
 
-def connected(work: Callable[[KubeApi, Credentials], Awaitable[T]], access: Access) -> T:
+def with_connection(work: Callable[[KubeApi, Credentials], Awaitable[T]], access: Access) -> T:
     """Returns the result of `work`. If `work` raises, ends the command with the exit status of that error."""
 
     async def run() -> T:

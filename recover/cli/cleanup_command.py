@@ -26,7 +26,7 @@ from recover.api.marks import REPAIR_OF, SCAN_OF
 from recover.cli.cleanup_checks import CONTROLLER, DEPLOYMENTS, CannotCleanUpError, NoAnswerError, look
 from recover.cli.cleanup_faults import broken_in_service, stays_cordoned
 from recover.cli.cleanup_requests import REQUEUE_S, Requests, metadata_of, warn
-from recover.cli.cleanup_undo import Unfinished, environments, under_way, undo, untell
+from recover.cli.cleanup_undo import Unfinished, environments, remove_condition, under_way, undo
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from recover.kube.arguments import add_connection, connection
 from recover.kube.clock import WallClock
@@ -167,7 +167,7 @@ async def _waited(cluster: Cluster, elector: Elector, settings: Settings) -> str
     """Returns the end of the message about the deadline: for what the command waited, and the next step."""
     if elector.leading.is_set():
         return "; it may be run again"
-    if not elector.looked.is_set():
+    if not elector.holder_known.is_set():
         return ": the API server gave no usable answer; run this command again when the API server answers"
     lease = f"{settings.namespace}/{LEASE}"
     try:
@@ -294,7 +294,7 @@ async def _nodes(requests: Requests, told: set[str]) -> AsyncIterator[str]:
                 f"node {node.name}: not changed. The node takes pods although its fault {fault} is open. "
                 f"To take the node out of service: kubectl cordon {node.name}"
             )
-        for found in (undo(node, stays_cordoned(node, report, incidents, now)), untell(node)):
+        for found in (undo(node, stays_cordoned(node, report, incidents, now)), remove_condition(node)):
             if found is None:
                 continue
             try:

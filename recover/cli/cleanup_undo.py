@@ -23,7 +23,7 @@ from recover.triage.spare_node import SPARE, spare_of
 from recover.workloads import started_by
 from recover.workloads.patches import environment_of, old_environment_of
 
-__all__ = ["Undo", "Unfinished", "environments", "under_way", "undo", "untell"]
+__all__ = ["Undo", "Unfinished", "environments", "remove_condition", "under_way", "undo"]
 
 
 class Undo(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ def undo(node: Node, stays: str = "") -> Undo | None:
     return Undo(patch, ", ".join(words))
 
 
-def untell(node: Node) -> Undo | None:
+def remove_condition(node: Node) -> Undo | None:
     """Returns the patch that removes Rekindle's condition from the node's status; None if there is no
     condition. The status is written apart from the node."""
     return Undo(told_away(node), f"condition {OWN_CONDITION} removed") if node.told is not None else None

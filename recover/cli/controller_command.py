@@ -146,7 +146,7 @@ async def _work(controller: Controller, elector: Elector, fenced: Fenced) -> Non
 
 
 async def _control(controller: Controller, elector: Elector) -> None:
-    await elector.looked.wait()
+    await elector.holder_known.wait()
     await controller.run()
 
 

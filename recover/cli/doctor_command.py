@@ -173,7 +173,7 @@ def _tell_installation(seen: Installation, output: Output, *, strict: bool) -> N
 async def _job(access: Access, job: str, namespace: str, now: datetime) -> tuple[Case, list[str]]:
     credentials = await access.credentials()
     async with KubeApi(credentials) as api:
-        return await look(RestCluster(api), job, namespace, now, usual=credentials.namespace)
+        return await look(RestCluster(api), job, namespace, now, default_namespace=credentials.namespace)
 
 
 def _tell_jobs(found: Sequence[Case], output: Output, *, strict: bool) -> None:

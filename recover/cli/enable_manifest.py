@@ -18,7 +18,7 @@ from detectors.text.strict import BadValueError, convert
 from recover.api import GangRef
 from recover.checkpoints.annotation import ANNOTATION
 from recover.policy.consent import AUTO_RECOVERY, OptIn, opt_in
-from recover.snapshot.manifests import at_path, gang_in, objects, told, why_no_job, workload_in
+from recover.snapshot.manifests import at_path, described, gang_in, objects, why_no_job, workload_in
 from recover.workloads import WORKLOADS, Workload, environments_of_other_kinds
 from recover.workloads.patches import environment_of, reading_environment, requires_environment
 
@@ -61,7 +61,9 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
     for document, where in objects(changed):
         workload = workload_in(document)
         if workload is None:
-            notes.append(f"{file}: {where}: {told(document)} is printed as it is: {why_no_job(document)}")
+            notes.append(
+                f"{file}: {where}: {described(document)} is printed as it is: {why_no_job(document)}"
+            )
             continue
         jobs += 1
         notes += _enable(document, workload, file, where, checkpoint)

@@ -15,7 +15,7 @@ from detectors.wire.resource import Resource
 from recover.api import Phase, Recovery
 from recover.cli.access import Access, with_access
 from recover.cli.options import run
-from recover.cli.writer import DryRun, HoldFor, Reason, Writer, asked_s, changed, checked_reason
+from recover.cli.writer import DryRun, HoldFor, Reason, Writer, changed, checked_reason, duration_s
 from recover.k8s.kinds import NODES
 from recover.model import Gang, Node
 from recover.policy.commands import UNHOLD, undo
@@ -66,7 +66,7 @@ def _hold(
     `rekindle why` shows the hold with its reason. A second call changes the reason and the end."""
 
     async def work(writer: Writer) -> None:
-        text, for_s, now = checked_reason(reason), asked_s(for_), datetime.now(UTC).replace(microsecond=0)
+        text, for_s, now = checked_reason(reason), duration_s(for_), datetime.now(UTC).replace(microsecond=0)
         snapshot, found = await _found(writer, subject, namespace, "hold")
         until = now + timedelta(seconds=for_s) if for_s is not None else None
         notes = {
@@ -103,19 +103,19 @@ def _release(subject: Subject, namespace: Namespace = "", dry_run: DryRun = Fals
 
 async def _found(writer: Writer, subject: str, namespace: str, command: str) -> tuple[Snapshot, Node | Gang]:
     """Returns the snapshot, and the node or job as it is now. Raises NotFound, CannotTell."""
-    usual = writer.usual
-    snapshot = await read(writer.cluster, namespace=namespace, instead=namespace_of(subject) or usual)
-    found = find(subject, snapshot, namespace, command, usual)
+    default = writer.default_namespace
+    snapshot = await read(writer.cluster, namespace=namespace, instead=namespace_of(subject) or default)
+    found = find(subject, snapshot, namespace, command, default)
     if isinstance(found, Job):
         if found.gang is None:
             raise CannotTell(f"{found.ref} is not changed. {found.absence.of(found.ref)}")
         return snapshot, found.gang
     node = snapshot.nodes.get(found)
     if node is None:
-        gone = NODES.plural in snapshot.hidden
+        is_hidden = NODES.plural in snapshot.hidden
         said = (
             "you have no permission to read Nodes"
-            if gone
+            if is_hidden
             else "there is no Node of that name, only records of it"
         )
         raise CannotTell(f"node/{found} cannot be changed: {said}")

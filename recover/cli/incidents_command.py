@@ -17,7 +17,7 @@ from detectors.text.answers import Answer, Time
 from detectors.wire.contract import GROUP
 from recover.api import Incident, IncidentPhase
 from recover.cli.access import Access, with_access
-from recover.cli.asking import asked, note_missing
+from recover.cli.asking import ask_cluster, note_missing
 from recover.cli.options import Format, Json, run
 from recover.cli.output import Output, print_answer
 from recover.cli.plain_console import plain_console
@@ -90,9 +90,9 @@ def _incidents(
             await asyncio.sleep(_WATCH_S)
 
     if watch:
-        asked(watched, access)
+        ask_cluster(watched, access)
         return
-    snapshot, answer = asked(looked, access)
+    snapshot, answer = ask_cluster(looked, access)
     note_missing(snapshot)
     _print(answer, output)
 

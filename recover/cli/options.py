@@ -24,8 +24,8 @@ __all__ = [
     "HELP_NAMES",
     "Format",
     "Json",
-    "answered",
     "run",
+    "run_app",
 ]
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
@@ -40,10 +40,10 @@ def run(command: Callable[..., None], args: list[str], name: str, example: str =
     """Runs `rekindle NAME` and returns its exit status."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(epilog=closing(name, example), context_settings=HELP_NAMES)(command)
-    return answered(app, args, name)
+    return run_app(app, args, name)
 
 
-def answered(app: typer.Typer, args: list[str], name: str) -> int:
+def run_app(app: typer.Typer, args: list[str], name: str) -> int:
     """Runs an app, with or without subcommands, and returns its exit status."""
     command = get_command(app)
     _without_types(command)

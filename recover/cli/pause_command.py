@@ -26,9 +26,9 @@ from recover.cli.writer import (
     PauseFor,
     Reason,
     Writer,
-    asked_s,
     changed,
     checked_reason,
+    duration_s,
 )
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NODES, RECOVERIES
 from recover.kube.cluster import Cluster, every
@@ -97,7 +97,7 @@ def _pause(
     reason and the end."""
 
     async def work(writer: Writer) -> None:
-        text, for_s, now = checked_reason(reason), asked_s(for_), datetime.now(UTC).replace(microsecond=0)
+        text, for_s, now = checked_reason(reason), duration_s(for_), datetime.now(UTC).replace(microsecond=0)
         space = await _release(writer.cluster, namespace)
         before, data, version = await _there(writer.cluster, space)
         lasts = before is not None and before.lasts(now)

@@ -31,7 +31,7 @@ from recover.stories.known_issue import condition_of_clause
 __all__ = ["FirstError", "KnownIssue", "LogAnswer", "Marked", "Reading", "Stall", "read_log"]
 
 _LOSS = ("{'loss':", '{"loss":')
-_TICK = timedelta(seconds=5)
+_STALL_GAP_MIN = timedelta(seconds=5)
 """Least time between two lines that is examined as a stall. The limits of a stall are usually minutes."""
 
 
@@ -180,7 +180,7 @@ class _Reader:
         """Records a stall between the last line and this line. The agent checks the clock every second while
         nothing is printed; this method makes one such check, at the time of this line."""
         last, since = self._last, self._dated_since
-        if last is None or since is None or not line.is_dated or line.at - last.at < _TICK:
+        if last is None or since is None or not line.is_dated or line.at - last.at < _STALL_GAP_MIN:
             return
         alive_at = self._fold.progress.alive_at or last.at
         if alive_at >= since and self._fold.tick(line.at):

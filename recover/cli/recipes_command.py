@@ -18,7 +18,7 @@ from detectors.text.answers import Answer
 from detectors.text.printing import printable
 from recover.api.recipe import RecipeObject
 from recover.api.recipe_spec import Hold, Recipe
-from recover.cli.options import HELP_NAMES, Format, Json, answered
+from recover.cli.options import HELP_NAMES, Format, Json, run_app
 from recover.cli.output import Output, print_answer, print_data
 from recover.cli.plain_console import plain_console
 from recover.cli.telling import print_story, print_table
@@ -95,7 +95,7 @@ _app = typer.Typer(
 
 def run(args: list[str]) -> int:
     """Returns the exit status."""
-    return answered(_app, args, "recipes")
+    return run_app(_app, args, "recipes")
 
 
 @_app.command("list", epilog=closing("recipes list"), context_settings=HELP_NAMES)

@@ -13,7 +13,7 @@ import typer
 
 from detectors.client.credentials import Credentials
 from recover.cli.access import Access, AllNamespaces, Namespace, namespace_for, with_access
-from recover.cli.asking import asked, note_missing
+from recover.cli.asking import ask_cluster, note_missing
 from recover.cli.options import Format, Json, run
 from recover.cli.output import Output, print_answer
 from recover.cli.plain_console import plain_console
@@ -85,7 +85,7 @@ def _status(
         return snapshot, shown
 
     if not watch:
-        snapshot, shown = asked(looked, access)
+        snapshot, shown = ask_cluster(looked, access)
         note_missing(snapshot)
         _print_status(shown, output)
         return
@@ -107,7 +107,7 @@ def _status(
                 before = shown.answer
             await asyncio.sleep(_WATCH_S)
 
-    asked(watched, access)
+    ask_cluster(watched, access)
 
 
 def _print_status(shown: Overview, output: Output) -> None:
@@ -138,9 +138,9 @@ def _why(
     output = Output.JSON if json else output
 
     async def looked(cluster: Cluster, credentials: Credentials) -> tuple[Snapshot, Job | str, Around]:
-        own, usual = await signals_seen(cluster), credentials.namespace
-        snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject) or usual, own=own)
-        found = find(subject, snapshot, namespace, usual=usual)
+        own, default = await signals_seen(cluster), credentials.namespace
+        snapshot = await read(cluster, namespace=namespace, instead=namespace_of(subject) or default, own=own)
+        found = find(subject, snapshot, namespace, default_namespace=default)
         release = await release_seen(cluster)
         around = Around(
             nodes=snapshot.nodes,
@@ -156,7 +156,7 @@ def _why(
         ranks = await ranks_of(cluster, found.gang) if found.gang is not None else ()
         return snapshot, found, msgspec.structs.replace(around, pods=ranks)
 
-    snapshot, found, around = asked(looked, access)
+    snapshot, found, around = ask_cluster(looked, access)
     note_missing(snapshot)
     now, wide = datetime.now(UTC), output is Output.WIDE
     if isinstance(found, str):

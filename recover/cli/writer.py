@@ -18,7 +18,7 @@ from detectors.service.settings import SettingsError
 from detectors.text.printing import one_line
 from detectors.wire.resource import MergePatch, Resource
 from recover.cli.access import Access
-from recover.cli.asking import RefusedError, connected
+from recover.cli.asking import RefusedError, with_connection
 from recover.k8s.durations import parse_s
 from recover.kube.cluster import Cluster
 from recover.kube.rest import RestCluster
@@ -30,9 +30,9 @@ __all__ = [
     "PauseFor",
     "Reason",
     "Writer",
-    "asked_s",
     "changed",
     "checked_reason",
+    "duration_s",
 ]
 
 DryRun = Annotated[
@@ -60,7 +60,7 @@ class Writer:
     def __init__(self, api: KubeApi, *, dry_run: bool) -> None:
         self._api = api
         self.cluster: Cluster = RestCluster(api)
-        self.usual = ""
+        self.default_namespace = ""
         """Namespace that the kubeconfig names."""
         self.dry_run = dry_run
 
@@ -124,13 +124,13 @@ def changed(work: Callable[[Writer], Awaitable[None]], access: Access, *, dry_ru
 
     async def written(api: KubeApi, credentials: Credentials) -> None:
         writer = Writer(api, dry_run=dry_run)
-        writer.usual = credentials.namespace
+        writer.default_namespace = credentials.namespace
         await work(writer)
 
-    connected(written, access)
+    with_connection(written, access)
 
 
-def asked_s(text: str) -> float | None:
+def duration_s(text: str) -> float | None:
     """Returns the seconds of the option `--for`; None if the option is not given. Raises SettingsError."""
     if not text:
         return None

@@ -22,11 +22,11 @@ __all__ = [
     "FAMILIES",
     "Silence",
     "looked_at",
-    "not_covered",
     "silence",
     "silence_of",
     "unread_sources",
     "unwatched",
+    "why_not_covered",
 ]
 
 FAMILIES: dict[Family, str] = {
@@ -107,7 +107,7 @@ def unread_sources(world: World, node: Node, now: datetime) -> Iterator[str]:
             yield row.source
 
 
-def not_covered(world: World, node: str, at: datetime, now: datetime) -> str:
+def why_not_covered(world: World, node: str, at: datetime, now: datetime) -> str:
     """Returns why an application must not be blamed for what happened at `at` on this node; empty if it may
     be blamed."""
     health = world.health.get(node)

@@ -31,7 +31,7 @@ class Loss(msgspec.Struct, frozen=True):
     node: str
     at: datetime
     """Time of the loss; now if the time is unknown, or if a clock that runs ahead gave a later time."""
-    told_at: datetime | None
+    reported_at: datetime | None
     """Time of the loss as the pod or the job shows it, also if it is later than now; None if unknown."""
     code: str
     """Kind of the loss: `exit-` and the exit code, `failed` (without a known exit code), `oom-killed`,
@@ -118,7 +118,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     affected: tuple[AffectedGang, ...] = ()
     drain: bool = False
     """True if the vendor's advice is: no new work on the node, the present work may continue."""
-    blind: Mapping[str, str] = {}
+    why_not_covered: Mapping[str, str] = {}
     """Nodes that may be the culprit, each with the reason why its agent could not see a fault there. Nobody
     knows the culprit, so none of these nodes is taken out of service."""
 

@@ -46,7 +46,7 @@ def failed_unseen(world: World, gang: Gang, pods: Iterable[Pod], now: datetime) 
         pod_uid="",
         node="",
         at=min(terminal.at, now),
-        told_at=terminal.at,
+        reported_at=terminal.at,
         code=JOB_FAILED,
     )
 

@@ -13,7 +13,7 @@ from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus
 from recover.diagnose.began_there import began_there_before
 from recover.diagnose.boots import boots_after
 from recover.diagnose.caught import about_gang, each
-from recover.diagnose.coverage import not_covered
+from recover.diagnose.coverage import why_not_covered
 from recover.diagnose.diagnosis import JOB_FAILED, AffectedGang, Diagnosis, Loss, incident_name
 from recover.diagnose.failed_unseen import failed_unseen, told_by_job
 from recover.diagnose.first_loss import exit_words, told_by_log
@@ -84,7 +84,7 @@ class GangState(msgspec.Struct, frozen=True):
     def failed_at(self) -> datetime | None:
         """The time of the trouble if it is certain, or None: `at` is only a guess for a loss whose time is
         unknown."""
-        is_certain = all(loss.at == loss.told_at and not loss.is_missed for loss in self.losses)
+        is_certain = all(loss.at == loss.reported_at and not loss.is_missed for loss in self.losses)
         return self.troubled_at if is_certain else None
 
 
@@ -169,7 +169,7 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
     if incident.status.superseded_by or (began is not None and incident.spec.detected_at <= began):
         return found
     known = found.name == incident.metadata.name
-    said, is_the_same = (
+    summary, is_the_same = (
         incident.status.summary,
         (found.fault, found.blame) == (incident.fault, incident.status.blame),
     )
@@ -178,8 +178,8 @@ def _as_before(found: Diagnosis, incident: Incident | None, began: datetime | No
         name=incident.metadata.name,
         # The Incident already names the rank that was lost first, so its summary stays. The summary of a hang
         # may change: only later it may become known that the gang hangs.
-        summary=said if said and is_the_same and found.fault is not Fault.HANG else found.summary,
-        suspects=tuple(incident.status.suspects) if said and is_the_same else found.suspects,
+        summary=summary if summary and is_the_same and found.fault is not Fault.HANG else found.summary,
+        suspects=tuple(incident.status.suspects) if summary and is_the_same else found.suspects,
         detected_at=incident.spec.detected_at,
         seen_at=incident.spec.detected_at if known else found.seen_at,
     )
@@ -189,11 +189,11 @@ def _lost_ranks(
     world: World, state: GangState, known: Incident | None, timing: Timing, now: datetime
 ) -> Diagnosis:
     gang, first = state.gang, state.losses[0]
-    said = known.status if known is not None and _is_of(known, gang, first) else None
+    known_status = known.status if known is not None and _is_of(known, gang, first) else None
     # Whether this loss was judged before, while its node was watched. If the node's agent has ended since,
     # the verdict stays.
-    covered = said is not None and said.blame in _JUDGED
-    beside = neighbours_fault(world, gang, first, said, timing, now)
+    covered = known_status is not None and known_status.blame in _JUDGED
+    beside = neighbours_fault(world, gang, first, known_status, timing, now)
     found = judged(world, first, now, covered=covered, beside=beside)
     name = _name(gang, found.fault, first)
     is_again = found.fault is Fault.APPLICATION and began_there_before(world, gang, name, first, timing, now)
@@ -216,7 +216,7 @@ def _lost_ranks(
         if (found.doubts_node or is_again) and first.node
         else (),
         affected=(AffectedGang(gang=gang, due=now, dead=True, born_at=state.born_at),),
-        blind={first.node: found.blind} if found.blind else {},
+        why_not_covered={first.node: found.why_not_covered} if found.why_not_covered else {},
         error=found.error,
     )
 
@@ -325,7 +325,7 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
     gang, at = state.gang, state.stalled_at or now
     seen_at = min(at, now)  # a node's clock may run ahead
     used = sorted({p.node for p in state.pods if p.node})
-    blind = [(node, why) for node in used if (why := not_covered(world, node, at, now))][:_SUSPECTS_MAX]
+    unseen = [(node, why) for node in used if (why := why_not_covered(world, node, at, now))][:_SUSPECTS_MAX]
     silent = [(p, t) for p in state.pods if (t := failed_volumes(world, p.node, p.uid, at)).findings]
     waits = max((told for _, told in silent), key=lambda told: told.nodes, default=None)
     if state.dead and waits is not None:
@@ -348,9 +348,9 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
             fitted(Evidence, at=at, origin=Origin.TENANT, code="stalled"),
             *[_as_evidence(told.findings[0], pod.node, pod.name) for pod, told in silent][:_VOLUMES_MAX],
         ),
-        suspects=tuple(fitted(Suspect, node=n, score=0.3, why="the agent is blind") for n, _ in blind),
+        suspects=tuple(fitted(Suspect, node=n, score=0.3, why="the agent is blind") for n, _ in unseen),
         affected=(
             AffectedGang(gang=gang, due=now if state.dead else None, dead=state.dead, born_at=state.born_at),
         ),
-        blind=dict(blind),
+        why_not_covered=dict(unseen),
     )

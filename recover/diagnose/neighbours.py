@@ -37,10 +37,10 @@ _MPS_RESOURCE = "nvidia.com/mps-"
 
 
 def neighbours_fault(
-    world: World, gang: Gang, loss: Loss, said: IncidentStatus | None, timing: Timing, now: datetime
+    world: World, gang: Gang, loss: Loss, known_status: IncidentStatus | None, timing: Timing, now: datetime
 ) -> str:
     """Returns why the gang's program is not blamed for the loss, or an empty string if no other program may
-    have ended the rank. `said` is the status of the open Incident of this loss."""
+    have ended the rank. `known_status` is the status of the open Incident of this loss."""
     node, health = world.nodes.get(loss.node), world.health.get(loss.node)
     if node is None or health is None or not _is_shared_by_mps(node):
         return ""
@@ -52,9 +52,9 @@ def neighbours_fault(
         and is_exception(finding.subject, finding.fault, finding.severity)
         and _is_around(finding, loss, window)
     ]
-    if not around or (_tells_cause(said) and now > loss.at + window):
+    if not around or (_tells_cause(known_status) and now > loss.at + window):
         return ""
-    known = around[0].code if _blames_nobody(said) else ""
+    known = around[0].code if _blames_nobody(known_status) else ""
     shown = known or _of_neighbour(world, gang, loss, health, around, window)
     if not shown:
         return ""
@@ -65,16 +65,16 @@ def neighbours_fault(
     )
 
 
-def _tells_cause(said: IncidentStatus | None) -> bool:
+def _tells_cause(known_status: IncidentStatus | None) -> bool:
     """Whether the Incident names a cause: the program, or a resource that the program used up. An exception
     that is reported later than the loss may change that for a while."""
-    return said is not None and said.blame in (Blame.APPLICATION, Blame.RESOURCES)
+    return known_status is not None and known_status.blame in (Blame.APPLICATION, Blame.RESOURCES)
 
 
-def _blames_nobody(said: IncidentStatus | None) -> bool:
+def _blames_nobody(known_status: IncidentStatus | None) -> bool:
     """Whether the Incident blames nobody, not even the node: the node would be a suspect if its agent had
     been blind."""
-    return said is not None and said.blame is Blame.UNKNOWN and not said.suspects
+    return known_status is not None and known_status.blame is Blame.UNKNOWN and not known_status.suspects
 
 
 def _is_shared_by_mps(node: Node) -> bool:

@@ -41,7 +41,7 @@ def node_faults(
     agents by node name. `dead` has the uids of gangs that no longer train: they failed by themselves, or
     Rekindle stopped them."""
     by_node = incidents_by_node(world)
-    look = _Look(world, dead, timing, now)
+    inputs = _Inputs(world, dead, timing, now)
     with_findings = [
         (node, health)
         for name, health in reports.items()
@@ -50,12 +50,12 @@ def node_faults(
     found, failures = each(
         with_findings,
         lambda one: about_node(one[0]),
-        lambda one: _of_node(look, *one, by_node.get(one[0].name, [])),
+        lambda one: _of_node(inputs, *one, by_node.get(one[0].name, [])),
     )
     return [diagnosis for diagnosis in found if diagnosis is not None], failures
 
 
-class _Look:
+class _Inputs:
     """The data by which the faults of all nodes are judged, and results that are needed for many of them."""
 
     def __init__(self, world: World, dead: frozenset[str], timing: Timing, now: datetime) -> None:
@@ -95,14 +95,14 @@ def _stopped_by_node(world: World) -> dict[str, list[Gang]]:
     return found
 
 
-def _of_node(look: _Look, node: Node, health: NodeHealth, incidents: list[Incident]) -> Diagnosis | None:
+def _of_node(inputs: _Inputs, node: Node, health: NodeHealth, incidents: list[Incident]) -> Diagnosis | None:
     given = filters = answers(node, incidents)
     if is_released(node):
         # Only a filter: until Rekindle has written this answer, its time is the time of this reconcile.
         # Findings that were dated by it would be younger at each reconcile, and never old enough to act on.
-        filters = (*given, answer_of_person(look.world, node, look.now).answer)
-    findings = [_classed(f) for f in open_findings(node, health, filters, look.now)]
-    return _diagnosis(look, node, findings, incidents, given) if findings else None
+        filters = (*given, answer_of_person(inputs.world, node, inputs.now).answer)
+    findings = [_classed(f) for f in open_findings(node, health, filters, inputs.now)]
+    return _diagnosis(inputs, node, findings, incidents, given) if findings else None
 
 
 def _classed(finding: Finding) -> Finding:
@@ -125,13 +125,13 @@ def comes_due(reports: Iterable[NodeHealth], now: datetime) -> Iterator[datetime
 
 
 def _diagnosis(
-    look: _Look,
+    inputs: _Inputs,
     node: Node,
     findings: list[Finding],
     incidents: list[Incident],
     given: Collection[Answer],
 ) -> Diagnosis:
-    now = look.now
+    now = inputs.now
     open_one = next((i for i in incidents if _is_the_nodes_own(i, node)), None)
     known_since = open_one.metadata.creation_timestamp if open_one else None
     known = latest_of(findings)
@@ -141,7 +141,7 @@ def _diagnosis(
     first = first_of_the_worst(findings)
     after = went_on.get(first.id)
     is_final = any(f.final and strength(f) == strength(first) for f in findings)
-    settles_at = None if is_final else _settles_at(findings, look.timing)
+    settles_at = None if is_final else _settles_at(findings, inputs.timing)
     settled = settles_at is None or now >= settles_at
     hardware = is_hardware(first)
     name = open_one.metadata.name if open_one else _name(node, first, incidents, after)
@@ -164,10 +164,12 @@ def _diagnosis(
         suspects=(fitted(Suspect, node=node.name, score=1.0 if hardware else 0.5, why=first.code),),
         affected=tuple(
             affected_gang(gang, its, due, awaited, now, is_dead=is_dead)
-            for gang, is_dead, its in _victims(look, node, findings)
-            for awaited in [look.saves.of(gang, name) if may_wait(its) else Awaited.UNTOLD]
+            for gang, is_dead, its in _victims(inputs, node, findings)
+            for awaited in [inputs.saves.of(gang, name) if may_wait(its) else Awaited.UNTOLD]
             for due in [
-                due_at(look.world, node, gang, its, awaited, known_since or now, settles_at, look.timing, now)
+                due_at(
+                    inputs.world, node, gang, its, awaited, known_since or now, settles_at, inputs.timing, now
+                )
             ]
         ),
         drain=any(f.remedy is Remedy.DRAIN_AND_RESET for f in findings),
@@ -220,29 +222,31 @@ def _shown(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding in kept]
 
 
-def _victims(look: _Look, node: Node, findings: list[Finding]) -> Iterator[tuple[Gang, bool, list[Finding]]]:
+def _victims(
+    inputs: _Inputs, node: Node, findings: list[Finding]
+) -> Iterator[tuple[Gang, bool, list[Finding]]]:
     """Yields the gangs with ranks on the node, whether each no longer trains, and the findings that affect
     it. If a recovery is stopping or has stopped a gang whose ranks ran on the node, and has not started it
     again, all findings of the node affect the gang: the start then avoids the node."""
-    holders = holders_on(look.world.health[node.name])
-    there = _gangs_there(look, node)
+    holders = holders_on(inputs.world.health[node.name])
+    there = _gangs_there(inputs, node)
     for gang in there:
-        is_dead = gang.ref.uid in look.dead
-        its = affecting(look.ranks_at(gang, node.name), findings, holders, is_dead=is_dead)
+        is_dead = gang.ref.uid in inputs.dead
+        its = affecting(inputs.ranks_at(gang, node.name), findings, holders, is_dead=is_dead)
         if its:
             yield gang, is_dead, its
-    for stopped in look.stopped_on(node.name):
+    for stopped in inputs.stopped_on(node.name):
         if stopped not in there:
             yield stopped, True, findings
 
 
-def _gangs_there(look: _Look, node: Node) -> list[Gang]:
+def _gangs_there(inputs: _Inputs, node: Node) -> list[Gang]:
     """Returns the gangs with a living pod on the node. For a dead gang, ended pods count as well, because its
     rank on this node may have been the first to end."""
-    world = look.world
+    world = inputs.world
     gangs = {gang.ref.uid: gang for gang in world.gangs_living_on(node.name)}
-    for uid in world.gangs_on.get(node.name, frozenset()) & look.dead:
-        if look.ranks_at(world.gangs[uid], node.name):
+    for uid in world.gangs_on.get(node.name, frozenset()) & inputs.dead:
+        if inputs.ranks_at(world.gangs[uid], node.name):
             gangs[uid] = world.gangs[uid]
     return sorted(gangs.values(), key=lambda gang: str(gang.ref))
 

@@ -114,7 +114,7 @@ def _loss(world: World, pod: Pod, now: datetime) -> Loss | None:
             pod_uid=pod.uid,
             node=pod.node,
             at=min(at or now, now),
-            told_at=at,
+            reported_at=at,
             code=code,
             restarts=ended.restarts if ended else 0,
             in_place=in_place,
@@ -220,9 +220,9 @@ def _unsettled(loss: Loss, timing: Timing, now: datetime, *, has_succeeded: bool
 def _is_fresh(loss: Loss, within_s: float, now: datetime) -> bool:
     """Whether the loss was less than `within_s` ago. If the time of the loss is unknown, or only a wrong
     clock can have given it, the answer is no: otherwise the wait would never end, or would take hours."""
-    if loss.told_at is None:
+    if loss.reported_at is None:
         return False
-    return -CLOCKS_APART < now - loss.told_at < timedelta(seconds=within_s)
+    return -CLOCKS_APART < now - loss.reported_at < timedelta(seconds=within_s)
 
 
 def stalled_at(world: World, pods: list[Pod]) -> datetime | None:

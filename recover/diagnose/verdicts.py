@@ -16,7 +16,7 @@ import msgspec
 from detectors.catalog.log_errors import Failed
 from detectors.wire.contract import Fault
 from recover.api import Blame
-from recover.diagnose.coverage import looked_at, not_covered
+from recover.diagnose.coverage import looked_at, why_not_covered
 from recover.diagnose.diagnosis import Loss
 from recover.diagnose.first_loss import nobody_is_blamed, what_failed
 from recover.diagnose.out_of_memory import OOM_KILLED, node_ran_out
@@ -49,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """The error by which attempts are counted."""
     doubts_node: bool = False
     """Whether the rank's node may be the cause."""
-    blind: str = ""
+    why_not_covered: str = ""
     """Why the agent of that node could not see a fault there; empty if it could."""
 
 
@@ -68,9 +68,9 @@ def judged(world: World, first: Loss, now: datetime, *, covered: bool, beside: s
     failed, meaning = what_failed(first.error)
     if beside and failed in (Failed.PROGRAM, Failed.DEVICE):
         return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, beside, error)
-    blind = "" if covered else not_covered(world, first.node, first.at, now)
-    if blind:
-        return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, f"there is no culprit: {blind}", error, True, blind)
+    why_not = "" if covered else why_not_covered(world, first.node, first.at, now)
+    if why_not:
+        return Verdict(Fault.UNKNOWN, Blame.UNKNOWN, f"there is no culprit: {why_not}", error, True, why_not)
     return _by_its_log(world, first, failed, meaning, error)
 
 

@@ -14,7 +14,7 @@ from recover.api import RecoverySpec, Witness
 from recover.diagnose.starts import ranks
 from recover.model import Gang, Pod, World
 
-__all__ = ["told", "witnesses"]
+__all__ = ["reports_of", "witnesses"]
 
 _WITNESSES_MAX = limit(RecoverySpec, "witnesses")
 
@@ -46,7 +46,7 @@ def _saves(world: World, pod: Pod) -> bool:
     return any(told.last_save is not None for told in world.containers(pod))
 
 
-def told(world: World, stood: Sequence[Witness]) -> list[PodProgress]:
+def reports_of(world: World, stood: Sequence[Witness]) -> list[PodProgress]:
     """Returns the reports about each container of these ranks. The rank that was lost first comes first."""
     return [
         progress

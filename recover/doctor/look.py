@@ -59,12 +59,12 @@ class _Claim(msgspec.Struct, frozen=True):
 
 
 async def look(
-    cluster: Cluster, asked: str, namespace: str, now: datetime, usual: str = ""
+    cluster: Cluster, asked: str, namespace: str, now: datetime, default_namespace: str = ""
 ) -> tuple[Case, list[str]]:
-    """Returns the job that the person named, and notes on what could not be read. `usual` is the namespace
-    that the kubeconfig names. Raises CannotTell, NotFound."""
-    snapshot = await read(cluster, namespace=namespace, instead=namespace_of(asked) or usual)
-    job = find(asked, snapshot, namespace, command="doctor", usual=usual)
+    """Returns the job that the person named, and notes on what could not be read. `default_namespace` is the
+    namespace that the kubeconfig names. Raises CannotTell, NotFound."""
+    snapshot = await read(cluster, namespace=namespace, instead=namespace_of(asked) or default_namespace)
+    job = find(asked, snapshot, namespace, command="doctor", default_namespace=default_namespace)
     if isinstance(job, str):
         raise NotFound(f"{job} is a node: expected a job. For the node: `rekindle why node/{job}`")
     if job.gang is None:

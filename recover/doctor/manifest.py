@@ -10,7 +10,7 @@ from typing import Any
 from recover.api.recipe_spec import Recipe
 from recover.doctor.case import NO_CLUSTER, Case, Part
 from recover.doctor.saves import claim_of
-from recover.snapshot.manifests import gang_in, objects, told, why_no_job, without_nulls, workload_in
+from recover.snapshot.manifests import described, gang_in, objects, why_no_job, without_nulls, workload_in
 
 __all__ = ["cases"]
 
@@ -29,7 +29,7 @@ def cases(
         if workload is None and _is_claim(document):
             continue
         if workload is None:
-            notes.append(f"{file}: {where}: {told(document)} is left out: {why_no_job(document)}")
+            notes.append(f"{file}: {where}: {described(document)} is left out: {why_no_job(document)}")
             continue
         gang = gang_in(document, workload, file, where)
         spec = workload.written(without_nulls(document), file, where)

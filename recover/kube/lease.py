@@ -183,7 +183,7 @@ class Elector:
         self._watched_since_s = 0.0
         self._given_back = asyncio.Event()
         """Set once a watch has shown the Lease without a holder."""
-        self.looked = asyncio.Event()
+        self.holder_known = asyncio.Event()
         """Set once it is known whether somebody else leads."""
         self.leading = asyncio.Event()
 
@@ -205,7 +205,7 @@ class Elector:
         await self._acquire()
         log.info("leading", identity=self._identity, transitions=self._transitions)
         self.leading.set()
-        self.looked.set()
+        self.holder_known.set()
         while True:
             await asyncio.sleep(self._lease.retry_s)
             await self._renew()
@@ -247,7 +247,7 @@ class Elector:
             record = await self._read()
             free_in_s = self._free_in_s(record)
             if free_in_s > 0:
-                self.looked.set()
+                self.holder_known.set()
                 return min(max(free_in_s, MOMENT_S), retry_s)
             self._transitions = record.transitions + 1
             await self._take(record.version)

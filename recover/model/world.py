@@ -48,7 +48,7 @@ class Refusal(msgspec.Struct, frozen=True):
     again_s: float = REFUSED_AGAIN_S
     """Pause after this refusal until the write is tried again."""
 
-    def pause_s(self, now: datetime) -> float:
+    def left_s(self, now: datetime) -> float:
         """Returns the seconds until the write is tried again."""
         return max(0.0, self.again_s - (now - self.at).total_seconds())
 

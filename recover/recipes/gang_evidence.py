@@ -15,7 +15,7 @@ from detectors.wire.contract import key
 from detectors.wire.training import PodProgress
 from recover.api import Recovery
 from recover.api.recipe_spec import Framework
-from recover.diagnose.witnesses import told
+from recover.diagnose.witnesses import reports_of
 from recover.model import Gang, Node, World
 from recover.model.containers import TrainingContainer, read_container, requests_of, training
 from recover.recipes.match import Evidence, LogLine
@@ -50,7 +50,7 @@ framework on which it builds."""
 def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:
     """Returns what is known of this attempt's failure, once for each different training container of the
     gang's templates: a recipe matches if it matches one of them."""
-    progress = told(world, recovery.witnesses)
+    progress = reports_of(world, recovery.witnesses)
     witness = next(iter(recovery.witnesses), None)
     node = world.nodes.get(witness.node) if witness is not None else None
     attempt = recovery.status.attempt

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from detectors.wire.training import LastSave, PodProgress
 from recover.api import Recovery, RecoverySpec, Totals
-from recover.diagnose.witnesses import told
+from recover.diagnose.witnesses import reports_of
 from recover.model import World
 
 __all__ = ["last_save", "last_step", "lost_gpu_s", "lost_steps", "totals", "trained_until"]
@@ -17,7 +17,7 @@ def last_step(world: World, recovery: Recovery) -> int | None:
     only one line is not certainly a step, and a step that counts within an epoch cannot be compared."""
     steps = [
         p.last_step
-        for p in told(world, recovery.witnesses)
+        for p in reports_of(world, recovery.witnesses)
         if p.last_step is not None and p.first_step is not None and not p.step_of_epoch
     ]
     return max(steps, default=None)
@@ -27,7 +27,7 @@ def last_save(world: World, recovery: Recovery) -> tuple[PodProgress, LastSave] 
     """Returns the witness whose log reports the latest complete checkpoint, and that checkpoint. Only the
     newest instance of each container counts: earlier instances may have saved steps that were given up
     since."""
-    by_age = sorted(told(world, recovery.witnesses), key=lambda p: p.instance)
+    by_age = sorted(reports_of(world, recovery.witnesses), key=lambda p: p.instance)
     newest = {(p.uid, p.container): p for p in by_age}
     saved = [(p, p.last_save) for p in newest.values() if p.last_save is not None]
     numbered = [found for found in saved if found[1].step is not None]
@@ -51,7 +51,7 @@ def trained_until(world: World, recovery: Recovery) -> datetime:
     gang trained on after the evidence, for example at a fault that waits for the next checkpoint."""
     steps = [
         p.last_step_at
-        for p in told(world, recovery.witnesses)
+        for p in reports_of(world, recovery.witnesses)
         if p.last_step_at is not None and p.first_step is not None
     ]
     return max([recovery.spec.detected_at, *steps])

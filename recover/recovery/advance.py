@@ -34,10 +34,10 @@ from recover.recovery.context import Context, Step, bounded, moved, next_attempt
 from recover.recovery.failed_log import with_failed_log
 from recover.recovery.fence import fencing
 from recover.recovery.handover import may_read_old, taken_back
-from recover.recovery.recreate import made_anew_or_gone
+from recover.recovery.recreate import recreated_or_gone
 from recover.recovery.refused import unless_refused
 from recover.recovery.resume import resuming
-from recover.recovery.stop import is_lost, planned, stopping, unstuck
+from recover.recovery.stop import has_lost_rank, planned, stopping, unstuck
 from recover.recovery.verify import verifying
 from recover.workloads import workload_of
 
@@ -71,7 +71,7 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
         return Plan(chains=(*removals, _lifted(recovery, world, now)))
     gang = world.gangs.get(recovery.gang_uid)
     if gang is None or gang.deleting or gang.ref.namespace != recovery.metadata.namespace:
-        step = made_anew_or_gone(recovery, gang, world, settings.timing, now)
+        step = recreated_or_gone(recovery, gang, world, settings.timing, now)
     else:
         ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
         step = _take_up_causes(ctx) or _ended(ctx) or _phase(ctx)(ctx)
@@ -154,7 +154,7 @@ def _take_up_causes(ctx: Context) -> Step | None:
         return None
     if not ctx.has("resumed"):
         return Step(status=refitted(ctx.status, causes=bounded([*known, *fresh])))
-    if ctx.world.modes.paused is not None and not is_lost(ctx):
+    if ctx.world.modes.paused is not None and not has_lost_rank(ctx):
         return None  # all ranks were started again: another stop waits for the end of the pause
     acting = affecting(ctx, fresh)
     if not acting:

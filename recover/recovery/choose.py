@@ -20,7 +20,7 @@ from recover.recovery.avoid import shown, to_avoid
 from recover.recovery.context import Context, Step, condition, moved
 from recover.recovery.failed_log import failed_log
 from recover.recovery.loading import passed_over
-from recover.recovery.recreate import delay_s, obstacle, will_be_made_anew
+from recover.recovery.recreate import delay_s, obstacle, will_be_recreated
 from recover.recovery.scan_place import Unscannable, location
 from recover.recovery.scanned import begins_from, choice_of, entered, unverified, waited_s
 from recover.triage.attempts import attempts_without_progress, cause_words, restarts_limit
@@ -161,7 +161,7 @@ def _decided(ctx: Context, choice: CheckpointChoice) -> Step:
     over = "".join(f"; {words}" for words in (over, choice.unfound) if words)
     avoiding = f", away from {', '.join(status.avoid_nodes)}" if status.avoid_nodes else ""
     changes = "".join(f"; {use.message}" for use in status.recipes if use.attempt == status.attempt)
-    waits_s = 0.0 if will_be_made_anew(ctx) else delay_s(ctx)
+    waits_s = 0.0 if will_be_recreated(ctx) else delay_s(ctx)
     delay = f"; {obstacle(ctx)}. {_FASTER}" if waits_s else ""
     reason = "" if choice.verified else Reason.CHECKPOINT_UNVERIFIED
     return Step(

@@ -174,7 +174,7 @@ class Context(msgspec.Struct, frozen=True):
 
     def pause_s(self, refusal: Refusal | None) -> float:
         """Returns the seconds until the refused write is tried again."""
-        return refusal.pause_s(self.now) if refusal is not None else 0.0
+        return refusal.left_s(self.now) if refusal is not None else 0.0
 
     def about_gang(self) -> dict[str, str]:
         ref = self.gang.ref

@@ -9,7 +9,7 @@ import msgspec
 from detectors.wire.fitting import fitted
 from detectors.wire.training import PodProgress
 from recover.api import FailedLog, Phase
-from recover.diagnose.witnesses import told
+from recover.diagnose.witnesses import reports_of
 from recover.recovery.context import Context, Step
 
 __all__ = ["failed_log", "with_failed_log"]
@@ -23,7 +23,7 @@ def failed_log(ctx: Context) -> FailedLog | None:
     Errors that a rank prints because of Rekindle's stop, as torchrun does, are no errors of the gang."""
     stops = [phase.at for phase in ctx.status.phases if phase.phase is Phase.STOPPING]
     for witness in ctx.recovery.witnesses:
-        ended = max((one for one in told(ctx.world, [witness]) if one.tail), key=_telling, default=None)
+        ended = max((one for one in reports_of(ctx.world, [witness]) if one.tail), key=_telling, default=None)
         if ended is not None:
             error = ended.first_error
             is_ours = error is not None and bool(stops) and error.at > stops[-1]

@@ -60,7 +60,7 @@ def without_room(ctx: Context, without: Mapping[str, str]) -> Step | None:
     if wait_s <= 0 and not is_short:
         if found.missing > ctx.gang.may_lack:
             return _beside_others(ctx, found)
-        return _released(ctx) if waits else None
+        return _unblocked(ctx) if waits else None
     head, rest = _words(ctx, found if is_short else Room(), wait_s)
     requeue_after_s = wait_s if wait_s > 0 else None
     if status.phase is Phase.RESUMING or not waits:
@@ -117,7 +117,7 @@ def _beside_others(ctx: Context, found: Room) -> Step:
     return Step(requeue_after_s=SETTLES_S)
 
 
-def _released(ctx: Context) -> Step:
+def _unblocked(ctx: Context) -> Step:
     message = f"there is room for {ctx.gang.ref}: Rekindle starts all {ctx.gang.size} ranks"
     within_s = ctx.allowed_s(ctx.timing.resume_deadline_s)
     return Step(status=moved(ctx, Phase.RESUMING, message, within_s=within_s))

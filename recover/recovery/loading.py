@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from detectors.wire.contract import Fault
 from recover.api import Cause, CheckpointChoice, Recovery
-from recover.diagnose.witnesses import told
+from recover.diagnose.witnesses import reports_of
 from recover.model import Gang, World
 from recover.policy.settings import Settings
 from recover.triage.attempts import attempts_limit
@@ -79,7 +79,7 @@ def _first_errors(recovery: Recovery, world: World, began: CheckpointChoice) -> 
     status = recovery.status
     if began.attempt >= status.attempt or began.attempt in status.uncounted:
         return set()
-    ranks = told(world, status.witnesses)
+    ranks = reports_of(world, status.witnesses)
     return {rank.first_error.code for rank in ranks if rank.first_step is None and rank.first_error}
 
 

@@ -26,10 +26,10 @@ __all__ = [
     "FENCE",
     "delay_s",
     "instead_of_start",
-    "made_anew_or_gone",
     "obstacle",
+    "recreated_or_gone",
     "start_delay_s",
-    "will_be_made_anew",
+    "will_be_recreated",
 ]
 
 FIRST_FAILURE_S, DELAY_MAX_S = 10.0, 600.0
@@ -101,7 +101,7 @@ def obstacle(ctx: Context) -> str:
     return ""
 
 
-def will_be_made_anew(ctx: Context) -> bool:
+def will_be_recreated(ctx: Context) -> bool:
     return bool(ctx.gang.definition) and may_recreate(ctx.gang.annotations) and bool(obstacle(ctx))
 
 
@@ -173,7 +173,7 @@ def _definition(gang: Gang, mark: Mark) -> tuple[str, str]:
     why the job cannot be created."""
     if not gang.definition or not may_recreate(gang.annotations):
         return "", ""
-    definition = msgspec.json.encode(workload_of(gang).anew(gang, mark)).decode()
+    definition = msgspec.json.encode(workload_of(gang).recreated(gang, mark)).decode()
     if len(definition) <= DEFINITION_CHARS_MAX:
         return definition, ""
     return "", (
@@ -213,7 +213,7 @@ def _delete(gang: Gang) -> Delete:
     )
 
 
-def made_anew_or_gone(
+def recreated_or_gone(
     recovery: Recovery, gang: Gang | None, world: World, timing: Timing, now: datetime
 ) -> Step:
     """Returns the step for a job that is gone, or is being deleted. If Rekindle deleted the job, the job is

@@ -25,7 +25,7 @@ from recover.workloads import workload_of
 
 __all__ = [
     "given_up",
-    "is_lost",
+    "has_lost_rank",
     "old_pods_ended",
     "planned",
     "removed",
@@ -129,12 +129,12 @@ def _may_stop(ctx: Context) -> Verdict:
     that this recovery has stopped before, and that has lost a rank since or never ran as a whole: it is
     started again, because the pause would otherwise leave it down."""
     is_down_by_us = ctx.status.attempt > 1 and (
-        is_lost(ctx) or ctx.status.attempt - 1 in ctx.status.uncounted
+        has_lost_rank(ctx) or ctx.status.attempt - 1 in ctx.status.uncounted
     )
     return may_touch(ctx.world, ctx.gang, ctx.now, heeds_pause=not is_down_by_us)
 
 
-def is_lost(ctx: Context) -> bool:
+def has_lost_rank(ctx: Context) -> bool:
     """Whether the gang has lost a rank, so that a stop takes nothing from it."""
     return ctx.gang.terminal is not None or bool(losses(ctx.world, ranks(ctx.world, ctx.gang), ctx.now))
 

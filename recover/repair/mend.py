@@ -232,7 +232,7 @@ def _stepped_in(ctx: Context) -> Reconciled | None:
     if taken is not None and not is_ours:
         why = f"{name} is in quarantine for another Incident now: {taken.incident}"
         return handed_over(ctx, Reason.NEEDS_PERSON, why, "That Incident says what to do")
-    if not silent.is_watched(ctx) and (not is_ours or is_released(ctx.node)):
+    if not silent.awaits_quarantine(ctx) and (not is_ours or is_released(ctx.node)):
         return handed_over(
             ctx,
             Reason.RELEASED_BY_PERSON,

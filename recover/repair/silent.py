@@ -22,7 +22,7 @@ from recover.repair.step_context import HELD_REQUEUE_S, Context, Reconciled, han
 from recover.triage import quarantine
 from recover.triage.guard import Denied
 
-__all__ = ["before_quarantine", "is_its_turn", "is_watched"]
+__all__ = ["awaits_quarantine", "before_quarantine", "is_its_turn"]
 
 
 def is_its_turn(ctx: Context) -> bool:
@@ -33,7 +33,7 @@ def is_its_turn(ctx: Context) -> bool:
     return ctx.incident.spec.fault is Fault.HOST and not ctx.node.ready
 
 
-def is_watched(ctx: Context) -> bool:
+def awaits_quarantine(ctx: Context) -> bool:
     """Whether the repair is for a silent node that is not in quarantine yet. There is then no quarantine that
     a person could end. The node may have become Ready again in the meantime."""
     return (
@@ -54,7 +54,7 @@ def _was_released(ctx: Context) -> bool:
 def before_quarantine(ctx: Context) -> Reconciled | None:
     """Returns what is done before the quarantine, or None once the node is in quarantine, or if it was when
     its repair began."""
-    if not is_watched(ctx):
+    if not awaits_quarantine(ctx):
         return None
     name = ctx.node.name
     if ctx.node.ready:

@@ -10,7 +10,7 @@ from detectors.client.kubeapi import ApiError
 from detectors.wire.contract import ObjectMeta
 from recover.model.actions import Action, Patch
 
-__all__ = ["is_as_patched", "is_invalid", "may_pass", "without_values"]
+__all__ = ["has_patched_version", "is_invalid", "may_pass", "without_values"]
 
 WORDS_CHARS_MAX = 400
 """Maximum length of an API server's refusal in the log and in objects."""
@@ -31,7 +31,7 @@ def is_invalid(error: ApiError, action: Action, there: bytes | None) -> bool:
     return there is not None and msgspec.json.decode(there, type=_Object).metadata.uid == action.uid
 
 
-def is_as_patched(action: Action, there: bytes) -> bool:
+def has_patched_version(action: Action, there: bytes) -> bool:
     """Whether the object still has the version that the patch named as its precondition."""
     version = msgspec.json.decode(there, type=_Object).metadata.resource_version
     return isinstance(action, Patch) and action.version == version

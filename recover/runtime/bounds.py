@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-__all__ = ["MAP_BYTES_MAX", "READ_BYTES_MAX", "Room", "too_large"]
+__all__ = ["MAP_BYTES_MAX", "READ_BYTES_MAX", "CacheShare", "too_large"]
 
 READ_BYTES_MAX = 512 * 1024
 """Maximum size of an object, as the API server sends it. A job of a hundred templates has 300 KB, its managed
@@ -29,7 +29,7 @@ MAP_BYTES_MAX = 1280 * 1024
 quotation marks make the data longer."""
 
 
-class Room:
+class CacheShare:
     """The memory that each namespace may take for one kind of object. The limit is the same for all
     namespaces. `what` names the objects, in the plural."""
 

@@ -15,10 +15,10 @@ import msgspec
 import structlog
 
 from detectors.client.kubeapi import WatchEvent
-from detectors.service.seldom import Seldom
+from detectors.service.rate_limit import RateLimit
 from detectors.wire.resource import Resource
 from recover.k8s.identities import Identified, Identity
-from recover.runtime.bounds import READ_BYTES_MAX, Room, too_large
+from recover.runtime.bounds import READ_BYTES_MAX, CacheShare, too_large
 
 __all__ = ["Cache"]
 
@@ -34,7 +34,7 @@ class _Told(msgspec.Struct):
     """Reports of the log about one skipped object."""
 
     why: str = ""
-    seldom: Seldom = msgspec.field(default_factory=Seldom)
+    rate_limit: RateLimit = msgspec.field(default_factory=RateLimit)
 
 
 UNREADABLE = (
@@ -64,7 +64,7 @@ class Cache(Generic[T]):
         changed: Callable[[str, T | None, T | None], None],
         *,
         rows: dict[str, T] | None = None,
-        room: Room | None = None,
+        room: CacheShare | None = None,
         outline: Callable[[bytes, str], T | None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         bytes_max: int = READ_BYTES_MAX,
@@ -215,7 +215,7 @@ class Cache(Generic[T]):
         changing errors, and must not be able to fill the controller's log."""
         self.unreadable[key] = why
         told = self._told.setdefault(key, _Told())
-        if why == told.why or not told.seldom.may_tell(self._clock()):
+        if why == told.why or not told.rate_limit.may_tell(self._clock()):
             return
         told.why = why
         log.warning(
@@ -223,7 +223,7 @@ class Cache(Generic[T]):
             kind=self.resource.kind,
             object=key,
             error=why,
-            not_told_before=told.seldom.held_back(),
+            not_told_before=told.rate_limit.take_held_back(),
         )
 
     def _forget(self, key: str, version: int) -> None:

@@ -115,13 +115,13 @@ class Changes:
         """Takes a change of a node's report. The agents of a large cluster write at any time about steps and
         about themselves. The loops reconcile at once only if the node is out of the ordinary, or if a
         recovery waits for the change."""
-        was_looked_at = self.subject_index.is_looked_at(name)
+        was_subject = self.subject_index.is_subject(name)
         self.subject_index.report_changed(name, self.nodes.get(name), new)
         # If agents are not pods, each report may end the silence of an agent (triage/ordinary.py).
-        if _tells_of_pods(old) != _tells_of_pods(new) or not self._agents_are_pods:
+        if _parts_about_pods(old) != _parts_about_pods(new) or not self._agents_are_pods:
             self._touch_gangs_on(name)
         waits = new is not None and any(pod.awaits_save for pod in new.spec.pods)
-        is_urgent = was_looked_at or self.subject_index.is_looked_at(name) or waits
+        is_urgent = was_subject or self.subject_index.is_subject(name) or waits
         self._wake_for(self.pods.gangs_on.get(name, ()), is_urgent=is_urgent)
 
     def of_node(self, name: str, old: Node | None, new: Node | None) -> None:
@@ -139,10 +139,10 @@ class Changes:
         if old is not None and new is not None and msgspec.structs.replace(old, version=new.version) == new:
             self.subject_index.node_renewed(new)
             return
-        was_looked_at = self.subject_index.is_looked_at(name)
+        was_subject = self.subject_index.is_subject(name)
         self.subject_index.node_changed(name, old, new, self.health.get(name))
         self._note_whether_uncached(name)
-        is_ordinary = not was_looked_at and not self.subject_index.is_looked_at(name)
+        is_ordinary = not was_subject and not self.subject_index.is_subject(name)
         if old is None or new is None or old.ready is not new.ready:
             self._touch_gangs_on(name)
         if is_ordinary and old is not None and new is not None:
@@ -169,7 +169,7 @@ class Changes:
         or a Bystander, or back."""
         self._of_agent(*(pod if isinstance(pod, AgentPod) else None for pod in (old, new)))
         before, after = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
-        is_news = _is_news(before, after) and (self._is_looked_at(before) or self._is_looked_at(after))
+        is_news = _is_news(before, after) and (self._is_read(before) or self._is_read(after))
         self._index_pod(key, before, after)
         ranks = (None if isinstance(pod, Bystander) else pod for pod in (before, after))
         self._of_rank(key, *ranks, is_news=is_news)
@@ -215,13 +215,13 @@ class Changes:
         for pod in (old, new):
             if pod is not None and (is_scan(pod) or pod.node in self.subject_index.uncached_nodes):
                 return True
-            if pod is not None and self.subject_index.is_looked_at(pod.node):
+            if pod is not None and self.subject_index.is_subject(pod.node):
                 return True
         if old is not None and (new is None or new.uid != old.uid) and self.jobs.is_to_run(old.owner_uid):
             return True
         return new is not None and self.jobs.is_to_run(new.owner_uid) and _shows_an_end(new)
 
-    def _is_looked_at(self, pod: Pod | Bystander | None) -> bool:
+    def _is_read(self, pod: Pod | Bystander | None) -> bool:
         """Whether a decision reads the pod. Pods beside the gangs come and go all the time, and only a repair
         of their node reads them. When that node is quarantined, the change of the Node wakes the loops."""
         if not isinstance(pod, Bystander):
@@ -275,7 +275,7 @@ def _is_news(old: Pod | Bystander | None, new: Pod | Bystander | None) -> bool:
     return old != new
 
 
-def _tells_of_pods(health: NodeHealth | None) -> object:
+def _parts_about_pods(health: NodeHealth | None) -> object:
     """Returns the parts of an agent's report that a gang's state depends on."""
     if health is None:
         return None

@@ -163,8 +163,8 @@ class Controller:
         self._soon.set()
 
     async def run(self) -> None:
-        """Runs all loops. Call this only once it is known whether another controller leads (Elector.looked).
-        If another one leads, its writes are read again before the loops decide."""
+        """Runs all loops. Call this only once it is known whether another controller leads
+        (Elector.holder_known). If another one leads, its writes are read again before the loops decide."""
         follows_another = not self.leading.is_set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.observer.run())

@@ -65,7 +65,7 @@ class DecisionLoop:
         self._notify = decided
         self._took_s = 0.0
         """Duration of the last reconcile, until its plan was made."""
-        self._told: set[tuple[str, str]] = set()
+        self._known_failures: set[tuple[str, str]] = set()
         """Failures of the last reconcile: uid of the object, and the kind of error."""
 
     def wake(self) -> None:
@@ -106,10 +106,10 @@ class DecisionLoop:
 
     def _plan(self) -> Plan:
         """Returns the plan for the present World, and an Event for each object that cannot be judged."""
-        self._parts.metrics.looks.labels(loop=self._name).inc()
+        self._parts.metrics.reconciles.labels(loop=self._name).inc()
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        with self._parts.metrics.look_seconds.labels(loop=self._name).time():
+        with self._parts.metrics.reconcile_seconds.labels(loop=self._name).time():
             world = self._parts.world()
             now = self._parts.clock.now()
             plan = self._decide(world, now)
@@ -122,12 +122,12 @@ class DecisionLoop:
     def _tell(self, failures: Iterable[Failure]) -> Iterator[Emit]:
         """Counts each failure at every reconcile. Logs a new failure, and yields an Event about it for the
         object."""
-        before, self._told = self._told, set()
+        before, self._known_failures = self._known_failures, set()
         for failure in failures:
             self._parts.metrics.errors.labels(loop=self._name).inc()
             about, error = failure.about, failure.error
             known = (about["uid"], type(error).__name__)
-            self._told.add(known)
+            self._known_failures.add(known)
             if known in before:
                 continue
             log.error(

@@ -17,7 +17,7 @@ from datetime import datetime
 import msgspec
 import structlog
 
-from detectors.service.seldom import Seldom
+from detectors.service.rate_limit import RateLimit
 from detectors.wire.contract import ObjectMeta
 from recover.k8s.identities import Identified
 from recover.k8s.kinds import CONFIGMAPS
@@ -100,7 +100,7 @@ class DeviceMaps:
         """Node -> place of the signal -> when the report was first seen. After a restart of the controller
         these times begin again: that can only delay a suspicion, and signals that cause an action carry their
         own time."""
-        self._told = Seldom()
+        self._told = RateLimit()
         self.caches: dict[str, Cache[Reports]] = {}
         """Namespace -> its ConfigMaps."""
         self.reflectors = []

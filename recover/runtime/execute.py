@@ -39,7 +39,7 @@ from recover.model.actions import (
     Patch,
     Plan,
 )
-from recover.runtime.answers import is_as_patched, is_invalid, may_pass, without_values
+from recover.runtime.answers import has_patched_version, is_invalid, may_pass, without_values
 from recover.runtime.confirm import confirm_gone, confirm_listed
 from recover.runtime.limiter import Limiter, Urgency
 from recover.runtime.observe import Observer
@@ -62,7 +62,7 @@ decision can be made at once."""
 UNTOLD_AGAIN_S = 60.0
 """Pause until the next reconcile after a refusal that no decision reads."""
 
-RIGHTS_AGAIN_S = 5.0
+PERMISSIONS_AGAIN_S = 5.0
 """Pause until the next reconcile if the API server did not know our permissions."""
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
@@ -71,7 +71,7 @@ waits for the next try."""
 
 Chain = tuple[Action, ...]
 
-_BEGINS = frozenset({Act.QUARANTINE_NODE.value, "open-recovery"})
+_DROPPED_BY_A_PAUSE = frozenset({Act.QUARANTINE_NODE.value, "open-recovery"})
 """Writes that begin something new, and that a pause keeps back while they wait for their turn."""
 
 log = structlog.get_logger(__name__)
@@ -165,7 +165,7 @@ class Executor:
                 say = log.debug if is_told else log.warning if error.denied else log.error
                 say("write refused", what=_what(action), target=_target(action), why=str(error))
                 if error.may_pass:
-                    return RIGHTS_AGAIN_S
+                    return PERMISSIONS_AGAIN_S
                 return REFUSED_AGAIN_S if is_known else UNTOLD_AGAIN_S
             if isinstance(action, Write):
                 self._observer.refusals.forget(action)
@@ -174,7 +174,7 @@ class Executor:
     def _is_kept_back(self, action: Action) -> bool:
         """Whether a pause keeps the action back. A pause counts from the moment when it is seen, also for a
         decision that waits to be written."""
-        if _what(action) not in _BEGINS:
+        if _what(action) not in _DROPPED_BY_A_PAUSE:
             return False
         pause = self._observer.pause()
         return pause is not None and pause.lasts(self._clock.now())
@@ -187,8 +187,8 @@ class Executor:
         may_pass = isinstance(error, Transient) or error.may_pass
         is_refused = isinstance(error, Permanent) or (error.refused and _has_no_deadline(action))
         if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch | Delete) and is_refused):
-            is_of_rights = isinstance(error, Permanent) and error.may_pass
-            again_s = RIGHTS_AGAIN_S if is_of_rights else REFUSED_AGAIN_S
+            is_of_permissions = isinstance(error, Permanent) and error.may_pass
+            again_s = PERMISSIONS_AGAIN_S if is_of_permissions else REFUSED_AGAIN_S
             refusal = Refusal(self._clock.now(), str(error), may_pass=may_pass, again_s=again_s)
             return self._observer.refused(action, refusal)
         return False
@@ -230,12 +230,12 @@ class Executor:
             outcome = "stale" if stale else "refused"
             words = without_values(str(error))
             if stale:
-                is_news = there is not None and not is_as_patched(action, there)
+                is_news = there is not None and not has_patched_version(action, there)
                 raise Transient(words, retry_in_s=STALE_S if is_news else REQUEUE_S) from error
             if may_pass(error):
                 raise Transient(words, retry_in_s=REQUEUE_S, refused=True) from error
             denied = error.status == 403
-            raise Permanent(words, may_pass=error.of_rights, denied=denied) from error
+            raise Permanent(words, may_pass=error.of_permissions, denied=denied) from error
         finally:
             self._metrics.writes.labels(what=_what(action), outcome=outcome).inc()
         log.info("written", what=_what(action), target=_target(action), at=self._clock.now().isoformat())
@@ -255,8 +255,8 @@ class Executor:
         except ReplyLost as error:
             raise Transient(str(error), retry_in_s=REQUEUE_S) from error
         except ApiError as error:
-            if may_pass(error) or error.of_rights:
-                again_s = RIGHTS_AGAIN_S if error.of_rights else REQUEUE_S
+            if may_pass(error) or error.of_permissions:
+                again_s = PERMISSIONS_AGAIN_S if error.of_permissions else REQUEUE_S
                 raise Transient(str(error), retry_in_s=again_s) from error
             raise Permanent(str(error), denied=error.status == 403) from error
 

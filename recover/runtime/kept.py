@@ -81,8 +81,8 @@ class Kept:
         other owners that use accelerators are no gangs; for them the owner and the fields of the training
         containers are kept, too."""
         accelerators, ours = self._settings.accelerators, self._settings.namespace
-        is_kept_beside = self._settings.mode is Mode.REPAIR
-        if not is_kept_beside and is_beside_the_gangs(raw, accelerators, GANG_KINDS, ours):
+        is_repair_mode = self._settings.mode is Mode.REPAIR
+        if not is_repair_mode and is_beside_the_gangs(raw, accelerators, GANG_KINDS, ours):
             return None
         pod = decode.pod(raw, accelerators)
         if pod.namespace == self._settings.namespace and is_agent(pod.labels):

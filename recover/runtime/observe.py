@@ -36,7 +36,7 @@ from recover.model.pause import PAUSE, Pause, read_pause, unread_pause
 from recover.policy.settings import Settings
 from recover.recipes.objects import seen
 from recover.recovery.scan_pod import scan_label
-from recover.runtime.bounds import Room
+from recover.runtime.bounds import CacheShare
 from recover.runtime.cache import Cache
 from recover.runtime.changes import Changes, Wake
 from recover.runtime.device_maps import DeviceMaps
@@ -80,11 +80,11 @@ class Observer:
             RECOVERIES,
             msgspec.json.Decoder(Recovery).decode,
             changes.of_recovery,
-            room=Room("recoveries", settings.room.recoveries_mib),
+            room=CacheShare("recoveries", settings.room.recoveries_mib),
         )
         self.recipes = Cache(RECIPES, seen, changes.of_recipe, rows=changes.recipes)
         self.pods: Cache[Pod | Bystander | AgentPod] = Cache(
-            PODS, kept.pod, changes.of_pod, room=Room("pods", settings.room.pods_mib)
+            PODS, kept.pod, changes.of_pod, room=CacheShare("pods", settings.room.pods_mib)
         )
         changes.unread_pods = self.pods.unreadable
         self.workloads = _workloads(settings, kept, changes)
@@ -223,7 +223,7 @@ class Observer:
 
 def _workloads(settings: Settings, kept: Kept, changes: Changes) -> list[Cache[Gang]]:
     """Returns one cache for each framework. All of them share the room for jobs."""
-    room = Room("jobs", settings.room.jobs_mib)
+    room = CacheShare("jobs", settings.room.jobs_mib)
     return [
         Cache(
             w.resource,

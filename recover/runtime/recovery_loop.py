@@ -88,15 +88,15 @@ class Recoveries:
             recovery = rows.get(key)
             if recovery is None:
                 return None
-            wait_s = await self._look_once(key, recovery)
+            wait_s = await self._reconcile_once(key, recovery)
             after = rows.get(key)
             if after is None or after.status.phase is recovery.status.phase:
                 break
         return wait_s
 
-    async def _look_once(self, key: str, recovery: Recovery) -> float | None:
-        self._parts.metrics.looks.labels(loop="recovery").inc()
-        with self._parts.metrics.look_seconds.labels(loop="recovery").time():
+    async def _reconcile_once(self, key: str, recovery: Recovery) -> float | None:
+        self._parts.metrics.reconciles.labels(loop="recovery").inc()
+        with self._parts.metrics.reconcile_seconds.labels(loop="recovery").time():
             world = self._parts.world()
             began_s = asyncio.get_running_loop().time()
             plan = advance(recovery, world, self._settings, self._parts.clock.now())

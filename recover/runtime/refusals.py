@@ -47,8 +47,8 @@ def is_our_own_record(action: Write) -> bool:
     reads its refusal. A new Recovery, and a further cause of a Recovery, do not belong to these writes."""
     if isinstance(action, Ask) or action.resource.group != GROUP:
         return False
-    is_told = isinstance(action, Patch) and not action.subresource  # a cause that triage adds to a Recovery
-    return not (action.resource == RECOVERIES and (isinstance(action, Create) or is_told))
+    adds_cause = isinstance(action, Patch) and not action.subresource  # triage adds a cause to a Recovery
+    return not (action.resource == RECOVERIES and (isinstance(action, Create) or adds_cause))
 
 
 def _place(action: Write) -> str:

@@ -139,7 +139,7 @@ class SubjectIndex:
             self.gangs[uid] = gang
             self._to_ask[_What.GANG, uid] = None
 
-    def is_looked_at(self, node: str) -> bool:
+    def is_subject(self, node: str) -> bool:
         """Whether the Node or its NodeHealth is a subject, so that a decision reads it at each reconcile."""
         return node in self.nodes or node in self.health
 
@@ -157,7 +157,7 @@ class SubjectIndex:
         return len(self._to_ask)
 
     @property
-    def is_asked(self) -> bool:
+    def has_no_open_question(self) -> bool:
         """Whether no question waits for an answer."""
         return not self._to_ask
 

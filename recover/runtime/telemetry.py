@@ -38,8 +38,8 @@ class Metrics:
         self.leader = gauge(
             "rekindle_leader", "1 in the controller that leads, 0 in a controller that stands by."
         )
-        self.looks = counter("rekindle_reconciles", "Reconciles, by loop.", ["loop"])
-        self.look_seconds = Histogram(
+        self.reconciles = counter("rekindle_reconciles", "Reconciles, by loop.", ["loop"])
+        self.reconcile_seconds = Histogram(
             "rekindle_reconcile_seconds",
             "Duration of one reconcile in seconds, by loop.",
             ["loop"],

@@ -38,12 +38,12 @@ def namespace_of(asked: str) -> str:
 
 
 def find(
-    asked: str, snapshot: Snapshot, namespace: str = "", command: str = "why", usual: str = ""
+    asked: str, snapshot: Snapshot, namespace: str = "", command: str = "why", default_namespace: str = ""
 ) -> Job | str:
     """Returns the job, or the name of the node, that `asked` means.
 
     `asked` is NAME, NAMESPACE/NAME, KIND/NAME or node/NAME; `command` is the command that runs. If several
-    jobs have the name, the job in the namespace `usual` is meant, which the kubeconfig names. Raises
+    jobs have the name, the job in `default_namespace` is meant, which the kubeconfig names. Raises
     NotFound.
     """
     first, slash, second = asked.partition("/")
@@ -70,7 +70,7 @@ def find(
         case [], False:
             raise NotFound(_nothing(asked, name, snapshot))
         case _, False:
-            near = [job for job in jobs if usual and job.ref.namespace == usual]
+            near = [job for job in jobs if default_namespace and job.ref.namespace == default_namespace]
             if len(near) == 1:
                 return near[0]
     raise NotFound(_several(asked, jobs, node=name if is_node else "", command=command))

@@ -27,13 +27,13 @@ __all__ = [
     "STANDARD_INPUT",
     "ManifestError",
     "at_path",
+    "described",
     "documents",
     "gang_in",
     "in_yaml_words",
     "name_of",
     "objects",
     "read_text",
-    "told",
     "why_no_job",
     "without_nulls",
     "workload_in",
@@ -152,7 +152,7 @@ def why_no_job(document: Any) -> str:
     return f"field apiVersion: value {shown}: expected {known.api_version}"
 
 
-def told(document: Any) -> str:
+def described(document: Any) -> str:
     """Returns kind and name, as far as the document has them."""
     if isinstance(document, list):
         return "a list, which is no Kubernetes object,"

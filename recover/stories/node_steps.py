@@ -111,7 +111,7 @@ def acted_on_again(incident: Incident, node: str) -> str:
     )
 
 
-def _release(case: _Case, first: str) -> Iterator[str]:
+def _then_end_quarantine(case: _Case, first: str) -> Iterator[str]:
     if case.node is not None and case.node.quarantine is not None:
         yield f"{first}, then end its quarantine: `{undone_by(case.name, case.node.quarantine)}`."
     else:
@@ -188,7 +188,9 @@ def _no_spare(case: _Case) -> Iterator[str]:
 
 
 def _not_repaired(case: _Case) -> Iterator[str]:
-    yield from _release(case, f"Rekindle does not repair {case.name} in this mode. Repair the node by hand")
+    yield from _then_end_quarantine(
+        case, f"Rekindle does not repair {case.name} in this mode. Repair the node by hand"
+    )
 
 
 def _occupied(case: _Case) -> Iterator[str]:
@@ -200,21 +202,23 @@ def _occupied(case: _Case) -> Iterator[str]:
 
 
 def _keeps_failing(case: _Case) -> Iterator[str]:
-    yield from _release(case, f"Have the hardware of {case.name} examined and repaired")
+    yield from _then_end_quarantine(case, f"Have the hardware of {case.name} examined and repaired")
 
 
 def _silent(case: _Case) -> Iterator[str]:
     if case.node is not None and case.node.ready:
         yield f"{case.name} is Ready again. The repair continues."
         return
-    yield from _release(case, f"Restart {case.name} from its console (`kubectl describe node {case.name}`)")
+    yield from _then_end_quarantine(
+        case, f"Restart {case.name} from its console (`kubectl describe node {case.name}`)"
+    )
 
 
 def _for_a_person(case: _Case) -> Iterator[str]:
     if case.said:
         yield case.said if case.said.endswith((".", "!")) else f"{case.said}."
     if "kubectl " not in case.said:
-        yield from _release(case, f"Repair {case.name}")
+        yield from _then_end_quarantine(case, f"Repair {case.name}")
 
 
 _BY_REASON: dict[Reason, Callable[[_Case], Iterator[str]]] = {

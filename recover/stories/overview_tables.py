@@ -26,7 +26,7 @@ from recover.stories.records import (
 from recover.stories.recovery_words import PHASE_WORDS
 from recover.stories.repair_words import PHASE_WORDS as REPAIR_WORDS
 from recover.stories.spare_words import in_short
-from recover.stories.words import SOURCES, Line, Tone, ago, cause_words, causes, counted, some
+from recover.stories.words import SOURCES, Line, Tone, ago, cause_words, counted, some, why_not_taken
 
 __all__ = ["Table", "source_words", "state_words", "tables", "verdict"]
 
@@ -155,7 +155,7 @@ def _not_done(decisions: Iterable[DecisionRecord], now: datetime, wide: bool) ->
     for group in kept.values():
         first = group[0]
         who = some((one.target for one in group), 4)
-        meaning = causes(first.reason, first.message)[-1:]
+        meaning = why_not_taken(first.reason, first.message)[-1:]
         row = (first.action, who, first.reason, ago(first.at, now), *(meaning or ("",)))
         yield (*row, first.incident) if wide else row
 

@@ -26,7 +26,7 @@ from recover.stories.node_steps import steps_for_node
 from recover.stories.records import WhyJobAnswer
 from recover.stories.recovery_words import began_lower, earlier, headline, section
 from recover.stories.waiting_ranks import Ranks, ranks_of
-from recover.stories.words import Command, Line, Section, Story, Tone, causes, lowered, named
+from recover.stories.words import Command, Line, Section, Story, Tone, lowered, named, why_not_taken
 from recover.workloads import started_by
 
 __all__ = ["Job", "job_answer", "why_job"]
@@ -166,7 +166,9 @@ def _verdict(
     if untouched:
         last = max(untouched, key=lambda a: a.at)
         did = "would restart the job" if last.outcome is Outcome.WOULD else "did not restart the job"
-        why = " ".join(one.rstrip(".") + "." for one in causes(last.reason, one_line(last.message))[-1:])
+        why = " ".join(
+            one.rstrip(".") + "." for one in why_not_taken(last.reason, one_line(last.message))[-1:]
+        )
         return Line(f"Rekindle {did} ({last.reason}). {why}{gone}", Tone.WAITING)
     if about:
         return Line(

@@ -29,7 +29,6 @@ __all__ = [
     "Tone",
     "ago",
     "cause_words",
-    "causes",
     "clock",
     "counted",
     "duration",
@@ -39,6 +38,7 @@ __all__ = [
     "named",
     "record",
     "some",
+    "why_not_taken",
 ]
 
 
@@ -273,11 +273,11 @@ def record(action: ActionRecord, now: datetime) -> tuple[Line, ...]:
             head = Line(f"Rekindle would {verb} {action.target} ({action.reason}, {when})", Tone.WAITING)
         case Outcome.REFUSED:
             head = Line(f"Rekindle did not {verb} {action.target} ({action.reason}, {when})", Tone.BAD)
-    details = causes(action.reason, said.removeprefix(f"would {verb} {action.target}").lstrip())
+    details = why_not_taken(action.reason, said.removeprefix(f"would {verb} {action.target}").lstrip())
     return (head, *(Line(text, Tone.DETAIL) for text in details))
 
 
-def causes(reason: str, said: str) -> tuple[str, ...]:
+def why_not_taken(reason: str, said: str) -> tuple[str, ...]:
     """Returns why an action was not taken, each sentence once. `said` is the message of the record. The
     meaning of the reason lists every possible cause, so it is left out if the message has the exact cause."""
     if said and reason in _EXACT:

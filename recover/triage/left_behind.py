@@ -38,7 +38,7 @@ def left_behind(world: World, gangs: Iterable[Gang], now: datetime) -> Iterator[
         if mark is None or _has_recovery(world, gang, mark) or not may_write(gang, world, now):
             continue
         refusal = world.refusal(gang.resource, gang.ref.name, gang.ref.namespace)
-        if refusal is not None and refusal.pause_s(now):
+        if refusal is not None and refusal.left_s(now):
             continue
         acts = _lifted(gang, mark) if mark.did in (TOLD, _LEFT) else _told(world, gang, mark)
         if acts:

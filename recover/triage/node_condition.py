@@ -94,7 +94,7 @@ def _wishes(world: World, now: datetime) -> Iterator[tuple[str, OwnCondition | N
     """Yields each node whose condition differs from what it should be."""
     proofs = proven(world, now)
     for name, node in world.nodes.items():
-        told = _told(world, node, proofs.get(name, ""), now) if node.is_accelerated else None
+        told = _own_condition(world, node, proofs.get(name, ""), now) if node.is_accelerated else None
         if told != node.told and not hold_of_node(node, now):
             yield name, told
 
@@ -105,7 +105,7 @@ def _takes_back(world: World) -> Iterator[tuple[str, OwnCondition | None]]:
     return ((name, None) for name, node in world.subjects.nodes.items() if node.told is not None)
 
 
-def _told(world: World, node: Node, proof: str, now: datetime) -> OwnCondition:
+def _own_condition(world: World, node: Node, proof: str, now: datetime) -> OwnCondition:
     """Returns the condition that a node should have. The message has no time and no count, so it changes only
     with its meaning."""
     more = f"; for details: rekindle why node/{node.name}"

@@ -127,7 +127,7 @@ def _requeue_after_s(
     waits = [(moment - now).total_seconds() for moment in moments]
     if any(state.suspicious for state in states):
         waits.append(min(settings.timing.in_place_grace_s, settings.timing.deleted_settle_s) / 2)
-    waits += [pause_s for refusal in world.refused.values() if (pause_s := refusal.pause_s(now))]
+    waits += [left_s for refusal in world.refused.values() if (left_s := refusal.left_s(now))]
     if any(map(_is_refused, world.incidents.values())):
         waits.append(60.0)
     return max(0.01, min(waits)) if waits else None

@@ -155,12 +155,12 @@ def writes(world: World, restarts: Iterable[Restart], now: datetime) -> Iterator
     for of_one in sorted(by_gang.values(), key=lambda of_one: of_one[0].running is not None):
         first, grounds = of_one[0], [restart.grounds for restart in of_one]
         refusal = _refusal(world, first)
-        if refusal is not None and refusal.pause_s(now) > 0:
+        if refusal is not None and refusal.left_s(now) > 0:
             continue
         if first.running is None:
             yield open_recovery(world, first.gang, grounds)
         else:
-            yield from _told(first.running, first.gang, grounds)
+            yield from _cause_added(first.running, first.gang, grounds)
 
 
 def _refusal(world: World, restart: Restart) -> Refusal | None:
@@ -277,7 +277,7 @@ def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple
     )
 
 
-def _told(running: Recovery, gang: Gang, grounds: Sequence[Grounds]) -> Iterator[tuple[Action, ...]]:
+def _cause_added(running: Recovery, gang: Gang, grounds: Sequence[Grounds]) -> Iterator[tuple[Action, ...]]:
     """Yields the patch that adds these causes to the running Recovery, unless it has them already."""
     attempt = running.status.attempt
     news = [msgspec.structs.replace(one.cause, attempt=attempt) for one in grounds]

@@ -68,7 +68,7 @@ def keep_spares(world: World, now: datetime) -> Plan:
         return Plan()
     out = _Out.of(world, now)
     needs = _needs(world, spares, out)
-    serving, over = _lent(spares, needs, out)
+    serving, over = _serving_and_over(spares, needs, out)
     ours = [spare for spare in spares if _may_touch(world, spare.node, now)]
     unserved = [need for need in needs.values() if need.name not in serving]
     if world.modes.paused is None:
@@ -189,7 +189,7 @@ def _needs(world: World, spares: Iterable[Spare], out: _Out) -> dict[str, _Need]
     return dict(sorted(needs.items()))
 
 
-def _lent(
+def _serving_and_over(
     spares: Iterable[Spare], needs: Mapping[str, _Need], out: _Out
 ) -> tuple[dict[str, Spare], list[Spare]]:
     """Returns which need each used spare serves, and the spares that serve no need any more or are out

@@ -62,7 +62,7 @@ def wish_for(world: World, diagnosis: Diagnosis, lost: Mapping[str, Node], now: 
 def _blind(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[ActionRecord]:
     """Yields a record for each node that may be the culprit and cannot be judged. Such a node stays in
     service."""
-    for name, why in diagnosis.blind.items():
+    for name, why in diagnosis.why_not_covered.items():
         node = world.nodes.get(name)
         if node is not None and node.quarantine is None:
             yield record_of(Act.QUARANTINE_NODE, name, Denied(Reason.BLIND, why), "", now)
@@ -85,7 +85,7 @@ def _node(world: World, diagnosis: Diagnosis, now: datetime) -> TakeOut | Action
         # The controller may have crashed before it wrote the Incident.
         return record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, ours.at)
     refusal, is_under_way = world.refusal(NODES, node.name), node.name in world.being_quarantined
-    if refusal is not None and (is_under_way or refusal.pause_s(now)):
+    if refusal is not None and (is_under_way or refusal.left_s(now)):
         # The node uses no budget between two tries: the budget is for nodes that can be written.
         return record_of(Act.QUARANTINE_NODE, node.name, write_refused(refusal), "", now)
     if is_under_way:

@@ -72,7 +72,7 @@ class Workload(Protocol):
         ...
 
     @property
-    def rights(self) -> frozenset[tuple[str, str]]:
+    def permissions(self) -> frozenset[tuple[str, str]]:
         """The permissions that the controller needs: verb, and resource with subresource."""
         of_status = [("patch", f"{self.resource.plural}/status")] if self.patches_status else []
         return frozenset([*((verb, self.resource.plural) for verb in _VERBS), *of_status])
@@ -114,7 +114,7 @@ class Workload(Protocol):
         called again until nothing is left; the next start removes what could not be removed before."""
         ...
 
-    def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
+    def recreated(self, gang: Gang, mark: Mark) -> dict[str, Any]:
         """Returns the object to create in place of the gang's job. It runs on nodes that the mark does not
         avoid."""
         ...

@@ -32,8 +32,8 @@ from recover.workloads.patches import (
     changes_affinity,
     gang_patch,
     lifted,
-    made_anew,
     reading_environment,
+    recreated_job,
 )
 
 __all__ = ["ON_FAILURE", "Job", "WrittenJob", "restarts_counted"]
@@ -208,12 +208,12 @@ class Job(StopsAtOnce, Workload):
         affinity = avoiding(gang.templates[""].affinity, gang, plain)
         return [lifted(gang, {"template": {"spec": {"affinity": affinity}}})]
 
-    def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
+    def recreated(self, gang: Gang, mark: Mark) -> dict[str, Any]:
         """Returns the new Job, without the selector and labels that tie the pods to the old uid. A new Job
         may read our environment."""
         containers = reading_environment(gang.templates[""].containers, gang)
         env = gang_patch(gang, "start-gang", {"template": {"spec": {"containers": containers}}}, mark)
-        job = made_anew(gang, [_started(gang, mark), env])
+        job = recreated_job(gang, [_started(gang, mark), env])
         if not job["spec"].get("manualSelector"):
             job["spec"].pop("selector", None)
         labels = job["spec"]["template"].get("metadata", {}).get("labels", {})

@@ -40,8 +40,8 @@ from recover.workloads.patches import (
     changes_affinity,
     gang_patch,
     lifted,
-    made_anew,
     reading_environment,
+    recreated_job,
     required_expressions,
 )
 
@@ -282,12 +282,12 @@ class JobSet(Workload):
         is_in_template = bool(_in_template(gang) or _asked_in_template(gang))
         return [] if gang.mark is None or is_in_template else [lifted(gang, {})]
 
-    def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
+    def recreated(self, gang: Gang, mark: Mark) -> dict[str, Any]:
         """Returns the new JobSet. It may read our environment, and its own template may exclude nodes. The
         template gets no preferred affinity: a later start could not tell this preference from one that people
         wrote."""
         mark = msgspec.structs.replace(mark, suspected=())
-        jobset = made_anew(gang, [gang_patch(gang, "start-gang", {"suspend": False}, mark)])
+        jobset = recreated_job(gang, [gang_patch(gang, "start-gang", {"suspend": False}, mark)])
         for job in jobset["spec"]["replicatedJobs"]:
             template = gang.templates[job["name"]]
             pod = job["template"]["spec"]["template"]["spec"]

@@ -40,8 +40,8 @@ from recover.workloads.patches import (
     changes_affinity,
     gang_patch,
     lifted,
-    made_anew,
     reading_environment,
+    recreated_job,
     tested,
 )
 
@@ -261,8 +261,8 @@ class KubeflowJob(StopsAtOnce, Workload):
         is_changed = gang.mark.avoided or gang.mark.suspected
         return [lifted(gang, {self.replica_specs: changes} if is_changed else {})]
 
-    def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
-        return made_anew(gang, self.start(gang, mark))
+    def recreated(self, gang: Gang, mark: Mark) -> dict[str, Any]:
+        return recreated_job(gang, self.start(gang, mark))
 
 
 def _may_lack(spec: KubeflowSpec) -> int:

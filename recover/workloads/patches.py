@@ -31,13 +31,13 @@ __all__ = [
     "environment_of",
     "gang_patch",
     "lifted",
-    "made_anew",
     "mark_of",
     "marked",
     "old_environment_of",
     "reading_environment",
     "reads_environment",
     "reads_old_environment",
+    "recreated_job",
     "required_expressions",
     "required_terms",
     "requires_environment",
@@ -115,7 +115,7 @@ def lifted(gang: Gang, spec: dict[str, Any]) -> Patch:
     )
 
 
-def made_anew(gang: Gang, patches: Iterable[Patch]) -> dict[str, Any]:
+def recreated_job(gang: Gang, patches: Iterable[Patch]) -> dict[str, Any]:
     """Returns the job as people wrote it, with the changes of a start."""
     changed: dict[str, Any] = msgspec.json.decode(gang.definition)
     for patch in patches:

@@ -197,7 +197,7 @@ def _rights(workload: Workload, text: str) -> Iterator[Place]:
         for verb in rule["verbs"]
         for resource in rule["resources"]
     }
-    missing = sorted(workload.rights - granted)
+    missing = sorted(workload.permissions - granted)
     if missing:
         lines = text.splitlines()
         first = lines.index("rules:")

@@ -69,7 +69,7 @@ def test_the_controller_patches_and_never_replaces_and_of_namespaces_it_only_kee
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.resource.kind)
 def test_the_controller_may_do_nothing_more_to_a_kind(workload: Workload) -> None:
-    assert granted_over(workload) == workload.rights
+    assert granted_over(workload) == workload.permissions
 
 
 def test_the_agent_has_one_right() -> None:

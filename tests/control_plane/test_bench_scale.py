@@ -15,7 +15,7 @@ from tests.control_plane.plane import ControlPlane
 
 pytestmark = pytest.mark.control_plane
 
-PACE = Pace(runs=2, rounds=2, pods=10, pods_per_s=100.0, burst=20, idle_s=1.0, told_s=1.0)
+PACE = Pace(runs=2, rounds=2, pods=10, pods_per_s=100.0, burst=20, idle_s=1.0, incident_limit_s=1.0)
 SETTINGS = ("mode=recover", "lease.duration_s=3", "lease.renew_deadline_s=2", "lease.retry_s=0.3")
 MADE = (NODES, NODEHEALTHS, PODS, JOBS, INCIDENTS, RECOVERIES, EVENTS, LEASES)
 

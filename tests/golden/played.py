@@ -77,7 +77,7 @@ def _objects(sim: rooms.Simulation, told: set[str]) -> Iterator[str]:
     for resource in sorted(rooms.KINDS, key=lambda one: one.kind):
         changes: dict[tuple[str, str], list[dict[str, Any] | None]] = {}
         history = sim.cluster.store.history(resource)
-        for change in history.since(history.oldest):
+        for change in history.since(history.dropped_until):
             changes.setdefault(change.key, []).append(change.new.body if change.new is not None else None)
         for key, bodies in sorted(changes.items()):
             lines = [line for line in _object(resource, bodies) if _is_new(line, told)]
@@ -135,7 +135,7 @@ class _Past:
 
     def __init__(self, sim: rooms.Simulation) -> None:
         self._coming = {
-            resource: deque(history.since(history.oldest))
+            resource: deque(history.since(history.dropped_until))
             for resource in rooms.KINDS
             for history in [sim.cluster.store.history(resource)]
         }

@@ -340,7 +340,7 @@ _VERDICTS = of(
     "recover/diagnose/verdicts.py",
     (
         "an application is blamed unseen",
-        'blind = "" if covered else not_covered(world, first.node, first.at, now)',
+        'why_not = "" if covered else why_not_covered(world, first.node, first.at, now)',
         'blind = ""',
         "the application is blamed while nobody watched its node",
     ),

@@ -17,7 +17,7 @@ _CHANGES = of(
     ),
     (
         "way: a report, to the gangs there",
-        "        if _tells_of_pods(old) != _tells_of_pods(new) or not self._agents_are_pods:\n"
+        "        if _parts_about_pods(old) != _parts_about_pods(new) or not self._agents_are_pods:\n"
         "            self._touch_gangs_on(name)\n",
         "",
         "a hang is not seen",

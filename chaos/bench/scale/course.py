@@ -57,7 +57,7 @@ class Pace(msgspec.Struct, frozen=True):
     burst: int = 2000
     """Number of changes of ranks that are made as fast as the API server takes them."""
     idle_s: float = 10.0
-    told_s: float = 15.0
+    incident_limit_s: float = 15.0
     """Seconds that a storm may take until one Incident reports many nodes. A few nodes, as in a small
     cluster, have one Incident each."""
 
@@ -249,9 +249,9 @@ class Course:
     async def _braked(self, controller: Controller) -> list[Figure]:
         struck = self._storm_nodes()
         before_s, began_s = controller.cpu_s(), time.time()
-        telling = asyncio.create_task(self._told_s(began_s))
+        telling = asyncio.create_task(self._incident_s(began_s))
         await self._ground.strike(struck)
-        told_s = await telling
+        incident_s = await telling
         await controller.quiet()
         used_s = controller.cpu_s() - before_s
         words = f"{len(struck)} nodes fail at once, limits as shipped"
@@ -260,15 +260,15 @@ class Course:
             Figure("braked incidents", "  Incidents", "", len(await self._ground.incidents())),
             Figure("braked cpu", "  all CPU until it is quiet", "s", used_s),
         ]
-        if told_s is not None:
+        if incident_s is not None:
             words = "  one Incident about many nodes is there, wall clock"
-            found.append(Figure("braked told", words, "s", told_s))
+            found.append(Figure("braked told", words, "s", incident_s))
         return found
 
-    async def _told_s(self, began_s: float) -> float | None:
+    async def _incident_s(self, began_s: float) -> float | None:
         """Returns the seconds from `began_s` until an Incident about many nodes exists, or None if none came
         in time. Further nodes fail in this time."""
-        while time.time() < began_s + self._pace.told_s:
+        while time.time() < began_s + self._pace.incident_limit_s:
             if any(name.startswith(ABOUT_MANY) for name in await self._ground.incidents()):
                 return time.time() - began_s
             await asyncio.sleep(TOLD_LOOK_S)

@@ -100,7 +100,7 @@ class InProcess:
         ]
 
     def _ask_all(self) -> None:
-        while not self.observer.subject_index.is_asked:
+        while not self.observer.subject_index.has_no_open_question:
             self.observer.subject_index.ask(self.world(), self.now)
 
     # --- the objects ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from chaos.simulate.world import Simulation
 from chaos.simulated.jobs import Job
 from chaos.simulated.setup import Setup
 
-__all__ = ["Act", "OfJob", "OfNode", "OfRank", "Scene", "all_run", "node_of_rank", "seconds"]
+__all__ = ["Act", "OfJob", "OfNode", "OfRank", "Scene", "node_of_rank", "seconds", "wait_until_all_run"]
 
 _STARTS_WITHIN_S = 300
 
@@ -90,7 +90,7 @@ def node_of_rank(sim: Simulation, job: str, rank: int) -> str:
     return str(pods[rank]["spec"].get("nodeName", "")) if rank < len(pods) else ""
 
 
-async def all_run(sim: Simulation, job: str) -> bool:
+async def wait_until_all_run(sim: Simulation, job: str) -> bool:
     """Waits until all ranks run. Returns False if they do not run in time."""
     ranks = sim.gangs[job].job.ranks
     for _ in range(_STARTS_WITHIN_S):

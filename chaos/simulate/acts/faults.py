@@ -7,7 +7,7 @@ import random
 from typing import Self
 
 from chaos.cluster.containers import Exit
-from chaos.simulate.acts.base import Act, OfNode, OfRank, Scene, all_run, node_of_rank, seconds
+from chaos.simulate.acts.base import Act, OfNode, OfRank, Scene, node_of_rank, seconds, wait_until_all_run
 from chaos.simulate.world import Simulation
 from chaos.simulated.jobs import OWNERS_ISSUE
 from chaos.simulated.lines import BY_NAME, FATAL, WEAK
@@ -175,7 +175,7 @@ class CrashesInARow(Act, frozen=True):
 
     async def play(self, sim: Simulation) -> None:
         for end in self.ends:
-            if not await all_run(sim, self.job):
+            if not await wait_until_all_run(sim, self.job):
                 return
             await asyncio.sleep(_BEFORE_A_STEP_S)
             sim.crash_rank(self.rank, _ENDS[end], self.job, says=self.says)

@@ -8,7 +8,7 @@ import random
 from typing import Self
 
 from chaos.cluster.containers import Exit
-from chaos.simulate.acts.base import Act, Scene, all_run, node_of_rank
+from chaos.simulate.acts.base import Act, Scene, node_of_rank, wait_until_all_run
 from chaos.simulate.world import Simulation
 from chaos.simulated.lines import BY_NAME, FATAL
 
@@ -16,7 +16,7 @@ __all__ = ["AnySeries", "CrashesAfterCheckpoints", "NodesInARow"]
 
 _BEFORE_A_STEP_S = 5.0
 """Seconds after the start at which all ranks run and none has made a step yet."""
-_STRIKES_WITHIN_S = 60
+_LEAVES_WITHIN_S = 60
 """Seconds within which the gang must leave the broken node."""
 _SAVES_WITHIN_S = 600
 
@@ -37,11 +37,11 @@ class NodesInARow(Act, frozen=True):
 
     async def play(self, sim: Simulation) -> None:
         for rank in self.ranks:
-            if not await all_run(sim, self.job):
+            if not await wait_until_all_run(sim, self.job):
                 return
             await asyncio.sleep(_BEFORE_A_STEP_S)
             sim.kernel(node_of_rank(sim, self.job, rank), BY_NAME[self.line])
-            for _ in range(_STRIKES_WITHIN_S):
+            for _ in range(_LEAVES_WITHIN_S):
                 if sim.ranks_running(self.job) == 0:
                     break
                 await asyncio.sleep(1.0)

@@ -120,9 +120,9 @@ def _has(names: list[str]) -> str:
 
 def ready(seen: Installation) -> Iterator[Finding]:
     """Reports agents that are not ready, grouped by their reason."""
-    lame = {pod.node or pod.metadata.name: pod for pod in seen.pods_of("agent") if not pod.ready}
-    for group in grouped((pod.trouble or _silent(seen, pod.node), name) for name, pod in lame.items()):
-        pod = lame[group.names[0]].metadata.name
+    not_ready = {pod.node or pod.metadata.name: pod for pod in seen.pods_of("agent") if not pod.ready}
+    for group in grouped((pod.trouble or _silent(seen, pod.node), name) for name, pod in not_ready.items()):
+        pod = not_ready[group.names[0]].metadata.name
         count = counted(len(group.names), "agent is", "agents are")
         yield Finding(
             name="agents-not-ready",

@@ -82,5 +82,5 @@ CHECKS: tuple[Check[Installation], ...] = (
         people.mistyped,
         (Part.NODES, Part.NAMESPACES, Part.JOBS),
     ),
-    Check("spares", "spares are kept free", spare_checks.stood_by, (Part.NODES, Part.STATE)),
+    Check("spares", "spares are kept free", spare_checks.kept_free, (Part.NODES, Part.STATE)),
 )

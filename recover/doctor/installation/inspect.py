@@ -29,8 +29,8 @@ from recover.doctor.installation.release_objects import (
     Meta,
     NetworkPolicy,
     OwnPod,
+    StatusWrite,
     Version,
-    Written,
 )
 from recover.doctor.installation.rules import definitions, denied, policies
 from recover.k8s.kinds import CONFIGMAPS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES
@@ -248,7 +248,7 @@ def _network(raw: bytes) -> NetworkPolicy:
 # --- surroundings of the release --------------------------------------------------------------------------
 
 
-def _health(raw: bytes) -> tuple[NodeHealth, Written | None]:
+def _health(raw: bytes) -> tuple[NodeHealth, StatusWrite | None]:
     """Returns the NodeHealth with the last write of its status; None for the write if the API server has not
     recorded its time."""
     health, meta = decode.health(raw), _meta(raw)
@@ -256,7 +256,7 @@ def _health(raw: bytes) -> tuple[NodeHealth, Written | None]:
     theirs = health.status.observed_at
     if theirs is None or not times:
         return health, None
-    return health, Written(f"node {meta.name}", theirs, max(times))
+    return health, StatusWrite(f"node {meta.name}", theirs, max(times))
 
 
 class _Port(msgspec.Struct):

@@ -20,8 +20,8 @@ from recover.doctor.installation.release_objects import (
     LeaseObject,
     NetworkPolicy,
     OwnPod,
+    StatusWrite,
     Version,
-    Written,
 )
 from recover.model import Gang, NamespaceView, Node
 from recover.model.judged_recipes import JudgedRecipe
@@ -118,7 +118,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     """Admission policies and bindings of this version's chart, by `Kind/name`."""
     nodes: Mapping[str, Node] = {}
     health: Mapping[str, NodeHealth] = {}
-    clocks: tuple[Written, ...] = ()
+    clocks: tuple[StatusWrite, ...] = ()
     """The last write of the status of each NodeHealth."""
     recipes: tuple[JudgedRecipe, ...] = ()
     namespaces: Mapping[str, NamespaceView] = {}

@@ -24,8 +24,8 @@ __all__ = [
     "Meta",
     "NetworkPolicy",
     "OwnPod",
+    "StatusWrite",
     "Version",
-    "Written",
 ]
 
 
@@ -262,7 +262,7 @@ class LeaseObject(_Camel, frozen=True):
         return max(times, default=self.spec.renew_time)
 
 
-class Written(msgspec.Struct, frozen=True):
+class StatusWrite(msgspec.Struct, frozen=True):
     """One write with its time by two clocks: the writer's, and the API server's in whole seconds."""
 
     by: str

@@ -10,7 +10,7 @@ from recover.model.modes import Mode
 from recover.stories.words import counted, some
 from recover.triage.spare_node import SPARE, Spare, spare_of
 
-__all__ = ["standing", "stood_by"]
+__all__ = ["kept_free", "standing"]
 
 
 def standing(seen: Installation) -> str:
@@ -31,7 +31,7 @@ def _spares(seen: Installation) -> list[Spare]:
     return [spare for spare in found if spare is not None and spare.labelled]
 
 
-def stood_by(seen: Installation) -> Iterator[Finding]:
+def kept_free(seen: Installation) -> Iterator[Finding]:
     """Reports spares that pods may use, except spares that replace a node that is out of service."""
     spares = _spares(seen)
     observing = seen.state is None or seen.state.mode is Mode.OBSERVE

@@ -64,9 +64,9 @@ def test_history_is_bounded_by_itself(now: Callable[[], datetime]) -> None:
     for number in range(50):
         store.create(CONFIGMAPS, config(f"c{number}"), NS)
     history = store.history(CONFIGMAPS)
-    assert len(history.since(history.oldest)) <= 10
+    assert len(history.since(history.dropped_until)) <= 10
     with pytest.raises(ApiError):
-        history.since(history.oldest - 1)
+        history.since(history.dropped_until - 1)
 
 
 def test_the_same_calls_give_the_same_bytes(now: Callable[[], datetime]) -> None:

@@ -106,7 +106,7 @@ def test_a_program_that_fails_again_and_again_may_be_left_as_it_is_and_one_that_
         crash(sim)
         await stopped(sim)
         for _ in range(3):  # the other rank may have made a step since the crash
-            sim.gangs["llm"].failed()
+            sim.gangs["llm"].record_failure()
         given_up = {"phase": "Escalated", "reason": "CrashLoop", "message": "again and again", "lastStep": 1}
         await on_recovery(sim, given_up)
         said.append(wrongly_waiting(sim, "llm"))

@@ -36,7 +36,7 @@ def test_a_program_is_given_up_only_after_as_many_failures_as_the_limit_allows(
         sim.crash_rank(1, Exit(1))
         await stopped(sim)
         for _ in range(failures - 1):
-            sim.gangs["llm"].failed()
+            sim.gangs["llm"].record_failure()
         cause = {"incident": "i", "fault": "application", "attempt": 1, "error": error}
         cause |= {"at": "2026-11-21T09:00:00Z"}
         end = {"phase": "Escalated", "reason": "CrashLoop", "message": "a test", "causes": [cause]}

@@ -127,7 +127,7 @@ def test_where_the_status_is_too_large_the_rank_goes_last_and_it_is_said_that_ot
     steps(core, RANK, 0)
     of_many_pods(core, many=40)
 
-    status = bounded(core.status(at(500)), TIGHT_BYTES, first=core.priority_pods)
+    status = bounded(core.status(at(500)), TIGHT_BYTES, priority_uids=core.priority_pods)
 
     assert RANK.uid in uids(status)
     assert (status.pods_left_out, status.whole_pods) == (True, [RANK.uid])

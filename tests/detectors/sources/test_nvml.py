@@ -200,7 +200,7 @@ class Heard:
     def is_in_use(self) -> bool:
         return self.in_use
 
-    def not_found(self) -> None: ...
+    def values_unknown(self) -> None: ...
 
     def silent(self, times: int, why: str) -> None:
         self.silences.append(times)

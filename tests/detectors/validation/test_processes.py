@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from detectors.validation.processes import ended
+from detectors.validation.processes import run_within
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_told_to_end_between_the_birth_of_a_check_and_its_name_it_ends_the_check
     monkeypatch.setattr(subprocess, "Popen", ToldMeanwhile)
 
     with pytest.raises(SystemExit):
-        ended(["sleep", "600"], deadline_s=60)
+        run_within(["sleep", "600"], deadline_s=60)
 
     try:
         assert born[0].wait(10) == -signal.SIGKILL
@@ -53,4 +53,4 @@ def test_a_check_may_be_ended_by_the_signals_that_waited_for_its_birth() -> None
     status = Path("/proc/self/status")
     blocked = next(line for line in status.read_text().splitlines() if line.startswith("SigBlk:"))
 
-    assert blocked in ended(["cat", str(status)], deadline_s=10).output.decode()
+    assert blocked in run_within(["cat", str(status)], deadline_s=10).output.decode()

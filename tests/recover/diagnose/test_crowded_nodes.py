@@ -70,7 +70,7 @@ def crowd(
 
 def published(world: Worlds, cores: dict[str, AgentCore]) -> Worlds:
     for node, core in cores.items():
-        status = bounded(core.status(world.now), first=core.priority_pods)
+        status = bounded(core.status(world.now), priority_uids=core.priority_pods)
         world.health[node] = msgspec.structs.replace(world.health[node], status=status)
     return world
 

@@ -107,7 +107,7 @@ class Cluster:
         return self.observer.world(self._modes)
 
     def ask(self) -> None:
-        while not self.observer.subject_index.is_asked:
+        while not self.observer.subject_index.has_no_open_question:
             self.observer.subject_index.ask(self.world(), NOW)
 
     def missed(self) -> int:

@@ -106,7 +106,7 @@ def test_the_decision_after_a_refused_quarantine_comes_when_the_pause_is_over(
 
     refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused["nodes/n1"]
     assert wait == wait_s
-    assert refusal.pause_s(refusal.at) == wait_s
+    assert refusal.left_s(refusal.at) == wait_s
 
 
 @pytest.mark.parametrize(("effect", "counted"), [("NoSchedule", {"n1"}), ("PreferNoSchedule", set())])

@@ -13,7 +13,7 @@ from recover.api.reasons import Reason
 from recover.k8s.kinds import JOBS, PODS
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Rooms, Settings
-from recover.runtime.bounds import Room
+from recover.runtime.bounds import CacheShare
 from recover.runtime.cache import Cache
 from recover.runtime.observe import Observer
 from recover.triage.guard import Denied, may_touch
@@ -136,7 +136,9 @@ def test_pods_for_which_there_is_no_room_are_left_out_and_those_of_another_names
 
 
 def test_what_was_left_out_is_read_by_the_next_list_once_there_is_room() -> None:
-    rows: Cache[str] = Cache(PODS, lambda raw: "x" * 950_000, lambda *change: None, room=Room("pods", 1))
+    rows: Cache[str] = Cache(
+        PODS, lambda raw: "x" * 950_000, lambda *change: None, room=CacheShare("pods", 1)
+    )
     rows.absorb(raw("first", 1))
     rows.absorb(raw("second", 2))
     assert (list(rows.rows), rows.owes_list()) == (["ml/first"], False)

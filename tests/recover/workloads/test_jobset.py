@@ -249,7 +249,7 @@ def test_a_jobset_that_is_made_anew_reads_our_environment_and_keeps_off_the_node
         suspend=True,
     )
 
-    anew = JobSet().anew(found, msgspec.structs.replace(RESUMED, avoided=("n1",)))
+    anew = JobSet().recreated(found, msgspec.structs.replace(RESUMED, avoided=("n1",)))
 
     pod = anew["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert anew["spec"]["suspend"] is False
@@ -298,7 +298,7 @@ def test_a_jobset_that_is_made_anew_without_nodes_to_avoid_holds_no_null() -> No
     )
     found = msgspec.structs.replace(found, mark=msgspec.structs.replace(STOPPED, avoided=("n1",)))
 
-    anew = JobSet().anew(found, RESUMED)
+    anew = JobSet().recreated(found, RESUMED)
 
     pod = anew["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     assert pod["affinity"] == {"nodeAffinity": {}}

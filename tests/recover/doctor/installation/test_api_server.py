@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from recover.doctor.installation.installed import Installation
-from recover.doctor.installation.release_objects import ApiKinds, Version, Written
+from recover.doctor.installation.release_objects import ApiKinds, StatusWrite, Version
 from tests.facts import names
 from tests.recover.doctor.installation.cases import (
     NOW,
@@ -95,10 +95,10 @@ def test_a_definition_that_knows_more_is_no_finding() -> None:
 
 def test_clocks_that_are_off_are_told_together_by_their_side() -> None:
     clocks = [
-        Written("node a", NOW + timedelta(hours=1), NOW),
-        Written("node b", NOW + timedelta(minutes=5), NOW),
-        Written("node c", NOW - timedelta(minutes=1), NOW),
-        Written("node d", NOW + timedelta(seconds=10.9), NOW),
+        StatusWrite("node a", NOW + timedelta(hours=1), NOW),
+        StatusWrite("node b", NOW + timedelta(minutes=5), NOW),
+        StatusWrite("node c", NOW - timedelta(minutes=1), NOW),
+        StatusWrite("node d", NOW + timedelta(seconds=10.9), NOW),
     ]
 
     ahead, behind = found(changed(clocks=tuple(clocks)))
@@ -111,4 +111,4 @@ def test_clocks_that_are_off_are_told_together_by_their_side() -> None:
 
 @pytest.mark.parametrize(("theirs_s", "ahead_s"), [(0.0, 0.0), (0.9, 0.0), (1.5, 0.5), (-2.0, -2.0)])
 def test_the_second_that_the_api_server_leaves_out_is_no_skew(theirs_s: float, ahead_s: float) -> None:
-    assert Written("n", NOW + timedelta(seconds=theirs_s), NOW).ahead_s == ahead_s
+    assert StatusWrite("n", NOW + timedelta(seconds=theirs_s), NOW).ahead_s == ahead_s

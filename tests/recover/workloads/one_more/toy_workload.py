@@ -17,7 +17,7 @@ from recover.model.job_views import terminal_of
 from recover.workloads.as_written import Camel, Hazard, Limit, Severity
 from recover.workloads.as_written import PodTemplate as WrittenTemplate
 from recover.workloads.base import Operator, StopsAtOnce, Workload, gang_of
-from recover.workloads.patches import avoiding, gang_patch, lifted, made_anew
+from recover.workloads.patches import avoiding, gang_patch, lifted, recreated_job
 
 __all__ = ["ToyJob"]
 
@@ -113,5 +113,5 @@ class ToyJob(StopsAtOnce, Workload):
     def lift(self, gang: Gang) -> list[Patch]:
         return [lifted(gang, {})] if gang.mark is not None else []
 
-    def anew(self, gang: Gang, mark: Mark) -> dict[str, Any]:
-        return made_anew(gang, self.start(gang, mark))
+    def recreated(self, gang: Gang, mark: Mark) -> dict[str, Any]:
+        return recreated_job(gang, self.start(gang, mark))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from detectors.service.seldom import Seldom
+from detectors.service.rate_limit import RateLimit
 
 
 def test_one_message_a_minute_tells_how_many_were_held_back() -> None:
-    seldom = Seldom(every_s=60)
+    limit = RateLimit(every_s=60)
 
-    told = [(now_s, seldom.held_back()) for now_s in range(181) if seldom.may_tell(now_s)]
+    told = [(now_s, limit.take_held_back()) for now_s in range(181) if limit.may_tell(now_s)]
 
     assert told == [(0, 0), (60, 59), (120, 59), (180, 59)]

@@ -7,12 +7,12 @@ line fills the disk with its own log, and that log says no more than one line wi
 
 from __future__ import annotations
 
-__all__ = ["Seldom"]
+__all__ = ["RateLimit"]
 
 _EVERY_S = 60.0
 
 
-class Seldom:
+class RateLimit:
     """Lets one message through in each interval, and counts the messages that it holds back."""
 
     def __init__(self, every_s: float = _EVERY_S) -> None:
@@ -28,7 +28,7 @@ class Seldom:
         self._told_s = now_s
         return True
 
-    def held_back(self) -> int:
+    def take_held_back(self) -> int:
         """Returns the number of messages held back since the last message, and begins to count from 0. The
         caller asks once for each message that it logs."""
         count, self._held_back = self._held_back, 0
