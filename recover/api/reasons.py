@@ -50,6 +50,7 @@ class Reason(StrEnum):
     NOT_IN_REPAIR_MODE = "NotInRepairMode"
     PODS_OF_OTHERS = "PodsOfOthers"
     DRIVER_WORK = "DriverWork"
+    DRIVER_STARTS = "DriverStarts"
     COOLING_DOWN = "CoolingDown"
     KEEPS_FAILING = "KeepsFailing"
     NODE_SILENT = "NodeSilent"
@@ -243,6 +244,12 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "the MIG layout of the node. A reset or reboot would interrupt this work.",
         "Nothing to do. The repair continues two minutes after that controller has ended its work. If the "
         "work does not end, look at the pods of that controller on the node.",
+    ),
+    Reason.DRIVER_STARTS: Explanation(
+        "The node has booted, and its agent shows no GPU yet: the driver may still be starting. Checks that "
+        "ran now would fail on a healthy node.",
+        "Nothing to do. The checks begin when the agent shows the GPUs, and after repair.driver_wait_s at "
+        "the latest. If the driver does not start, look at the pods of the driver on the node.",
     ),
     Reason.COOLING_DOWN: Explanation(
         "A repair has just returned the node to service.",

@@ -280,9 +280,11 @@ def _next(ctx: Context) -> Reconciled:
     if last.outcome is StepOutcome.WITHDRAWN or (
         last.outcome is StepOutcome.DONE and last.kind is not StepKind.VALIDATE
     ):
-        return _begin_validation(ctx, f"Rekindle checks {name} before the node returns to service")
+        return _driver_starts(ctx) or _begin_validation(
+            ctx, f"Rekindle checks {name} before the node returns to service"
+        )
     if last.outcome is StepOutcome.DONE and _booted_since(ctx, last):
-        return _begin_validation(
+        return _driver_starts(ctx) or _begin_validation(
             ctx, f"{name} booted again after its validation: Rekindle checks the node once more"
         )
     found = _found_since(ctx) if last.outcome is StepOutcome.DONE else []
@@ -298,6 +300,32 @@ def _next(ctx: Context) -> Reconciled:
     if rung is not None:
         return _wait_for(ctx, rung, f"{why}; next, Rekindle tries a {rung}")
     return handed_over(ctx, _why(last), why, _to_do(ctx, last))
+
+
+def _driver_starts(ctx: Context) -> Reconciled | None:
+    """Returns that the checks wait for the driver, if the node has booted during this repair and its agent
+    shows no device yet; None if the checks may begin.
+
+    The GPU Operator loads the driver from a container, and often builds the driver first, after the node is
+    Ready. Until then the checks would find no device, and Rekindle would hand a healthy node over.
+    """
+    first, last = ctx.repair.steps[0], ctx.repair.steps[-1]
+    if not ctx.repair.devices_expected or not _booted_since(ctx, first) or _shows_devices(ctx):
+        return None
+    # The clock of a node that has just booted may be ahead by hours.
+    known = (at for at in (last.ended_at, ctx.node.ready_since) if at is not None and at <= ctx.now)
+    until = max(known, default=last.at) + timedelta(seconds=ctx.rules.driver_wait_s)
+    if ctx.now >= until:
+        return None
+    message = (
+        f"{ctx.node.name} has booted, and its agent shows no GPU yet, so the driver may still be starting; "
+        f"the checks begin at {until:%H:%M:%S} UTC at the latest"
+    )
+    return waiting(ctx, Reason.DRIVER_STARTS, message, (until - ctx.now).total_seconds())
+
+
+def _shows_devices(ctx: Context) -> bool:
+    return _agent_is_up(ctx) and ctx.health is not None and bool(ctx.health.status.devices)
 
 
 def _begin_validation(ctx: Context, message: str) -> Reconciled:
