@@ -81,7 +81,7 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
         if look.takes_out:
             guard = guard.after(node.name, incident.metadata.name)
         if look.begins is not None:
-            limits = limits.after(look.begins)
+            limits = limits.after(look.begins, node.name)
         chains += [*look.independent, (*look.writes, *_written(ctx, look))]
         if look.requeue_after_s is not None:
             waits.append(look.requeue_after_s)
