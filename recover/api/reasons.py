@@ -50,6 +50,7 @@ class Reason(StrEnum):
     NOT_IN_REPAIR_MODE = "NotInRepairMode"
     PODS_OF_OTHERS = "PodsOfOthers"
     DRIVER_WORK = "DriverWork"
+    DRIVER_STARTS = "DriverStarts"
     COOLING_DOWN = "CoolingDown"
     KEEPS_FAILING = "KeepsFailing"
     NODE_SILENT = "NodeSilent"
@@ -244,6 +245,12 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Nothing to do. The repair continues two minutes after that controller has ended its work. If the "
         "work does not end, look at the pods of that controller on the node.",
     ),
+    Reason.DRIVER_STARTS: Explanation(
+        "The node has booted, and its agent shows no GPU yet: the driver may still be starting. Checks that "
+        "ran now would fail on a healthy node.",
+        "Nothing to do. The checks begin when the agent shows the GPUs, and after repair.driver_wait_s at "
+        "the latest. If the driver does not start, look at the pods of the driver on the node.",
+    ),
     Reason.COOLING_DOWN: Explanation(
         "A repair has just returned the node to service.",
         "Nothing to do. The next repair of the node begins when repair.cool_down_s has passed.",
@@ -259,7 +266,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "set repair.webhook or repair.maintenance.",
     ),
     Reason.NODE_GONE: Explanation(
-        "Somebody deleted the Node object during the repair.",
+        "Somebody deleted the Node object, or the note of its quarantine, during the repair.",
         "Nothing to do. If the machine registers again, Rekindle treats it as a new node.",
     ),
     Reason.NEEDS_PERSON: Explanation(

@@ -12,6 +12,7 @@ from detectors.wire.contract import Fault, Finding, NodeHealth, Origin, Remedy, 
 from detectors.wire.fitting import fitted, limit
 from detectors.wire.open_findings import is_open
 from recover.api import Blame, Evidence, Incident, IncidentPhase, IncidentStatus, Suspect
+from recover.api.reasons import Reason
 from recover.diagnose.answered import Answer, answers, as_news, latest_of, went_on_after
 from recover.diagnose.awaited import Awaited, Awaiting
 from recover.diagnose.caught import about_node, each
@@ -187,11 +188,15 @@ def _not_later(finding: Finding, now: datetime, known_since: datetime) -> Findin
 
 def _is_the_nodes_own(incident: Incident, node: Node) -> bool:
     """Whether the Incident is the node's open Incident. A node has one open Incident at a time, and later
-    findings join it. The Incident of a quarantine that has ended is about to close, and nothing joins it."""
+    findings join it. The Incident of a quarantine that has ended is about to close, and nothing joins it.
+    Neither does anything join an Incident whose repair ended because the Node was deleted: the node that has
+    joined again needs a repair of its own."""
     note = node.quarantine
     ended = note.incident if note is not None and is_released(node) else node.released_from
+    repair = incident.status.repair
+    is_gone = repair is not None and repair.reason == Reason.NODE_GONE
     is_open = incident.status.phase is IncidentPhase.OPEN and incident.spec.fault is not Fault.HOST
-    return is_open and incident.metadata.name != ended
+    return is_open and not is_gone and incident.metadata.name != ended
 
 
 def _name(node: Node, first: Finding, incidents: list[Incident], after: datetime | None) -> str:

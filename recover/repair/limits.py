@@ -18,6 +18,7 @@ from recover.api.reasons import Reason
 from recover.api.repair_state import WORKING, StepKind, StepOutcome
 from recover.model import World
 from recover.policy.settings import Repairs
+from recover.repair.occupants import named
 from recover.triage.guard import Allowed, Denied, Verdict
 
 __all__ = ["Limits"]
@@ -30,28 +31,30 @@ class Limits(msgspec.Struct, frozen=True):
 
     rules: Repairs
     at_once: int
-    working: int
+    working: tuple[str, ...]
+    """Names of the nodes under repair. A node that somebody holds in mid repair counts."""
     recent: Mapping[StepKind, int]
 
     @classmethod
     def of(cls, world: World, rules: Repairs, now: datetime) -> Limits:
         share = max(1, int(world.accelerated() * rules.percent_at_once_max / 100))
-        repairs = [i.status.repair for i in world.incidents.values() if i.status.repair is not None]
+        repairs = [(i.spec.node, i.status.repair) for i in world.incidents.values() if i.status.repair]
         recent = Counter(
             step.kind
-            for repair in repairs
+            for _, repair in repairs
             for step in repair.steps
             if step.at > now - _HOUR and step.outcome is not StepOutcome.WITHDRAWN
         )
-        working = sum(1 for repair in repairs if repair.phase in WORKING)
+        working = tuple(node for node, repair in repairs if repair.phase in WORKING)
         return cls(rules, min(rules.nodes_at_once_max, share), working, recent)
 
     def may_begin(self, kind: StepKind) -> Verdict:
         """Decides whether a reset or a reboot of one more node may begin."""
-        if self.working + 1 > self.at_once:
+        if len(self.working) + 1 > self.at_once:
             return Denied(
                 Reason.BUDGET_EXHAUSTED,
-                f"{self.working} of at most {self.at_once} nodes are under repair",
+                f"{len(self.working)} of at most {self.at_once} nodes are under repair: "
+                f"{named(sorted(self.working))}",
             )
         limit = self.rules.resets_per_hour_max if kind is StepKind.RESET else self.rules.reboots_per_hour_max
         recent = self.recent.get(kind, 0)
@@ -59,7 +62,7 @@ class Limits(msgspec.Struct, frozen=True):
             return Denied(Reason.BUDGET_EXHAUSTED, f"{recent} {kind}s in the last hour; the limit is {limit}")
         return Allowed()
 
-    def after(self, kind: StepKind) -> Limits:
+    def after(self, kind: StepKind, node: str) -> Limits:
         """Returns the Limits that apply once this step has begun on one more node."""
         recent = {**self.recent, kind: self.recent.get(kind, 0) + 1}
-        return msgspec.structs.replace(self, working=self.working + 1, recent=recent)
+        return msgspec.structs.replace(self, working=(*self.working, node), recent=recent)

@@ -81,7 +81,7 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
         if look.takes_out:
             guard = guard.after(node.name, incident.metadata.name)
         if look.begins is not None:
-            limits = limits.after(look.begins)
+            limits = limits.after(look.begins, node.name)
         chains += [*look.independent, (*look.writes, *_written(ctx, look))]
         if look.requeue_after_s is not None:
             waits.append(look.requeue_after_s)
@@ -232,6 +232,14 @@ def _stepped_in(ctx: Context) -> Reconciled | None:
     if taken is not None and not is_ours:
         why = f"{name} is in quarantine for another Incident now: {taken.incident}"
         return handed_over(ctx, Reason.NEEDS_PERSON, why, "That Incident says what to do")
+    if taken is None and not silent.awaits_quarantine(ctx) and not _was_released(ctx):
+        return handed_over(
+            ctx,
+            Reason.NODE_GONE,
+            f"The Node {name} no longer has the note of its quarantine: somebody deleted the Node during its "
+            "repair, and it has joined the cluster again, or somebody removed the note",
+            "If the fault is still present, Rekindle quarantines the node again, with a new Incident",
+        )
     if not silent.awaits_quarantine(ctx) and (not is_ours or is_released(ctx.node)):
         return handed_over(
             ctx,
@@ -247,6 +255,12 @@ def _stepped_in(ctx: Context) -> Reconciled | None:
             then_release(ctx.incident.fault, ctx.node),
         )
     return None
+
+
+def _was_released(ctx: Context) -> bool:
+    """Whether the end of a quarantine since the beginning of the repair is noted on the node."""
+    began, released = ctx.repair.began_at, ctx.node.released_at
+    return began is not None and released is not None and released >= began
 
 
 def _give_back(ctx: Context) -> Reconciled:

@@ -50,6 +50,8 @@ def ask(incident: Incident, repair: Repair, step: RepairStep, means: Means, boot
     if means.maintenance is None:
         fields = {name.removeprefix("REKINDLE_").lower(): value for name, value in told.items()}
         body = {"action": str(step.kind), "id": step.job, **fields, "bootId": boot_id}
+        if repair.deadline is not None:  # a reboot that comes later may meet a node that people have repaired
+            body["until"] = repair.deadline.isoformat()
         return Ask(what="ask-for-reboot", id=step.job, body=body)
     made = means.maintenance
     words = {

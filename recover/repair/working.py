@@ -17,6 +17,7 @@ from detectors.wire.step_report import Outcome
 from recover.api.reasons import Reason
 from recover.api.repair_state import CheckRecord, Repair, RepairPhase, RepairStep, StepKind, StepOutcome
 from recover.diagnose.goes_on import shown_at
+from recover.diagnose.signals import is_of_a_signal
 from recover.k8s.kinds import JOBS
 from recover.model import Gang, Refusal
 from recover.model.actions import ConfirmGone
@@ -193,12 +194,13 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
     checks, bad = step_jobs.verdict(report, ctx.rules.validation.required)
     if not job.terminal.succeeded and not bad:
         bad = [step_jobs.ended_badly(ctx.world, job)]
-    bad += [f"the agent has found {code} since then" for code in _found_since(ctx)]
+    told = _told_before_boot(ctx)
+    bad += [f"the agent has found {code} since then" for code in _found_since(ctx) if code not in told]
     if _booted_since(ctx, step):  # the boot that was checked is over
         bad.append(f"{ctx.node.name} booted again during its validation")
     if bad:
         return ended(ctx, StepOutcome.FAILED, "; ".join(bad), checks=checks)
-    if not _agent_is_up(ctx):
+    if told or not _agent_is_up(ctx):
         return None
     return ended(ctx, StepOutcome.DONE, _counted(checks), checks=checks)
 
@@ -230,6 +232,15 @@ def _found_since(ctx: Context) -> list[str]:
     )
 
 
+def _told_before_boot(ctx: Context) -> list[str]:
+    """Returns the codes of other controllers' signals that began before the last reboot ended. Such a
+    controller may start later than the checks end, and withdraws its signal only then."""
+    last = next((s for s in reversed(ctx.repair.steps) if s.kind is not StepKind.VALIDATE), None)
+    if last is None or last.kind is not StepKind.REBOOT or last.ended_at is None:
+        return []
+    return sorted({f.code for f in ctx.found if is_of_a_signal(f.id) and f.first_seen <= last.ended_at})
+
+
 def _counted(checks: list[CheckRecord]) -> str:
     passed = sum(1 for check in checks if check.outcome is Outcome.PASSED)
     skipped = [check.name for check in checks if check.outcome is Outcome.NOT_RUN]
@@ -251,6 +262,8 @@ def _too_late(ctx: Context, step: RepairStep, job: Gang | None) -> str:
         return f"after {minutes} {step_jobs.not_ended(ctx.world, job)}"
     if not step_jobs.has_told(ctx.world, job):
         return f"after {minutes} Job {step.job} has ended, and the report of its pod cannot be read"
+    if told := _told_before_boot(ctx):
+        return f"after {minutes} another controller still reports {', '.join(told)}, as before the reboot"
     return f"after {minutes} the agent has not reported from this boot"
 
 
@@ -280,9 +293,11 @@ def _next(ctx: Context) -> Reconciled:
     if last.outcome is StepOutcome.WITHDRAWN or (
         last.outcome is StepOutcome.DONE and last.kind is not StepKind.VALIDATE
     ):
-        return _begin_validation(ctx, f"Rekindle checks {name} before the node returns to service")
+        return _driver_starts(ctx) or _begin_validation(
+            ctx, f"Rekindle checks {name} before the node returns to service"
+        )
     if last.outcome is StepOutcome.DONE and _booted_since(ctx, last):
-        return _begin_validation(
+        return _driver_starts(ctx) or _begin_validation(
             ctx, f"{name} booted again after its validation: Rekindle checks the node once more"
         )
     found = _found_since(ctx) if last.outcome is StepOutcome.DONE else []
@@ -298,6 +313,32 @@ def _next(ctx: Context) -> Reconciled:
     if rung is not None:
         return _wait_for(ctx, rung, f"{why}; next, Rekindle tries a {rung}")
     return handed_over(ctx, _why(last), why, _to_do(ctx, last))
+
+
+def _driver_starts(ctx: Context) -> Reconciled | None:
+    """Returns that the checks wait for the driver, if the node has booted during this repair and its agent
+    shows no device yet; None if the checks may begin.
+
+    The GPU Operator loads the driver from a container, and often builds the driver first, after the node is
+    Ready. Until then the checks would find no device, and Rekindle would hand a healthy node over.
+    """
+    first, last = ctx.repair.steps[0], ctx.repair.steps[-1]
+    if not ctx.repair.devices_expected or not _booted_since(ctx, first) or _shows_devices(ctx):
+        return None
+    # The clock of a node that has just booted may be ahead by hours.
+    known = (at for at in (last.ended_at, ctx.node.ready_since) if at is not None and at <= ctx.now)
+    until = max(known, default=last.at) + timedelta(seconds=ctx.rules.driver_wait_s)
+    if ctx.now >= until:
+        return None
+    message = (
+        f"{ctx.node.name} has booted, and its agent shows no GPU yet, so the driver may still be starting; "
+        f"the checks begin at {until:%H:%M:%S} UTC at the latest"
+    )
+    return waiting(ctx, Reason.DRIVER_STARTS, message, (until - ctx.now).total_seconds())
+
+
+def _shows_devices(ctx: Context) -> bool:
+    return _agent_is_up(ctx) and ctx.health is not None and bool(ctx.health.status.devices)
 
 
 def _begin_validation(ctx: Context, message: str) -> Reconciled:

@@ -14,7 +14,7 @@ import msgspec
 
 from detectors.text.printing import one_line
 from detectors.wire.contract import Origin
-from recover.api import ActionRecord, Incident
+from recover.api import ActionRecord, Incident, IncidentPhase
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase
 from recover.model import Node
@@ -50,13 +50,16 @@ def steps_for_node(
 
 
 def repair_steps(incident: Incident, around: Around, now: datetime) -> tuple[str, ...]:
-    """Returns steps for a repair that waits, or that was handed over to a person."""
+    """Returns steps for a repair that waits, or that was handed over to a person. A repair that was handed
+    over waits for nothing, so its own instruction applies, until its Incident is closed."""
     repair, name = incident.status.repair, incident.spec.node
     if repair is None or not repair.reason or repair.phase is RepairPhase.RETURNED:
         return ()
-    if around.lacks_node(name):
+    if around.lacks_node(name) or (not repair.active and incident.status.phase is IncidentPhase.CLOSED):
         return ()
     case = _Case(name, around.nodes.get(name), one_line(repair.message), incident, around, now)
+    if not repair.active and repair.reason in (Reason.NODE_SILENT, Reason.PODS_OF_OTHERS):
+        return tuple(_for_a_person(case))
     return _steps(repair.reason, case)
 
 

@@ -58,6 +58,22 @@ def test_no_more_nodes_are_under_repair_at_once_than_the_smaller_of_count_and_sh
     assert reason == Reason.BUDGET_EXHAUSTED
 
 
+def test_a_repair_that_waits_for_another_names_the_node_that_somebody_may_hold() -> None:
+    scene = rebooting()
+    scene.node_boots().settle()
+    scene.annotates(hold="true").job_ends(says=GOOD).settle()
+    assert says(scene) == (RepairPhase.VALIDATING, Reason.HELD)
+    scene.later(3600).world.finding(on="n2", fault=Fault.DEVICE_RESET, remedy=Remedy.RESET_DEVICE)
+    scene.triage()
+
+    scene.settle()
+
+    (second,) = [i.status.repair for i in scene.world.incidents.values() if i.spec.node == "n2"]
+    assert second is not None
+    assert (second.phase, second.reason) == (RepairPhase.WAITING, Reason.BUDGET_EXHAUSTED)
+    assert second.message.endswith("under repair: n1")
+
+
 def test_resets_are_counted_by_the_hour_and_those_that_were_put_off_are_not() -> None:
     scene = broken().limits(resets_per_hour_max=1, cool_down_s=0).repaired()
     scene.later(60).world.finding(on="n2", fault=Fault.DEVICE_RESET, remedy=Remedy.RESET_DEVICE)

@@ -3,6 +3,7 @@ controller."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -101,6 +102,7 @@ def test_a_webhook_is_asked_for_the_reboot_in_place_of_a_job_and_once() -> None:
     (ask,) = [a for a in scene.look().actions if isinstance(a, Ask)]
     assert ask.body["node"] == "n1"
     assert ask.body["action"] == "reboot"
+    assert ask.body["until"] == (scene.world.now + timedelta(minutes=20)).isoformat()
     wrote = scene.settle()
 
     assert wrote.count("ask-for-reboot") == 1

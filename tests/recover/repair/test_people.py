@@ -11,9 +11,11 @@ from recover.api import IncidentPhase, Outcome
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase, StepOutcome
 from recover.k8s.kinds import INCIDENTS, NODES
+from recover.model import Node
 from recover.model.modes import Mode
 from recover.model.pause import Pause
-from tests.builders import NOW
+from tests.acting import only_recovery
+from tests.builders import BOOT, NOW, gang
 from tests.recover.repair.scene import GOOD, Scene, broken, rebooting, says
 
 
@@ -154,6 +156,57 @@ def test_a_node_that_is_deleted_ends_its_repair() -> None:
     assert says(scene) == (RepairPhase.HANDED_OVER, Reason.NODE_GONE)
     assert scene.incident.status.phase is IncidentPhase.CLOSED
     assert scene.world.repair_jobs == {}
+
+
+def joins_again(scene: Scene) -> None:
+    """Lets the kubelet create the deleted Node again, in the same boot."""
+    before = scene.world.nodes.get("n1")
+    uid = f"{before.uid if before is not None else 'n1'}-again"
+    scene.world.nodes["n1"] = Node(name="n1", uid=uid, version="9", boot_id=BOOT)
+    scene.world.gone_nodes.discard("n1")
+
+
+def test_a_node_that_is_deleted_and_joins_again_between_two_looks_gets_a_repair_of_its_own() -> None:
+    """No person has ended its quarantine, and its GPU is as broken as before."""
+    scene = rebooting().later(60)
+    first = scene.incident.metadata.name
+    joins_again(scene)
+
+    scene.settle()
+    assert says(scene) == (RepairPhase.HANDED_OVER, Reason.NODE_GONE)
+    scene.triage()
+    scene.settle()
+
+    note = scene.world.nodes["n1"].quarantine
+    assert note is not None
+    assert note.incident != first
+    assert scene.world.incidents[first].status.phase is IncidentPhase.CLOSED
+    own = scene.world.incidents[note.incident].status.repair
+    assert own is not None
+    assert own.active
+
+
+def test_a_node_that_joins_again_while_its_gang_still_recovers_gets_a_repair_of_its_own() -> None:
+    """The Recovery keeps the Incident of the deleted node open."""
+    scene = rebooting()
+    scene.world.running(gang(ranks=4))
+    scene.triage()
+    assert only_recovery(scene.world).active
+    first = scene.incident.metadata.name
+    scene.world.without_node("n1")
+    scene.settle()
+    scene.later(60).triage()
+    assert scene.world.incidents[first].status.phase is IncidentPhase.OPEN
+
+    joins_again(scene.later(60))
+    scene.triage()
+    scene.settle()
+
+    note = scene.world.nodes["n1"].quarantine
+    assert note is not None
+    own = scene.world.incidents[note.incident].status.repair
+    assert own is not None
+    assert own.active
 
 
 @pytest.mark.parametrize("what", [NODES, INCIDENTS])

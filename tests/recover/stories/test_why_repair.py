@@ -3,9 +3,10 @@
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from detectors.wire.step_report import Outcome
-from recover.api import Incident
+from recover.api import Incident, IncidentPhase
 from recover.api.reasons import Reason
 from recover.api.repair_state import (
     CheckRecord,
@@ -93,6 +94,29 @@ def test_steps_and_checks_are_told_with_how_they_ended() -> None:
         (Tone.WAITING, ("nccl-pair",)),
     ):
         assert tones(story, *facts) == [expected], f"{facts}\n{told(story)}"
+
+
+@pytest.mark.parametrize("reason", [Reason.NODE_SILENT, Reason.PODS_OF_OTHERS])
+def test_nobody_is_told_to_wait_for_a_repair_that_was_handed_over(reason: Reason) -> None:
+    message = "Restart node-3. It stays in quarantine: kubectl uncordon node-3"
+    over = repair(RepairPhase.HANDED_OVER, reason=reason, message=message)
+
+    story = why_node("node-3", node(quarantined=True), health(), [under(over)], NOW)
+
+    assert next_steps(story) == f"{message}."
+
+
+def test_the_instructions_of_a_repair_are_over_with_its_incident() -> None:
+    """A person has repaired the node and ended its quarantine."""
+    over = under(
+        repair(RepairPhase.HANDED_OVER, reason=Reason.VALIDATION_FAILED, message="Replace the device")
+    )
+    status = msgspec.structs.replace(over.status, phase=IncidentPhase.CLOSED, closed_at=NOW)
+    closed = msgspec.structs.replace(over, status=status)
+
+    story = why_node("node-3", node(), health(), [closed], NOW)
+
+    assert "Replace the device" not in next_steps(story)
 
 
 def test_status_has_a_row_for_each_repair_that_is_not_over() -> None:
