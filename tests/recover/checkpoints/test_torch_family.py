@@ -3,6 +3,8 @@
 fixtures/README.md says which library wrote which checkpoint.
 """
 
+import json
+import math
 import os
 import shutil
 from contextlib import suppress
@@ -313,6 +315,20 @@ def test_a_save_that_ended_early_is_called_that_of_both_libraries_if_either_may_
 
     assert names(reason(root), *told)
     assert not_told not in reason(root)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("fixture", ["transformers-5.23.0/plain", "paddlenlp-2.8.1/classic"])
+def test_a_history_with_a_loss_that_is_no_number_is_read(fixture: str, value: float, root: Path) -> None:
+    """Python writes NaN and Infinity, which JSON does not have. They stay in the history of all later
+    checkpoints: if these were refused, each restart would begin before the first such loss."""
+    shutil.copytree(FIXTURES / fixture, root)
+    (path,) = root.glob("checkpoint-*/trainer_state.json")
+    state = json.loads(path.read_text())
+    state["log_history"] += [{"grad_norm": value, "loss": 0.0, "text": ": NaN, "}, {"norms": [value, value]}]
+    path.write_text(json.dumps(state, indent=2, sort_keys=True))
+
+    assert only(root).complete
 
 
 # Training loops that use no framework
