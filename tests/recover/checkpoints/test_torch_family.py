@@ -3,10 +3,16 @@
 fixtures/README.md says which library wrote which checkpoint.
 """
 
+import argparse
 import json
 import math
 import os
+import pickle
+import random
+import re
 import shutil
+import signal
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -329,6 +335,28 @@ def test_a_history_with_a_loss_that_is_no_number_is_read(fixture: str, value: fl
     path.write_text(json.dumps(state, indent=2, sort_keys=True))
 
     assert only(root).complete
+
+
+def written(path: Path, content: object) -> None:
+    """Writes a file as torch.save does: a zip with one pickle, and no tensors."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(content, protocol=2))
+
+
+def test_arguments_of_megatron_may_contain_a_signal(root: Path) -> None:
+    """`exit_signal` is signal.SIGTERM by default in megatron/training/config/training_config.py."""
+    arguments = argparse.Namespace(
+        tensor_model_parallel_size=1,
+        pipeline_model_parallel_size=1,
+        exit_signal=signal.SIGTERM,
+        modules_to_filter=re.compile("x"),
+    )
+    state = {"iteration": 40, "args": arguments, "sampler": random.Random(1)}
+    written(root / "iter_0000040" / "mp_rank_00" / "model_optim_rng.pt", state)
+    (root / TRACKER).write_text("40")
+
+    assert (only(root).format, only(root).reason) == ("megatron-torch", "")
 
 
 # Training loops that use no framework
