@@ -35,6 +35,7 @@ from recover.checkpoints.megatron_torch import MegatronTorch
 from recover.checkpoints.megatron_torch_dist import MegatronTorchDist
 from recover.checkpoints.scan import NO_CHECKPOINT, NO_FILE, NOT_A_DIRECTORY
 from recover.checkpoints.scan_result import Checkpoint, Repair, ScanResult
+from recover.checkpoints.torch_save import HINT
 from recover.checkpoints.volume import OUTSIDE, Descriptor, MountedVolume
 
 __all__ = ["Tracker", "repaired", "tracker_of", "would_repair"]
@@ -155,7 +156,7 @@ def _damaged(result: ScanResult) -> list[Checkpoint]:
 def _is_left(found: Checkpoint) -> bool:
     """Whether the entry stays: nobody knows whether it is damaged, or it may be no checkpoint of this job. A
     name that is only a number may be the folder of another run, or a year."""
-    unjudged = any(words in found.reason for words in (UNREADABLE, TOO_LARGE, OUTSIDE))
+    unjudged = any(words in found.reason for words in (UNREADABLE, TOO_LARGE, OUTSIDE, HINT))
     is_other = found.reason == NOT_A_DIRECTORY or NO_CHECKPOINT in found.reason
     is_unknown = found.path.isdecimal() and found.reason.startswith(NO_FILE)
     return unjudged or is_other or is_unknown

@@ -251,6 +251,18 @@ def test_what_could_only_not_be_read_or_is_complete_or_older_stays(root: Path) -
     assert mended(root, result, frozenset({Repair.SET_ASIDE})) == []
 
 
+def test_what_may_be_complete_though_no_name_shows_it_stays(tmp_path: Path) -> None:
+    """The owner has changed the training: it writes two files now, and a complete checkpoint of two files
+    cannot be told from an interrupted one."""
+    file = FIXTURES / "torch-save-2.15.0" / "zip" / "step-40.pt"
+    for path in ("step-40/state.pt", "step-60/a.pt", "step-60/b.pt", "step-80/model.pt"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        shutil.copy(file, tmp_path / path)
+
+    assert mended(tmp_path, scan(tmp_path)) == []
+    assert sorted(os.listdir(tmp_path)) == ["step-40", "step-60", "step-80"]
+
+
 def test_where_none_is_complete_nothing_is_changed(root: Path) -> None:
     assert mended(root, ScanResult((checkpoint(60, complete=False),), None)) == []
 

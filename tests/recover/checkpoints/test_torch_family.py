@@ -371,6 +371,10 @@ def test_arguments_of_megatron_may_contain_a_signal(root: Path) -> None:
         (["model-rank-0-of-1.pt"], ["'model-rank-'", "format=generic"]),
         (["a-0-of-1.pt", "b-0-of-1.pt"], [2, "format=generic"]),
         (["ranks/state.pt"], ["format=generic"]),
+        (["data.pt"], ["'data.pt'", "format=generic"]),
+        (["train_dataloader.pt"], ["'train_dataloader.pt'", "format=generic"]),
+        (["state.pt", "actor/model_world_size_2_rank_0.pt"], ["'actor'", "format=generic"]),
+        (["state.pt", "policy/weights/state.pt"], ["'policy'", "format=generic"]),
     ],
 )
 def test_files_that_nothing_counts_are_refused(files: list[str], told: list[object], root: Path) -> None:
@@ -388,6 +392,37 @@ def test_one_whole_file_or_all_of_those_counted_are_complete(files: list[str], r
         shutil.copy(FIXTURES / "torch-save-2.15.0/zip/step-40.pt", root / "step-40" / name)
 
     assert only(root).complete
+
+
+def test_a_directory_without_tensors_beside_the_file_is_no_part(root: Path) -> None:
+    written(root / "step-40" / "state.pt", {})
+    (root / "step-40" / "tokenizer").mkdir()
+    (root / "step-40" / "tokenizer" / "tokenizer.json").write_text("{}")
+
+    assert only(root).complete
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "complete"),
+    [
+        (["netG.pt", "netD.pt"], ["netG.pt"], False),
+        (["state-20.pt", "teacher-20.pt"], ["state-40.pt"], False),
+        (["state.pt", "model/state.pt"], ["state.pt"], False),
+        (["state-20.pt"], ["state-40.pt"], True),
+        (["old_a.pt", "old_b.pt"], ["state.pt"], True),
+    ],
+)
+def test_the_checkpoint_before_shows_which_files_a_save_writes(
+    before: list[str], now: list[str], complete: bool, root: Path
+) -> None:
+    for step, files in ((20, before), (40, now)):
+        for name in files:
+            written(root / f"step-{step}" / name, {})
+
+    newest = scan(root).checkpoints[0]
+
+    assert newest.complete == complete
+    assert complete or names(newest.reason, "'step-20'", "format=generic")
 
 
 @pytest.mark.parametrize("beside", ["step-40.json", "step-40.log", "step-40.pt.sha256"])
