@@ -107,6 +107,8 @@ def _check_tracker(folder: Folder) -> None:
         raise DamagedError(
             f"no file {TRACKER!a} in the folder of the checkpoints, so the save never finished"
         )
+    if not tag.strip():  # the kill came between the open and the write, when all ranks had saved
+        return
     said, own = (
         re.search(r"\d{1,15}$", text.strip()) for text in (tag.decode(errors="replace"), folder.path.name)
     )

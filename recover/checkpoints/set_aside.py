@@ -31,10 +31,12 @@ from recover.checkpoints.deepspeed import TRACKER as DEEPSPEED_TRACKER
 from recover.checkpoints.deepspeed import DeepSpeed
 from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, why
 from recover.checkpoints.megatron import TRACKER as MEGATRON_TRACKER
+from recover.checkpoints.megatron import is_iteration
 from recover.checkpoints.megatron_torch import MegatronTorch
 from recover.checkpoints.megatron_torch_dist import MegatronTorchDist
 from recover.checkpoints.scan import NO_CHECKPOINT, NO_FILE, NOT_A_DIRECTORY
 from recover.checkpoints.scan_result import Checkpoint, Repair, ScanResult
+from recover.checkpoints.torch_dcp import TorchDcp
 from recover.checkpoints.torch_save import HINT
 from recover.checkpoints.volume import OUTSIDE, Descriptor, MountedVolume
 
@@ -65,6 +67,8 @@ class Tracker(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> str:
+        if not self.says:
+            return f"{self.name} is empty, so the framework finds no checkpoint by itself"
         return f"{self.name} names {self.says[:60]!a}, so the framework loads that checkpoint by itself"
 
 
@@ -75,7 +79,9 @@ def tracker_of(root: Path, chosen: Checkpoint | None, volume: MountedVolume | No
         return None
     if chosen.format == DeepSpeed.name:
         name, should_say = DEEPSPEED_TRACKER, chosen.path
-    elif chosen.format in (MegatronTorch.name, MegatronTorchDist.name):
+    elif chosen.format in (MegatronTorch.name, MegatronTorchDist.name) or (
+        chosen.format == TorchDcp.name and is_iteration(chosen.path)
+    ):
         name, should_say = MEGATRON_TRACKER, str(chosen.step)
     else:
         return None

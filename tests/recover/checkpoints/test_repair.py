@@ -370,10 +370,11 @@ def test_a_tracker_that_cannot_be_kept_is_not_rewritten(root: Path) -> None:
     assert (root / "latest").read_text() == "global_step60\n"
 
 
-def test_megatrons_tracker_holds_the_number_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format_", ["megatron-torch-dist", "torch-dcp"])
+def test_megatrons_tracker_holds_the_number_alone(format_: str, tmp_path: Path) -> None:
     tracker = tmp_path / "latest_checkpointed_iteration.txt"
     tracker.write_text("60")
-    chosen = checkpoint(40, complete=True, format_="megatron-torch-dist")
+    chosen = Checkpoint(40, "iter_0000040", format_, True, "", 1)
 
     mended(tmp_path, ScanResult((chosen,), chosen))
 

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from recover.checkpoints import READERS
 from recover.checkpoints.scan import ScanError, scan
 from recover.checkpoints.scan_result import Checkpoint
+from recover.checkpoints.set_aside import tracker_of
 from tests.facts import names
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -155,7 +156,7 @@ def test_with_one_of_its_files_cut_anywhere_it_is_incomplete(case: Case, file: P
     if not noticed:
         return
     for left_bytes in {0, 1, 7, whole // 4, whole // 2, 3 * whole // 4, whole - 23, whole - 1}:
-        if not 0 <= left_bytes < whole:
+        if not 0 <= left_bytes < whole or (file.name == TRACKER and left_bytes == 0):
             continue
         path.write_bytes(data[:left_bytes])
 
@@ -224,7 +225,7 @@ def test_the_page_of_the_formats_names_each() -> None:
 # Megatron
 
 
-@pytest.mark.parametrize(("tracker", "told"), [("30", [30, 40]), ("release", ["b'release'"]), ("", ["b''"])])
+@pytest.mark.parametrize(("tracker", "told"), [("30", [30, 40]), ("release", ["b'release'"])])
 @pytest.mark.parametrize(
     "fixture", ["megatron-torch-by-specification/tensor-2", "megatron-core-0.16.1/torch-dist"]
 )
@@ -234,6 +235,23 @@ def test_an_iteration_that_the_tracker_does_not_tell_was_never_finished(
     (laid(case_of(fixture), root) / TRACKER).write_text(tracker)
 
     assert names(reason(root), TRACKER, *told)
+
+
+@pytest.mark.parametrize(
+    "fixture", ["megatron-torch-by-specification/tensor-2", "megatron-core-0.16.1/torch-dist"]
+)
+def test_an_empty_tracker_condemns_no_iteration(fixture: str, root: Path) -> None:
+    """Megatron opens the file, which empties it, and then writes it, after all ranks have saved. A kill in
+    between leaves complete checkpoints that no start of Megatron finds."""
+    (laid(case_of(fixture), root) / TRACKER).write_text("")
+
+    chosen = scan(root).chosen
+    tracker = tracker_of(root, chosen)
+
+    assert chosen is not None
+    assert tracker is not None
+    assert names(tracker.told, TRACKER, "empty")
+    assert tracker.should_say == "40"
 
 
 def test_an_older_iteration_than_the_tracker_tells_is_complete(root: Path) -> None:
@@ -270,6 +288,8 @@ def test_layers_of_a_pipeline_need_the_tracker_too(root: Path) -> None:
     case = case_of("deepspeed-0.19.8/zero-2")
     tag = laid(case, root) / case.entry
     shutil.copy(tag / "mp_rank_00_model_states.pt", tag / "layer_00-model_00-model_states.pt")
+    assert only(root).complete
+    (root / "latest").write_text("")
     assert only(root).complete
     (root / "latest").write_text("global_step30")
     assert names(reason(root), "'latest'", "b'global_step30'", "'global_step40'")
@@ -357,6 +377,15 @@ def test_arguments_of_megatron_may_contain_a_signal(root: Path) -> None:
     (root / TRACKER).write_text("40")
 
     assert (only(root).format, only(root).reason) == ("megatron-torch", "")
+
+
+def test_the_state_of_megatrons_data_loader_is_no_part_of_the_legacy_format(root: Path) -> None:
+    """With `--dataloader-save` in the same folder, each data-parallel rank writes such a file."""
+    case = case_of("megatron-core-0.16.1/torch-dist")
+    place = laid(case, root) / case.entry / "mp_rank_00" / "model_optim_rng.pt"
+    written(place / "train_dataloader_dprank000.pt", {})
+
+    assert (only(root).format, only(root).reason) == ("megatron-torch-dist", "")
 
 
 # Training loops that use no framework
