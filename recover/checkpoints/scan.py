@@ -45,6 +45,10 @@ BYTES_MAX = STEP_END - 1
 """Greatest size in a result: JSON is not exact for more. Files with holes may have any size."""
 NESTED_MAX = 32
 
+UNFINISHED = "-unfinished"
+"""End of the name of the file with which NeMo marks a checkpoint of Lightning during its save. At its start
+NeMo deletes checkpoints that are still marked. Source: nemo/utils/callbacks/nemo_model_checkpoint.py."""
+
 NO_FILE = "no file of"
 """Beginning of the reason why a directory is no checkpoint, if no reader recognises its files."""
 NO_KNOWN_FORMAT = f"{NO_FILE} a known format"
@@ -201,6 +205,8 @@ def _examine(
 ) -> tuple[str, Verdict]:
     """Returns the format and verdict of one entry of the root; `older` is the next older directory."""
     try:
+        if (marker := f"{entry.name.removesuffix('.ckpt')}{UNFINISHED}") in folder.files:
+            raise DamagedError(f"{marker!a:.120} exists, so the save never finished")
         if entry.files:
             return _examine_files(folder.only(entry.files), entry, readers)
         inside = folder.open(entry.name)
