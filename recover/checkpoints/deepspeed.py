@@ -37,6 +37,7 @@ _UNCOUNTED = re.compile(
     r"|expp_rank_\d+_mp_rank_\d+_optim_states\.pt",
     re.ASCII,
 )
+_EXPERTS_OPTIMIZER = re.compile(r"expp_rank_\d+_mp_rank_\d+_optim_states\.pt", re.ASCII)
 _KINDS = (_MODEL, _MODEL_PARTITION, _OPTIMIZER_PARTITION, _UNCOUNTED)
 
 
@@ -89,7 +90,7 @@ def _needed(folder: Folder) -> set[str]:
         needed = {f"{rank}_model_states.pt" for rank in ranks}
     else:
         needed = {f"mp_rank_{rank:02d}_model_states.pt" for rank in range(model_ranks)}
-    if partitions or state.get("optimizer") is None:
+    if partitions or (state.get("optimizer") is None and not _with_experts(folder)):
         if not partitions:
             raise DamagedError("no *_optim_states.pt: the optimizer's state is missing")
         prefix = partitions[0]["prefix"]
@@ -98,6 +99,12 @@ def _needed(folder: Folder) -> set[str]:
     if missing:
         raise DamagedError(f"{min(missing)!a} is missing ({len(missing)} of {len(needed)} files are missing)")
     return needed
+
+
+def _with_experts(folder: Folder) -> bool:
+    """Whether the files of the experts contain the optimizer, which is so without ZeRO."""
+    name = min((name for name in folder.files if _EXPERTS_OPTIMIZER.fullmatch(name)), default="")
+    return name != "" and outline(folder, name).get("optimizer") is not None
 
 
 def _check_tracker(folder: Folder) -> None:

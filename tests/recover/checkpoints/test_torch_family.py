@@ -388,6 +388,20 @@ def test_the_state_of_megatrons_data_loader_is_no_part_of_the_legacy_format(root
     assert (only(root).format, only(root).reason) == ("megatron-torch-dist", "")
 
 
+@pytest.mark.parametrize(("optimizer", "complete"), [({"step": 40}, True), (None, False)])
+def test_without_zero_the_files_of_the_experts_have_the_optimizer(
+    optimizer: object, complete: bool, root: Path
+) -> None:
+    """DeepSpeed then writes no optimizer into the model states, and no partitions of it."""
+    tag = root / "global_step40"
+    written(tag / "mp_rank_00_model_states.pt", {"dp_world_size": 1, "mp_world_size": 1})
+    written(tag / "layer_0_expert_0_mp_rank_00_model_states.pt", {})
+    written(tag / "expp_rank_0_mp_rank_00_optim_states.pt", {"optimizer": optimizer})
+    (root / "latest").write_text("global_step40")
+
+    assert only(root).complete == complete
+
+
 # Training loops that use no framework
 
 
