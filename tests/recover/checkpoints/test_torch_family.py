@@ -357,6 +357,21 @@ def test_a_history_with_a_loss_that_is_no_number_is_read(fixture: str, value: fl
     assert only(root).complete
 
 
+@pytest.mark.parametrize(
+    "place", ["unet/diffusion_pytorch_model.safetensors", "pytorch_lora_weights.safetensors"]
+)
+def test_weights_that_a_hook_of_diffusers_wrote_are_read(place: str, root: Path) -> None:
+    """The hook takes the model from Accelerate, and writes the model before everything else."""
+    case = case_of("accelerate-1.15.0/plain")
+    directory = laid(case, root) / case.entry
+    (directory / place).parent.mkdir(exist_ok=True)
+    weights = (directory / "model.safetensors").rename(directory / place)
+    assert only(root).complete
+
+    os.truncate(weights, 100)
+    assert names(reason(root), f"'{weights.name}'")
+
+
 def written(path: Path, content: object) -> None:
     """Writes a file as torch.save does: a zip with one pickle, and no tensors."""
     path.parent.mkdir(parents=True, exist_ok=True)
