@@ -31,7 +31,8 @@ _PART = re.compile(
     r"|(?:\b|_)(?:data|dataloader|extra_state|actor|critic)(?:\b|_)",
     re.I,
 )
-_TENSORS = re.compile(r".+\.(?:pt|pth|bin|ckpt|distcp|npz|npy|safetensors)", re.ASCII | re.I)
+_TENSORS = re.compile(r".+\.(?:pt|pth|bin|ckpt|distcp|npz|safetensors)", re.ASCII | re.I)
+"""Files that may be parts, of any format. The reader knows the end of the first two kinds only."""
 DIRECTORIES_MAX = 32
 _RANK = re.compile(r"[-_]?(?:rank|shard|part)[-_]?$", re.I)
 
@@ -50,6 +51,11 @@ class TorchSave:
             raise DamagedError(f"the names do not show whether a directory is missing; {HINT}")
         _check_directories(folder)
         names = sorted(name for name in folder.files if _FILE.fullmatch(name))
+        others = sorted(name for name in folder.files if _TENSORS.fullmatch(name) and name not in names)
+        if others and step_of(folder.path.name) == step:
+            raise DamagedError(
+                f"no name shows whether {others[0]!a:.80} beside {names[0]!a:.80} is complete; {HINT}"
+            )
         counted = [match for name in names if (match := _COUNTED.fullmatch(name))]
         if counted and len(counted) == len(names):
             _check_count(counted)
@@ -98,8 +104,8 @@ def _check_count(matches: list[re.Match[str]]) -> None:
 def parts_missing(folder: Folder, before: Folder) -> list[str]:
     """Returns the files that an older checkpoint has beside files of the same names as all files here: a save
     that writes several files was interrupted after the first. Numbers in the names may differ."""
-    ours = {_without_numbers(name) for name in folder.files if _FILE.fullmatch(name)}
-    theirs = {_without_numbers(name): name for name in sorted(before.files) if _FILE.fullmatch(name)}
+    ours = {_without_numbers(name) for name in folder.files if _TENSORS.fullmatch(name)}
+    theirs = {_without_numbers(name): name for name in sorted(before.files) if _TENSORS.fullmatch(name)}
     return [theirs[name] for name in theirs if name not in ours] if ours <= theirs.keys() else []
 
 

@@ -433,6 +433,7 @@ def test_without_zero_the_files_of_the_experts_have_the_optimizer(
         (["train_dataloader.pt"], ["'train_dataloader.pt'", "format=generic"]),
         (["state.pt", "actor/model_world_size_2_rank_0.pt"], ["'actor'", "format=generic"]),
         (["state.pt", "policy/weights/state.pt"], ["'policy'", "format=generic"]),
+        (["state.pt", "llm.safetensors"], ["'llm.safetensors'", "format=generic"]),
     ],
 )
 def test_files_that_nothing_counts_are_refused(files: list[str], told: list[object], root: Path) -> None:
@@ -466,6 +467,7 @@ def test_a_directory_without_tensors_beside_the_file_is_no_part(root: Path) -> N
         (["netG.pt", "netD.pt"], ["netG.pt"], False),
         (["state-20.pt", "teacher-20.pt"], ["state-40.pt"], False),
         (["state.pt", "model/state.pt"], ["state.pt"], False),
+        (["state.pt", "llm.safetensors"], ["state.pt"], False),
         (["state-20.pt"], ["state-40.pt"], True),
         (["old_a.pt", "old_b.pt"], ["state.pt"], True),
     ],
