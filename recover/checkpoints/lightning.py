@@ -41,6 +41,8 @@ class Lightning:
     def step_inside(self, folder: Folder) -> int:
         """Returns the step of a file or directory whose name does not contain it. Raises DamagedError if
         there is none."""
+        if not _is_sharded(folder) and len(folder.files) > 1:
+            raise DamagedError("a directory of several files, and no checkpoint of Lightning")
         name = SHARDED_STATE if _is_sharded(folder) else min(folder.files)
         step = outline(folder, name).get("global_step")
         if type(step) is not int or not 0 <= step < STEP_END:

@@ -198,6 +198,12 @@ def test_the_step_of_a_sharded_last_ckpt_is_read_from_inside(tmp_path: Path) -> 
     assert names(reason_of(directory.parent), "meta.pt", 3)
 
 
+def test_a_directory_of_checkpoints_is_none_whatever_its_name(tmp_path: Path) -> None:
+    copied("lightning-2.6.6/stepped", tmp_path).rename(tmp_path / "all.ckpt")
+
+    assert scan(tmp_path).chosen is None
+
+
 @pytest.mark.parametrize("name", ["epoch=1-step=6.ckpt", "last.ckpt"])
 def test_a_checkpoint_that_nemo_marks_as_unfinished_is_not_complete(name: str, tmp_path: Path) -> None:
     """NeMo would delete the checkpoint at its start, before it could load the checkpoint."""
