@@ -72,7 +72,7 @@ class TorchSave:
 
 def _check_directories(folder: Folder) -> None:
     """Checks that no directory beside the files has a part of the checkpoint, or is about to get one."""
-    own = [name for name in folder.folders if not folder.is_link(name)]
+    own = [name for name in folder.folders if not name.startswith(".") and not folder.is_link(name)]
     if len(own) > DIRECTORIES_MAX:
         raise DamagedError(f"{len(own)} directories are beside the files, and nothing counts them; {HINT}")
     for name in own:

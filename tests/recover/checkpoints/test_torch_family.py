@@ -455,6 +455,7 @@ def test_one_whole_file_or_all_of_those_counted_are_complete(files: list[str], r
 
 def test_a_directory_without_tensors_beside_the_file_is_no_part(root: Path) -> None:
     written(root / "step-40" / "state.pt", {})
+    (root / "step-40" / ".cache" / "huggingface").mkdir(parents=True)
     (root / "step-40" / "tokenizer").mkdir()
     (root / "step-40" / "tokenizer" / "tokenizer.json").write_text("{}")
 
