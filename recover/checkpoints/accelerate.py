@@ -2,6 +2,7 @@
 
     model.safetensors, model_1.safetensors | shards and index | pytorch_model*.bin
                       | pytorch_model_fsdp_0/ | pytorch_model/ of DeepSpeed
+                      | unet/diffusion_pytorch_model.safetensors and so on, by a hook of Diffusers
     optimizer.bin | optimizer_0/                     (not with DeepSpeed)
     scheduler.bin, sampler.bin, scaler.pt, dl_state_dict.bin, custom_checkpoint_0.pkl   if in use
     random_states_<rank>.pkl                         written by each rank after all but the custom ones

@@ -37,6 +37,7 @@ _UNCOUNTED = re.compile(
     r"|expp_rank_\d+_mp_rank_\d+_optim_states\.pt",
     re.ASCII,
 )
+_EXPERTS_OPTIMIZER = re.compile(r"expp_rank_\d+_mp_rank_\d+_optim_states\.pt", re.ASCII)
 _KINDS = (_MODEL, _MODEL_PARTITION, _OPTIMIZER_PARTITION, _UNCOUNTED)
 
 
@@ -89,7 +90,7 @@ def _needed(folder: Folder) -> set[str]:
         needed = {f"{rank}_model_states.pt" for rank in ranks}
     else:
         needed = {f"mp_rank_{rank:02d}_model_states.pt" for rank in range(model_ranks)}
-    if partitions or state.get("optimizer") is None:
+    if partitions or (state.get("optimizer") is None and not _with_experts(folder)):
         if not partitions:
             raise DamagedError("no *_optim_states.pt: the optimizer's state is missing")
         prefix = partitions[0]["prefix"]
@@ -100,6 +101,12 @@ def _needed(folder: Folder) -> set[str]:
     return needed
 
 
+def _with_experts(folder: Folder) -> bool:
+    """Whether the files of the experts contain the optimizer, which is so without ZeRO."""
+    name = min((name for name in folder.files if _EXPERTS_OPTIMIZER.fullmatch(name)), default="")
+    return name != "" and outline(folder, name).get("optimizer") is not None
+
+
 def _check_tracker(folder: Folder) -> None:
     """Checks the tracker. Tags of successive checkpoints differ only in their number."""
     tag = folder.read_beside(TRACKER, limit_bytes=TRACKER_BYTES_MAX)
@@ -107,6 +114,8 @@ def _check_tracker(folder: Folder) -> None:
         raise DamagedError(
             f"no file {TRACKER!a} in the folder of the checkpoints, so the save never finished"
         )
+    if not tag.strip():  # the kill came between the open and the write, when all ranks had saved
+        return
     said, own = (
         re.search(r"\d{1,15}$", text.strip()) for text in (tag.decode(errors="replace"), folder.path.name)
     )

@@ -22,7 +22,8 @@ STEP_UNKNOWN = -1
 """Step of a file without a step in its name, from which no step could be read: older than all others."""
 
 UNDATED_MAX = 32
-"""Number of files without a step in their name that are examined: each must be opened to learn its step."""
+"""Number of files, and of directories, without a step in their name that are examined: each must be opened to
+learn its step."""
 
 _STEP_NAME = re.compile(
     r"(?:(?:global_)?step|iter|iteration|checkpoint|ckpt)?[-_]?(\d{1,15})"
@@ -51,7 +52,8 @@ class TellsStep(Protocol):
     """A reader of files whose names need not contain the step."""
 
     def step_inside(self, folder: Folder) -> int:
-        """Returns the step in the folder's only file. Raises DamagedError if the file has none."""
+        """Returns the step in the folder's only file, or in a checkpoint that is a directory. Raises
+        DamagedError if there is none."""
 
 
 def step_of(name: str) -> int | None:
@@ -75,17 +77,32 @@ def entries_of(folder: Folder, readers: Sequence[Recogniser], template: Template
         steps = ((template.step_of(name), name) for name in folder.folders)
         found = [Entry(step, name) for step, name in steps if step is not None]
     else:
-        found = [*_directories(folder), *_files(folder, readers)]
+        found = [*_directories(folder, readers), *_files(folder, readers)]
     return sorted(found, key=lambda entry: (-entry.step, entry.name))
 
 
-def _directories(folder: Folder) -> list[Entry]:
-    found = []
+def _directories(folder: Folder, readers: Sequence[Recogniser]) -> list[Entry]:
+    found, undated = [], []
     for name in folder.folders:
         step = step_of_file(name.removesuffix(".ckpt")) if name.endswith(".ckpt") else step_of(name)
         if step is not None:
             found.append(Entry(step, name))
-    return found
+        elif name.endswith(".ckpt"):
+            undated.append(name)
+    last = sorted(undated, key=_natural, reverse=True)[:UNDATED_MAX]
+    steps = ((_step_inside(folder, name, readers), name) for name in last)
+    return found + [Entry(step, name) for step, name in steps if step is not None]
+
+
+def _step_inside(folder: Folder, name: str, readers: Sequence[Recogniser]) -> int | None:
+    """Returns the step of a directory without a step in its name, such as Lightning's `last.ckpt/`; None if
+    no reader knows its files."""
+    try:
+        inside = folder.open(name)
+        teller = next((r for r in readers if isinstance(r, TellsStep) and r.recognises(inside)), None)
+        return teller.step_inside(inside) if teller is not None else None
+    except (DamagedError, OSError):
+        return STEP_UNKNOWN
 
 
 def _files(folder: Folder, readers: Sequence[Recogniser]) -> list[Entry]:

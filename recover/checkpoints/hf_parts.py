@@ -2,7 +2,8 @@
 readers.
 
 Weights are safetensors or torch.save files, in shards named by an index. Weights may also be in directories:
-shards of FSDP in torch-dcp, or a deepspeed checkpoint.
+shards of FSDP in torch-dcp, a deepspeed checkpoint, or safetensors files that Diffusers (unet/) and PEFT (a
+directory of each adapter) write before everything else.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ TENSOR_NAMES_CHARS_MAX = 32 * 2**20
 compared. The names in the largest models have less than a megabyte."""
 
 _WEIGHTS = re.compile(
-    r"(?:model|adapter_model|pytorch_model|pytorch_model_fsdp)(?:_\d+)?(?:-\d+-of-\d+)?\.(?:safetensors|bin)",
+    r"(?:model|adapter_model|pytorch_model|pytorch_model_fsdp|pytorch_lora_weights)"
+    r"(?:_\d+)?(?:-\d+-of-\d+)?\.(?:safetensors|bin)",
     re.ASCII,
 )
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-\d+\.(?P<suffix>safetensors|bin)", re.ASCII)
@@ -85,6 +87,10 @@ def _all_safetensors(folder: Folder) -> dict[str, SafetensorsFile]:
     return found
 
 
+def _unread(files: Mapping[str, SafetensorsFile]) -> str:
+    return next((name for name, file in files.items() if file.tensors is None), "")
+
+
 def check_parts(folder: Folder, step: int) -> Parts:
     """Examines all files of a known kind. Raises DamagedError, which names the first damaged file."""
     tensors = _all_safetensors(folder)
@@ -98,6 +104,7 @@ def check_parts(folder: Folder, step: int) -> Parts:
     _check_indexes(folder, tensors)
 
     weights = any(is_weights(name) for name in (*tensors, *archives))
+    unread = _unread(tensors)
     optimizer = any(name in ("optimizer.pt", "optimizer.bin") for name in archives)
     deepspeed = []
     for name in folder.folders:
@@ -108,12 +115,16 @@ def check_parts(folder: Folder, step: int) -> Parts:
         elif DeepSpeed().recognises(inner := folder.enter(name)):
             total_bytes += _complete(name, DeepSpeed().read(inner, step))
             deepspeed.append(name)
+        elif inside := _all_safetensors(inner):
+            _check_indexes(inner, inside)
+            total_bytes += sum(file.size_bytes for file in inside.values())
+            weights, unread = True, unread or _unread(inside)
     return Parts(
         bytes=total_bytes,
         weights=weights or bool(deepspeed),
         optimizer=optimizer or bool(deepspeed),
         deepspeed=tuple(deepspeed),
-        unread=next((name for name, file in tensors.items() if file.tensors is None), ""),
+        unread=unread,
     )
 
 

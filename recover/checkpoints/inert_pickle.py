@@ -47,9 +47,11 @@ bytes of their pickle."""
 _HARMLESS_MODULES = frozenset(
     {"_codecs", "argparse", "collections", "copyreg", "datetime", "decimal", "enum", "fractions"}
     | {"functools", "pathlib", "types", "typing", "uuid"}
+    | {"dataclasses", "itertools", "logging", "operator", "random", "re", "signal", "zoneinfo"}
 )
 """Modules whose names may occur. torch.save writes bytes by _codecs.encode; an argparse.Namespace has
-Megatron's arguments."""
+Megatron's arguments, among them `exit_signal`, which is signal.SIGTERM; a trainer's hyperparameters may have
+a compiled pattern, and the state of its data a random.Random."""
 _HARMLESS_BUILTINS = frozenset(
     {
         "bool",

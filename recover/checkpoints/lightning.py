@@ -3,6 +3,7 @@ directory.
 
     epoch=3-step=40.ckpt, last.ckpt                 last.ckpt has its step only inside
     epoch=3-step=40.ckpt/.metadata, __0_0.distcp    a torch-dcp; beside it meta.pt, the trainer's state, last
+    last.ckpt/.metadata, __0_0.distcp, meta.pt      the same; the step is in meta.pt
 
 Source: lightning/pytorch/callbacks/model_checkpoint.py and strategies/model_parallel.py, checked against 2.6.
 """
@@ -38,8 +39,11 @@ class Lightning:
         return Verdict(complete=True, bytes=tensors.bytes + _file_bytes(folder, SHARDED_STATE, step))
 
     def step_inside(self, folder: Folder) -> int:
-        """Returns the step of a file whose name does not contain it. Raises DamagedError if there is none."""
-        (name,) = folder.files
+        """Returns the step of a file or directory whose name does not contain it. Raises DamagedError if
+        there is none."""
+        if not _is_sharded(folder) and len(folder.files) > 1:
+            raise DamagedError("a directory of several files, and no checkpoint of Lightning")
+        name = SHARDED_STATE if _is_sharded(folder) else min(folder.files)
         step = outline(folder, name).get("global_step")
         if type(step) is not int or not 0 <= step < STEP_END:
             raise DamagedError(f"{name!a:.80} contains no global_step")

@@ -32,6 +32,7 @@ OPTIMIZER = "distrib_optim.pt"
 RANKS_MAX = 100_000
 
 _RANK = re.compile(r"mp_rank_\d{2,}(?:_\d{3,}){0,2}", re.ASCII)
+_DISTRIBUTED = frozenset({"common.pt", "metadata.json", ".metadata"})
 _LAYER_WISE = re.compile(r"layer_wise_optimizer_\d+\.pt", re.ASCII)
 
 
@@ -39,7 +40,8 @@ class MegatronTorch:
     name = "megatron-torch"
 
     def recognises(self, folder: Folder) -> bool:
-        return any(_RANK.fullmatch(name) for name in folder.folders)
+        # In the distributed formats such a directory may have the state of Energon's data loader.
+        return folder.files.isdisjoint(_DISTRIBUTED) and any(map(_RANK.fullmatch, folder.folders))
 
     def read(self, folder: Folder, step: int) -> Verdict:
         check_tracker(folder, step)

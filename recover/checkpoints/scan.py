@@ -32,6 +32,7 @@ from recover.checkpoints.folder import (
 from recover.checkpoints.generic import Generic
 from recover.checkpoints.marker_template import Template
 from recover.checkpoints.scan_result import STEP_END, Checkpoint, ScanResult, Verdict
+from recover.checkpoints.torch_save import HINT, TorchSave, parts_missing
 from recover.checkpoints.volume import OUTSIDE, MountedVolume
 
 __all__ = ["NOT_A_DIRECTORY", "NO_CHECKPOINT", "NO_FILE", "NO_KNOWN_FORMAT", "TIME_S", "ScanError", "scan"]
@@ -43,6 +44,10 @@ EXAMINED_MAX = 1000
 BYTES_MAX = STEP_END - 1
 """Greatest size in a result: JSON is not exact for more. Files with holes may have any size."""
 NESTED_MAX = 32
+
+UNFINISHED = "-unfinished"
+"""End of the name of the file with which NeMo marks a checkpoint of Lightning during its save. At its start
+NeMo deletes checkpoints that are still marked. Source: nemo/utils/callbacks/nemo_model_checkpoint.py."""
 
 NO_FILE = "no file of"
 """Beginning of the reason why a directory is no checkpoint, if no reader recognises its files."""
@@ -200,12 +205,14 @@ def _examine(
 ) -> tuple[str, Verdict]:
     """Returns the format and verdict of one entry of the root; `older` is the next older directory."""
     try:
+        if (marker := f"{entry.name.removesuffix('.ckpt')}{UNFINISHED}") in folder.files:
+            raise DamagedError(f"{marker!a:.120} exists, so the save never finished")
         if entry.files:
             return _examine_files(folder.only(entry.files), entry, readers)
         inside = folder.open(entry.name)
         found = _examine_directory(inside, entry.step, readers)
         if found[1].complete and older is not None:
-            _check_parts(inside, folder, older, readers)
+            _check_parts(inside, folder, older, readers, found[0])
             if found[1].unread:
                 _check_unread(inside, folder, older, found[1].unread)
         return found
@@ -264,19 +271,24 @@ def _examine_directory(folder: Folder, step: int, readers: Sequence[Reader]) -> 
     return name, Verdict(complete=True, bytes=total_bytes, unread=unread)
 
 
-def _check_parts(inside: Folder, root: Folder, older: Entry, readers: Sequence[Reader]) -> None:
-    """Checks the parts one level down. Nothing counts them, so the next older checkpoint shows which parts
-    there are. Raises DamagedError if a part has not begun."""
-    if any(reader.recognises(inside) for reader in readers):
+def _check_parts(
+    inside: Folder, root: Folder, older: Entry, readers: Sequence[Reader], format_found: str
+) -> None:
+    """Checks the parts one level down, and the files of torch-save. Nothing counts them, so the next older
+    checkpoint shows which parts there are. Raises DamagedError if a part has not begun."""
+    is_own_loop = format_found == TorchSave.name
+    if not is_own_loop and any(reader.recognises(inside) for reader in readers):
         return
     try:
         before = root.open(older.name)
         missing = [name for name in before.folders if name not in inside.folders][:NESTED_MAX]
         parts = [name for name in missing if any(r.recognises(before.open(name)) for r in readers)]
+        parts += parts_missing(inside, before) if is_own_loop else []
     except (OSError, DamagedError):
         return  # a checkpoint that cannot be read proves nothing about others
     if parts:
-        raise DamagedError(f"no {parts[0]!a:.80}, which {older.name!a:.80} has, so the save never finished")
+        told = f"no {parts[0]!a:.80}, which {older.name!a:.80} has, so the save never finished"
+        raise DamagedError(f"{told}; {HINT}" if is_own_loop else told)
 
 
 def _check_unread(inside: Folder, root: Folder, older: Entry, unread: str) -> None:

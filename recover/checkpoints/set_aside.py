@@ -31,10 +31,13 @@ from recover.checkpoints.deepspeed import TRACKER as DEEPSPEED_TRACKER
 from recover.checkpoints.deepspeed import DeepSpeed
 from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, why
 from recover.checkpoints.megatron import TRACKER as MEGATRON_TRACKER
+from recover.checkpoints.megatron import is_iteration
 from recover.checkpoints.megatron_torch import MegatronTorch
 from recover.checkpoints.megatron_torch_dist import MegatronTorchDist
 from recover.checkpoints.scan import NO_CHECKPOINT, NO_FILE, NOT_A_DIRECTORY
 from recover.checkpoints.scan_result import Checkpoint, Repair, ScanResult
+from recover.checkpoints.torch_dcp import TorchDcp
+from recover.checkpoints.torch_save import HINT
 from recover.checkpoints.volume import OUTSIDE, Descriptor, MountedVolume
 
 __all__ = ["Tracker", "repaired", "tracker_of", "would_repair"]
@@ -64,6 +67,8 @@ class Tracker(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> str:
+        if not self.says:
+            return f"{self.name} is empty, so the framework finds no checkpoint by itself"
         return f"{self.name} names {self.says[:60]!a}, so the framework loads that checkpoint by itself"
 
 
@@ -74,7 +79,9 @@ def tracker_of(root: Path, chosen: Checkpoint | None, volume: MountedVolume | No
         return None
     if chosen.format == DeepSpeed.name:
         name, should_say = DEEPSPEED_TRACKER, chosen.path
-    elif chosen.format in (MegatronTorch.name, MegatronTorchDist.name):
+    elif chosen.format in (MegatronTorch.name, MegatronTorchDist.name) or (
+        chosen.format == TorchDcp.name and is_iteration(chosen.path)
+    ):
         name, should_say = MEGATRON_TRACKER, str(chosen.step)
     else:
         return None
@@ -155,7 +162,7 @@ def _damaged(result: ScanResult) -> list[Checkpoint]:
 def _is_left(found: Checkpoint) -> bool:
     """Whether the entry stays: nobody knows whether it is damaged, or it may be no checkpoint of this job. A
     name that is only a number may be the folder of another run, or a year."""
-    unjudged = any(words in found.reason for words in (UNREADABLE, TOO_LARGE, OUTSIDE))
+    unjudged = any(words in found.reason for words in (UNREADABLE, TOO_LARGE, OUTSIDE, HINT))
     is_other = found.reason == NOT_A_DIRECTORY or NO_CHECKPOINT in found.reason
     is_unknown = found.path.isdecimal() and found.reason.startswith(NO_FILE)
     return unjudged or is_other or is_unknown

@@ -3,7 +3,9 @@
 
 `.metadata` is the pickle of a torch.distributed.checkpoint.metadata.Metadata. Its storage_data maps each
 saved piece to a _StorageInfo(relative_path, offset, length, ...): a file must be at least as long as its
-furthest piece. Source: torch/distributed/checkpoint/filesystem.py and metadata.py, checked against 2.15.
+furthest piece. The format does not record the step. Megatron-LM writes it, too (`--ckpt-format torch_dcp` and
+`fsdp_dtensor`), and loads the iteration that its tracker names.
+Source: torch/distributed/checkpoint/filesystem.py and metadata.py, checked against 2.15.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import msgspec
 from recover.checkpoints.child_process import cpu_s_for, in_child
 from recover.checkpoints.folder import TOO_LARGE, DamagedError, Folder
 from recover.checkpoints.inert_pickle import Inert, load_inert, memory_for
+from recover.checkpoints.megatron import check_tracker_if_any
 from recover.checkpoints.scan_result import Verdict
 
 __all__ = ["INDEX", "Piece", "TorchDcp", "pieces", "pieces_in"]
@@ -50,7 +53,7 @@ class TorchDcp:
         )
 
     def read(self, folder: Folder, step: int) -> Verdict:
-        del step  # the format does not record it
+        check_tracker_if_any(folder, step)
         if INDEX not in folder.files:
             if any(_RANK_INDEX.fullmatch(name) for name in folder.files):
                 raise DamagedError(

@@ -5,10 +5,10 @@
     step-40/state-rank-1-of-2.pt
 
 The reader refuses several files without a count, and a file whose name says that it is a part (model.pt,
-optim.pt, rank_0.pt): after a kill in the middle of a save the existing files are complete, and nothing says
-which are missing. It also refuses a checkpoint whose files are in directories within step-40/. These training
-loops should write a marker file last, and the format `generic` reads that marker. The format does not record
-the step; the step is in the name.
+optim.pt, rank_0.pt, data.pt): after a kill in the middle of a save the existing files are complete, and
+nothing says which are missing. It also refuses a checkpoint with files in directories within step-40/, such
+as those of verl. These training loops should write a marker file last, and the format `generic` reads that
+marker. The format does not record the step; the step is in the name.
 """
 
 from __future__ import annotations
@@ -20,16 +20,24 @@ from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_archive import archive_bytes
 
-__all__ = ["TorchSave"]
+__all__ = ["HINT", "TorchSave", "parts_missing"]
 
 _FILE = re.compile(r".+\.(?:pt|pth)", re.ASCII | re.I)
 _COUNTED = re.compile(
     r"(?P<before>.*?)(?P<index>\d{1,9})[-_]?of[-_]?(?P<count>\d{1,9})(?P<after>.*)", re.ASCII
 )
-_PART = re.compile(r"model|common|optim|sched|rng|random|scaler|ema|weight|param|rank|shard|part", re.I)
+_PART = re.compile(
+    r"model|common|optim|sched|rng|random|scaler|ema|weight|param|rank|shard|part"
+    r"|(?:\b|_)(?:data|dataloader|extra_state|actor|critic)(?:\b|_)",
+    re.I,
+)
+_TENSORS = re.compile(r".+\.(?:pt|pth|bin|ckpt|distcp|npz|safetensors)", re.ASCII | re.I)
+"""Files that may be parts, of any format. The reader knows the end of the first two kinds only."""
+DIRECTORIES_MAX = 32
 _RANK = re.compile(r"[-_]?(?:rank|shard|part)[-_]?$", re.I)
 
-_HINT = "write a marker file last and name it: format=generic"
+HINT = "write a marker file last and name it: format=generic"
+"""Part of a reason: the checkpoint may be complete, and no name shows that."""
 
 
 class TorchSave:
@@ -40,20 +48,37 @@ class TorchSave:
 
     def read(self, folder: Folder, step: int) -> Verdict:
         if step_of(folder.path.name) != step and step_of(folder.path.parent.name) == step:
-            raise DamagedError(f"the names do not show whether a directory is missing; {_HINT}")
+            raise DamagedError(f"the names do not show whether a directory is missing; {HINT}")
+        _check_directories(folder)
         names = sorted(name for name in folder.files if _FILE.fullmatch(name))
+        others = sorted(name for name in folder.files if _TENSORS.fullmatch(name) and name not in names)
+        if others and step_of(folder.path.name) == step:
+            raise DamagedError(
+                f"no name shows whether {others[0]!a:.80} beside {names[0]!a:.80} is complete; {HINT}"
+            )
         counted = [match for name in names if (match := _COUNTED.fullmatch(name))]
         if counted and len(counted) == len(names):
             _check_count(counted)
         elif len(names) > 1:
             raise DamagedError(
-                f"{len(names)} files, and their names do not show whether a file is missing; {_HINT}"
+                f"{len(names)} files, and their names do not show whether a file is missing; {HINT}"
             )
         elif _PART.search(names[0]):
             raise DamagedError(
-                f"{names[0]!a:.80} is only a part of a checkpoint, and no name shows the other parts; {_HINT}"
+                f"{names[0]!a:.80} is only a part of a checkpoint, and no name shows the other parts; {HINT}"
             )
         return Verdict(complete=True, bytes=sum(archive_bytes(folder, name) for name in names))
+
+
+def _check_directories(folder: Folder) -> None:
+    """Checks that no directory beside the files has a part of the checkpoint, or is about to get one."""
+    own = [name for name in folder.folders if not name.startswith(".") and not folder.is_link(name)]
+    if len(own) > DIRECTORIES_MAX:
+        raise DamagedError(f"{len(own)} directories are beside the files, and nothing counts them; {HINT}")
+    for name in own:
+        inside = folder.enter(name)
+        if inside.folders or not inside.files or any(map(_TENSORS.fullmatch, inside.files)):
+            raise DamagedError(f"no name shows whether the directory {name!a:.80} is complete; {HINT}")
 
 
 def _check_count(matches: list[re.Match[str]]) -> None:
@@ -62,15 +87,27 @@ def _check_count(matches: list[re.Match[str]]) -> None:
     stems = {(match["before"], match["count"], match["after"]) for match in matches}
     if len(stems) > 1:
         raise DamagedError(
-            f"files of {len(stems)} names, and the names do not show whether a file is missing; {_HINT}"
+            f"files of {len(stems)} names, and the names do not show whether a file is missing; {HINT}"
         )
     before, count_digits, _ = stems.pop()
     if _PART.search(_RANK.sub("", before)):
         raise DamagedError(
-            f"{before!a:.80}... is only a part of a checkpoint, and no name shows the other parts; {_HINT}"
+            f"{before!a:.80}... is only a part of a checkpoint, and no name shows the other parts; {HINT}"
         )
     count = int(count_digits)
     indexes = {int(match["index"]) for match in matches}
     first = 0 if 0 in indexes else 1
     if len(matches) != count or indexes != set(range(first, first + count)):
         raise DamagedError(f"{len(matches)} of {count} rank files exist")
+
+
+def parts_missing(folder: Folder, before: Folder) -> list[str]:
+    """Returns the files that an older checkpoint has beside files of the same names as all files here: a save
+    that writes several files was interrupted after the first. Numbers in the names may differ."""
+    ours = {_without_numbers(name) for name in folder.files if _TENSORS.fullmatch(name)}
+    theirs = {_without_numbers(name): name for name in sorted(before.files) if _TENSORS.fullmatch(name)}
+    return [theirs[name] for name in theirs if name not in ours] if ours <= theirs.keys() else []
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\d+", "#", name)

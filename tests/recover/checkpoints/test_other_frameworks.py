@@ -184,6 +184,39 @@ def test_a_sharded_lightning_checkpoint_needs_its_tensors_and_its_state(tmp_path
     assert names(reason_of(directory.parent), "meta.pt", 3)
 
 
+def test_the_step_of_a_sharded_last_ckpt_is_read_from_inside(tmp_path: Path) -> None:
+    """With `save_last` and the best checkpoints by a metric, this directory may be hours newer than all
+    others."""
+    directory = sharded_lightning(tmp_path)
+    directory.rename(directory.parent / "last.ckpt")
+
+    found = chosen(directory.parent)
+    assert found is not None
+    assert (found.step, found.path, found.format) == (6, "last.ckpt", "lightning")
+
+    (directory.parent / "last.ckpt" / "meta.pt").unlink()
+    assert names(reason_of(directory.parent), "meta.pt", 3)
+
+
+def test_a_directory_of_checkpoints_is_none_whatever_its_name(tmp_path: Path) -> None:
+    copied("lightning-2.6.6/stepped", tmp_path).rename(tmp_path / "all.ckpt")
+
+    assert scan(tmp_path).chosen is None
+
+
+@pytest.mark.parametrize("name", ["epoch=1-step=6.ckpt", "last.ckpt"])
+def test_a_checkpoint_that_nemo_marks_as_unfinished_is_not_complete(name: str, tmp_path: Path) -> None:
+    """NeMo would delete the checkpoint at its start, before it could load the checkpoint."""
+    root = copied("lightning-2.6.6/stepped", tmp_path)
+    marker = name.removesuffix(".ckpt") + "-unfinished"
+    (root / marker).touch()
+
+    (found,) = (found for found in scan(root).checkpoints if found.path == name)
+
+    assert not found.complete
+    assert names(found.reason, f"'{marker}'")
+
+
 def test_an_orbax_save_that_still_has_its_temporary_name_is_not_complete(tmp_path: Path) -> None:
     root = copied("orbax-0.12.8/manager", tmp_path)
     (root / "40").rename(root / "40.orbax-checkpoint-tmp")

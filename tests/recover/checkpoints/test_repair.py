@@ -251,6 +251,18 @@ def test_what_could_only_not_be_read_or_is_complete_or_older_stays(root: Path) -
     assert mended(root, result, frozenset({Repair.SET_ASIDE})) == []
 
 
+def test_what_may_be_complete_though_no_name_shows_it_stays(tmp_path: Path) -> None:
+    """The owner has changed the training: it writes two files now, and a complete checkpoint of two files
+    cannot be told from an interrupted one."""
+    file = FIXTURES / "torch-save-2.15.0" / "zip" / "step-40.pt"
+    for path in ("step-40/state.pt", "step-60/a.pt", "step-60/b.pt", "step-80/model.pt"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        shutil.copy(file, tmp_path / path)
+
+    assert mended(tmp_path, scan(tmp_path)) == []
+    assert sorted(os.listdir(tmp_path)) == ["step-40", "step-60", "step-80"]
+
+
 def test_where_none_is_complete_nothing_is_changed(root: Path) -> None:
     assert mended(root, ScanResult((checkpoint(60, complete=False),), None)) == []
 
@@ -358,10 +370,11 @@ def test_a_tracker_that_cannot_be_kept_is_not_rewritten(root: Path) -> None:
     assert (root / "latest").read_text() == "global_step60\n"
 
 
-def test_megatrons_tracker_holds_the_number_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format_", ["megatron-torch-dist", "torch-dcp"])
+def test_megatrons_tracker_holds_the_number_alone(format_: str, tmp_path: Path) -> None:
     tracker = tmp_path / "latest_checkpointed_iteration.txt"
     tracker.write_text("60")
-    chosen = checkpoint(40, complete=True, format_="megatron-torch-dist")
+    chosen = Checkpoint(40, "iter_0000040", format_, True, "", 1)
 
     mended(tmp_path, ScanResult((chosen,), chosen))
 

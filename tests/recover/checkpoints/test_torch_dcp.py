@@ -51,6 +51,23 @@ def test_a_data_file_that_is_longer_than_needed_is_complete(checkpoint: Path) ->
     assert read(checkpoint).complete
 
 
+@pytest.mark.parametrize(("said", "complete"), [("20", False), ("40", True), ("60", True), (None, True)])
+def test_an_iteration_of_megatron_needs_its_tracker_too(
+    said: str | None, complete: bool, checkpoint: Path
+) -> None:
+    """Megatron's formats torch_dcp and fsdp_dtensor are plain torch-dcp, and Megatron loads the iteration of
+    its tracker."""
+    if said is not None:
+        (checkpoint.parent / "latest_checkpointed_iteration.txt").write_text(said)
+    moved = checkpoint.rename(checkpoint.parent / "iter_0000040")
+
+    if complete:
+        assert read(moved).complete
+    else:
+        with pytest.raises(DamagedError, match=r"latest_checkpointed_iteration\.txt says 20"):
+            read(moved)
+
+
 def test_a_missing_data_file_is_incomplete(checkpoint: Path) -> None:
     (checkpoint / "__0_0.distcp").unlink()
 

@@ -3,8 +3,16 @@
 fixtures/README.md says which library wrote which checkpoint.
 """
 
+import argparse
+import json
+import math
 import os
+import pickle
+import random
+import re
 import shutil
+import signal
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +24,7 @@ from hypothesis import strategies as st
 from recover.checkpoints import READERS
 from recover.checkpoints.scan import ScanError, scan
 from recover.checkpoints.scan_result import Checkpoint
+from recover.checkpoints.set_aside import tracker_of
 from tests.facts import names
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -147,7 +156,7 @@ def test_with_one_of_its_files_cut_anywhere_it_is_incomplete(case: Case, file: P
     if not noticed:
         return
     for left_bytes in {0, 1, 7, whole // 4, whole // 2, 3 * whole // 4, whole - 23, whole - 1}:
-        if not 0 <= left_bytes < whole:
+        if not 0 <= left_bytes < whole or (file.name == TRACKER and left_bytes == 0):
             continue
         path.write_bytes(data[:left_bytes])
 
@@ -216,7 +225,7 @@ def test_the_page_of_the_formats_names_each() -> None:
 # Megatron
 
 
-@pytest.mark.parametrize(("tracker", "told"), [("30", [30, 40]), ("release", ["b'release'"]), ("", ["b''"])])
+@pytest.mark.parametrize(("tracker", "told"), [("30", [30, 40]), ("release", ["b'release'"])])
 @pytest.mark.parametrize(
     "fixture", ["megatron-torch-by-specification/tensor-2", "megatron-core-0.16.1/torch-dist"]
 )
@@ -226,6 +235,23 @@ def test_an_iteration_that_the_tracker_does_not_tell_was_never_finished(
     (laid(case_of(fixture), root) / TRACKER).write_text(tracker)
 
     assert names(reason(root), TRACKER, *told)
+
+
+@pytest.mark.parametrize(
+    "fixture", ["megatron-torch-by-specification/tensor-2", "megatron-core-0.16.1/torch-dist"]
+)
+def test_an_empty_tracker_condemns_no_iteration(fixture: str, root: Path) -> None:
+    """Megatron opens the file, which empties it, and then writes it, after all ranks have saved. A kill in
+    between leaves complete checkpoints that no start of Megatron finds."""
+    (laid(case_of(fixture), root) / TRACKER).write_text("")
+
+    chosen = scan(root).chosen
+    tracker = tracker_of(root, chosen)
+
+    assert chosen is not None
+    assert tracker is not None
+    assert names(tracker.told, TRACKER, "empty")
+    assert tracker.should_say == "40"
 
 
 def test_an_older_iteration_than_the_tracker_tells_is_complete(root: Path) -> None:
@@ -262,6 +288,8 @@ def test_layers_of_a_pipeline_need_the_tracker_too(root: Path) -> None:
     case = case_of("deepspeed-0.19.8/zero-2")
     tag = laid(case, root) / case.entry
     shutil.copy(tag / "mp_rank_00_model_states.pt", tag / "layer_00-model_00-model_states.pt")
+    assert only(root).complete
+    (root / "latest").write_text("")
     assert only(root).complete
     (root / "latest").write_text("global_step30")
     assert names(reason(root), "'latest'", "b'global_step30'", "'global_step40'")
@@ -315,6 +343,80 @@ def test_a_save_that_ended_early_is_called_that_of_both_libraries_if_either_may_
     assert not_told not in reason(root)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("fixture", ["transformers-5.23.0/plain", "paddlenlp-2.8.1/classic"])
+def test_a_history_with_a_loss_that_is_no_number_is_read(fixture: str, value: float, root: Path) -> None:
+    """Python writes NaN and Infinity, which JSON does not have. They stay in the history of all later
+    checkpoints: if these were refused, each restart would begin before the first such loss."""
+    shutil.copytree(FIXTURES / fixture, root)
+    (path,) = root.glob("checkpoint-*/trainer_state.json")
+    state = json.loads(path.read_text())
+    state["log_history"] += [{"grad_norm": value, "loss": 0.0, "text": ": NaN, "}, {"norms": [value, value]}]
+    path.write_text(json.dumps(state, indent=2, sort_keys=True))
+
+    assert only(root).complete
+
+
+@pytest.mark.parametrize(
+    "place", ["unet/diffusion_pytorch_model.safetensors", "pytorch_lora_weights.safetensors"]
+)
+def test_weights_that_a_hook_of_diffusers_wrote_are_read(place: str, root: Path) -> None:
+    """The hook takes the model from Accelerate, and writes the model before everything else."""
+    case = case_of("accelerate-1.15.0/plain")
+    directory = laid(case, root) / case.entry
+    (directory / place).parent.mkdir(exist_ok=True)
+    weights = (directory / "model.safetensors").rename(directory / place)
+    assert only(root).complete
+
+    os.truncate(weights, 100)
+    assert names(reason(root), f"'{weights.name}'")
+
+
+def written(path: Path, content: object) -> None:
+    """Writes a file as torch.save does: a zip with one pickle, and no tensors."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(content, protocol=2))
+
+
+def test_arguments_of_megatron_may_contain_a_signal(root: Path) -> None:
+    """`exit_signal` is signal.SIGTERM by default in megatron/training/config/training_config.py."""
+    arguments = argparse.Namespace(
+        tensor_model_parallel_size=1,
+        pipeline_model_parallel_size=1,
+        exit_signal=signal.SIGTERM,
+        modules_to_filter=re.compile("x"),
+    )
+    state = {"iteration": 40, "args": arguments, "sampler": random.Random(1)}
+    written(root / "iter_0000040" / "mp_rank_00" / "model_optim_rng.pt", state)
+    (root / TRACKER).write_text("40")
+
+    assert (only(root).format, only(root).reason) == ("megatron-torch", "")
+
+
+def test_the_state_of_megatrons_data_loader_is_no_part_of_the_legacy_format(root: Path) -> None:
+    """With `--dataloader-save` in the same folder, each data-parallel rank writes such a file."""
+    case = case_of("megatron-core-0.16.1/torch-dist")
+    place = laid(case, root) / case.entry / "mp_rank_00" / "model_optim_rng.pt"
+    written(place / "train_dataloader_dprank000.pt", {})
+
+    assert (only(root).format, only(root).reason) == ("megatron-torch-dist", "")
+
+
+@pytest.mark.parametrize(("optimizer", "complete"), [({"step": 40}, True), (None, False)])
+def test_without_zero_the_files_of_the_experts_have_the_optimizer(
+    optimizer: object, complete: bool, root: Path
+) -> None:
+    """DeepSpeed then writes no optimizer into the model states, and no partitions of it."""
+    tag = root / "global_step40"
+    written(tag / "mp_rank_00_model_states.pt", {"dp_world_size": 1, "mp_world_size": 1})
+    written(tag / "layer_0_expert_0_mp_rank_00_model_states.pt", {})
+    written(tag / "expp_rank_0_mp_rank_00_optim_states.pt", {"optimizer": optimizer})
+    (root / "latest").write_text("global_step40")
+
+    assert only(root).complete == complete
+
+
 # Training loops that use no framework
 
 
@@ -327,6 +429,11 @@ def test_a_save_that_ended_early_is_called_that_of_both_libraries_if_either_may_
         (["model-rank-0-of-1.pt"], ["'model-rank-'", "format=generic"]),
         (["a-0-of-1.pt", "b-0-of-1.pt"], [2, "format=generic"]),
         (["ranks/state.pt"], ["format=generic"]),
+        (["data.pt"], ["'data.pt'", "format=generic"]),
+        (["train_dataloader.pt"], ["'train_dataloader.pt'", "format=generic"]),
+        (["state.pt", "actor/model_world_size_2_rank_0.pt"], ["'actor'", "format=generic"]),
+        (["state.pt", "policy/weights/state.pt"], ["'policy'", "format=generic"]),
+        (["state.pt", "llm.safetensors"], ["'llm.safetensors'", "format=generic"]),
     ],
 )
 def test_files_that_nothing_counts_are_refused(files: list[str], told: list[object], root: Path) -> None:
@@ -344,6 +451,39 @@ def test_one_whole_file_or_all_of_those_counted_are_complete(files: list[str], r
         shutil.copy(FIXTURES / "torch-save-2.15.0/zip/step-40.pt", root / "step-40" / name)
 
     assert only(root).complete
+
+
+def test_a_directory_without_tensors_beside_the_file_is_no_part(root: Path) -> None:
+    written(root / "step-40" / "state.pt", {})
+    (root / "step-40" / ".cache" / "huggingface").mkdir(parents=True)
+    (root / "step-40" / "tokenizer").mkdir()
+    (root / "step-40" / "tokenizer" / "tokenizer.json").write_text("{}")
+
+    assert only(root).complete
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "complete"),
+    [
+        (["netG.pt", "netD.pt"], ["netG.pt"], False),
+        (["state-20.pt", "teacher-20.pt"], ["state-40.pt"], False),
+        (["state.pt", "model/state.pt"], ["state.pt"], False),
+        (["state.pt", "llm.safetensors"], ["state.pt"], False),
+        (["state-20.pt"], ["state-40.pt"], True),
+        (["old_a.pt", "old_b.pt"], ["state.pt"], True),
+    ],
+)
+def test_the_checkpoint_before_shows_which_files_a_save_writes(
+    before: list[str], now: list[str], complete: bool, root: Path
+) -> None:
+    for step, files in ((20, before), (40, now)):
+        for name in files:
+            written(root / f"step-{step}" / name, {})
+
+    newest = scan(root).checkpoints[0]
+
+    assert newest.complete == complete
+    assert complete or names(newest.reason, "'step-20'", "format=generic")
 
 
 @pytest.mark.parametrize("beside", ["step-40.json", "step-40.log", "step-40.pt.sha256"])
