@@ -246,9 +246,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "work does not end, look at the pods of that controller on the node.",
     ),
     Reason.DRIVER_STARTS: Explanation(
-        "The node has booted, and its agent shows no GPU yet: the driver may still be starting. Checks that "
-        "ran now would fail on a healthy node.",
-        "Nothing to do. The checks begin when the agent shows the GPUs, and after repair.driver_wait_s at "
+        "The node has booted, and neither its agent nor its kubelet shows a GPU yet: the driver may still be "
+        "starting. Checks that ran now would fail on a healthy node.",
+        "Nothing to do. The checks begin when one of them shows a GPU, and after repair.driver_wait_s at "
         "the latest. If the driver does not start, look at the pods of the driver on the node.",
     ),
     Reason.COOLING_DOWN: Explanation(

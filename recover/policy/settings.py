@@ -336,8 +336,8 @@ class Repairs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the limit, the controller hands the node over to a person."""
     driver_wait_s: Seconds = 600.0
     """Maximum time after a boot for which the controller waits, before a validation, until the node's agent
-    shows GPUs. After this time, the validation begins without the GPUs. In some clusters a container loads
-    the driver, minutes after the node is Ready."""
+    shows a GPU, or the kubelet offers one. After this time, the validation begins without the GPUs. In some
+    clusters a container loads the driver, minutes after the node is Ready."""
     validate_deadline_s: PositiveSeconds = 1800.0
     """Time limit of a validation, until the checks have reported, and the node's agent has reported from
     the present boot. After the limit, the validation has failed."""

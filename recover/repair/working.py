@@ -316,8 +316,8 @@ def _next(ctx: Context) -> Reconciled:
 
 
 def _driver_starts(ctx: Context) -> Reconciled | None:
-    """Returns that the checks wait for the driver, if the node has booted during this repair and its agent
-    shows no device yet; None if the checks may begin.
+    """Returns that the checks wait for the driver, if the node has booted during this repair and nobody shows
+    a device yet; None if the checks may begin.
 
     The GPU Operator loads the driver from a container, and often builds the driver first, after the node is
     Ready. Until then the checks would find no device, and Rekindle would hand a healthy node over.
@@ -331,14 +331,18 @@ def _driver_starts(ctx: Context) -> Reconciled | None:
     if ctx.now >= until:
         return None
     message = (
-        f"{ctx.node.name} has booted, and its agent shows no GPU yet, so the driver may still be starting; "
-        f"the checks begin at {until:%H:%M:%S} UTC at the latest"
+        f"{ctx.node.name} has booted, and neither its agent nor its kubelet shows a GPU yet, so the driver "
+        f"may still be starting; the checks begin at {until:%H:%M:%S} UTC at the latest"
     )
     return waiting(ctx, Reason.DRIVER_STARTS, message, (until - ctx.now).total_seconds())
 
 
 def _shows_devices(ctx: Context) -> bool:
-    return _agent_is_up(ctx) and ctx.health is not None and bool(ctx.health.status.devices)
+    """Whether the driver runs: the agent shows a device, or the kubelet offers one. After a boot the kubelet
+    offers no device before the device plugin has registered, which needs the driver. Of accelerators of other
+    vendors the agent shows none."""
+    by_agent = _agent_is_up(ctx) and ctx.health is not None and bool(ctx.health.status.devices)
+    return by_agent or any(ctx.node.allocatable.values())
 
 
 def _begin_validation(ctx: Context, message: str) -> Reconciled:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from detectors.client.kubeapi import ApiError
-from detectors.wire.contract import Device, Fault, Finding, Origin, Remedy, Severity, Subject, SubjectKind
+from detectors.wire.contract import Fault, Finding, Origin, Remedy, Severity, Subject, SubjectKind
 from detectors.wire.resource import MergePatch
 from detectors.wire.step_report import Check, Outcome, ValidationReport, encode
 from recover.k8s.kinds import EVENTS, INCIDENTS, JOBS, NODES, PODS, RECOVERIES
@@ -268,13 +268,12 @@ async def holds_again(stage: RealStage) -> bool:
 
 
 async def boots_again(stage: RealStage, node: str) -> None:
-    """The machine, its kubelet, its driver and its agent start in a new boot."""
+    """The machine, its kubelet and its agent start in a new boot."""
     boot = f"second-boot-of-{node}"
     path = NODES.path(node, subresource="status")
     status = {"status": {"nodeInfo": {"bootID": boot}}}
     await stage.api.request("PATCH", path, body=status, content_type=MergePatch)
-    devices = [Device(uuid=f"GPU-{number}") for number in range(8)]
-    await stage.publish(node, boot_id=boot, findings=[], devices=devices)
+    await stage.publish(node, boot_id=boot, findings=[])
 
 
 def foreign_pod(name: str, node: str) -> dict[str, Any]:

@@ -46,6 +46,17 @@ def test_the_checks_wait_until_the_agent_shows_gpus_in_the_new_boot() -> None:
     assert scene.repair.phase is RepairPhase.RETURNED
 
 
+def test_devices_that_the_kubelet_offers_are_not_awaited() -> None:
+    """The device plugin needs the driver. Of other vendors' accelerators the agent shows none."""
+    scene = broken(remedy=Remedy.REBOOT_NODE, labels={"nvidia.com/gpu.count": str(GPUS)})
+    scene.settle()
+    scene.world.change_node("n1", allocatable={"nvidia.com/gpu": GPUS})
+
+    scene.later(120).node_boots().settle()
+
+    assert says(scene) == (RepairPhase.VALIDATING, "")
+
+
 def test_gpus_that_the_agent_showed_before_the_boot_do_not_show_that_the_driver_runs() -> None:
     scene = shows(broken(remedy=Remedy.REBOOT_NODE), GPUS)
     scene.settle()
