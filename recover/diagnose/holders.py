@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from detectors.text.pci import parse_pci
 from detectors.wire.contract import Device, Finding, NodeHealth, SubjectKind
 from detectors.wire.instance_pods import instances_of
 from recover.diagnose.told_devices import told_devices
@@ -56,8 +57,7 @@ def affecting(
         for finding in findings
         if is_dead
         or finding.subject.kind is not SubjectKind.DEVICE
-        or not finding.subject.device
-        or any(_may_suffer(mine, finding) for mine in held)
+        or any(_may_suffer(mine, finding, holders) for mine in held)
     ]
 
 
@@ -70,10 +70,20 @@ def held_by(pod: Pod, holders: Holders) -> Mapping[str, frozenset[int]] | None:
     return None if told is None else dict.fromkeys(told, frozenset())
 
 
-def _may_suffer(held: Mapping[str, frozenset[int]] | None, finding: Finding) -> bool:
+def _may_suffer(held: Mapping[str, frozenset[int]] | None, finding: Finding, holders: Holders) -> bool:
     """Whether the pod with these devices uses, or may use, the broken device."""
     device, instance = finding.subject.device, finding.subject.gpu_instance
+    if not device:
+        return held is None or not _are_elsewhere(held, finding, holders)
     if held is None or device not in held:
         return held is None
     is_whole = not finding.confined or instance is None or not held[device]
     return is_whole or instance in held[device]
+
+
+def _are_elsewhere(held: Iterable[str], finding: Finding, holders: Holders) -> bool:
+    """Whether all these devices have another place on the bus than the broken device, whose UUID nobody
+    knows: a GPU that fails while its driver starts never shows one."""
+    broken = parse_pci(finding.subject.pci)
+    places = {device.uuid: parse_pci(device.pci) for device in holders.devices}
+    return broken is not None and all(places.get(uuid) not in (None, broken) for uuid in held)

@@ -36,6 +36,13 @@ def place(world: Worlds, devices_of_pods: dict[str, str]) -> None:
     world.health["n0"] = msgspec.structs.replace(world.health["n0"], status=status)
 
 
+def change_device(world: Worlds, uuid: str, **changes: object) -> None:
+    status = world.health["n0"].status
+    devices = [msgspec.structs.replace(d, **changes) if d.uuid == uuid else d for d in status.devices]
+    status = msgspec.structs.replace(status, devices=devices)
+    world.health["n0"] = msgspec.structs.replace(world.health["n0"], status=status)
+
+
 def change_pod(world: Worlds, job: str, rank: int, **changes: object) -> Pod:
     pods = world.pods[f"{job}-uid"]
     pods[f"{job}-{rank}-uid"] = msgspec.structs.replace(pods[f"{job}-{rank}-uid"], **changes)
@@ -77,6 +84,18 @@ def test_a_device_that_is_known_by_its_address_only_may_be_anybodys() -> None:
     world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
     change_finding(world, subject=Subject(kind=SubjectKind.DEVICE, pci="0000:38:00"))
 
+    assert restarted(world) == ["mine", "theirs"]
+
+
+def test_a_device_without_a_uuid_is_not_one_that_has_another_address() -> None:
+    """A GPU that fails while the node boots never shows its UUID, and the kubelet offers the others."""
+    world = shared(theirs="GPU-other").finding(on="n0")
+    change_finding(world, subject=Subject(kind=SubjectKind.DEVICE, pci="0000:38:00"))
+    change_device(world, "GPU-other", pci="00000000:9B:00.0")
+    decision = world.decide()
+
+    assert (decision.restarts, decision.cordons) == (["mine"], ["n0"])
+    change_device(world, "GPU-other", pci="0000:38:00.0")
     assert restarted(world) == ["mine", "theirs"]
 
 
