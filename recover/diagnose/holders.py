@@ -20,6 +20,10 @@ from recover.model import Pod
 __all__ = ["Holders", "affecting", "held_by", "holders_on"]
 
 
+_OF_DEVICES = (SubjectKind.DEVICE, SubjectKind.SWITCH)
+"""Subjects whose faults harm only pods with devices. Any device of the node may use a switch."""
+
+
 class Holders(msgspec.Struct, frozen=True):
     """The pods of one node that use devices of the node, with these devices."""
 
@@ -43,14 +47,14 @@ def affecting(
 ) -> list[Finding]:
     """Returns those findings of a node that affect the gang with these ranks on the node.
 
-    A pod without devices, for example a leader, suffers from no fault of a device. Pods of the present
-    attempt that have ended, or no longer exist, count with the living pods: the pod that used the device may
-    have ended first. For a dead gang the devices do not matter: the gang must start again anyway, and on
-    other nodes.
+    A pod without devices, for example a leader, suffers from no fault of a device or of a switch between
+    devices. Pods of the present attempt that have ended, or no longer exist, count with the living pods: the
+    pod that used the device may have ended first. For a dead gang the devices do not matter: the gang must
+    start again anyway, and on other nodes.
     """
     there = [pod for pod in ranks_there if pod.may_hold_devices]
     if not there or (all(pod.ended for pod in there) and not is_dead):
-        return [finding for finding in findings if finding.subject.kind is not SubjectKind.DEVICE]
+        return [finding for finding in findings if finding.subject.kind not in _OF_DEVICES]
     held = [held_by(pod, holders) for pod in there]
     return [
         finding

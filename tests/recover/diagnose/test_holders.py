@@ -150,6 +150,20 @@ def test_a_pod_without_devices_is_no_victim_of_one() -> None:
     assert restarted(world) == ["mine", "theirs"]
 
 
+def test_a_switch_between_gpus_harms_no_pod_without_devices() -> None:
+    world = shared(mine="GPU-n0", theirs="GPU-other").finding(
+        on="n0",
+        code="sxid-24007",
+        fault=Fault.NVSWITCH,
+        subject=Subject(kind=SubjectKind.SWITCH, pci="0:8b:00"),
+    )
+    assert restarted(world) == ["mine", "theirs"], "any GPU of the node may use the switch"
+
+    change_pod(world, "theirs", 0, accelerators=0)
+
+    assert restarted(world) == ["mine"]
+
+
 def test_a_job_is_as_urgent_as_its_own_devices_fault() -> None:
     """One job's device has rows to be remapped, which waits for a checkpoint; the other job's GPU is lost."""
     world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
