@@ -8,6 +8,7 @@ therefore names too many affected gangs, and never too few.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 import msgspec
 
@@ -16,6 +17,7 @@ from detectors.wire.contract import Device, Finding, NodeHealth, SubjectKind
 from detectors.wire.instance_pods import instances_of
 from recover.diagnose.told_devices import told_devices
 from recover.model import Pod
+from recover.policy.settings import Timing
 
 __all__ = ["Holders", "affecting", "held_by", "holders_on"]
 
@@ -43,25 +45,31 @@ def holders_on(health: NodeHealth) -> Holders:
 
 
 def affecting(
-    ranks_there: Iterable[Pod], findings: list[Finding], holders: Holders, *, is_dead: bool
+    ranks_there: Iterable[Pod], findings: list[Finding], holders: Holders, timing: Timing, *, is_dead: bool
 ) -> list[Finding]:
     """Returns those findings of a node that affect the gang with these ranks on the node.
 
     A pod without devices, for example a leader, suffers from no fault of a device or of a switch between
     devices. Pods of the present attempt that have ended, or no longer exist, count with the living pods: the
-    pod that used the device may have ended first. For a dead gang the devices do not matter: the gang must
-    start again anyway, and on other nodes.
+    pod that used the device may have ended first. A pod that ended longer than `timing.blame_window_s` before
+    the fault does not count: its device was free since then. For a dead gang the devices do not matter: the
+    gang must start again anyway, and on other nodes.
     """
     there = [pod for pod in ranks_there if pod.may_hold_devices]
     if not there or (all(pod.ended for pod in there) and not is_dead):
         return [finding for finding in findings if finding.subject.kind not in _OF_DEVICES]
-    held = [held_by(pod, holders) for pod in there]
+    held = [(pod, held_by(pod, holders)) for pod in there]
+    window = timedelta(seconds=timing.blame_window_s)
     return [
         finding
         for finding in findings
         if is_dead
         or finding.subject.kind is not SubjectKind.DEVICE
-        or any(_may_suffer(mine, finding, holders) for mine in held)
+        or any(
+            _may_suffer(mine, finding, holders)
+            for pod, mine in held
+            if not pod.had_ended(finding.first_seen - window)
+        )
     ]
 
 

@@ -228,7 +228,7 @@ def _victims(look: _Look, node: Node, findings: list[Finding]) -> Iterator[tuple
     there = _gangs_there(look, node)
     for gang in there:
         is_dead = gang.ref.uid in look.dead
-        its = affecting(look.ranks_at(gang, node.name), findings, holders, is_dead=is_dead)
+        its = affecting(look.ranks_at(gang, node.name), findings, holders, look.timing, is_dead=is_dead)
         if its:
             yield gang, is_dead, its
     for stopped in look.stopped_on(node.name):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from detectors.wire.contract import Device, DevicePod, Fault, Severity, Subject, SubjectKind
-from recover.model import Pod, PodPhase
+from recover.model import Container, Pod, PodPhase
 from tests.acting import recovering
 from tests.builders import Worlds, cluster, gang
 
@@ -162,6 +163,22 @@ def test_a_switch_between_gpus_harms_no_pod_without_devices() -> None:
     change_pod(world, "theirs", 0, accelerators=0)
 
     assert restarted(world) == ["mine"]
+
+
+@pytest.mark.parametrize(("ended_ago_s", "harmed"), [(3600, ["mine"]), (30, ["mine", "theirs"])])
+def test_a_rank_that_had_ended_long_before_the_fault_did_not_hold_the_device(
+    ended_ago_s: float, harmed: list[str]
+) -> None:
+    """The kubelet gave the device of the rank that ended to another job; the pod of the rank remains."""
+    world = shared().finding(on="n0")
+    place(world, {"theirs-0-uid": "GPU-n0", "theirs-1-uid": "GPU-other", "mine-0-uid": "GPU-n0"})
+    change_pod(world, "theirs", 1, node="n0")
+    ended = Container(
+        "train", running=False, exit_code=0, finished_at=world.now - timedelta(seconds=ended_ago_s)
+    )
+    change_pod(world, "theirs", 0, phase=PodPhase.SUCCEEDED, containers=(ended,))
+
+    assert restarted(world) == harmed
 
 
 def test_a_job_is_as_urgent_as_its_own_devices_fault() -> None:
