@@ -21,7 +21,7 @@ __all__ = ["Claimed", "Given", "HeldDevices", "Holders", "MigDevice", "Share", "
 
 _GONE_MAX = 16
 _ACCELERATOR_WORDS = ("gpu", "mig-", "mps", "cuda")
-_OLD_MIG = "MIG-GPU-"
+_MIG, _OLD_MIG = "MIG-", "MIG-GPU-"
 _DRA_DRIVER = "gpu.nvidia.com"
 _DRIVERS_WITHOUT_GPUS = frozenset({"compute-domain.nvidia.com"})
 """NVIDIA's driver for channels of multi-node NVLink. Any other driver may have given the pod any GPU."""
@@ -203,6 +203,13 @@ class Holders:
         return tuple(
             msgspec.structs.replace(device, pods=pods[device.uuid], instance_pods=parts[device.uuid])
             for device in devices
+        )
+
+    def lacks_mig_devices(self, devices: tuple[Device, ...]) -> bool:
+        """Whether a pod cannot be placed, and has a MIG device."""
+        unplaced = (held.given for held, mine in self._identified(self._held.values(), devices) if not mine)
+        return any(
+            id_.startswith(_MIG) for given in unplaced for ids in given.devices.values() for id_ in ids
         )
 
     def _identified(
