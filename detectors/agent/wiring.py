@@ -63,6 +63,9 @@ _log = structlog.get_logger("agent")
 
 _TICK_S = 1.0
 _FLUSH_S = 0.5
+_NVML_WAIT_S = 10.0
+"""Maximum time for which the agent, at its start, does not read the kernel log yet because only NVML knows to
+which GPUs the MIG devices of the pods belong."""
 _SAMPLES_KEPT = 2
 """Number of intervals between samples for which scrapes still get the readings of the last sample."""
 
@@ -230,6 +233,10 @@ class _Agent:
             return
         # Then a device that broke before the agent started is published with its pods at once.
         await self.devices.asked.wait()
+        if self._core.lacks_mig_devices:
+            with contextlib.suppress(TimeoutError):  # the broken device may let NVML hang
+                async with asyncio.timeout(_NVML_WAIT_S):
+                    await self._nvml.asked.wait()
         await kmsg.follow(path, _KernelEvents(self, self._options.host_root), after=self._core.sequence)
 
     async def _sample_volumes(self) -> None:

@@ -45,6 +45,7 @@ _FAULT_PAUSE_MAX = timedelta(seconds=10)
 """Greatest pause (or `repeat_s`, if that is longer) that is required before a line about such a fault begins
 a new finding. The pause is short, because a person may have returned the node to service in the meantime. A
 fault that occurs every few seconds costs at most one write in this time."""
+_MORE_THAN_A_NOTE = frozenset(Severity) - {Severity.INFO}
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
 
@@ -96,11 +97,19 @@ class Chain:
     def broken_devices(self) -> frozenset[str]:
         """PCI addresses of the devices with an open finding that is evidence on the hardware and more than a
         note."""
+        return self._devices_with(_MORE_THAN_A_NOTE)
+
+    @property
+    def failed_devices(self) -> frozenset[str]:
+        """PCI addresses of the devices with an open finding that is evidence on the hardware and fatal."""
+        return self._devices_with((Severity.FATAL,))
+
+    def _devices_with(self, severities: Collection[Severity]) -> frozenset[str]:
         return frozenset(
             finding.subject.pci
             for finding in self._findings.values()
             if finding.cleared_at is None
-            and finding.severity is not Severity.INFO
+            and finding.severity in severities
             and finding.subject.kind is SubjectKind.DEVICE
             and _is_hardware(finding)
         )

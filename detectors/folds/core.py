@@ -284,6 +284,11 @@ class AgentCore:
         return bool(self._holders.uids_with_gone)
 
     @property
+    def lacks_mig_devices(self) -> bool:
+        """Whether a pod has a MIG device, and NVML has not shown yet to which GPU the MIG device belongs."""
+        return self._holders.lacks_mig_devices(self._host.devices)
+
+    @property
     def pods_with_devices(self) -> frozenset[str]:
         """Uids of the pods on the node that were given devices."""
         return self._holders.there

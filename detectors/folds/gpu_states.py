@@ -68,7 +68,8 @@ class GpuStates:
         if sample.driver_version != self._driver_version:
             self.begin_anew()
             self._driver_version = sample.driver_version
-        folded = self._states.fold(chain, self.observations(sample, host, bus, at), at)
+        failed = frozenset(pci for pci in map(parse_pci, chain.failed_devices) if pci is not None)
+        folded = self._states.fold(chain, self.observations(sample, host, bus, at, failed=failed), at)
         for gpu in sample.gpus:
             pci = parse_pci(gpu.pci)
             if pci is not None and not gpu.refused:
@@ -79,9 +80,16 @@ class GpuStates:
         return folded
 
     def observations(
-        self, sample: Sample, host: HostFacts, bus: BusGpus, at: datetime
+        self,
+        sample: Sample,
+        host: HostFacts,
+        bus: BusGpus,
+        at: datetime,
+        *,
+        failed: frozenset[PciAddress] = frozenset(),
     ) -> Iterator[Observation]:
-        """Yields what this sample shows, compared with earlier samples."""
+        """Yields what this sample shows, compared with earlier samples. `failed` are the places of GPUs with
+        an open fatal finding."""
         expected = expected_gpus(host, bus)
         refusing = unanswered(sample, expected)
         yield self._health.of_silence(0, "")
@@ -93,6 +101,8 @@ class GpuStates:
             elif subject is not None:
                 yield from self._health.of_refusals([gpu], subject)
         nameless = [gpu for gpu in sample.gpus if not gpu.pci and gpu.index not in refusing]
+        if _are_known(len(nameless), expected - answered(sample), failed - answered(sample)):
+            nameless = []
         yield from self._health.of_refusals(nameless, Subject(kind=SubjectKind.NODE))
         yield from self._missing(sample, expected, host, bus)
 
@@ -121,6 +131,12 @@ class GpuStates:
             since_s=max(0.0, (at - then).total_seconds()),
             links_up=self._links_up.get(pci, frozenset()),
         )
+
+
+def _are_known(nameless: int, absent: frozenset[PciAddress], failed: frozenset[PciAddress]) -> bool:
+    """Whether the GPUs that do not report their address can only be GPUs that have failed already: then they
+    are no fault of the node as a whole."""
+    return nameless <= len(failed) and absent <= failed
 
 
 def _with_count(gpu: GpuSample, before: GpuSample | None) -> GpuSample:

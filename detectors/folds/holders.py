@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -21,7 +21,7 @@ __all__ = ["Claimed", "Given", "HeldDevices", "Holders", "MigDevice", "Share", "
 
 _GONE_MAX = 16
 _ACCELERATOR_WORDS = ("gpu", "mig-", "mps", "cuda")
-_OLD_MIG = "MIG-GPU-"
+_MIG, _OLD_MIG = "MIG-", "MIG-GPU-"
 _DRA_DRIVER = "gpu.nvidia.com"
 _DRIVERS_WITHOUT_GPUS = frozenset({"compute-domain.nvidia.com"})
 """NVIDIA's driver for channels of multi-node NVLink. Any other driver may have given the pod any GPU."""
@@ -102,6 +102,9 @@ class Holders:
 
     def __init__(self) -> None:
         self._held: dict[str, HeldDevices] = {}
+        self._restored: dict[str, Given] = {}
+        """Devices by pod uid, as an earlier run published them. They count while the kubelet's ids of the pod
+        cannot be identified, as those of MIG devices until NVML answers: never, if the driver hangs."""
         self._gone: dict[str, None] = {}
         self._listed: frozenset[str] = frozenset()
         """Uids in the kubelet's last answer. A pod that has ended keeps its log folder, but no device."""
@@ -128,11 +131,15 @@ class Holders:
                 parts = [f"MIG-{device.uuid}/{instance}/0" for instance in instances.get(pod.uid, ())]
                 ids.setdefault(pod.uid, []).extend(parts or [device.uuid])
         for uid, pod in pods.items():
-            self._held[uid] = HeldDevices(pod, Given(pod.namespace, pod.name, {"": ids[uid]}))
+            self._restored[uid] = given = Given(pod.namespace, pod.name, {"": ids[uid]})
+            self._held[uid] = HeldDevices(pod, given)
 
     def mig_devices(self, mig_devices: Mapping[str, MigDevice]) -> None:
-        """Takes the place of each MIG device, by UUID."""
-        self._mig_devices = mig_devices
+        """Takes the place of each MIG device, by UUID. A GPU for which no MIG device is shown any more keeps
+        those that were shown last: NVML shows none of a lost GPU, whose pods still have them."""
+        shown = {place.gpu for place in mig_devices.values()}
+        kept = {uuid: place for uuid, place in self._mig_devices.items() if place.gpu not in shown}
+        self._mig_devices = {**kept, **mig_devices}
 
     def listed(self, pods: Iterable[HeldDevices], there: frozenset[str]) -> None:
         """Takes the kubelet's answer. `there` are the uids of all pods that have a log folder on the node."""
@@ -147,6 +154,7 @@ class Holders:
         while len(self._gone) > _GONE_MAX:
             oldest = next(iter(self._gone))
             del self._gone[oldest], self._held[oldest]
+            self._restored.pop(oldest, None)
 
     def sole(self, devices: tuple[Device, ...], uuid: str, instance: int | None) -> DevicePod | None:
         """Returns the only pod that has the device, or that GPU instance of the device. Returns None if not
@@ -162,13 +170,11 @@ class Holders:
 
     def shares(self, devices: tuple[Device, ...]) -> list[Share]:
         """Returns what the pods have, by the kubelet's last answer."""
-        known = _Known(frozenset(one.uuid for one in devices), _by_minor(devices), self._mig_devices)
         listed = self._listed & self.there
         held = sorted((self._held[uid] for uid in listed), key=_order)
         parts: list[tuple[DevicePod, str, int | None]] = []
         unplaced: list[Share] = []
-        for one in held:
-            mine = _devices(one.given, known)
+        for one, mine in self._identified(held, devices):
             if not mine and _has_accelerators(one.given):
                 unplaced.append(Share(one.pod, "", None, Sharing.UNPLACED))
             for uuid, instances in mine.items():
@@ -179,18 +185,15 @@ class Holders:
 
     def are_shared(self, devices: tuple[Device, ...]) -> bool:
         """Whether pods of the kubelet's last answer share a device."""
-        known = _Known(frozenset(d.uuid for d in devices), _by_minor(devices), self._mig_devices)
         there = (held for uid, held in self._held.items() if uid in self._listed)
-        pods = Counter(uuid for held in there for uuid in _devices(held.given, known))
+        pods = Counter(uuid for _, mine in self._identified(there, devices) for uuid in mine)
         return any(count > 1 for count in pods.values())
 
     def placed(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
         """Returns the devices with their pods."""
         pods: dict[str, list[DevicePod]] = {device.uuid: [] for device in devices}
         parts: dict[str, list[str]] = {device.uuid: [] for device in devices}
-        known = _Known(frozenset(pods), _by_minor(devices), self._mig_devices)
-        for held in sorted(self._held.values(), key=_order):
-            mine = _devices(held.given, known)
+        for held, mine in self._identified(sorted(self._held.values(), key=_order), devices):
             # If one of its devices has no room for the pod, the pod must not be listed at the others alone.
             if all(len(pods[uuid]) < DEVICE_PODS_MAX for uuid in mine):
                 for uuid, instances in mine.items():
@@ -201,6 +204,22 @@ class Holders:
             msgspec.structs.replace(device, pods=pods[device.uuid], instance_pods=parts[device.uuid])
             for device in devices
         )
+
+    def lacks_mig_devices(self, devices: tuple[Device, ...]) -> bool:
+        """Whether a pod cannot be placed, and has a MIG device."""
+        unplaced = (held.given for held, mine in self._identified(self._held.values(), devices) if not mine)
+        return any(
+            id_.startswith(_MIG) for given in unplaced for ids in given.devices.values() for id_ in ids
+        )
+
+    def _identified(
+        self, pods: Iterable[HeldDevices], devices: tuple[Device, ...]
+    ) -> Iterator[tuple[HeldDevices, dict[str, list[int]]]]:
+        """Yields each pod with its devices, as `_devices` returns them."""
+        known = _Known(frozenset(one.uuid for one in devices), _by_minor(devices), self._mig_devices)
+        for held in pods:
+            before = self._restored.get(held.pod.uid, held.given)
+            yield held, _devices(held.given, known) or _devices(before, known)
 
 
 class _Known(msgspec.Struct, frozen=True):

@@ -100,6 +100,8 @@ class Nvml:
         self._given_up = ""
         """The step that took longer than the agent keeps the devices closed."""
         self._changed = asyncio.Event()
+        self.asked = asyncio.Event()
+        """Set once the first try has ended, successfully or not."""
         self._outlived: list[asyncio.subprocess.Process] = []
         """Children that did not end when they were killed."""
 
@@ -134,6 +136,7 @@ class Nvml:
         settings = self._settings
         if not settings.enabled:
             self._sink.blind("switched off by the setting nvml.enabled")
+            self.asked.set()
             await asyncio.Event().wait()
         child = LastingChild(_MODULE, outlived=self._outlived, tells_calls=True)
         retry_s, told, silences = settings.retry_s, "", 0
@@ -150,12 +153,14 @@ class Nvml:
                     self._sink.blind(told)
                     silences = silences + 1 if isinstance(error, NvmlError) and error.is_silence else 0
                     self._sink.silent(silences, told)
+                    self.asked.set()
                     await asyncio.sleep(retry_s)
                     retry_s = min(2 * retry_s, settings.refresh_s)
                 else:
                     retry_s, told, silences = settings.retry_s, "", 0
                     is_doubtful = self._sink.sampled(sample)
                     self._sink.covered()
+                    self.asked.set()
                     await self._pause(sample, is_doubtful=is_doubtful)
         finally:
             await child.end()

@@ -17,6 +17,7 @@ before the kernel's text are removed piece by piece, in any order:
     {"pri": 3, "msg": "NVRM: Xid ...", ...}                   dmesg --json, of several lines as json-pretty
     MESSAGE=NVRM: Xid ...                                     journalctl -k -o export, verbose
 
+`journalctl -o export` prints a message with a newline after a line `MESSAGE` and the 8 bytes of its length.
 grep prints the name of the file before each line. rsyslog writes a newline within a record as `#012`.
 
 If a form shows the facility or the program, only the kernel's own lines count. A record of several lines is
@@ -89,7 +90,9 @@ _CTIME = re.compile(
 """dmesg's readable time. The names of the day and the month are in the reader's language."""
 _ISO = re.compile(rf"{_ISO_TIME} ")
 _CONTAINER = re.compile(r"(?:\[pod/\S+\] |std(?:out|err) [FP] )")
-_FIELD = re.compile(r" *MESSAGE=")
+_MESSAGE = "MESSAGE"
+_FIELD = re.compile(rf" *{_MESSAGE}=")
+_LENGTH = re.compile(r"[^\0]{1,3}\0{5,7}")
 _NEWLINE_OF_RSYSLOG = "#012"
 _PIECES_MAX = 8
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
@@ -134,7 +137,7 @@ def read_saved(lines: Iterable[str]) -> Iterator[tuple[KernelLine, bool]]:
     """Yields the kernel's lines, numbered from 1, each with whether its form is known. A line without a time
     gets the time of the line before; the first lines get the time of the boot."""
     at = SINCE_BOOT
-    found = filter(None, map(saved_line, _in_one_line(lines)))
+    found = filter(None, map(saved_line, _in_one_line(_exported(lines))))
     for number, line in enumerate(_whole(found), start=1):
         at = line.at or at
         yield KernelLine(sequence=number, at=at, text=line.text), line.has_form
@@ -160,6 +163,18 @@ def saved_line(line: str) -> SavedLine | None:
         at = SINCE_BOOT + timedelta(microseconds=record.usec)
         return SavedLine(unescape(record.text), at, str(record.sequence))
     return _plain(line)
+
+
+def _exported(lines: Iterable[str]) -> Iterator[str]:
+    """Yields the lines, with each exported message with a newline as the lines of a record. The bytes of the
+    length are no text, so they are recognised and not read."""
+    is_next = is_in = False
+    for line in lines:
+        length = _LENGTH.match(line) if is_next else None
+        text = line if length is None else line[length.end() :]
+        is_in = (length is not None or is_in) and text.startswith(_GOES_ON_WITH)
+        yield f"{_MESSAGE}={text}" if is_in else line
+        is_next = line.rstrip("\r\n") == _MESSAGE
 
 
 def _in_one_line(lines: Iterable[str]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from detectors.wire.exceptions import is_exception
 from recover.api import Blame, IncidentStatus
 from recover.diagnose.diagnosis import Loss
 from recover.diagnose.holders import Holders, held_by, holders_on
-from recover.model import Gang, Node, Pod, World
+from recover.model import Gang, Node, World
 from recover.policy.settings import Timing
 
 __all__ = ["neighbours_fault"]
@@ -109,15 +109,8 @@ def _neighbours(world: World, gang: Gang, node: str, holders: Holders, since: da
     others = world.gangs_on.get(node, frozenset()) - {gang.ref.uid}
     for uid in others:
         for pod in world.pods_at(uid, node):
-            if pod.may_hold_devices and not _had_ended(pod, since):
+            if pod.may_hold_devices and not pod.had_ended(since):
                 yield held_by(pod, holders)
-
-
-def _had_ended(pod: Pod, before: datetime) -> bool:
-    """Whether the pod had certainly ended before that time. A job may keep its pods for days. A pod whose end
-    is unknown may have ended just now."""
-    ends = [container.finished_at for container in pod.containers]
-    return pod.ended and bool(ends) and all(end is not None and end < before for end in ends)
 
 
 def _share(one: Held, other: Held) -> bool:

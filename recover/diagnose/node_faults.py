@@ -237,7 +237,7 @@ def _victims(
     there = _gangs_there(inputs, node)
     for gang in there:
         is_dead = gang.ref.uid in inputs.dead
-        its = affecting(inputs.ranks_at(gang, node.name), findings, holders, is_dead=is_dead)
+        its = affecting(inputs.ranks_at(gang, node.name), findings, holders, inputs.timing, is_dead=is_dead)
         if its:
             yield gang, is_dead, its
     for stopped in inputs.stopped_on(node.name):

@@ -20,6 +20,8 @@ from recover.model.ascend import chip_id
 __all__ = ["told_devices"]
 
 _HAMI = "hami.io/vgpu-devices-allocated"
+_VOLCANO = "volcano.sh/"
+_VOLCANO_IDS = f"{_VOLCANO}vgpu-ids-new"
 _GPU_MANAGER = "tencent.com/"
 _ASSIGNED = f"{_GPU_MANAGER}gpu-assigned"
 _INDEX = f"{_GPU_MANAGER}predicate-gpu-idx-"
@@ -53,22 +55,24 @@ def told_devices(pod: Pod, devices: Sequence[Device]) -> frozenset[str] | None:
         found = [by_minor.get(number) for number in _gpu_manager(pod)]
     else:
         uuids = {device.uuid for device in devices}
-        found = [uuid if uuid in uuids else None for uuid in _hami(pod)]
+        is_of_volcano = any(resource.startswith(_VOLCANO) for resource, _ in pod.requests)
+        told = _hami(pod.annotations.get(_VOLCANO_IDS if is_of_volcano else _HAMI, ""))
+        found = [uuid if uuid in uuids else None for uuid in told]
     named = frozenset(uuid for uuid in found if uuid is not None)
     is_whole = None not in found and len(found) >= max(1, pod.accelerators)
     return named if is_whole else None
 
 
-def _hami(pod: Pod) -> Iterator[str]:
-    """Yields the UUIDs that HAMi writes: `<uuid>,<type>,<MiB>,<cores>:` for each device and `;` behind each
-    container. Earlier versions write `[<template>-<number>]` behind the UUID of a GPU that they divide by
-    MIG.
+def _hami(text: str) -> Iterator[str]:
+    """Yields the UUIDs that HAMi and Volcano write: `<uuid>,<type>,<MiB>,<cores>:` for each device, and `;`
+    between containers. Earlier versions of HAMi write `[<template>-<number>]` behind the UUID of a GPU that
+    they divide by MIG.
 
     The scheduler writes the annotation, and the device plugin obeys it, unless HAMi's setting
     enablegetpreferredallocation is on and the kubelet chose otherwise; it is off by default. Source: HAMi,
-    pkg/device/devices.go (EncodePodSingleDevice), pkg/device-plugin (Allocate), August 2026.
+    pkg/device/devices.go (EncodePodSingleDevice), pkg/device-plugin (Allocate), August 2026; Volcano,
+    pkg/scheduler/api/devices/nvidia/vgpu/utils.go (encodePodDevices).
     """
-    text = pod.annotations.get(_HAMI, "")
     for container in _bounded(text).split(";"):
         for device in filter(None, container.split(":")):
             uuid, *fields = device.split(",")

@@ -161,6 +161,12 @@ class Pod(msgspec.Struct, frozen=True):
             c.running for c in self.containers
         )
 
+    def had_ended(self, before: datetime) -> bool:
+        """Whether the pod had certainly ended before that time. A job may keep its pods for days. A pod whose
+        end is unknown may have ended just now."""
+        ends = [container.finished_at for container in self.containers]
+        return self.ended and bool(ends) and all(end is not None and end < before for end in ends)
+
 
 class Bystander(msgspec.Struct, frozen=True):
     """A pod that is no rank, and that a reboot of its node would end. Kept only in mode repair."""

@@ -324,10 +324,10 @@ def _holders(finding: Finding, health: NodeHealth) -> str:
         return ""
     devices = health.status.devices
     broken = next((d for d in devices if finding.subject.device and d.uuid == finding.subject.device), None)
-    if broken is None or not any(device.pods for device in devices):
+    if not any(device.pods for device in devices):
         return "Rekindle does not know which pod holds this GPU: any GPU pod of the node may hold the GPU"
-    if not broken.pods:
-        return "the agent knows of no pod that holds that GPU"
+    if broken is None or not broken.pods:
+        return "the agent knows of no pod that holds that GPU; a pod whose GPUs nobody knows may hold the GPU"
     return f"held by {some(dict.fromkeys(f'{pod.namespace}/{pod.name}' for pod in broken.pods))}"
 
 

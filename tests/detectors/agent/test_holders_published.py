@@ -11,11 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from detectors.service.settings import PodResources
+from detectors.service.settings import Nvml, PodResources
 from detectors.wire.contract import CoverageState, NodeHealthStatus, Source
 from tests.detectors.agent.host import SETTINGS, Host
 from tests.detectors.client.node_api import NodeApi, node_api
 from tests.detectors.sources.kubelet import Kubelet, answer, kubelet, pod
+from tests.detectors.sources.nvml_standin import Gpus, pci_of, uuid_of
 
 QUICK = msgspec.structs.replace(
     SETTINGS, pod_resources=PodResources(deadline_s=20, pause_s=0.05, retry_s=0.1)
@@ -134,6 +135,37 @@ async def test_a_device_that_broke_before_the_agent_came_is_first_told_with_its_
             first = await api.until(lambda status: bool(status.findings), timeout_s=30)
 
     assert holders(first) == {"GPU-38": ["uid-llm-0"]}
+
+
+@pytest.mark.parametrize(
+    ("hangs", "told"),
+    [(False, {"GPU-0": ["uid-llm-0"], "GPU-1": ["uid-llm-1"]}), (True, {"GPU-1": ["uid-llm-1"]})],
+)
+async def test_a_pod_on_a_mig_device_is_first_told_once_nvml_has_answered_or_hangs(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, hangs: bool, told: dict[str, list[str]]
+) -> None:
+    monkeypatch.setattr("detectors.agent.wiring._NVML_WAIT_S", 1.0 if hangs else 30.0)
+    gpus = Gpus(tmp_path, monkeypatch, count=2)
+    gpus.answer(0, mig=1, mig_devices=1)
+    gpus.node(hang="nvmlInit")
+    shutil.rmtree(host.root / "proc/driver/nvidia")
+    for number in range(2):
+        host.gpu(f"{pci_of(number)}.0", uuid_of(number))
+        host.prints("loading", pod=f"llm-{number}")
+    host.kernel(BROKEN.replace("0000:38:00", pci_of(0)))
+    with kubelet(host.root) as played:
+        played.answer = answer(
+            pod("llm-0", "MIG-1000", namespace="train"), pod("llm-1", "GPU-1", namespace="train")
+        )
+        settings = msgspec.structs.replace(QUICK, nvml=Nvml())
+        async with node_api("n1") as api, host.agent(api, settings):
+            await asked(played, 1)
+            if not hangs:
+                await asyncio.sleep(0.5)
+                gpus.node(hang="")
+            first = await api.until(lambda status: bool(status.findings), timeout_s=30)
+
+    assert holders(first) == told
 
 
 async def test_a_finding_makes_the_agent_ask_once_more(host: Host) -> None:

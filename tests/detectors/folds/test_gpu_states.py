@@ -446,6 +446,24 @@ def test_what_the_kernel_log_has_told_is_not_told_again() -> None:
     assert [finding.code for finding in node_.core.findings] == ["xid-79"]
 
 
+def test_lost_gpus_of_which_the_kernel_log_has_told_are_no_fault_of_the_whole_node() -> None:
+    """NVML no longer counts the one, and gives no handle for the other: their numbers do not tell which."""
+    bus = BusGpus(ours=frozenset(map(place, range(COUNT))))
+    both_lost = msgspec.structs.replace(without(1, 2), gpus=(*without(1, 2).gpus, LOST))
+    node_ = Node(bus=bus)
+    node_.samples(node())
+    node_.core.kernel_line(xid("79, GPU has fallen off the bus.", node_.now))
+
+    node_.samples(*[both_lost] * 9)
+    assert node_.open["nvml-gpu-lost"].subject.kind is SubjectKind.NODE, "it may be GPU 1"
+
+    node_.core.kernel_line(
+        KernelLine(2, node_.now, f"NVRM: Xid (PCI:{pci(1)}): 79, GPU has fallen off the bus.")
+    )
+    node_.samples(*[both_lost] * 9)
+    assert [one.subject.pci for one in node_.core.findings if one.cleared_at is None] == [pci(2), pci(1)]
+
+
 def test_what_the_kernel_log_told_of_after_it_outlives_what_nvml_no_longer_says() -> None:
     node_ = Node()
     node_.samples(node(), *[node(LOST)] * 3)

@@ -189,6 +189,16 @@ def test_a_mig_device_is_placed_once_the_driver_has_told_its_gpu() -> None:
     assert placed(found) == {"GPU-1": ["a"]}
 
 
+def test_a_lost_gpu_whose_mig_devices_nvml_no_longer_shows_keeps_their_pods() -> None:
+    found = holders(held("a", "MIG-a"), held("b", "MIG-c"))
+
+    found.mig_devices({"MIG-c": MIG_DEVICES["MIG-c"]})
+
+    assert placed(found) == {"GPU-1": ["a"], "GPU-2": ["b"]}
+    found.mig_devices({"MIG-b": MIG_DEVICES["MIG-b"]})
+    assert placed(found) == {"GPU-2": ["b"]}, "the GPU was divided in another way"
+
+
 def test_a_pod_that_finds_no_room_at_one_of_its_devices_stands_at_none() -> None:
     many = [held(f"a{n:02}", "GPU-0") for n in range(DEVICE_PODS_MAX)]
 
@@ -221,6 +231,20 @@ def test_what_an_earlier_run_published_is_known_until_the_kubelet_says_more() ->
     assert found.placed(GPUS) == before
     found.listed([held("b", "GPU-1")], frozenset({"a", "b", "c"}))
     assert placed(found) == {"GPU-0": ["a"], "GPU-1": ["a", "b", "c"]}
+
+
+def test_pods_on_mig_devices_keep_what_an_earlier_run_published_until_nvml_answers() -> None:
+    """After its start the agent hears from the kubelet before it hears from NVML, which may never answer
+    while a GPU is broken."""
+    before = holders(held("a", "MIG-a"), held("b", "MIG-c"), held("c", "MIG-a", "GPU-0")).placed(GPUS)
+    found = Holders()
+    found.restore(before)
+
+    found.listed([held("a", "MIG-a"), held("b", "MIG-c"), held("new", "MIG-b")], frozenset("abc") | {"new"})
+
+    assert found.placed(GPUS) == before
+    found.mig_devices(MIG_DEVICES)
+    assert placed(found) == {"GPU-0": ["c"], "GPU-1": ["a", "c", "new"], "GPU-2": ["b"]}
 
 
 def test_a_name_belongs_to_the_one_pod_that_runs() -> None:

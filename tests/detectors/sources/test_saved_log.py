@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from datetime import UTC, datetime
 
 import pytest
@@ -196,6 +197,15 @@ def test_a_record_that_rsyslog_wrote_as_one_line_has_its_newlines_again() -> Non
     line = f"Jun 30 11:07:05 gpu-0 kernel: [ 5000.500000] {'#012'.join(LONG)}"
 
     assert [record.text for record, _ in read_saved([line])] == ["\n".join(LONG)]
+
+
+def test_a_message_with_newlines_in_an_export_of_the_journal_is_one_record() -> None:
+    """Its length comes first, as 8 bytes, which are no text."""
+    text = "\n".join(LONG)
+    exported = b"_TRANSPORT=kernel\nMESSAGE\n" + struct.pack("<Q", len(text)) + text.encode() + b"\n_PID=1\n"
+    lines = [*exported.decode("utf-8", "replace").splitlines(keepends=True), f"MESSAGE={XID}\n"]
+
+    assert [line.text for line, _ in read_saved(lines)][2:] == [text, "_PID=1", XID]
 
 
 def test_indented_lines_belong_to_the_record_before_them() -> None:

@@ -162,6 +162,21 @@ async def test_exactly_the_jobs_are_harmed_that_hold_what_broke(
         assert found == harmed, lines
 
 
+async def test_an_agent_that_starts_again_accuses_no_pod_on_another_mig_device() -> None:
+    """The kubelet answers first, and only NVML says to which GPU a MIG device belongs."""
+    jobs = {name: BY_MIG[name] for name in ("in-5", "in-6", "other-gpu")}
+    held, there = await listed(jobs)
+    earlier = published(held, there, [CONTAINED_IN_5])
+    assert victims(jobs, earlier) == {"in-5"}
+
+    core = AgentCore(AgentSettings(), boot_id=BOOT)
+    core.restore(earlier)
+    core.inventory(GPUS, "595.45.04")
+    core.pods_listed(held, there)
+
+    assert victims(jobs, core.status(NOW)) == {"in-5"}
+
+
 async def listed(jobs: Mapping[str, Job]) -> tuple[list[HeldDevices], frozenset[str]]:
     """Returns the devices and pods that the agent's reader of the kubelet hands on."""
     root = Path(tempfile.mkdtemp(prefix="kubelet-"))  # a socket's path has at most 107 bytes

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import msgspec
+import pytest
 
 from detectors.wire.contract import Device, DevicePod, Fault, Severity, Subject, SubjectKind
-from recover.model import Pod, PodPhase
+from recover.model import Container, Pod, PodPhase
 from tests.acting import recovering
 from tests.builders import Worlds, cluster, gang
 
@@ -33,6 +34,13 @@ def place(world: Worlds, devices_of_pods: dict[str, str]) -> None:
         for uuid in ("GPU-n0", "GPU-other")
     ]
     status = msgspec.structs.replace(world.health["n0"].status, devices=devices)
+    world.health["n0"] = msgspec.structs.replace(world.health["n0"], status=status)
+
+
+def change_device(world: Worlds, uuid: str, **changes: object) -> None:
+    status = world.health["n0"].status
+    devices = [msgspec.structs.replace(d, **changes) if d.uuid == uuid else d for d in status.devices]
+    status = msgspec.structs.replace(status, devices=devices)
     world.health["n0"] = msgspec.structs.replace(world.health["n0"], status=status)
 
 
@@ -77,6 +85,18 @@ def test_a_device_that_is_known_by_its_address_only_may_be_anybodys() -> None:
     world = shared(mine="GPU-n0", theirs="GPU-other").finding(on="n0")
     change_finding(world, subject=Subject(kind=SubjectKind.DEVICE, pci="0000:38:00"))
 
+    assert restarted(world) == ["mine", "theirs"]
+
+
+def test_a_device_without_a_uuid_is_not_one_that_has_another_address() -> None:
+    """A GPU that fails while the node boots never shows its UUID, and the kubelet offers the others."""
+    world = shared(theirs="GPU-other").finding(on="n0")
+    change_finding(world, subject=Subject(kind=SubjectKind.DEVICE, pci="0000:38:00"))
+    change_device(world, "GPU-other", pci="00000000:9B:00.0")
+    decision = world.decide()
+
+    assert (decision.restarts, decision.cordons) == (["mine"], ["n0"])
+    change_device(world, "GPU-other", pci="0000:38:00.0")
     assert restarted(world) == ["mine", "theirs"]
 
 
@@ -129,6 +149,36 @@ def test_a_pod_without_devices_is_no_victim_of_one() -> None:
     assert restarted(world) == ["mine"]
     change_finding(world, subject=Subject(kind=SubjectKind.NODE))
     assert restarted(world) == ["mine", "theirs"]
+
+
+def test_a_switch_between_gpus_harms_no_pod_without_devices() -> None:
+    world = shared(mine="GPU-n0", theirs="GPU-other").finding(
+        on="n0",
+        code="sxid-24007",
+        fault=Fault.NVSWITCH,
+        subject=Subject(kind=SubjectKind.SWITCH, pci="0:8b:00"),
+    )
+    assert restarted(world) == ["mine", "theirs"], "any GPU of the node may use the switch"
+
+    change_pod(world, "theirs", 0, accelerators=0)
+
+    assert restarted(world) == ["mine"]
+
+
+@pytest.mark.parametrize(("ended_ago_s", "harmed"), [(3600, ["mine"]), (30, ["mine", "theirs"])])
+def test_a_rank_that_had_ended_long_before_the_fault_did_not_hold_the_device(
+    ended_ago_s: float, harmed: list[str]
+) -> None:
+    """The kubelet gave the device of the rank that ended to another job; the pod of the rank remains."""
+    world = shared().finding(on="n0")
+    place(world, {"theirs-0-uid": "GPU-n0", "theirs-1-uid": "GPU-other", "mine-0-uid": "GPU-n0"})
+    change_pod(world, "theirs", 1, node="n0")
+    ended = Container(
+        "train", running=False, exit_code=0, finished_at=world.now - timedelta(seconds=ended_ago_s)
+    )
+    change_pod(world, "theirs", 0, phase=PodPhase.SUCCEEDED, containers=(ended,))
+
+    assert restarted(world) == harmed
 
 
 def test_a_job_is_as_urgent_as_its_own_devices_fault() -> None:

@@ -48,6 +48,23 @@ def test_hami_tells_all_devices_or_nothing(text: str, accelerators: int, told: s
 
 
 @pytest.mark.parametrize(
+    ("text", "accelerators", "told"),
+    [
+        ("GPU-1,NVIDIA,1126,0:", 1, {"GPU-1"}),
+        ("GPU-1,NVIDIA,1126,0:GPU-2,NVIDIA,1126,50:;GPU-0,NVIDIA,1126,50:", 3, {"GPU-0", "GPU-1", "GPU-2"}),
+        ("GPU-1,NVIDIA,1126,0:", 2, None),
+        ("", 1, None),
+    ],
+)
+def test_volcano_tells_in_the_same_form(text: str, accelerators: int, told: set[str] | None) -> None:
+    annotations = {"volcano.sh/vgpu-ids-new": text}
+
+    assert told_devices(pod(annotations, "volcano.sh/vgpu-number", accelerators), DEVICES) == told
+    assert told_devices(pod(annotations, "nvidia.com/gpu", accelerators), DEVICES) is None
+    assert told_devices(pod({HAMI: text}, "volcano.sh/vgpu-number", accelerators), DEVICES) is None
+
+
+@pytest.mark.parametrize(
     ("indices", "accelerators", "told"),
     [
         (["1"], 1, {"GPU-1"}),
