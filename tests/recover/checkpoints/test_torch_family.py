@@ -372,6 +372,27 @@ def test_weights_that_a_hook_of_diffusers_wrote_are_read(place: str, root: Path)
     assert names(reason(root), f"'{weights.name}'")
 
 
+@pytest.mark.parametrize("fixture", ["accelerate-1.15.0/plain", "transformers-5.23.0/plain"])
+def test_an_unfinished_export_beside_the_weights_damages_no_checkpoint(fixture: str, root: Path) -> None:
+    """For example of somebody who merges an adapter, or converts the weights."""
+    case = case_of(fixture)
+    directory = laid(case, root) / case.entry
+    (directory / "merged").mkdir()
+    (directory / "merged" / "model-00001-of-00002.safetensors").write_bytes(b"cut")
+
+    assert only(root).complete
+
+
+def test_an_adapter_in_its_own_directory_must_be_complete_beside_other_weights(root: Path) -> None:
+    """PEFT writes the adapter `default` beside the directories of all other adapters."""
+    case = case_of("transformers-5.23.0/plain")
+    directory = laid(case, root) / case.entry
+    (directory / "reference").mkdir()
+    (directory / "reference" / "adapter_model.safetensors").write_bytes(b"cut")
+
+    assert names(reason(root), "'adapter_model.safetensors'")
+
+
 def written(path: Path, content: object) -> None:
     """Writes a file as torch.save does: a zip with one pickle, and no tensors."""
     path.parent.mkdir(parents=True, exist_ok=True)
