@@ -95,7 +95,7 @@ def _begin(ctx: Context, step: RepairStep) -> Reconciled:
         )
     asked = _asked(ctx, step)
     if step.kind is StepKind.REBOOT and ctx.reboots_from_outside:
-        request = outside.ask(ctx.incident, ctx.repair, step, ctx.means, ctx.node.boot_id)
+        request = outside.ask(ctx.incident, asked, step, ctx.means, ctx.node.boot_id)
         return Reconciled(writes=(request,), repair=asked, requeue_after_s=_HEARD_S)
     template = ctx.means.templates[step.kind]
     job = step_jobs.create(ctx.incident, asked, step, template, ctx.settings, ctx.allowed_s(step.kind))
