@@ -25,6 +25,7 @@ from recover.checkpoints import READERS
 from recover.checkpoints.scan import ScanError, scan
 from recover.checkpoints.scan_result import Checkpoint
 from recover.checkpoints.set_aside import tracker_of
+from recover.checkpoints.torch_save import DIRECTORIES_MAX
 from tests.facts import names
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -472,6 +473,23 @@ def test_one_whole_file_or_all_of_those_counted_are_complete(files: list[str], r
         shutil.copy(FIXTURES / "torch-save-2.15.0/zip/step-40.pt", root / "step-40" / name)
 
     assert only(root).complete
+
+
+def test_directories_in_a_directory_are_no_parts_either_if_none_has_tensors(root: Path) -> None:
+    """For example the logs of TensorBoard, or of Weights & Biases."""
+    written(root / "step-40" / "state.pt", {})
+    logs = root / "step-40" / "runs" / "version_0"
+    logs.mkdir(parents=True)
+    (logs / "events.out.tfevents.1").write_text("")
+    assert only(root).complete
+
+    (logs / "part").mkdir()
+    assert names(reason(root), "'runs'", "format=generic")
+
+    for number in range(DIRECTORIES_MAX):
+        (logs / "part" / str(number)).mkdir()
+        (logs / "part" / str(number) / "log").touch()
+    assert names(reason(root), DIRECTORIES_MAX, "format=generic")
 
 
 def test_a_directory_without_tensors_beside_the_file_is_no_part(root: Path) -> None:
