@@ -148,6 +148,11 @@ class Folder:
         plain file of this directory, or if it is a link that leads nowhere or out of the volume."""
         return self._plain(name)[1]
 
+    def modified_s(self, name: str) -> float:
+        """Returns when a file was last written, in seconds since the epoch. Raises DamagedError like
+        `size_bytes`."""
+        return self._plain(name)[0].stat().st_mtime
+
     def is_owners_alone(self, name: str) -> bool:
         """Whether only its owner may read or write that file. Raises DamagedError like `size_bytes`."""
         return self._plain(name)[0].stat().st_mode & 0o077 == 0

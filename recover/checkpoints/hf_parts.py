@@ -3,7 +3,8 @@ readers.
 
 Weights are safetensors or torch.save files, in shards named by an index. Weights may also be in directories:
 shards of FSDP in torch-dcp, a deepspeed checkpoint, or safetensors files that Diffusers (unet/) and PEFT (a
-directory of each adapter) write before everything else.
+directory of each adapter) write before everything else. If other weights exist, only the directories of
+adapters count.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _WEIGHTS = re.compile(
     r"(?:_\d+)?(?:-\d+-of-\d+)?\.(?:safetensors|bin)",
     re.ASCII,
 )
+_ADAPTER = "adapter_model.safetensors"
 _SHARD = re.compile(r"(?P<stem>.+)-\d+-of-\d+\.(?P<suffix>safetensors|bin)", re.ASCII)
 _INDEX_SUFFIX = ".index.json"
 _ARCHIVE = re.compile(
@@ -103,7 +105,8 @@ def check_parts(folder: Folder, step: int) -> Parts:
     total_bytes += sum(archive_bytes(folder, name) for name in archives)
     _check_indexes(folder, tensors)
 
-    weights = any(is_weights(name) for name in (*tensors, *archives))
+    # Beside such weights, a directory may have an export that nobody loads, and that is not finished.
+    weights = has_own = any(is_weights(name) for name in (*tensors, *archives))
     unread = _unread(tensors)
     optimizer = any(name in ("optimizer.pt", "optimizer.bin") for name in archives)
     deepspeed = []
@@ -115,7 +118,7 @@ def check_parts(folder: Folder, step: int) -> Parts:
         elif DeepSpeed().recognises(inner := folder.enter(name)):
             total_bytes += _complete(name, DeepSpeed().read(inner, step))
             deepspeed.append(name)
-        elif inside := _all_safetensors(inner):
+        elif (not has_own or _ADAPTER in inner.files) and (inside := _all_safetensors(inner)):
             _check_indexes(inner, inside)
             total_bytes += sum(file.size_bytes for file in inside.values())
             weights, unread = True, unread or _unread(inside)

@@ -5,19 +5,28 @@ directory.
     epoch=3-step=40.ckpt/.metadata, __0_0.distcp    a torch-dcp; beside it meta.pt, the trainer's state, last
     last.ckpt/.metadata, __0_0.distcp, meta.pt      the same; the step is in meta.pt
 
+Each save of a sharded last.ckpt replaces its files one by one. After a kill in the middle, meta.pt and the
+index are of the earlier save, and some tensors are of the later one: only the times of the files show that.
 Source: lightning/pytorch/callbacks/model_checkpoint.py and strategies/model_parallel.py, checked against 2.6.
 """
 
 from __future__ import annotations
 
+from recover.checkpoints.entries import step_of_file
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.scan_result import STEP_END, Verdict
 from recover.checkpoints.torch_archive import archive_bytes, outline
 from recover.checkpoints.torch_dcp import TorchDcp
 
-__all__ = ["Lightning"]
+__all__ = ["MAYBE_OVERWRITTEN", "Lightning"]
 
 SUFFIX, SHARDED_STATE = ".ckpt", "meta.pt"
+_TENSORS = (".distcp", ".metadata")
+
+MAYBE_OVERWRITTEN = "a later save may have overwritten the tensors"
+"""Part of a reason: the times of the files say so, and a copy of the directory may have changed the times."""
+_CLOCKS_APART_S = 60.0
+"""Greatest difference between the clocks of nodes that write into one directory. Saves are further apart."""
 
 
 class Lightning:
@@ -33,6 +42,8 @@ class Lightning:
             )
         if SHARDED_STATE not in folder.files:
             raise DamagedError(f"no {SHARDED_STATE}, so the save never finished ({len(folder.files)} files)")
+        if step_of_file(folder.path.name.removesuffix(SUFFIX)) is None:
+            _check_times(folder)
         tensors = TorchDcp().read(folder, step)
         if not tensors.complete:
             return tensors
@@ -52,9 +63,16 @@ class Lightning:
 
 def _is_sharded(folder: Folder) -> bool:
     return SHARDED_STATE in folder.files or (
-        folder.path.name.endswith(SUFFIX)
-        and any(name.endswith((".distcp", ".metadata")) for name in folder.files)
+        folder.path.name.endswith(SUFFIX) and any(name.endswith(_TENSORS) for name in folder.files)
     )
+
+
+def _check_times(folder: Folder) -> None:
+    """Checks that the trainer's state is the last file that was written."""
+    until_s = folder.modified_s(SHARDED_STATE) + _CLOCKS_APART_S
+    for name in sorted(folder.files):
+        if name.endswith(_TENSORS) and folder.modified_s(name) > until_s:
+            raise DamagedError(f"{name!a:.80} is newer than {SHARDED_STATE}, so {MAYBE_OVERWRITTEN}")
 
 
 def _files(folder: Folder) -> list[str]:

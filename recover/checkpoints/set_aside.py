@@ -30,6 +30,7 @@ import msgspec
 from recover.checkpoints.deepspeed import TRACKER as DEEPSPEED_TRACKER
 from recover.checkpoints.deepspeed import DeepSpeed
 from recover.checkpoints.folder import TOO_LARGE, UNREADABLE, why
+from recover.checkpoints.lightning import MAYBE_OVERWRITTEN
 from recover.checkpoints.megatron import TRACKER as MEGATRON_TRACKER
 from recover.checkpoints.megatron import is_iteration
 from recover.checkpoints.megatron_torch import MegatronTorch
@@ -162,7 +163,8 @@ def _damaged(result: ScanResult) -> list[Checkpoint]:
 def _is_left(found: Checkpoint) -> bool:
     """Whether the entry stays: nobody knows whether it is damaged, or it may be no checkpoint of this job. A
     name that is only a number may be the folder of another run, or a year."""
-    unjudged = any(words in found.reason for words in (UNREADABLE, TOO_LARGE, OUTSIDE, HINT))
+    doubts = (UNREADABLE, TOO_LARGE, OUTSIDE, HINT, MAYBE_OVERWRITTEN)
+    unjudged = any(words in found.reason for words in doubts)
     is_other = found.reason == NOT_A_DIRECTORY or NO_CHECKPOINT in found.reason
     is_unknown = found.path.isdecimal() and found.reason.startswith(NO_FILE)
     return unjudged or is_other or is_unknown

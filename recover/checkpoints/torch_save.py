@@ -14,13 +14,14 @@ marker. The format does not record the step; the step is in the name.
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from recover.checkpoints.entries import step_of
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.scan_result import Verdict
 from recover.checkpoints.torch_archive import archive_bytes
 
-__all__ = ["HINT", "TorchSave", "parts_missing"]
+__all__ = ["DIRECTORIES_MAX", "HINT", "TorchSave", "parts_missing"]
 
 _FILE = re.compile(r".+\.(?:pt|pth)", re.ASCII | re.I)
 _COUNTED = re.compile(
@@ -71,14 +72,29 @@ class TorchSave:
 
 
 def _check_directories(folder: Folder) -> None:
-    """Checks that no directory beside the files has a part of the checkpoint, or is about to get one."""
-    own = [name for name in folder.folders if not name.startswith(".") and not folder.is_link(name)]
-    if len(own) > DIRECTORIES_MAX:
-        raise DamagedError(f"{len(own)} directories are beside the files, and nothing counts them; {HINT}")
-    for name in own:
-        inside = folder.enter(name)
-        if inside.folders or not inside.files or any(map(_TENSORS.fullmatch, inside.files)):
-            raise DamagedError(f"no name shows whether the directory {name!a:.80} is complete; {HINT}")
+    """Checks that no directory beside the files has a part of the checkpoint, or is about to get one. A
+    directory without tensors, such as one with logs, is no part."""
+    waiting = [(name, folder, name) for name in _own(folder)]
+    for _ in range(DIRECTORIES_MAX):
+        if not waiting:
+            return
+        beside, parent, name = waiting.pop()
+        inside = parent.enter(name)
+        deeper = [(beside, inside, one) for one in _own(inside)]
+        if any(map(_TENSORS.fullmatch, inside.files)) or not (inside.files or deeper):
+            raise DamagedError(f"no name shows whether the directory {beside!a:.80} is complete; {HINT}")
+        waiting += deeper
+    if waiting:
+        raise DamagedError(
+            f"more than {DIRECTORIES_MAX} directories are beside the files, and nothing counts them; {HINT}"
+        )
+
+
+def _own(folder: Folder) -> list[str]:
+    """Returns the directories that may be parts, and one more than the checks accept at most. No training
+    hides a part, or links to it."""
+    seen = (name for name in folder.folders if not name.startswith("."))
+    return list(islice((name for name in seen if not folder.is_link(name)), DIRECTORIES_MAX + 1))
 
 
 def _check_count(matches: list[re.Match[str]]) -> None:

@@ -95,7 +95,7 @@ def _begin(ctx: Context, step: RepairStep) -> Reconciled:
         )
     asked = _asked(ctx, step)
     if step.kind is StepKind.REBOOT and ctx.reboots_from_outside:
-        request = outside.ask(ctx.incident, ctx.repair, step, ctx.means, ctx.node.boot_id)
+        request = outside.ask(ctx.incident, asked, step, ctx.means, ctx.node.boot_id)
         return Reconciled(writes=(request,), repair=asked, requeue_after_s=_HEARD_S)
     template = ctx.means.templates[step.kind]
     job = step_jobs.create(ctx.incident, asked, step, template, ctx.settings, ctx.allowed_s(step.kind))
@@ -325,16 +325,20 @@ def _driver_starts(ctx: Context) -> Reconciled | None:
     first, last = ctx.repair.steps[0], ctx.repair.steps[-1]
     if not ctx.repair.devices_expected or not _booted_since(ctx, first) or _shows_devices(ctx):
         return None
-    # The clock of a node that has just booted may be ahead by hours.
-    known = (at for at in (last.ended_at, ctx.node.ready_since) if at is not None and at <= ctx.now)
-    until = max(known, default=last.at) + timedelta(seconds=ctx.rules.driver_wait_s)
+    if ctx.repair.reason == Reason.DRIVER_STARTS and ctx.repair.deadline is not None:
+        until = ctx.repair.deadline  # a node that boots again and again gets no more time
+    else:
+        # The clock of a node that has just booted may be ahead by hours.
+        known = (at for at in (last.ended_at, ctx.node.ready_since) if at is not None and at <= ctx.now)
+        until = max(known, default=last.at) + timedelta(seconds=ctx.rules.driver_wait_s)
     if ctx.now >= until:
         return None
     message = (
         f"{ctx.node.name} has booted, and neither its agent nor its kubelet shows a GPU yet, so the driver "
         f"may still be starting; the checks begin at {until:%H:%M:%S} UTC at the latest"
     )
-    return waiting(ctx, Reason.DRIVER_STARTS, message, (until - ctx.now).total_seconds())
+    ctx = msgspec.structs.replace(ctx, repair=refitted(ctx.repair, deadline=until))
+    return waiting(ctx, Reason.DRIVER_STARTS, message, ctx.left_s())
 
 
 def _shows_devices(ctx: Context) -> bool:

@@ -13,6 +13,7 @@ import pytest
 
 from recover.checkpoints import READERS
 from recover.checkpoints.folder import DamagedError, Folder
+from recover.checkpoints.lightning import MAYBE_OVERWRITTEN
 from recover.checkpoints.marker_template import TemplateError, parse_marker
 from recover.checkpoints.pickle_end import pickle_bytes
 from recover.checkpoints.scan import scan
@@ -196,6 +197,22 @@ def test_the_step_of_a_sharded_last_ckpt_is_read_from_inside(tmp_path: Path) -> 
 
     (directory.parent / "last.ckpt" / "meta.pt").unlink()
     assert names(reason_of(directory.parent), "meta.pt", 3)
+
+
+def test_a_sharded_last_ckpt_whose_next_save_was_killed_is_not_complete(tmp_path: Path) -> None:
+    """Lightning saves into the same directory again, and writes meta.pt last: until then meta.pt and the
+    index are of the earlier save."""
+    directory = sharded_lightning(tmp_path)
+    last = directory.rename(directory.parent / "last.ckpt")
+    for name, minutes in ((".metadata", 0), ("meta.pt", 0), ("__1_0.distcp", 0), ("__0_0.distcp", 30)):
+        at = 1_700_000_000 + 60 * minutes
+        os.utime(last / name, times=(at, at))
+
+    found = scan(last.parent)
+
+    assert found.chosen is None
+    assert names(reason_of(last.parent), "'__0_0.distcp'", "meta.pt")
+    assert MAYBE_OVERWRITTEN in reason_of(last.parent)
 
 
 def test_a_directory_of_checkpoints_is_none_whatever_its_name(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from recover.checkpoints import READERS
 from recover.checkpoints.scan import ScanError, scan
 from recover.checkpoints.scan_result import Checkpoint
 from recover.checkpoints.set_aside import tracker_of
+from recover.checkpoints.torch_save import DIRECTORIES_MAX
 from tests.facts import names
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -372,6 +373,27 @@ def test_weights_that_a_hook_of_diffusers_wrote_are_read(place: str, root: Path)
     assert names(reason(root), f"'{weights.name}'")
 
 
+@pytest.mark.parametrize("fixture", ["accelerate-1.15.0/plain", "transformers-5.23.0/plain"])
+def test_an_unfinished_export_beside_the_weights_damages_no_checkpoint(fixture: str, root: Path) -> None:
+    """For example of somebody who merges an adapter, or converts the weights."""
+    case = case_of(fixture)
+    directory = laid(case, root) / case.entry
+    (directory / "merged").mkdir()
+    (directory / "merged" / "model-00001-of-00002.safetensors").write_bytes(b"cut")
+
+    assert only(root).complete
+
+
+def test_an_adapter_in_its_own_directory_must_be_complete_beside_other_weights(root: Path) -> None:
+    """PEFT writes the adapter `default` beside the directories of all other adapters."""
+    case = case_of("transformers-5.23.0/plain")
+    directory = laid(case, root) / case.entry
+    (directory / "reference").mkdir()
+    (directory / "reference" / "adapter_model.safetensors").write_bytes(b"cut")
+
+    assert names(reason(root), "'adapter_model.safetensors'")
+
+
 def written(path: Path, content: object) -> None:
     """Writes a file as torch.save does: a zip with one pickle, and no tensors."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -451,6 +473,23 @@ def test_one_whole_file_or_all_of_those_counted_are_complete(files: list[str], r
         shutil.copy(FIXTURES / "torch-save-2.15.0/zip/step-40.pt", root / "step-40" / name)
 
     assert only(root).complete
+
+
+def test_directories_in_a_directory_are_no_parts_either_if_none_has_tensors(root: Path) -> None:
+    """For example the logs of TensorBoard, or of Weights & Biases."""
+    written(root / "step-40" / "state.pt", {})
+    logs = root / "step-40" / "runs" / "version_0"
+    logs.mkdir(parents=True)
+    (logs / "events.out.tfevents.1").write_text("")
+    assert only(root).complete
+
+    (logs / "part").mkdir()
+    assert names(reason(root), "'runs'", "format=generic")
+
+    for number in range(DIRECTORIES_MAX):
+        (logs / "part" / str(number)).mkdir()
+        (logs / "part" / str(number) / "log").touch()
+    assert names(reason(root), DIRECTORIES_MAX, "format=generic")
 
 
 def test_a_directory_without_tensors_beside_the_file_is_no_part(root: Path) -> None:

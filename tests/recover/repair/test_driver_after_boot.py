@@ -85,6 +85,23 @@ def test_a_clock_that_is_hours_ahead_after_the_boot_does_not_prolong_the_wait() 
     assert says(scene) == (RepairPhase.VALIDATING, "")
 
 
+def test_a_node_that_boots_again_and_again_before_its_driver_runs_is_not_awaited_for_ever() -> None:
+    """For example if the driver panics the kernel. The repair would also keep its turn, and in a small
+    cluster no other node would be repaired."""
+    scene = rebooted()
+
+    for number in range(3):
+        scene.later(WAIT_S / 3).node_boots(f"boot-{number}")
+        scene.world.change_node("n1", ready_since=scene.world.now)
+        scene.settle()
+    assert says(scene) == (RepairPhase.VALIDATING, "")
+    scene.later(WAIT_S / 3).node_boots("the-last-boot").job_ends(
+        good=False, says=report(devices="failed")
+    ).settle()
+
+    assert says(scene) == (RepairPhase.HANDED_OVER, Reason.VALIDATION_FAILED)
+
+
 def test_a_validated_node_that_a_person_boots_while_they_hold_it_gets_the_same_time() -> None:
     scene = shows(rebooted(), GPUS)
     scene.settle()

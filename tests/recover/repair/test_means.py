@@ -111,6 +111,20 @@ def test_a_webhook_is_asked_for_the_reboot_in_place_of_a_job_and_once() -> None:
     assert scene.repair.phase is RepairPhase.VALIDATING
 
 
+def test_a_webhook_that_accepts_the_request_late_has_as_much_time_as_one_that_accepts_at_once() -> None:
+    """The step has the whole time from then on, too."""
+    scene = hooked(broken(remedy=Remedy.REBOOT_NODE))
+    scene.step()
+    scene.step()
+    scene.later(15 * 60)
+
+    (ask,) = [a for a in scene.look().actions if isinstance(a, Ask)]
+    scene.settle()
+
+    assert scene.repair.deadline is not None
+    assert ask.body["until"] == scene.repair.deadline.isoformat()
+
+
 def maintained(scene: Scene, body: dict[str, Any]) -> Scene:
     """Makes the repair request reboots through an object of another controller."""
     scene.means = Means(scene.means.templates, Maintenance(JANITOR, body))
