@@ -266,7 +266,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "set repair.webhook or repair.maintenance.",
     ),
     Reason.NODE_GONE: Explanation(
-        "Somebody deleted the Node object, or the note of its quarantine, during the repair.",
+        "Somebody deleted the Node object during the repair.",
         "Nothing to do. If the machine registers again, Rekindle treats it as a new node.",
     ),
     Reason.NEEDS_PERSON: Explanation(

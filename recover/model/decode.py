@@ -115,6 +115,7 @@ def node(
         name=meta.name,
         uid=meta.uid,
         version=meta.resource_version,
+        created=sane(meta.creation_timestamp),
         labels=meta.labels,
         labelled_at=_labelled_at(meta, timed),
         annotations=meta.annotations,

@@ -101,6 +101,9 @@ class Node(msgspec.Struct, frozen=True):
     name: str
     uid: str
     version: str
+    created: datetime | None = None
+    """Time at which the machine joined the cluster. A Node that was deleted and created again is younger than
+    what was written about the Node before."""
     labels: Mapping[str, str] = {}
     labelled_at: Mapping[str, datetime] = {}
     """Time at which somebody last wrote these labels, or another label with the same writer, by the API

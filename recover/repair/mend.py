@@ -232,12 +232,11 @@ def _stepped_in(ctx: Context) -> Reconciled | None:
     if taken is not None and not is_ours:
         why = f"{name} is in quarantine for another Incident now: {taken.incident}"
         return handed_over(ctx, Reason.NEEDS_PERSON, why, "That Incident says what to do")
-    if taken is None and not silent.awaits_quarantine(ctx) and not _was_released(ctx):
+    if taken is None and _joined_again(ctx):
         return handed_over(
             ctx,
             Reason.NODE_GONE,
-            f"The Node {name} no longer has the note of its quarantine: somebody deleted the Node during its "
-            "repair, and it has joined the cluster again, or somebody removed the note",
+            f"Somebody deleted the Node {name} during its repair, and the node has joined the cluster again",
             "If the fault is still present, Rekindle quarantines the node again, with a new Incident",
         )
     if not silent.awaits_quarantine(ctx) and (not is_ours or is_released(ctx.node)):
@@ -257,10 +256,11 @@ def _stepped_in(ctx: Context) -> Reconciled | None:
     return None
 
 
-def _was_released(ctx: Context) -> bool:
-    """Whether the end of a quarantine since the beginning of the repair is noted on the node."""
-    began, released = ctx.repair.began_at, ctx.node.released_at
-    return began is not None and released is not None and released >= began
+def _joined_again(ctx: Context) -> bool:
+    """Whether the Node was created after the beginning of the repair. A person who removes the note of the
+    quarantine deletes no Node, and wants the node in service."""
+    began, created = ctx.repair.began_at, ctx.node.created
+    return began is not None and created is not None and created > began
 
 
 def _give_back(ctx: Context) -> Reconciled:

@@ -162,7 +162,7 @@ def joins_again(scene: Scene) -> None:
     """Lets the kubelet create the deleted Node again, in the same boot."""
     before = scene.world.nodes.get("n1")
     uid = f"{before.uid if before is not None else 'n1'}-again"
-    scene.world.nodes["n1"] = Node(name="n1", uid=uid, version="9", boot_id=BOOT)
+    scene.world.nodes["n1"] = Node(name="n1", uid=uid, version="9", boot_id=BOOT, created=scene.world.now)
     scene.world.gone_nodes.discard("n1")
 
 
@@ -184,6 +184,16 @@ def test_a_node_that_is_deleted_and_joins_again_between_two_looks_gets_a_repair_
     own = scene.world.incidents[note.incident].status.repair
     assert own is not None
     assert own.active
+
+
+def test_a_person_who_removes_the_note_of_the_quarantine_ends_the_repair() -> None:
+    """Rekindle must not reboot a node that a person has returned to service."""
+    scene = rebooting().later(60)
+    scene.world.change_node("n1", quarantine=None, taints=(), unschedulable=False, created=NOW)
+
+    scene.settle()
+
+    assert says(scene) == (RepairPhase.HANDED_OVER, Reason.RELEASED_BY_PERSON)
 
 
 def test_a_node_that_joins_again_while_its_gang_still_recovers_gets_a_repair_of_its_own() -> None:
