@@ -58,6 +58,14 @@ def test_no_more_nodes_are_under_repair_at_once_than_the_smaller_of_count_and_sh
     assert reason == Reason.BUDGET_EXHAUSTED
 
 
+def why_second_waits(scene: Scene) -> str:
+    """Returns why the repair of n2 waits for its turn."""
+    (second,) = [i.status.repair for i in scene.world.incidents.values() if i.spec.node == "n2"]
+    assert second is not None
+    assert (second.phase, second.reason) == (RepairPhase.WAITING, Reason.BUDGET_EXHAUSTED)
+    return second.message
+
+
 def test_a_repair_that_waits_for_another_names_the_node_that_somebody_may_hold() -> None:
     scene = rebooting()
     scene.node_boots().settle()
@@ -68,10 +76,7 @@ def test_a_repair_that_waits_for_another_names_the_node_that_somebody_may_hold()
 
     scene.settle()
 
-    (second,) = [i.status.repair for i in scene.world.incidents.values() if i.spec.node == "n2"]
-    assert second is not None
-    assert (second.phase, second.reason) == (RepairPhase.WAITING, Reason.BUDGET_EXHAUSTED)
-    assert second.message.endswith("under repair: n1")
+    assert why_second_waits(scene).endswith("under repair: n1")
 
 
 def test_resets_are_counted_by_the_hour_and_those_that_were_put_off_are_not() -> None:
@@ -81,10 +86,7 @@ def test_resets_are_counted_by_the_hour_and_those_that_were_put_off_are_not() ->
 
     scene.settle()
 
-    (second,) = [i.status.repair for i in scene.world.incidents.values() if i.spec.node == "n2"]
-    assert second is not None
-    assert (second.phase, second.reason) == (RepairPhase.WAITING, Reason.BUDGET_EXHAUSTED)
-    assert "1" in second.message.split()
+    assert "1" in why_second_waits(scene).split()
 
 
 def test_degraded_nodes_are_closed_for_their_repair_within_the_budgets_of_quarantines() -> None:
