@@ -79,7 +79,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def training(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Yields the control plane with the training-operator, which runs PyTorchJobs and PaddleJobs."""
+    """Yields the control plane with the training-operator, which runs PyTorchJobs, PaddleJobs and TFJobs."""
     with training_operator(cached(), control_plane):
         yield control_plane
 

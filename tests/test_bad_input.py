@@ -40,6 +40,7 @@ from recover.k8s.kinds import (
     PYTORCHJOBS,
     RECIPES,
     RECOVERIES,
+    TFJOBS,
 )
 from recover.kube.auth import load_credentials
 from recover.kube.cluster import ListPage
@@ -243,6 +244,7 @@ ODD: dict[Resource, list[object]] = {
     RECIPES: [{"metadata": _META, "status": {"conditions": "none"}}, {"metadata": []}],
     PYTORCHJOBS: [{"metadata": _IN_TEAM, "spec": {"pytorchReplicaSpecs": "three"}}, 5],
     PADDLEJOBS: [{"metadata": _IN_TEAM, "spec": {"paddleReplicaSpecs": {"Worker": 3}}}, {"spec": {}}],
+    TFJOBS: [{"metadata": _IN_TEAM, "spec": {"tfReplicaSpecs": ["Worker"]}}, {"spec": None}],
 }
 """Kind -> content that another version of the object or of its schema might have, and values that
 are no object at all."""

@@ -167,16 +167,16 @@ def refuse_lease(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
     return None
 
 
-def refuse_kubeflow(field: str) -> Callable[[dict[str, Any] | None, dict[str, Any]], str | None]:
-    """Returns the check for a kind whose spec has the replicas in `field`."""
+def refuse_kubeflow(field: str, *roles: str) -> Callable[[dict[str, Any] | None, dict[str, Any]], str | None]:
+    """Returns the check for a kind whose spec has the replicas of these roles in `field`."""
 
     def refuse(_: dict[str, Any] | None, new: dict[str, Any]) -> str | None:
         replicas = new.get("spec", {}).get(field)
         if not isinstance(replicas, dict) or not replicas:
             return f"spec.{field}: Required value"
-        unknown = sorted(set(replicas) - {"Master", "Worker"})
+        unknown = sorted(set(replicas) - set(roles))
         if unknown:
-            return f'spec.{field}: Invalid value: "{unknown[0]}": expected Master or Worker'
+            return f'spec.{field}: Invalid value: "{unknown[0]}": expected {" or ".join(roles)}'
         return None
 
     return refuse

@@ -25,6 +25,7 @@ from recover.k8s.kinds import (
     PYTORCHJOBS,
     RECIPES,
     RECOVERIES,
+    TFJOBS,
 )
 from recover.workloads import WORKLOADS
 
@@ -53,6 +54,9 @@ class Kind(msgspec.Struct, frozen=True):
     refuse: Callable[[Object | None, Object], str | None] = admission.accept
 
 
+ROLES = ("Master", "Worker")
+TF_ROLES = ("Chief", *ROLES, "PS", "Evaluator")
+"""Roles of a PyTorchJob or PaddleJob, and of a TFJob."""
 KINDS: dict[Resource, Kind] = {
     kind.resource: kind
     for kind in (
@@ -64,8 +68,17 @@ KINDS: dict[Resource, Kind] = {
         Kind(LEASES, has_status=False, refuse=admission.refuse_lease),
         Kind(CLAIMS),
         Kind(JOBS, orphans=True, fill_in=admission.fill_in_job, refuse=admission.refuse_job),
-        Kind(PYTORCHJOBS, custom=True, refuse=admission.refuse_kubeflow("pytorchReplicaSpecs")),
-        Kind(PADDLEJOBS, custom=True, refuse=admission.refuse_kubeflow("paddleReplicaSpecs")),
+        Kind(
+            PYTORCHJOBS,
+            custom=True,
+            refuse=admission.refuse_kubeflow("pytorchReplicaSpecs", *ROLES),
+        ),
+        Kind(
+            PADDLEJOBS,
+            custom=True,
+            refuse=admission.refuse_kubeflow("paddleReplicaSpecs", *ROLES),
+        ),
+        Kind(TFJOBS, custom=True, refuse=admission.refuse_kubeflow("tfReplicaSpecs", *TF_ROLES)),
         Kind(JOBSETS, custom=True, refuse=admission.refuse_jobset),
         Kind(NODEHEALTHS, custom=True),
         Kind(INCIDENTS, custom=True),

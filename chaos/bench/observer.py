@@ -32,6 +32,7 @@ from recover.k8s.kinds import (
     PODS,
     PYTORCHJOBS,
     RECOVERIES,
+    TFJOBS,
 )
 from recover.kube.arguments import add_connection, connection
 
@@ -96,6 +97,7 @@ _FACTS: Mapping[Resource, Callable[[_Object], list[str]]] = {
     JOBS: _job,
     PYTORCHJOBS: _job,
     PADDLEJOBS: _job,
+    TFJOBS: _job,
     JOBSETS: _job,
     PODS: _phase,
     RECOVERIES: _phase,

@@ -30,6 +30,7 @@ from recover.k8s.kinds import (
     PODS,
     PYTORCHJOBS,
     RECOVERIES,
+    TFJOBS,
 )
 from recover.kube.lease import LEASE
 from recover.policy.settings import Settings
@@ -61,7 +62,7 @@ BINDINGS = Resource(
 START_S = 120.0
 AT_ONCE = 16
 PAGE = 500
-_FRAMEWORKS = (PYTORCHJOBS, PADDLEJOBS, JOBSETS, JOBS)
+_FRAMEWORKS = (PYTORCHJOBS, PADDLEJOBS, TFJOBS, JOBSETS, JOBS)
 """Kinds of jobs. A JobSet comes before the Jobs that it creates."""
 _CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["indexed_job", "jobset", "paddlejob", "pytorchjob", "replica_index", "resume_source"]
+__all__ = ["indexed_job", "jobset", "paddlejob", "pytorchjob", "replica_index", "resume_source", "tfjob"]
 
 Object = dict[str, Any]
 
@@ -23,6 +23,12 @@ def paddlejob(metadata: Object, pod: Object, *, ranks: int) -> Object:
     """Returns a PaddleJob with a collective: workers only."""
     workers = {"replicas": ranks, "restartPolicy": "OnFailure", "template": {"spec": pod}}
     return _kubeflow("PaddleJob", metadata, {"paddleReplicaSpecs": {"Worker": workers}})
+
+
+def tfjob(metadata: Object, pod: Object, *, ranks: int) -> Object:
+    """Returns a TFJob of workers only; worker 0 is the chief."""
+    workers = {"replicas": ranks, "restartPolicy": "OnFailure", "template": {"spec": pod}}
+    return _kubeflow("TFJob", metadata, {"tfReplicaSpecs": {"Worker": workers}})
 
 
 def _kubeflow(kind: str, metadata: Object, replicas: Object) -> Object:
@@ -61,8 +67,8 @@ def jobset(metadata: Object, pod: Object, *, ranks: int, max_restarts: int | Non
 
 
 def replica_index() -> Object:
-    """Returns the variable `INDEX` of a container: training-operator gives the workers of a PaddleJob no
-    ranks."""
+    """Returns the variable `INDEX` of a container: training-operator gives the workers of a PaddleJob or
+    TFJob no ranks."""
     field = {"fieldRef": {"fieldPath": "metadata.labels['training.kubeflow.org/replica-index']"}}
     return {"name": "INDEX", "valueFrom": field}
 

@@ -28,7 +28,7 @@ from chaos.controllers.garbage import GarbageCollector
 from chaos.controllers.jobs import JobController
 from chaos.controllers.jobsets import JobSetController
 from chaos.controllers.kubeflow import KubeflowController
-from chaos.controllers.kubeflow_kinds import PADDLE, PYTORCH
+from chaos.controllers.kubeflow_kinds import PADDLE, PYTORCH, TENSORFLOW
 from chaos.controllers.nodes import LifecycleSettings, NodeLifecycle
 from chaos.controllers.placement import GPU
 from chaos.controllers.scheduler import Scheduler
@@ -72,6 +72,7 @@ class LocalCluster:
             JobController(store),
             KubeflowController(store, PYTORCH),
             KubeflowController(store, PADDLE),
+            KubeflowController(store, TENSORFLOW),
             JobSetController(store),
             NodeLifecycle(store, shape.lifecycle),
             GarbageCollector(store),

@@ -1,9 +1,9 @@
-"""A model of training-operator 1.9's controllers of PyTorchJobs and PaddleJobs, as far as it concerns a gang
-restart.
+"""A model of training-operator 1.9's controllers of PyTorchJobs, PaddleJobs and TFJobs, as far as it concerns
+a gang restart.
 
 A suspension deletes the pods without counting anything. A failed pod fails the job permanently or is
 replaced; the restart policy of its replica decides. Source: training-operator 1.9.4, and runs against the
-real one, which treats both kinds alike.
+real one, which treats these kinds alike.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class KubeflowController(PodOwner):
             pod = by_name.get(_name(job, replica))
             if pod is None:
                 await self.create_pod(self._pod(job, replica), job)
-            elif _is_final(pod, replica):
+            elif self._is_final(pod, replica):
                 self._fail(status, f"is failed because 1 {replica.role} replica(s) failed.")
             elif _has_failed(pod):
                 why = f"is restarting because {replica.role} replica failed."
@@ -98,14 +98,13 @@ class KubeflowController(PodOwner):
     def _judge(
         self, job: Object, replicas: list[Replica], by_name: dict[str, Object], status: Object
     ) -> None:
-        """Judges the job by its pods. The master's state is the job's; without a master all workers count.
-        Restarts that reach the limit fail the job; a limit of 0 allows no restart (PastBackoffLimit in
-        pkg/core/job.go)."""
+        """Judges the job by the pods that decide. Restarts that reach the limit fail the job; a limit of 0
+        allows no restart (PastBackoffLimit in pkg/core/job.go)."""
         limit = job["spec"].get("runPolicy", {}).get("backoffLimit")
         if limit is not None and _restarts(by_name.values()) >= max(limit, 1):
             self._fail(status, "has failed because it has reached the specified backoff limit")
             return
-        deciding = [r for r in replicas if r.role == "Master"] or replicas
+        deciding = self._kind.deciding(replicas)
         phases = [phase_of(by_name[name]) for r in deciding if (name := _name(job, r)) in by_name]
         if len(phases) == len(deciding) and all(phase == "Succeeded" for phase in phases):
             status["completionTime"] = stamp(self.store.now())
@@ -119,6 +118,20 @@ class KubeflowController(PodOwner):
         if _is(status, "Running"):
             self._set(status, "Running", "False", why, reason="Failed")
         self._set(status, "Failed", "True", why)
+
+    def _is_final(self, pod: Object, replica: Replica) -> bool:
+        """Whether the pod has failed the job permanently. A pod that is deleted while it runs fails a TFJob,
+        and a job of another kind only under the policy Never."""
+        if replica.policy == "Never" or (self._kind.fails_with_deleted_pods and phase_of(pod) == "Running"):
+            return _has_failed(pod)
+        if replica.policy != "ExitCode" or phase_of(pod) != "Failed":
+            return False
+        codes = [
+            state["terminated"]["exitCode"]
+            for status in pod["status"].get("containerStatuses", [])
+            if "terminated" in (state := status.get("state", {}))
+        ]
+        return bool(codes) and max(codes) < RETRYABLE_EXIT_CODE_MIN
 
     def _pod(self, job: Object, replica: Replica) -> Object:
         labels = {
@@ -162,21 +175,6 @@ def _has_failed(pod: Object) -> bool:
     """Whether the pod has failed. The training-operator treats a pod that is deleted while it runs as a
     failed one."""
     return phase_of(pod) == "Failed" or (phase_of(pod) == "Running" and not is_active(pod))
-
-
-def _is_final(pod: Object, replica: Replica) -> bool:
-    """Whether the pod has failed the job permanently. Any policy but Never forgives a pod that is deleted
-    while it runs."""
-    if replica.policy == "Never":
-        return _has_failed(pod)
-    if replica.policy != "ExitCode" or phase_of(pod) != "Failed":
-        return False
-    codes = [
-        state["terminated"]["exitCode"]
-        for status in pod["status"].get("containerStatuses", [])
-        if "terminated" in (state := status.get("state", {}))
-    ]
-    return bool(codes) and max(codes) < RETRYABLE_EXIT_CODE_MIN
 
 
 def _restarts(pods: Iterable[Object]) -> int:

@@ -1,5 +1,5 @@
-"""PyTorchJob and PaddleJob for kubeflow.py: the place of their replicas in the spec, and the environment of
-each pod.
+"""PyTorchJob, PaddleJob and TFJob for kubeflow.py: the place of their replicas in the spec, the replicas
+whose success is the job's, and the environment of each pod.
 
 Local processes have no DNS, so ranks meet at the loopback address. Source: training-operator 1.9.4, and the
 variables that the real one sets in its pods.
@@ -13,11 +13,13 @@ import msgspec
 
 from chaos.apiserver.kinds import Object
 from detectors.wire.resource import Resource
-from recover.k8s.kinds import PADDLEJOBS, PYTORCHJOBS
+from recover.k8s.kinds import PADDLEJOBS, PYTORCHJOBS, TFJOBS
 
-__all__ = ["PADDLE", "PYTORCH", "KubeflowKind", "Replica"]
+__all__ = ["PADDLE", "PYTORCH", "TENSORFLOW", "KubeflowKind", "Replica"]
 
 LOOPBACK = "127.0.0.1"
+_ROLES = ("Chief", "Master", "Worker", "PS", "Evaluator")
+"""The roles of all kinds, in the order of their ranks."""
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -38,15 +40,31 @@ class KubeflowKind(msgspec.Struct, frozen=True):
     """Port at which ranks meet unless the first replica's template has a port with this name."""
     environment: Callable[[Object, Replica, Sequence[Replica], int], list[Object]]
     """Returns the variables of a replica of the job. The further arguments are all replicas and the port."""
+    policy: str = "OnFailure"
+    """Restart policy that the operator gives to a role without one."""
+    is_ended_by_worker_0: bool = False
+    """Whether the success of worker 0 is the job's, if there is no chief or master. Otherwise all workers
+    must succeed."""
+
+    fails_with_deleted_pods: bool = False
+    """Whether a pod that is deleted while it runs fails the job, whatever the restart policy."""
+
+    def deciding(self, replicas: Sequence[Replica]) -> Sequence[Replica]:
+        """Returns the replicas whose success is the job's success."""
+        chiefs = [one for one in replicas if one.role in ("Chief", "Master")]
+        if chiefs or not self.is_ended_by_worker_0:
+            return chiefs or replicas
+        return [one for one in replicas if (one.role, one.index) == ("Worker", 0)]
 
     def replicas_of(self, job: Object) -> list[Replica]:
-        """Returns the replicas, masters first. Raises KeyError for a job that admission would refuse."""
+        """Returns the replicas in the order of their roles. Raises KeyError for a job that admission would
+        refuse."""
         specs = job["spec"][self.replica_specs]
         return [
-            Replica(role, index, rank, specs[role].get("restartPolicy", "OnFailure"), specs[role]["template"])
+            Replica(role, index, rank, specs[role].get("restartPolicy", self.policy), specs[role]["template"])
             for rank, (role, index) in enumerate(
                 (role, index)
-                for role in ("Master", "Worker")
+                for role in _ROLES
                 if role in specs
                 for index in range(int(specs[role].get("replicas", 1)))
             )
@@ -83,9 +101,33 @@ def _paddle(job: Object, replica: Replica, replicas: Sequence[Replica], port: in
     return found
 
 
+def _tensorflow(job: Object, replica: Replica, replicas: Sequence[Replica], port: int) -> list[Object]:
+    """Returns TF_CONFIG, which a job of one replica does not get. An evaluator is no part of the cluster. All
+    ranks share the loopback address here, so each has a port of its own."""
+    if len(replicas) == 1:
+        return []
+    cluster: dict[str, list[str]] = {}
+    for one in replicas:
+        if one.role != "Evaluator":
+            cluster.setdefault(one.role.lower(), []).append(f"{LOOPBACK}:{port + one.rank}")
+    task = {"type": replica.role.lower(), "index": replica.index}
+    config = {"cluster": cluster, "task": task, "environment": "cloud"}
+    return _entries(TF_CONFIG=msgspec.json.encode(config).decode())
+
+
 def _entries(**variables: str) -> list[Object]:
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 PYTORCH = KubeflowKind(PYTORCHJOBS, "pytorchReplicaSpecs", "pytorchjob-port", 23456, _pytorch)
 PADDLE = KubeflowKind(PADDLEJOBS, "paddleReplicaSpecs", "master", 36543, _paddle)
+TENSORFLOW = KubeflowKind(
+    TFJOBS,
+    "tfReplicaSpecs",
+    "tfjob-port",
+    2222,
+    _tensorflow,
+    policy="Never",
+    is_ended_by_worker_0=True,
+    fails_with_deleted_pods=True,
+)

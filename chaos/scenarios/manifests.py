@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from chaos.cluster.job_objects import indexed_job, paddlejob, pytorchjob, replica_index, resume_source
+from chaos.cluster.job_objects import indexed_job, paddlejob, pytorchjob, replica_index, resume_source, tfjob
 from chaos.scenarios.scenario import Job, JobKind
 
 __all__ = ["CHECKPOINTS", "NAMESPACE", "training_job"]
@@ -30,6 +30,8 @@ def training_job(job: Job, name: str, port: int) -> dict[str, Any]:
             return _pytorchjob(job, metadata, port)
         case JobKind.PADDLEJOB:
             return _paddlejob(job, metadata, port)
+        case JobKind.TFJOB:
+            return _tfjob(job, metadata, port)
         case JobKind.JOB:
             return _indexed_job(job, metadata, port)
 
@@ -46,6 +48,15 @@ def _paddlejob(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:
     container["args"] += ["--world-size=$(PADDLE_NNODES)", "--rank=$(INDEX)", "--master-addr=127.0.0.1"]
     container["env"] = [replica_index()]
     return paddlejob(metadata, spec, ranks=job.ranks)
+
+
+def _tfjob(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:
+    """Returns a TFJob. The training here reads no TF_CONFIG, so each worker takes its index."""
+    spec = _pod_spec(job, port, container="tensorflow")
+    container = spec["containers"][0]
+    container["args"] += [f"--world-size={job.ranks}", "--rank=$(INDEX)", "--master-addr=127.0.0.1"]
+    container["env"] = [replica_index()]
+    return tfjob(metadata, spec, ranks=job.ranks)
 
 
 def _indexed_job(job: Job, metadata: dict[str, Any], port: int) -> dict[str, Any]:

@@ -40,6 +40,7 @@ class JobKind(StrEnum):
 
     PYTORCHJOB = "PyTorchJob"
     PADDLEJOB = "PaddleJob"
+    TFJOB = "TFJob"
     JOB = "Job"
 
 

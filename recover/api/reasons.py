@@ -224,8 +224,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.UNSUPPORTED: Explanation(
         "Rekindle cannot stop and resume this kind of workload safely.",
-        "Use a batch/v1 Job with as many completions as parallelism, a Kubeflow PyTorchJob or "
-        "PaddleJob, or a JobSet. Otherwise restart the workload by hand.",
+        "Use a batch/v1 Job with as many completions as parallelism, a Kubeflow PyTorchJob, "
+        "PaddleJob or TFJob, or a JobSet. Otherwise restart the workload by hand.",
     ),
     Reason.NOT_IN_REPAIR_MODE: Explanation(
         "The mode of this node is lower than repair, so Rekindle does not repair the node.",
@@ -363,9 +363,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.KNOWN_ISSUE: Explanation(
         "The job failed because of a known issue that only its owner can correct, so Rekindle "
         "does not start the job again.",
-        "Make the change that the message names. If the change is in the template of a PyTorchJob or "
-        "PaddleJob, edit the template, then set the job's suspend field to false. Nobody can edit the "
-        "containers of a Job or JobSet: submit the job again with the change.",
+        "Make the change that the message names. If the change is in the template of a PyTorchJob, "
+        "PaddleJob or TFJob, edit the template, then set the job's suspend field to false. Nobody can edit "
+        "the containers of a Job or JobSet: submit the job again with the change.",
     ),
     Reason.CAUSE_GONE: Explanation(
         "The fault was resolved before Rekindle stopped the job, for example because a person "

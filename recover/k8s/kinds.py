@@ -19,6 +19,7 @@ __all__ = [
     "PYTORCHJOBS",
     "RECIPES",
     "RECOVERIES",
+    "TFJOBS",
 ]
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
@@ -31,6 +32,7 @@ JOBS = Resource("batch", "v1", "jobs", "Job")
 JOBSETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 PADDLEJOBS = Resource("kubeflow.org", "v1", "paddlejobs", "PaddleJob")
+TFJOBS = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 NODEHEALTHS = Resource("rekindle.dev", "v1alpha1", "nodehealths", "NodeHealth", namespaced=False)
 INCIDENTS = Resource("rekindle.dev", "v1alpha1", "incidents", "Incident", namespaced=False)
 RECIPES = Resource("rekindle.dev", "v1alpha1", "recipes", "Recipe", namespaced=False)

@@ -31,7 +31,6 @@ CUDA_RUNTIME = key("cuda-runtime")
 _OOM_KILLED = "oom-killed"
 _KINDS = {
     **{workload.resource.kind: workload.framework for workload in WORKLOADS},
-    "TFJob": Framework.TENSORFLOW,
     "JAXJob": Framework.JAX,
 }
 """Framework of each kind of job. The table includes kinds for which Rekindle only gives advice."""

@@ -19,6 +19,7 @@ from recover.workloads.jobset import JobSet
 from recover.workloads.paddlejob import PaddleJob
 from recover.workloads.patches import environment_of
 from recover.workloads.pytorchjob import PyTorchJob
+from recover.workloads.tfjob import TFJob
 
 __all__ = [
     "WORKLOADS",
@@ -31,7 +32,7 @@ __all__ = [
     "workload_of",
 ]
 
-WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), PaddleJob(), JobSet(), Job())
+WORKLOADS: tuple[Workload, ...] = (PyTorchJob(), PaddleJob(), TFJob(), JobSet(), Job())
 
 
 def resource_of(ref: GangRef) -> Resource:

@@ -14,8 +14,7 @@ pods reach this limit (PastBackoffLimit in pkg/core/job.go); new pods begin at 0
 policy Never. A gang of four on KWOK was gone 103 to 236 ms after the stop and ran 56 to 486 ms after the
 start. (training-operator 1.9.4, PyTorchJob and PaddleJob alike, measured.)
 
-Not every kind of the group may be stopped in this way: a TFJob fails when its pods are deleted. A kind is
-registered once it has been measured.
+A kind of the group is registered once it has been measured.
 """
 
 from __future__ import annotations
@@ -83,6 +82,11 @@ class KubeflowSpec(msgspec.Struct, frozen=True, kw_only=True):
     run_policy: RunPolicy | None = msgspec.field(name="runPolicy", default=None)
     elastic_policy: ElasticPolicy | None = msgspec.field(name="elasticPolicy", default=None)
 
+    @property
+    def workers_min(self) -> int | None:
+        """The smallest number of Workers with which the job trains; None if it needs all of them."""
+        return self.elastic_policy.min_replicas if self.elastic_policy is not None else None
+
 
 class Status(msgspec.Struct, frozen=True):
     conditions: list[ConditionView] = []
@@ -104,8 +108,8 @@ class _WrittenPolicy(Camel, frozen=True):
 
 
 class _WrittenReplica(Camel, frozen=True):
-    restart_policy: str = "OnFailure"
-    """Restart policy of the role. The default is the operator's for PyTorchJob and PaddleJob."""
+    restart_policy: str = ""
+    """Restart policy of the role; empty if the owner has set none."""
     template: WrittenTemplate = WrittenTemplate()
 
 
@@ -186,6 +190,8 @@ class KubeflowJob(StopsAtOnce, Workload):
 
     resource: Resource
     replica_specs: str
+    default_policy = "OnFailure"
+    """Restart policy that the operator gives to a role without one."""
     decoder: msgspec.json.Decoder[Any]
     delays_starts = False
     reuses_names = True
@@ -202,11 +208,15 @@ class KubeflowJob(StopsAtOnce, Workload):
 
     def written(self, job: Mapping[str, Any], file: str, where: str) -> _WrittenJob:
         spec, field = convert(job, _WrittenObject, file=file, where=where).spec, self.replica_specs
-        replicas = {
+        read = {
             role: convert(
                 replica, _WrittenReplica, file=file, where=f"{where}: spec.{field}.{role}".lstrip(": ")
             )
             for role, replica in spec.get(field, {}).items()
+        }
+        replicas = {
+            role: msgspec.structs.replace(one, restart_policy=one.restart_policy or self.default_policy)
+            for role, one in read.items()
         }
         at = f"{where}: spec.runPolicy".lstrip(": ")
         policy = convert(spec.get("runPolicy", {}), _WrittenPolicy, file=file, where=at)
@@ -268,7 +278,7 @@ class KubeflowJob(StopsAtOnce, Workload):
 def _may_lack(spec: KubeflowSpec) -> int:
     """Returns by how many Workers an elastic job exceeds the smallest number with which it trains; 0 for any
     other job."""
-    workers, least = spec.replicas.get("Worker"), spec.elastic_policy and spec.elastic_policy.min_replicas
+    workers, least = spec.replicas.get("Worker"), spec.workers_min
     return max(0, workers.replicas - least) if workers is not None and least else 0
 
 

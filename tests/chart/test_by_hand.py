@@ -15,6 +15,7 @@ KINDS = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: w.resource.
 WORDS = {
     "PyTorchJob": r"(?i)pytorch\w*",
     "PaddleJob": r"(?i)paddle\w*",
+    "TFJob": r"(?i)tf(job|replica)\w*",
     "JobSet": r"(?i)jobset\w*|replicatedJobs",
 }
 """Patterns of a kind's words in the chart, by kind. The kind Job is missing, because its words are parts of

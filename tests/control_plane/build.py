@@ -92,6 +92,7 @@ PARTS = (
         {
             "pytorchjob-crd.yaml": ("manifests/base/crds/kubeflow.org_pytorchjobs.yaml",),
             "paddlejob-crd.yaml": ("manifests/base/crds/kubeflow.org_paddlejobs.yaml",),
+            "tfjob-crd.yaml": ("manifests/base/crds/kubeflow.org_tfjobs.yaml",),
         },
     ),
     Part(
@@ -122,7 +123,7 @@ class Programs(msgspec.Struct, frozen=True):
 
     @property
     def training_crds(self) -> tuple[Path, ...]:
-        return self.files["pytorchjob-crd.yaml"], self.files["paddlejob-crd.yaml"]
+        return tuple(self.files[f"{kind}-crd.yaml"] for kind in ("pytorchjob", "paddlejob", "tfjob"))
 
     @property
     def jobset_crd(self) -> Path:

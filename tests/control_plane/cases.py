@@ -14,7 +14,17 @@ import msgspec
 from detectors.client.kubeapi import ApiError
 from detectors.wire.resource import Resource
 from detectors.wire.training import Edge
-from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS, RECOVERIES
+from recover.k8s.kinds import (
+    CONFIGMAPS,
+    INCIDENTS,
+    JOBS,
+    NODES,
+    PADDLEJOBS,
+    PODS,
+    PYTORCHJOBS,
+    RECOVERIES,
+    TFJOBS,
+)
 from recover.workloads.patches import MARK
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, now
@@ -44,6 +54,7 @@ __all__ = [
     "refusals",
     "seconds_later",
     "starting_s",
+    "tfjob",
     "told_to",
     "trained",
     "uids",
@@ -129,6 +140,27 @@ def paddlejob(
         "kind": PADDLEJOBS.kind,
         "metadata": {"name": name, "labels": dict(labels)},
         "spec": {"paddleReplicaSpecs": {"Worker": replica}},
+    }
+
+
+def tfjob(
+    name: str,
+    restart_policy: str,
+    *,
+    roles: Mapping[str, int],
+    labels: Mapping[str, str] = OPTED_IN,
+) -> dict[str, Any]:
+    """Returns a TFJob with so many replicas of each role."""
+    template = {
+        "metadata": {"annotations": {"dying": "143"}},
+        "spec": {"containers": [_container("tensorflow", 8)]},
+    }
+    replica = {"restartPolicy": restart_policy, "template": template}
+    return {
+        "apiVersion": TFJOBS.api_version,
+        "kind": TFJOBS.kind,
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {"tfReplicaSpecs": {role: {**replica, "replicas": n} for role, n in roles.items()}},
     }
 
 

@@ -26,6 +26,7 @@ from recover.k8s.kinds import (
     PYTORCHJOBS,
     RECIPES,
     RECOVERIES,
+    TFJOBS,
 )
 
 __all__ = ["CRDS", "install_crds", "wiped"]
@@ -35,7 +36,7 @@ CRDS = Resource(
 )
 SERVED_S = 60.0
 GONE_S = 20.0
-_FRAMEWORKS = (JOBSETS, PYTORCHJOBS, PADDLEJOBS)
+_FRAMEWORKS = (JOBSETS, PYTORCHJOBS, PADDLEJOBS, TFJOBS)
 _SERVICES = Resource("", "v1", "services", "Service")
 """The training-operator's Services. A Service that awaits garbage collection blocks its name for a job of
 another kind."""

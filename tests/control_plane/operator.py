@@ -15,7 +15,7 @@ import yaml
 
 from chaos.training.launch import free_port
 from detectors.wire.resource import Resource
-from recover.k8s.kinds import PADDLEJOBS, PYTORCHJOBS
+from recover.k8s.kinds import PADDLEJOBS, PYTORCHJOBS, TFJOBS
 from tests.control_plane.build import Programs
 from tests.control_plane.plane import ControlPlane, PlaneError, child
 
@@ -35,7 +35,7 @@ def training_operator(programs: Programs, plane: ControlPlane, flags: Sequence[s
     for file in programs.training_crds:
         crd = yaml.safe_load(file.read_text(encoding="utf-8"))
         plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
-    for resource in (PYTORCHJOBS, PADDLEJOBS):
+    for resource in (PYTORCHJOBS, PADDLEJOBS, TFJOBS):
         wait_until_watched(plane, resource)
     # The operator keeps its webhook's certificate in a Secret that its chart would have created.
     plane.post("/api/v1/namespaces", b'{"metadata": {"name": "kubeflow"}}')
@@ -47,6 +47,7 @@ def training_operator(programs: Programs, plane: ControlPlane, flags: Sequence[s
         f"-kubeconfig={plane.kubeconfig()}",
         "-enable-scheme=pytorchjob",
         "-enable-scheme=paddlejob",
+        "-enable-scheme=tfjob",
         "-metrics-bind-address=0",
         f"-health-probe-bind-address=127.0.0.1:{probe}",
         f"-webhook-server-port={free_port()}",

@@ -1,6 +1,6 @@
 """`python -m tests.control_plane.up [-- COMMAND...]` starts a control plane for people, until Ctrl-C, or for
 one command. The command finds the control plane by KUBECONFIG, and its exit status is returned. `--training`
-also starts the training-operator with each `--operator-flag`, so that PyTorchJobs and PaddleJobs run;
+also starts the training-operator with each `--operator-flag`, so that PyTorchJobs, PaddleJobs and TFJobs run;
 `--jobsets` starts the JobSet controller. `--rekindle` also installs Rekindle on GPU nodes, and starts a
 training job (docs/playground.md). With `--bare` there are only etcd and the API server: nothing else runs,
 and nothing writes without a request."""

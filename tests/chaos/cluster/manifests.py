@@ -45,6 +45,10 @@ def paddlejob(name: str, workers: int, *, policy: str = "OnFailure", masters: in
     return _kubeflow("PaddleJob", name, {**roles, "Worker": workers}, policy)
 
 
+def tfjob(name: str, roles: dict[str, int], *, policy: str = "OnFailure") -> Manifest:
+    return _kubeflow("TFJob", name, roles, policy)
+
+
 def _kubeflow(
     kind: str, name: str, roles: dict[str, int], policy: str, container: Manifest | None = None
 ) -> Manifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from chaos.apiserver.deletion import Deletion, Propagation
 from chaos.cluster.containers import Exit
 from chaos.cluster.virtual_runtime import VirtualTraining
 from chaos.cluster.world import LocalCluster
-from recover.k8s.kinds import CONFIGMAPS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS
+from recover.k8s.kinds import CONFIGMAPS, JOBS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS, TFJOBS
 from tests.chaos.cluster import manifests as m
 from tests.chaos.cluster.virtual_gangs import (
     KUBEFLOW,
@@ -67,6 +68,27 @@ def test_a_paddlejob_is_told_where_its_ranks_meet_and_how_many_they_are_but_no_r
         first = "llm-master-0" if masters else "llm-worker-0"
         assert environment_of(cluster, first) == {**host, **server}
         assert environment_of(cluster, "llm-worker-1") == {**guest, **trainer}
+
+    in_virtual_time(story, gang())
+
+
+def test_a_tfjob_is_told_its_cluster_and_ends_with_its_worker_0() -> None:
+    """TF_CONFIG has the fields of training-operator 1.9.4. An evaluator is no part of the cluster."""
+    servers = {"worker": ["127.0.0.1:2222", "127.0.0.1:2223"], "ps": ["127.0.0.1:2224"]}
+
+    async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
+        await cluster.apply(m.tfjob("llm", {"PS": 1, "Worker": 2, "Evaluator": 1}))
+        await asyncio.sleep(60)
+        for pod, role, index in (("llm-worker-1", "worker", 1), ("llm-evaluator-0", "evaluator", 0)):
+            told = json.loads(environment_of(cluster, pod)["TF_CONFIG"])
+            assert told == {
+                "cluster": servers,
+                "task": {"type": role, "index": index},
+                "environment": "cloud",
+            }
+        cluster.crash_pod("llm-worker-0", Exit(0))
+        await asyncio.sleep(30)
+        assert conditions(cluster, TFJOBS, "llm")["Succeeded"] == "True"
 
     in_virtual_time(story, gang())
 
@@ -257,9 +279,11 @@ def test_a_job_deleted_in_the_foreground_goes_after_its_pods() -> None:
 
 @KUBEFLOW
 @pytest.mark.parametrize(("policy", "failed"), [("Never", True), ("OnFailure", False)])
-def test_deleting_a_running_pod_fails_a_kubeflow_job_that_never_restarts(
+def test_deleting_a_running_pod_fails_a_tfjob_and_every_job_that_never_restarts(
     resource: Any, of_policy: Callable[[str], m.Manifest], policy: str, failed: bool
 ) -> None:
+    failed = failed or resource == TFJOBS
+
     async def story(cluster: LocalCluster, training: VirtualTraining) -> None:
         await cluster.apply(of_policy(policy))
         await asyncio.sleep(30)

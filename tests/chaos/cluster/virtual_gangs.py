@@ -12,7 +12,7 @@ import pytest
 from chaos.cluster.virtual import Clock, run
 from chaos.cluster.virtual_runtime import VirtualTraining
 from chaos.cluster.world import LocalCluster, Shape, virtual_cluster
-from recover.k8s.kinds import JOBS, PADDLEJOBS, PODS, PYTORCHJOBS
+from recover.k8s.kinds import JOBS, PADDLEJOBS, PODS, PYTORCHJOBS, TFJOBS
 from tests.chaos.cluster import manifests as m
 
 __all__ = [
@@ -35,10 +35,11 @@ KUBEFLOW = pytest.mark.parametrize(
     [
         (PYTORCHJOBS, lambda policy: m.pytorchjob("llm", 3, policy=policy)),
         (PADDLEJOBS, lambda policy: m.paddlejob("llm", 4, policy=policy)),
+        (TFJOBS, lambda policy: m.tfjob("llm", {"Worker": 3, "PS": 1}, policy=policy)),
     ],
-    ids=["PyTorchJob", "PaddleJob"],
+    ids=["PyTorchJob", "PaddleJob", "TFJob"],
 )
-"""Both kinds have four ranks, and the PaddleJob has no master."""
+"""Each kind has four ranks. Only the PyTorchJob has a master."""
 
 
 def in_virtual_time(

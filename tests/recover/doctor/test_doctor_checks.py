@@ -235,6 +235,13 @@ TWO_JOBS = [
             f"{WORKER.format('paddle')}.restartPolicy",
         ),
         (
+            "tfjob",
+            [policy("tf", None)],
+            "no-retry",
+            "fails",
+            f"{WORKER.format('tf')}.restartPolicy",
+        ),
+        (
             "pytorchjob",
             [spec("runPolicy", "backoffLimit", value=0)],
             "no-retry",
@@ -457,6 +464,7 @@ def test_the_templates_of_a_spec_are_those_of_the_gang() -> None:
         "jobset": ["spec.replicatedJobs[workers].template.spec.template"],
         "pytorchjob": ["spec.pytorchReplicaSpecs.Worker.template"],
         "paddlejob": ["spec.paddleReplicaSpecs.Worker.template"],
+        "tfjob": ["spec.tfReplicaSpecs.Worker.template"],
     }
 
 

@@ -17,8 +17,9 @@ from recover.workloads.jobset import JobSet
 from recover.workloads.kubeflow import KubeflowJob
 from recover.workloads.paddlejob import PaddleJob
 from recover.workloads.pytorchjob import PyTorchJob
+from recover.workloads.tfjob import TFJob
 
-KUBEFLOW = [PyTorchJob(), PaddleJob()]
+KUBEFLOW = [PyTorchJob(), PaddleJob(), TFJob()]
 STOPPED = Mark(recovery="r", attempt=1, did="stopped")
 RESUMED = Mark(recovery="r", attempt=1, did="resumed", avoided=("n1",))
 TERM = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}

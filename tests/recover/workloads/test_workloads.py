@@ -19,10 +19,11 @@ from recover.workloads.kubeflow import KubeflowJob
 from recover.workloads.paddlejob import PaddleJob
 from recover.workloads.patches import avoiding
 from recover.workloads.pytorchjob import PyTorchJob
+from recover.workloads.tfjob import TFJob
 from tests.acting import advanced, look, recovering
 from tests.builders import NOW, cluster, gang
 
-KUBEFLOW = [PyTorchJob(), PaddleJob()]
+KUBEFLOW = [PyTorchJob(), PaddleJob(), TFJob()]
 ONE_PATCH = [Job(), *KUBEFLOW]
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 HOST = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["n9"]}
@@ -168,6 +169,15 @@ def test_an_elastic_paddlejob_is_a_gang_of_the_replicas_that_it_asks_for_now() -
 
     assert (job.size, job.may_lack, job.unsupported) == (2, 1, "")
     assert kubeflow(PaddleJob(), {"paddleReplicaSpecs": {"Worker": {"replicas": 2}}}).may_lack == 0
+
+
+def test_a_tfjob_with_dynamic_workers_trains_with_one_worker_and_all_other_roles() -> None:
+    roles = {"tfReplicaSpecs": {"PS": {"replicas": 2}, "Worker": {"replicas": 4}}}
+
+    job = kubeflow(TFJob(), {**roles, "enableDynamicWorker": True})
+
+    assert (job.size, job.may_lack) == (6, 3)
+    assert kubeflow(TFJob(), roles).may_lack == 0
 
 
 @pytest.mark.parametrize(

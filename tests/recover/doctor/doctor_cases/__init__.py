@@ -27,6 +27,7 @@ PODS = {
     "jobset": ("spec", "replicatedJobs", 0, "template", "spec", "template", "spec"),
     "pytorchjob": ("spec", "pytorchReplicaSpecs", "Worker", "template", "spec"),
     "paddlejob": ("spec", "paddleReplicaSpecs", "Worker", "template", "spec"),
+    "tfjob": ("spec", "tfReplicaSpecs", "Worker", "template", "spec"),
 }
 """Kind of job -> path to the spec of its pods."""
 Change = tuple[tuple[str | int, ...], Any]
