@@ -111,12 +111,14 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     about: str
+    """One or two sentences for `rekindle chaos list`."""
     expect: Expect
     nodes: Annotated[int, Meta(ge=1, le=32)] = 5
     mode: Annotated[str, Meta(pattern="^(observe|recover)$")] = "recover"
     job: Job = Job()
     faults: tuple[Fault, ...] = ()
     limit_s: Annotated[float, Meta(gt=0)] = 60.0
+    """Time limit of the run: beyond it the scenario has failed."""
 
 
 def load(path: Path) -> Scenario:

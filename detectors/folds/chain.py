@@ -346,7 +346,7 @@ class Chain:
 
 def _same_device(a: Subject, b: Subject) -> bool:
     """Whether both subjects are the same device. A subject without a place on the PCI bus, such as the node
-    itself, is no device; on such a subject one fault need not follow from another."""
+    itself, is no device: two faults of such a subject may have nothing to do with each other."""
     return bool(a.pci) and a.kind == b.kind and a.pci == b.pci
 
 

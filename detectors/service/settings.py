@@ -59,8 +59,9 @@ class Chain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     repeat_s: PositiveSeconds = 2.0
     """If a hardware fault of severity `pending` or `fatal` occurs again on the same subject after a pause of
     at least this time, the agent begins a new finding. After a shorter pause the agent raises the `count` of
-    the finding. Each further finding of the same fault doubles the pause, up to 10 s. For all other codes the
-    pause is 60 s. If `repeat_s` is longer than 10 s or 60 s, it replaces these times."""
+    the finding. Each further finding of the same fault doubles the pause, up to 10 s. For all other faults
+    the pause is 60 s. If `repeat_s` is longer than 10 s, it takes the place of the 10 s; if it is longer than
+    60 s, also of the 60 s."""
     consequence_s: PositiveSeconds = 10.0
     """Time within which the agent treats further codes on the same device as consequences of the first code
     (the Xids 48, 171, 63 and 154 appear within seconds)."""
@@ -76,7 +77,8 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stall_factor: Annotated[float, Meta(ge=2, le=1e6)] = 10.0
     """Minimum time without a step after which a pod counts as stalled, as a multiple of the median time of a
     step. The time is also at least one and a half times the longest time between two lines with a step. If
-    the log prints only some of the steps, the agent adds the usual time between two of these lines."""
+    the log prints only some of the steps, the agent adds the usual time between two of these lines to this
+    minimum."""
     pause_s: PositiveSeconds = 1800.0
     """Minimum time after a line about a checkpoint or an evaluation before the pod counts as stalled. The
     hang-timeout of a job takes precedence over this time."""
@@ -285,8 +287,8 @@ class Publishing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retry_max_s: PositiveSeconds = 5.0
     """Maximum time between two tries of the same write to the API server, if the write fails."""
     ready_within_s: PositiveSeconds = 660.0
-    """Maximum time without an answer of the API server before /readyz fails. The default is twice `ask_s`,
-    and one minute."""
+    """Maximum time without an answer of the API server before /readyz fails. The default is twice `ask_s`
+    plus one minute."""
 
 
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -164,9 +164,9 @@ class IncidentStatus(Wire, frozen=True, kw_only=True):
     known: Annotated[
         Answered | None,
         Meta(
-            description="How far the findings of the node were known when Rekindle last updated the "
-            "open Incident. If a person ends the quarantine while no controller runs, later findings "
-            "count as new."
+            description="How far the node's kernel log was known when Rekindle last updated the open "
+            "Incident. If a person ends the quarantine while no controller runs, findings of later records "
+            "are new."
         ),
     ] = None
     closed_at: datetime | None = None

@@ -248,8 +248,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     Reason.DRIVER_STARTS: Explanation(
         "The node has booted, and neither its agent nor its kubelet shows a GPU yet: the driver may still be "
         "starting. Checks that ran now would fail on a healthy node.",
-        "Nothing to do. The checks begin when one of them shows a GPU, and after repair.driver_wait_s at "
-        "the latest. If the driver does not start, look at the pods of the driver on the node.",
+        "Nothing to do. The checks begin when the agent or the kubelet shows a GPU, and after "
+        "repair.driver_wait_s at the latest. If the driver does not start, look at the pods of the driver on "
+        "the node.",
     ),
     Reason.COOLING_DOWN: Explanation(
         "A repair has just returned the node to service.",

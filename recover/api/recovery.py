@@ -385,8 +385,8 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     witnesses: Annotated[
         list[Witness],
         Meta(
-            description="Of the ranks that a later attempt has stopped: the ranks that were lost first, or "
-            "whose steps were readable before the stop.",
+            description="Ranks that a later attempt has stopped, and that were lost first, or whose steps "
+            "were readable before that stop.",
             max_length=8,
         ),
     ] = []
@@ -416,7 +416,9 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     fruitless: Annotated[
         list[int],
         Meta(
-            description="Steps from which an attempt began without any progress.", max_length=16, extra=NEWEST
+            description="Steps of the checkpoints from which attempts began that made no progress.",
+            max_length=16,
+            extra=NEWEST,
         ),
     ] = []
     priority: Annotated[

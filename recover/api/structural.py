@@ -70,8 +70,8 @@ def structural(struct: type[msgspec.Struct]) -> Schema:
 
 
 def _docstrings(struct: type[msgspec.Struct]) -> dict[str, Schema]:
-    """Returns the docstrings below the fields in the struct's source, for `kubectl explain`. A type's own
-    description, or one in Meta, takes precedence."""
+    """Returns the docstrings below the fields in the struct's source, for `kubectl explain`. A description in
+    the Meta of the field, or else one of the field's type, takes precedence."""
     said: dict[str, Schema] = {}
     for cls in struct.__mro__:
         if issubclass(cls, msgspec.Struct) and cls is not msgspec.Struct:
@@ -111,7 +111,8 @@ def _default(value: object) -> str | int | float | None:
 def _schema(kind: types.Type) -> Schema:
     match kind:
         case types.Metadata(type=inner, extra_json_schema=extra):
-            return (extra or {}) | _schema(inner)
+            said = extra or {}
+            return said | _schema(inner) | said  # stands first, and takes precedence over the type's own
         case types.UnionType(types=members):  # `X | None`: absent and null are the same to the API server
             (inner,) = (member for member in members if not isinstance(member, types.NoneType))
             return _schema(inner)

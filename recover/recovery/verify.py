@@ -39,7 +39,8 @@ _REMOVED = (
     "Rekindle added an envFrom with this ConfigMap to the job's template at the start: find out which "
     "person, controller or webhook removed the envFrom"
 )
-"""For kinds of jobs whose start brings the environment."""
+"""The next step if no container reads the ConfigMap although the start added the envFrom: only for kinds
+with `start_brings_environment`."""
 
 
 def verifying(ctx: Context) -> Step:

@@ -139,8 +139,8 @@ def _written(ctx: Context, look: Reconciled) -> Iterator[Action]:
 
 
 def _cordoned_at(look: Reconciled) -> datetime | None:
-    """Returns when the repair took the node out of service. Only a silent node is taken out of service as
-    late as this."""
+    """Returns when this reconcile of the repair took the node out of service; None if it did not. Most nodes
+    are out of service before their repair begins; a silent node, for example, is not."""
     return next(
         (r.at for r in look.records if (r.action, r.outcome) == (Act.QUARANTINE_NODE, Outcome.DONE)), None
     )

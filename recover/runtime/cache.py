@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class _Told(msgspec.Struct):
-    """Reports of the log about one skipped object."""
+    """The reason in the last log entry about one skipped object, and the limit of these entries."""
 
     why: str = ""
     rate_limit: RateLimit = msgspec.field(default_factory=RateLimit)
@@ -240,8 +240,8 @@ class Cache(Generic[T]):
 
 
 def _is_alike(before: object, after: object) -> bool:
-    """Whether both are equal except for the version, which is part of every view of another owner's
-    object."""
+    """Whether both are equal except for the version. Every view of an object that others write contains the
+    version, and a new version alone changes no decision."""
     if isinstance(before, msgspec.Struct) and isinstance(after, type(before)) and hasattr(after, "version"):
         return msgspec.structs.replace(before, version=after.version) == after
     return before == after

@@ -79,10 +79,10 @@ class Recoveries:
             self._queue.add_after(key, wait_s)
 
     async def _reconcile(self, key: str) -> float | None:
-        """Reconciles and writes. Once a new phase is written, its acts follow at once: through the queue they
-        would come after the reconciles of everything that the write has changed. A turn ends after as many
-        reconciles as there are phases; the change that the last write causes brings the key into the queue
-        again."""
+        """Reconciles and writes. Once a new phase is written, its actions follow at once: through the queue
+        they would come after the reconciles of everything that the write has changed. A turn ends after as
+        many reconciles as there are phases; the change that the last write causes brings the key into the
+        queue again."""
         rows, wait_s = self._observer.recoveries.rows, None
         for _ in Phase:
             recovery = rows.get(key)

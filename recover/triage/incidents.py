@@ -81,8 +81,9 @@ def explain(world: World, diagnosis: Diagnosis, records: list[ActionRecord]) -> 
 
 
 def _known(world: World, before: IncidentStatus, diagnosis: Diagnosis) -> Answered | None:
-    """Returns how far the findings are known. Once a person has ended the quarantine, and until Rekindle has
-    written that, later findings are new to that person."""
+    """Returns the latest position in the kernel log that the Incident knows. After a person has ended the
+    quarantine, and until Rekindle has written the end, the position stays as it was: the person did not know
+    of later findings."""
     node = world.nodes.get(diagnosis.node)
     if diagnosis.known is None or (node is not None and is_released(node)):
         return before.known

@@ -37,8 +37,8 @@ class TakeOut(msgspec.Struct, frozen=True):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """The actions that one fault calls for. If nothing has to be decided about an action, because it is done,
-    the API server refuses it for now, or it is not due, a record stands in its place."""
+    """The actions that one fault calls for. A record takes the place of an action about which nothing has to
+    be decided: the action is done, or is not due, or the API server refuses it for now."""
 
     diagnosis: Diagnosis
     known: tuple[ActionRecord, ...]

@@ -100,7 +100,8 @@ class Workload(Protocol):
 
     def startable(self, gang: Gang, parts: Sequence[Gang]) -> bool:
         """Whether the framework's controller has finished what the stop caused, so that `start` may be
-        sent."""
+        sent. `parts` are the batch/v1 Jobs that the framework has created for the gang; empty for a framework
+        that creates none."""
         ...
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
@@ -186,9 +187,10 @@ def gang_of(
 
 
 def _is_testable(meta: OwnedMeta, is_resuming: bool) -> bool:
-    """Whether tests can replace the version. The generation shows each change of the spec. The tests cannot
-    name the owners, since owners have more fields than the cache keeps. While a framework takes up a start,
-    its condition changes by itself, and decisions read that condition."""
+    """Whether a patch may test fields of the job in place of its version. The generation shows each change of
+    the spec. A job with owners needs the version, since owners have more fields than the cache keeps. So does
+    a job whose framework has not carried out its start yet (`is_resuming`): the framework itself then changes
+    a condition that decisions read."""
     return bool(meta.generation) and not meta.owner_references and not is_resuming
 
 

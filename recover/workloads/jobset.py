@@ -7,9 +7,9 @@ The stop is therefore two writes. The first suspends the JobSet and sets the mar
 restarts to reach; the second sets that number. Jobs that are created during the suspension are suspended too,
 and accept the node affinity of the next start, which the JobSet's own template does not.
 
-The second write has to come before the JobSet controller acts on a Job that has failed, about 1.2 s after the
-failure of its first pod. Then neither a failure policy nor the lack of one costs anything. (JobSet 0.11,
-Kubernetes 1.36.3, measured.)
+The JobSet controller acts on a failed Job about 1.2 s after the failure of its first pod. If the second write
+comes earlier, the failure uses up no restart of a failure policy, and does not end a JobSet without a failure
+policy. (JobSet 0.11, Kubernetes 1.36.3, measured.)
 
 Jobs that wait for others by dependsOn are created after the start, from the template: only taints keep their
 pods off a node.

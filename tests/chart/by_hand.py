@@ -116,7 +116,10 @@ def _stops(workload: Workload) -> Iterator[_Item]:
         yield _Item(_JOBS, _FENCE_JOBS, _OF_THE_SPEC, f"'{field}'", add)
     if workload.patches_status:
         plural = f"'{workload.resource.plural}'"
-        add = f"{plural} to the kinds with 'UPDATE status', and a rule to `... the status of a job ...`"
+        add = (
+            f"{plural} to the kinds with 'UPDATE status', and the fields of its status to the validation "
+            "with the message `... the status of a job ...`"
+        )
         yield _Item(_JOBS, _FENCE_JOBS, "known", plural, add)
 
 
@@ -133,7 +136,7 @@ def _templates(workload: Workload) -> Iterator[_Item]:
     yield _Item(_ANEW, "rekindle-fence-anew", item, words, f"{add} to the variable {item}")
     if workload.makes_jobs:
         return  # a start changes the templates of its Jobs
-    yield _Item(_JOBS, _FENCE_JOBS, item, words, f"{add} to the variable {item}, as it was and as it is")
+    yield _Item(_JOBS, _FENCE_JOBS, item, words, f"{add} to the variable {item}, before and after the change")
     add = f"'{field}' to the fields that a start changes"
     yield _Item(_JOBS, _FENCE_JOBS, _OF_THE_SPEC, f"'{field}'", add)
 
@@ -203,4 +206,6 @@ def _rights(workload: Workload, text: str) -> Iterator[Place]:
         first = lines.index("rules:")
         told = ", ".join(f"{verb} {resource}" for verb, resource in missing)
         last = next(n for n in range(first, len(lines)) if lines[n] == "---")
-        yield Place(_RIGHTS, first + 1, last, f"the rights {told} of apiGroups [{workload.resource.group}]")
+        yield Place(
+            _RIGHTS, first + 1, last, f"the permissions {told} of apiGroups [{workload.resource.group}]"
+        )

@@ -24,12 +24,14 @@ others."""
 
 @KINDS
 def test_the_chart_names_every_kind_wherever_it_must(workload: Workload) -> None:
-    assert [str(place) for place in lacking_in_chart(workload, texts())] == []
+    lacking = [str(place) for place in lacking_in_chart(workload, texts())]
+    assert not lacking, "\n".join(lacking)
 
 
 @KINDS
 def test_pages_messages_and_cases_of_the_doctor_name_every_kind(workload: Workload) -> None:
-    assert lacking_in_words(workload) == []
+    lacking = lacking_in_words(workload)
+    assert not lacking, "\n".join(lacking)
 
 
 def standing(words: str) -> Iterator[tuple[str, int, int, int]]:

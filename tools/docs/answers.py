@@ -22,8 +22,8 @@ _NAMES = {
 _HEAD = f"""\
 # Answers of commands to programs
 
-Generated from the structs of the answers by `make docs`. [answers.schema.json](answers.schema.json) is the
-same as a JSON Schema, for each answer under `$defs`.
+Generated from the structs of the answers by `make docs`. [answers.schema.json](answers.schema.json) has the
+same content as a JSON Schema, with each answer under `$defs`.
 
 `-o json` (also `--json`) and `-o yaml` print one object, which has the same shape for all commands:
 
@@ -33,8 +33,8 @@ same as a JSON Schema, for each answer under `$defs`.
 | `apiVersion` | `{ANSWERS_VERSION}`; it changes when a field changes its meaning or is removed |
 
 Names are camelCase. Times are RFC 3339 with a zone. Durations are numbers, and their names end with the unit:
-`S` for seconds. Enums are codes and not words: those of reasons stand in [reasons.md](reasons.md). A value
-that is not known is null. Parts that are objects of the API, such as findings, leave out empty fields.
+`S` for seconds. Enums are codes and not words; [reasons.md](reasons.md) explains the codes of reasons. A
+value that is not known is null. Parts that are objects of the API, such as findings, leave out empty fields.
 
 New fields may come with any release, so a program ignores the fields that it does not know. Sentences for
 people (`headline`, `nextSteps`, `why`) may change with any release; programs read the codes beside them.

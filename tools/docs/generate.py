@@ -43,10 +43,11 @@ _ALERTS = """
 ## Known issues as alerts
 
 `rekindle_log_signature_total` has one series for each recipe that looks for lines, at 0 before the first
-line, so that `rate` also sees the first line. The metric has the agent's node, and no pod. Before the
-agent counts a line, it checks one kind of condition: sizes within the line, and only for the built-in
-recipes. The controller checks all other conditions of a recipe: the job's requests, the node, and versions.
-The agent does not read namespaces in `logs.excluded_namespaces`.
+line, so that `rate` also sees the first line. The metric does not name the pod that printed the line. The
+chart's PodMonitor adds the label `node`, the node of the agent. Before the agent counts a line, it checks one
+kind of condition: sizes within the line, and only for the built-in recipes. The controller checks all other
+conditions of a recipe: the job's requests, the node, and versions. The agent does not read namespaces in
+`logs.excluded_namespaces`.
 
 If Paddle exports `paddle_gpu_malloc_failed_total`, an increase of either metric is a sign that Paddle's
 allocator conflicts with a virtual GPU:

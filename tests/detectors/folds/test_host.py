@@ -78,7 +78,7 @@ def test_what_the_kernel_does_not_show_is_no_data() -> None:
     assert node.sample(HostSample({}, 5, 0)) == ["pressure-memory"]
 
 
-def test_a_clock_that_is_off_is_told_and_one_that_was_set_right_no_more() -> None:
+def test_a_wrong_clock_is_a_note_that_ends_when_several_answers_agree_with_the_clock() -> None:
     node = Node()
     for number in range(4):
         node.core.api_answered(answer(-30.0, at_s=300.0 * number), node.now)

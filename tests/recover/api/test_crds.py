@@ -199,6 +199,14 @@ def test_two_fields_of_one_type_have_descriptions_of_their_own() -> None:
     assert len({spec["properties"][name]["description"] for name in ("title", "source")}) == 2
 
 
+def test_the_description_of_a_field_takes_precedence_over_the_description_of_its_type() -> None:
+    status = schemas()["incidents"]["properties"]["status"]["properties"]
+
+    assert status["known"]["description"].startswith("How far the node's kernel log was known when Rekindle")
+    assert status["answered"]["description"].startswith("How far the node's kernel log was known when the")
+    assert status["repair"]["description"] == "The repair of the node, in mode repair."
+
+
 def test_a_recipes_tests_are_counted_at_admission() -> None:
     clause = schemas()["recipes"]["properties"]["spec"]["properties"]["match"]["properties"]["allOf"]["items"]
     (of_clause,) = clause["x-kubernetes-validations"]
