@@ -111,7 +111,8 @@ def _default(value: object) -> str | int | float | None:
 def _schema(kind: types.Type) -> Schema:
     match kind:
         case types.Metadata(type=inner, extra_json_schema=extra):
-            return (extra or {}) | _schema(inner)
+            said = extra or {}
+            return said | _schema(inner) | said  # a description in Meta replaces that of the type
         case types.UnionType(types=members):  # `X | None`: absent and null are the same to the API server
             (inner,) = (member for member in members if not isinstance(member, types.NoneType))
             return _schema(inner)

@@ -199,6 +199,13 @@ def test_two_fields_of_one_type_have_descriptions_of_their_own() -> None:
     assert len({spec["properties"][name]["description"] for name in ("title", "source")}) == 2
 
 
+def test_the_description_of_a_field_takes_precedence_over_the_description_of_its_struct() -> None:
+    status = schemas()["incidents"]["properties"]["status"]["properties"]
+
+    assert "when Rekindle last updated the open Incident" in status["known"]["description"]
+    assert "when the Incident was closed" in status["answered"]["description"]
+
+
 def test_a_recipes_tests_are_counted_at_admission() -> None:
     clause = schemas()["recipes"]["properties"]["spec"]["properties"]["match"]["properties"]["allOf"]["items"]
     (of_clause,) = clause["x-kubernetes-validations"]
