@@ -83,7 +83,7 @@ class Host:
 
     def forget(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
-        for folder in (self.log_folder(pod), self.pod_folder(uid), self.cgroup(uid, "").parent):
+        for folder in (self.log_folder(pod), self.pod_folder(uid), self.cgroup(uid, "")):
             shutil.rmtree(folder, ignore_errors=True)
 
 

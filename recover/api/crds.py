@@ -71,7 +71,7 @@ _DEFINITIONS = (
             Column("Fault", ".status.fault"),
             Column("Node", ".spec.node"),
             Column("Job", ".spec.gang.name"),
-            Column("Blame", ".status.blame"),
+            Column("Culprit", ".status.blame"),
             Column("Phase", ".status.phase"),
             Column("Repair", ".status.repair.phase"),
             Column("Summary", ".status.summary", wide=True),

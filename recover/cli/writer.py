@@ -65,7 +65,7 @@ class Writer:
         self.dry_run = dry_run
 
     def say(self, text: str) -> None:
-        print(one_line(text) + (" (dry run)" if self.dry_run else ""))
+        print(("(dry run) " if self.dry_run else "") + one_line(text))
 
     async def create(self, resource: Resource, body: Any, namespace: str) -> None:
         await self._send("POST", resource.path(namespace=namespace), resource, body)

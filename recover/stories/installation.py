@@ -202,7 +202,8 @@ def _problems(
     elif installed.mode is None:
         yield Problem(
             code=ProblemCode.NEVER_LED,
-            message=f"No controller has ever taken the lease in {space}: Rekindle decides nothing so far.",
+            message=f"No controller has recorded its mode in {space}: no controller has led so far, or "
+            "Rekindle was removed. Rekindle decides nothing.",
             fix=look,
         )
     if silent:

@@ -103,8 +103,8 @@ def acted_on_again(incident: Incident, node: str) -> str:
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"the kernel of {node} reports {codes} again: at once after a pause of 10 s (2 s for the first "
-        "repetition), and otherwise within ten minutes"
+        f"the kernel of {node} reports {codes} again: at once if more than 10 s (2 s for the first "
+        "repetition) have passed since the previous report, otherwise within ten minutes"
         if is_a_line
         else "the fault occurs again, or is still present in ten minutes"
     )
@@ -136,6 +136,11 @@ def _paused(case: _Case) -> Iterator[str]:
 
 def _stale(case: _Case) -> Iterator[str]:
     yield acted_on_again(case.incident, case.name)
+    if case.node is not None and held(case.node.annotations, case.now) is not None:
+        yield (
+            f"Until the hold on {case.name} ends, Rekindle does not quarantine the node, even for new "
+            f"evidence: `{release_node(case.name)}` ends the hold."
+        )
     yield from take_out(case.name, case.around)
 
 

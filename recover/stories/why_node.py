@@ -289,8 +289,10 @@ def _findings(
 
 
 def _finding(finding: Finding, health: NodeHealth, work: DriverWork | None, now: datetime) -> Iterable[Line]:
-    where = finding.subject.pci or finding.subject.device
+    device = finding.subject.pci or finding.subject.device
+    where = f" ({device})" if device else ""
     times = f", {finding.count} times" if finding.count > 1 else ""
+    what = f"{FAULTS[finding.fault]}{where}, says {ORIGINS[finding.origin]}{times}"
     state, tone = "", Tone.BAD
     if finding.cleared_at is not None:
         state, tone = f"; cleared {ago(finding.cleared_at, now)} by {finding.cleared_by}", Tone.PLAIN
@@ -299,15 +301,11 @@ def _finding(finding: Finding, health: NodeHealth, work: DriverWork | None, now:
     elif work is not None:
         state, tone = f"; Rekindle does not act on this finding: {work_words(work)}", Tone.WAITING
     elif finding.severity is Severity.INFO:
-        state, tone = "; a note, on which Rekindle does not act", Tone.PLAIN
+        # A note is no failure: the words for its fault class do not fit.
+        what, tone = f"a note{where}{times}; Rekindle does not act on notes", Tone.PLAIN
     elif finding.severity is Severity.SUSPECT:
         state, tone = "; a suspicion: restarts prefer other nodes for a while", Tone.WAITING
-    yield Line(
-        f"{ago(finding.first_seen, now)}: {finding.code}, {FAULTS[finding.fault]}"
-        + (f" ({where})" if where else "")
-        + f", says {ORIGINS[finding.origin]}{times}{state}",
-        tone,
-    )
+    yield Line(f"{ago(finding.first_seen, now)}: {finding.code}, {what}{state}", tone)
     if finding.chain:
         yield Line(f"followed by {some(finding.chain)}", Tone.DETAIL)
     if tone is Tone.BAD and (line := _holders(finding, health)):
@@ -366,12 +364,13 @@ def _covered(coverage: Coverage, now: datetime) -> Line:
 
 
 def _training(health: NodeHealth | None, now: datetime) -> tuple[Line, ...]:
-    return tuple(_progress(p, now) for p in health.status.pods) if health is not None else ()
+    pods = health.status.pods if health is not None else []
+    steps = any(p.edge in (Edge.STEPPING, Edge.RESUMED) and p.last_step is not None for p in pods)
+    return (*(_progress(p, now) for p in pods), *((_RARE,) if steps else ()))
 
 
 def _progress(pod: PodProgress, now: datetime) -> Line:
-    """Returns the line about a training. The agent reports steps only together with a change, so the last
-    known step may be old."""
+    """Returns the line about a training."""
     is_single = pod.edge is Edge.STARTED and pod.last_step is not None
     state = (_SINGLE_STEP if is_single else _STATES[pod.edge]).format(ago(pod.at, now))
     printed = f", printed {ago(pod.last_step_at, now)}" if pod.last_step_at is not None else ""
@@ -381,6 +380,10 @@ def _progress(pod: PodProgress, now: datetime) -> Line:
     return Line(f"{pod.namespace}/{pod.name}: {state}{step}{pace}{error}")
 
 
+_RARE = Line(
+    "the agent reports steps only together with another change, so the last reported step may be old",
+    Tone.DETAIL,
+)
 _STATES: dict[Edge, str] = {
     Edge.STARTED: "first seen {}, has not begun to make steps",
     Edge.STEPPING: "began to make steps {}",

@@ -134,5 +134,5 @@ async def _play_kubelets(api: KubeApi, agents: Mapping[str, Agent]) -> None:
                 if event.type == "DELETED":
                     agent.host.forget(pod)
                 elif pod["status"]["phase"] in ("Succeeded", "Failed"):
-                    shutil.rmtree(agent.host.cgroup(pod["metadata"]["uid"], "").parent, ignore_errors=True)
+                    shutil.rmtree(agent.host.cgroup(pod["metadata"]["uid"], ""), ignore_errors=True)
         await asyncio.sleep(_AGAIN_S)

@@ -227,7 +227,7 @@ def _say_what_to_do(plane: ControlPlane, binaries: Path, logs: Path) -> None:
     print(f"export PATH={binaries}:$PATH", flush=True)
     _say(f"The training job is {NAMESPACE}/{JOB}. Run the two exports in another terminal, in the folder of")
     _say("this repository. docs/playground.md says what to try there. Ctrl-C ends the playground.")
-    _say(f"`kubectl logs` works. The files are in {logs} and {plane.folder / 'nodes'}.")
+    _say(f"Rekindle's logs are in {logs}, the files of the nodes in {plane.folder / 'nodes'}.")
 
 
 def _say(words: str) -> None:

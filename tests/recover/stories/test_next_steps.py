@@ -274,6 +274,16 @@ def test_after_observe_a_fault_from_before_is_named_with_what_makes_rekindle_act
     assert len(cordoned.splitlines()) == len(of_node.splitlines()), "that it is cordoned is told"
 
 
+def test_after_observe_the_steps_for_a_held_node_name_the_command_that_ends_the_hold() -> None:
+    stale = incident(record("quarantine-node", "node-3", Reason.STALE_EVIDENCE))
+
+    of_held = next_steps(why_node("node-3", node(annotations=HOLD), health(finding()), [stale], NOW))
+    of_free = next_steps(why_node("node-3", node(), health(finding()), [stale], NOW))
+
+    assert "`rekindle release node/node-3` ends the hold" in of_held
+    assert "rekindle release" not in of_free
+
+
 @pytest.mark.parametrize(
     ("at", "report", "run"),
     [

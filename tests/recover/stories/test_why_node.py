@@ -17,6 +17,7 @@ from detectors.wire.contract import (
     Subject,
     SubjectKind,
 )
+from detectors.wire.training import Edge, PodProgress
 from recover.api import IncidentPhase, Outcome
 from recover.api.reasons import EXPLANATIONS, Reason
 from recover.model import NodeSignal, SignalKind, Taint
@@ -90,6 +91,44 @@ def test_who_holds_a_broken_gpu_is_told_or_that_nobody_knows() -> None:
     assert by_nobody != unknown
     assert by_nobody.text.strip() not in held.text
     assert details() == [unknown, *rest]
+
+
+def test_a_note_of_the_host_does_not_say_that_the_node_failed() -> None:
+    note = finding(
+        code="pressure-cpu", fault=Fault.HOST, severity=Severity.INFO, subject=Subject(kind=SubjectKind.NODE)
+    )
+
+    (line,) = [
+        text for text in lines(why_node("node-3", node(), health(note), [], NOW)) if "pressure" in text.text
+    ]
+
+    assert line.tone is Tone.PLAIN
+    assert "a note" in line.text
+    assert FAULTS[Fault.HOST] not in line.text
+    assert ORIGINS[Origin.KERNEL] not in line.text
+
+
+def test_that_a_reported_step_may_be_old_is_said_once_if_a_pod_makes_steps() -> None:
+    def details(*edges: Edge) -> list[str]:
+        report = health()
+        pods = [
+            PodProgress(
+                namespace="team",
+                name=f"llm-{n}",
+                uid=f"p{n}",
+                container="train",
+                edge=edge,
+                at=NOW,
+                last_step=7,
+            )
+            for n, edge in enumerate(edges)
+        ]
+        status = msgspec.structs.replace(report.status, pods=pods)
+        story = why_node("node-3", node(), msgspec.structs.replace(report, status=status), [], NOW)
+        return [line.text for line in lines(story) if "may be old" in line.text]
+
+    assert len(details(Edge.STEPPING, Edge.RESUMED)) == 1
+    assert details(Edge.ENDED) == []
 
 
 def test_a_faulty_node_that_was_left_in_says_why() -> None:
