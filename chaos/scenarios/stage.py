@@ -7,6 +7,7 @@ processes. Agents and controller use the cluster's API server over loopback.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -94,7 +95,9 @@ class Stage:
                     await asyncio.sleep(0.02)
         except TimeoutError as error:
             tails = "\n".join(child.last_lines(5) for child in self._children())
-            raise StageError(f"{words} within {START_S:g} s:\n{tails}") from error
+            load = f"the load of this machine is {os.getloadavg()[0]:.0f} on {os.cpu_count()} CPUs"
+            busy = f"{load}: if other programs cause the load, try again once they have ended"
+            raise StageError(f"{words} within {START_S:g} s; {busy}. The last lines:\n{tails}") from error
 
     def all_covered(self) -> bool:
         """Whether every agent has published that it reads its kernel log."""
