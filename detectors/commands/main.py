@@ -37,7 +37,7 @@ _HELP = {
     },
     "Prepare a job": {
         "enable": "Print a job's manifest with automatic recovery enabled.",
-        "checkpoints": "List checkpoints, and name the checkpoint for a resume.",
+        "checkpoints": "List checkpoints, and choose the newest complete one.",
         "read-log": "Show what Rekindle reads in a training's log: steps, checkpoints, the first error.",
         "recipes": "Known issues: list and show recipes, and test a recipe on a log.",
     },

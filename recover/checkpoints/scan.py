@@ -170,8 +170,8 @@ def _entries(folder: Folder, readers: Sequence[Reader], template: Template | Non
         raise ScanError(f"{folder.path}: {_OUT_OF_TIME}") from error
     if not entries and template is None and any(reader.recognises(folder) for reader in readers):
         raise ScanError(
-            f"{folder.path}: this directory is itself a checkpoint; expected the directory that "
-            "contains step-40/ and so on"
+            f"{folder.path}: this directory has files of a checkpoint, and none of their names has a step; "
+            "expected the directory that contains step-40/, step-40.pt and so on"
         )
     return entries
 
@@ -190,7 +190,7 @@ def _root(
         raise ScanError(f"{root}: {advice}") from error
     except OSError as error:
         raise ScanError(
-            f"{root}: {why(error)}; expected a directory of checkpoints, e.g. step-40/"
+            f"{root}: {why(error)}; expected the directory that contains step-40/ and so on"
         ) from error
     except DamagedError as error:
         raise ScanError(

@@ -37,7 +37,7 @@ _TENSORS = re.compile(r".+\.(?:pt|pth|bin|ckpt|distcp|npz|safetensors)", re.ASCI
 DIRECTORIES_MAX = 32
 _RANK = re.compile(r"[-_]?(?:rank|shard|part)[-_]?$", re.I)
 
-HINT = "write a marker file last and name it: format=generic"
+HINT = "write a marker file last, and name the marker with ;format=generic;marker=FILE"
 """Part of a reason: the checkpoint may be complete, and no name shows that."""
 
 
@@ -66,7 +66,8 @@ class TorchSave:
             )
         elif _PART.search(names[0]):
             raise DamagedError(
-                f"{names[0]!a:.80} is only a part of a checkpoint, and no name shows the other parts; {HINT}"
+                f"{names[0]!a:.80} has the name of a part, and no name shows whether other parts "
+                f"are missing; {HINT}"
             )
         return Verdict(complete=True, bytes=sum(archive_bytes(folder, name) for name in names))
 
@@ -108,7 +109,8 @@ def _check_count(matches: list[re.Match[str]]) -> None:
     before, count_digits, _ = stems.pop()
     if _PART.search(_RANK.sub("", before)):
         raise DamagedError(
-            f"{before!a:.80}... is only a part of a checkpoint, and no name shows the other parts; {HINT}"
+            f"{before!a:.80}... has the name of a part, and no name shows whether other parts "
+            f"are missing; {HINT}"
         )
     count = int(count_digits)
     indexes = {int(match["index"]) for match in matches}

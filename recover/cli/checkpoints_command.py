@@ -230,7 +230,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--repair", type=_allowed, default=frozenset(), metavar="WHAT",
-        help=f"Show the changes by which the framework would load the chosen checkpoint: {REPAIR_EXPECTED}.",
+        help=f"Show the changes after which the framework loads the chosen checkpoint: {REPAIR_EXPECTED}.",
     )  # fmt: skip
     command.add_argument(
         "--write", action="store_true",

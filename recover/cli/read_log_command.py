@@ -28,7 +28,7 @@ def run(args: list[str]) -> int:
     options = _parser().parse_args(args)
     template = options.step_template
     if template and not usable_template(template):
-        return _unusable(f"--step-template {template!r}: expected a literal with {{step}} once")
+        return _unusable(f"--step-template {template!r}: expected text with {{step}} once")
     try:
         if options.file == "-":
             found = read_log(lines_of(sys.stdin.buffer), template)

@@ -112,7 +112,7 @@ def _unread(reading: Reading) -> Iterator[str]:
             "later lines show higher numbers."
         )
     if reading.unmatched:
-        yield f"  No line contains the words of the template {reading.unmatched!r}."
+        yield f"  No line fits the template {reading.unmatched!r}."
     elif not reading.is_text:
         yield "  The file is not text: expected the log of a training."
     elif reading.losses and not reading.bars and not reading.unproven:
@@ -143,7 +143,7 @@ def _saves(reading: Reading) -> Iterator[str]:
     yield f"Checkpoints: {counted(len(saves), 'line')} about checkpoints, for {some(numbers, 4)}."
     if not reading.saved:
         yield (
-            "  No line shows when a checkpoint is complete. If hardware of the job is damaged and still "
+            "  No line shows when a checkpoint is complete. If a device of the job is degraded and still "
             "works, Rekindle does not notice the next checkpoint, and moves the job to other nodes after "
             f"{duration(Timing().checkpoint_grace_s)} (the setting timing.checkpoint_grace_s)."
         )
@@ -170,7 +170,8 @@ def _errors(reading: Reading) -> Iterator[str]:
         if issue.conditions:
             yield "  The log alone does not show this issue. All of these must also be true:"
         yield from (f"  - {condition}" for condition in issue.conditions)
-        yield f"  See: rekindle recipes show {issue.recipe}"
+        to_see = "what these conditions mean, and what to change" if issue.conditions else "what to change"
+        yield f"  To see {to_see}: rekindle recipes show {issue.recipe}"
 
 
 def _implies(code: str) -> Implies:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from recover.doctor.case import Case, Finding, Severity
+from recover.k8s.pod_specs import Variable
 from recover.policy.consent import OptIn, opt_in
 from recover.snapshot.manifests import STANDARD_INPUT
 from recover.workloads import environments_of_other_kinds, workload_of
@@ -134,12 +135,14 @@ def own_variables(case: Case) -> Iterator[Finding]:
                         what=f"container {container.name} sets {variable.name} itself",
                         where=case.at(place, variable.value),
                         means="the template's variable takes precedence over the variable of Rekindle"
-                        + (f", so {_resuming(variable.value)}" if resumes else ""),
+                        + (f", so {_resuming(variable)}" if resumes else ""),
                         fix=f"remove {variable.name} from env; put a default into the program",
                     )
 
 
-def _resuming(value: str) -> str:
-    if value:
+def _resuming(variable: Variable) -> str:
+    if variable.value and variable.name == "REKINDLE_RESUME_STEP":
+        return "each restart counts its steps from the same number"
+    if variable.value:
         return "each restart begins from the same checkpoint"
     return "the ranks do not see the checkpoint that Rekindle chooses"

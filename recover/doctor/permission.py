@@ -102,7 +102,7 @@ def _said_elsewhere(case: Case) -> str:
 
 def _asked(value: str, word: OptIn) -> str:
     if value.strip().lower() in set(OptIn):
-        return f"the job refuses automatic recovery; the value counts as {word}"
+        return f"the job does not allow restarts: the value is {word}"
     return f"the value {value!r:.40} is none of {', '.join(OptIn)}; Rekindle treats it as {word}"
 
 

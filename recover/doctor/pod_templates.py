@@ -136,7 +136,7 @@ def elastic(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="elastic",
             severity=Severity.ADVICE,
-            what=f"the job is elastic: it continues while {least} of its {case.gang.size} pods run",
+            what=f"the job is elastic: it continues while at least {least} of its {case.gang.size} pods run",
             where=case.at("spec.elasticPolicy.minReplicas"),
             means=f"if at most {case.gang.may_lack} workers are lost and another worker makes steps, "
             "Rekindle does not act, because the framework's controller creates the lost workers again; if "

@@ -47,7 +47,7 @@ _SUBJECTS = {
     "mode": "the controller's mode",
     "lowered": "settings that lower the mode",
     "namespace": "the mode and holds of the namespace",
-    "checkpoint-claim": "the claim of the checkpoints",
+    "checkpoint-claim": "the PersistentVolumeClaim of the checkpoints",
     "known-issues-of-nodes": "known issues of the nodes",
     "agents": "the agents on the nodes of the job",
     "steps": "the steps that agents read",

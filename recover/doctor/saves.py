@@ -274,7 +274,7 @@ def claim(case: Case) -> Iterator[Finding]:
         yield Finding(
             name="claim-missing",
             severity=Severity.FAILS,
-            what="the claim of the checkpoints does not exist",
+            what="the PersistentVolumeClaim of the checkpoints does not exist",
             where=Place(f"PersistentVolumeClaim {case.claim}", "metadata.name"),
             means="Kubernetes does not schedule a rank or a scan that mounts this claim",
             fix=f"kubectl -n {namespace} get pvc  # and create {name}, or name an existing claim",

@@ -146,8 +146,10 @@ def why_no_job(document: Any) -> str:
         return f"field kind: value {kind!r}: did you mean {lowered[near[0]]}?"
     known = next((w.resource for w in WORKLOADS if w.resource.kind == document.get("kind")), None)
     said = document.get("apiVersion")
-    if known is None or (said is not None and str(said).partition("/")[0] != known.group):
+    if known is None:
         return none
+    if said is not None and str(said).partition("/")[0] != known.group:
+        return f"this {kind} is of {said!s:.80}, and Rekindle restarts only a {kind} of {known.api_version}"
     shown = "(none)" if said is None else repr(said)
     return f"field apiVersion: value {shown}: expected {known.api_version}"
 

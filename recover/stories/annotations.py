@@ -111,8 +111,11 @@ def _misread(on: On, form: Form, given: Mapping[str, str], where: str) -> Iterat
                 there = f"{_an(meant, form)} {meant.name} of the {on if on in meant.on else meant.on[0]}"
                 if meant.name == name:
                     fix = f"remove {name} from the {on}; write it as {_an(meant, form)} of the {meant.on[0]}"
-                else:
+                elif on in meant.on:
                     fix = f"rename {name} to {meant.name}"
+                else:
+                    place = f"{_an(meant, form)} of the {meant.on[0]}"
+                    fix = f"remove {name} from the {on}; write {meant.name} as {place}"
                 yield name, Misread(f"{text}; did you mean the {there.partition(' ')[2]}?", fix, meant.name)
         elif not one.usable(value):
             shown = ascii(value if len(value) <= _SHOWN_CHARS else value[:_SHOWN_CHARS] + "...")
@@ -136,14 +139,20 @@ def _of_other_prefix(name: str) -> str | None:
 
 def _meant(name: str, on: On) -> Key | None:
     """Returns the key of that name in the other form or on another kind of object; otherwise the key with the
-    nearest name, on the same kind of object if there is one."""
+    nearest name, on the same kind of object if there is one. The prefix alone
+    makes no name near."""
     same = sorted((one for one in KEYS if one.name == name), key=lambda one: on not in one.on)
     if same:
         return same[0]
     names = {one.name: one for one in KEYS}
     here = [one.name for one in KEYS if on in one.on]
-    near = get_close_matches(name, here, n=1, cutoff=0.8) or get_close_matches(name, names, n=1, cutoff=0.8)
-    return names[near[0]] if near else None
+    rest = name.removeprefix(PREFIX)
+    near = get_close_matches(name, here, n=1, cutoff=0.8)
+    if near and get_close_matches(rest, [near[0].removeprefix(PREFIX)], cutoff=0.5):
+        return names[near[0]]
+    bare = {one.removeprefix(PREFIX): one for one in names}
+    far = get_close_matches(rest, bare, n=1, cutoff=0.8)
+    return names[bare[far[0]]] if far else None
 
 
 def _an(one: Key, form: Form | None = None) -> str:

@@ -64,6 +64,13 @@ def test_where_no_kind_is_supported_the_supported_ones_are_named(tmp_path: Path,
     assert not missing(capsys.readouterr().err, *(w.resource.kind for w in WORKLOADS))
 
 
+def test_a_job_of_volcano_is_told_which_job_is_restarted(tmp_path: Path, capsys: Captured) -> None:
+    volcano = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: a}\n"
+
+    assert run(["-f", write(tmp_path, volcano)]) == 3
+    assert not missing(capsys.readouterr().err, "batch.volcano.sh/v1alpha1", "only a Job of batch/v1")
+
+
 def found(text: str, tmp_path: Path, capsys: Captured) -> tuple[int, list[dict[str, Any]], str]:
     """Returns exit status, findings of the first job, and standard error."""
     ended = run(["-f", write(tmp_path, text), "-o", "json"])
@@ -294,6 +301,15 @@ def test_an_own_variable_hides_rekindles_choice(
     assert ("the same checkpoint" in one["means"]) is same
 
 
+def test_an_own_step_does_not_choose_the_checkpoint(tmp_path: Path, capsys: Captured) -> None:
+    variable = "        env: [{name: REKINDLE_RESUME_STEP, value: '7'}]\n"
+    own = JOB.replace("        image: trainer\n", f"        image: trainer\n{variable}")
+
+    _, (one,), _ = found(own, tmp_path, capsys)
+
+    assert one["means"].endswith("so each restart counts its steps from the same number")
+
+
 def test_the_headline_counts_what_the_list_below_it_has(tmp_path: Path, capsys: Captured) -> None:
     without = JOB.replace("  labels: {rekindle.dev/auto-recovery: enabled}\n", "").replace(
         "      containers:", "      schedulingGates: [{name: a}]\n      containers:"
@@ -358,6 +374,28 @@ def test_a_mode_on_a_job_is_to_be_removed_from_there(tmp_path: Path, capsys: Cap
 
     (one,) = findings
     assert one["fix"] == "remove rekindle.dev/mode from the job; write it as an annotation of the namespace"
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("resume", "remove rekindle.dev/resume; docs/reference/labels.md lists every name"),
+        (
+            "modes",
+            "remove rekindle.dev/modes from the job; write rekindle.dev/mode as an annotation of the "
+            "namespace",
+        ),
+    ],
+)
+def test_a_name_is_not_renamed_to_a_key_of_another_object(
+    name: str, fix: str, tmp_path: Path, capsys: Captured
+) -> None:
+    named = JOB.replace("  annotations:\n", f"  annotations:\n    rekindle.dev/{name}: repair\n")
+
+    _, findings, _ = found(named, tmp_path, capsys)
+
+    (one,) = findings
+    assert one["fix"] == fix
 
 
 def test_an_object_store_needs_no_annotation(tmp_path: Path, capsys: Captured) -> None:
