@@ -72,12 +72,18 @@ CHECKS: tuple[Check[Case], ...] = (
     Check(
         "grace", "the grace period of the pods is shorter than the time limit of a stop", pod_templates.grace
     ),
+    Check(
+        "time-to-save",
+        "a job that saves a checkpoint when it is stopped has time for the checkpoint",
+        pod_templates.time_to_save,
+    ),
     Check("pinned", "the pods can run on more than one node", pod_templates.pinned),
     Check("gates", "the pods have no scheduling gate", pod_templates.gates),
     Check("restart-policy", "Kubernetes knows the restartPolicy of the pods", pod_templates.restart_policy),
     Check("resources", "the pods request no misspelt GPU resource", pod_templates.resources),
     Check("elastic", "the job needs all of its ranks", pod_templates.elastic),
     Check("fields", "metadata has no misspelt field", permission.misspelt),
+    Check("hang-limit", "a pause of a healthy training does not count as a hang", progress.hang_limit),
     Check("agents", "agents watch all nodes of the job", progress.seen, (Part.HEALTH, Part.RUNNING)),
     Check("steps", "agents read the steps of the job", progress.steps, (Part.HEALTH, Part.RUNNING)),
 )

@@ -8,10 +8,23 @@ from difflib import get_close_matches
 
 from recover.doctor.case import Case, Finding, Severity
 from recover.k8s.pod_specs import HOSTNAME
+from recover.policy.consent import CHECKPOINT_ON_SIGTERM, saves_on_sigterm
 from recover.recovery.context import GRACE_MARGIN_S, allowed_s
 from recover.workloads.patches import required_expressions
 
-__all__ = ["elastic", "gates", "grace", "pinned", "resources", "restart_policy", "tolerations"]
+__all__ = [
+    "elastic",
+    "gates",
+    "grace",
+    "pinned",
+    "resources",
+    "restart_policy",
+    "time_to_save",
+    "tolerations",
+]
+
+SAVE_S_MIN = 30
+"""Kubernetes' default of a grace period, in seconds. A shorter period is hardly meant for a checkpoint."""
 
 
 def tolerations(case: Case) -> Iterator[Finding]:
@@ -46,6 +59,25 @@ def grace(case: Case) -> Iterator[Finding]:
                 means="the recovery waits for a rank that ignores SIGTERM until its grace period is over, "
                 f"and {GRACE_MARGIN_S:g} s more; meanwhile the GPUs of the job are idle",
                 fix=f"terminationGracePeriodSeconds: {int(within_s / 2)}",
+            )
+
+
+def time_to_save(case: Case) -> Iterator[Finding]:
+    """Reports pods that have less than `SAVE_S_MIN` for the checkpoint that they save at SIGTERM."""
+    if not saves_on_sigterm(case.gang.annotations):
+        return
+    for field, template in case.templates:
+        seconds = template.spec.termination_grace_period_seconds
+        if seconds < SAVE_S_MIN:
+            yield Finding(
+                name="grace-too-short",
+                severity=Severity.RISKS,
+                what=f"by the annotation {CHECKPOINT_ON_SIGTERM} the job saves a checkpoint when it is stopped, "
+                f"and its pods have {seconds} s for that",
+                where=case.at(f"{field}.spec.terminationGracePeriodSeconds", str(seconds)),
+                means="the kubelet kills a rank that still saves after this time: that checkpoint is "
+                "incomplete, and the job resumes from an older one",
+                fix="terminationGracePeriodSeconds: the time of a checkpoint, and some seconds more",
             )
 
 

@@ -9,11 +9,15 @@ from detectors.wire.contract import CoverageState, Source
 from detectors.wire.training import PodProgress
 from recover.doctor.blind_sources import UNSEEN
 from recover.doctor.case import Case, Finding, Place, Severity
-from recover.policy.step_words import STEP_TEMPLATE
+from recover.k8s.durations import parse_s
+from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE
 from recover.stories.groups import largest
 from recover.stories.words import SOURCES, ago, counted, some
 
-__all__ = ["seen", "steps"]
+__all__ = ["hang_limit", "seen", "steps"]
+
+HANG_S_MIN = 60.0
+"""Shortest limit that leaves a healthy training its pauses, for example for a checkpoint."""
 
 
 def seen(case: Case) -> Iterator[Finding]:
@@ -50,6 +54,22 @@ def seen(case: Case) -> Iterator[Finding]:
 
 def _of(names: Sequence[str], nodes: Sequence[str]) -> str:
     return f"{counted(len(names), 'node')} of {len(nodes)}: {some(names, 4)}"
+
+
+def hang_limit(case: Case) -> Iterator[Finding]:
+    """Reports a limit of the job for a hang that a healthy pause may exceed."""
+    value = case.gang.annotations.get(HANG_TIMEOUT, "")
+    limit_s = parse_s(value)
+    if limit_s and limit_s < HANG_S_MIN:
+        yield Finding(
+            name="hang-timeout-short",
+            severity=Severity.RISKS,
+            what=f"the job counts as hung when it makes no step for {limit_s:g} s",
+            where=case.at(f"metadata.annotations[{HANG_TIMEOUT}]", value),
+            means="Rekindle stops and restarts a healthy job whose checkpoint or evaluation takes longer",
+            fix="a time longer than every pause of a healthy run, as in "
+            f"{case.set_annotation(HANG_TIMEOUT, '20m')}; or no annotation, for the usual limits",
+        )
 
 
 def steps(case: Case) -> Iterator[Finding]:

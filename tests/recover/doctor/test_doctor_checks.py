@@ -309,6 +309,20 @@ TWO_JOBS = [
         ),
         (
             "job",
+            [annotated("checkpoint-on-sigterm", "true"), of_pod("job", "terminationGracePeriodSeconds", 5)],
+            "grace-too-short",
+            "risks",
+            "spec.template.spec.terminationGracePeriodSeconds",
+        ),
+        (
+            "job",
+            [annotated("hang-timeout", "5s")],
+            "hang-timeout-short",
+            "risks",
+            "metadata.annotations[rekindle.dev/hang-timeout]",
+        ),
+        (
+            "job",
             [of_pod("job", "schedulingGates", [{"name": "a"}])],
             "scheduling-gates",
             "risks",
