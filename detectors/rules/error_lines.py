@@ -14,7 +14,7 @@ from itertools import pairwise
 from detectors.catalog.log_errors import LogErrorRow, Traceback
 from detectors.rules.line_words import by_words, without_digits
 
-__all__ = ["TRIGGERS", "Mark", "Rows", "compiled", "is_exception", "mark_in", "row_in"]
+__all__ = ["TRIGGERS", "Mark", "Rows", "compiled", "in_one_line", "is_exception", "mark_in", "row_in"]
 
 # fmt: off
 TRIGGERS = (
@@ -52,6 +52,8 @@ _EXCEPTION = re.compile(r"([^\W\d][\w.]*)(?::|$)")
 _LIKE_AN_EXCEPTION = re.compile(
     r"(?:Error|Exception|Warning|Interrupt|Exit|Empty|Full|Timeout|Failure|Abort|Cancelled|Errors)$"
 )
+_TRACEBACK_LINES_MAX = 64
+"""Number of lines, the last ones, that are read of a traceback in one line. The exception is at the end."""
 _Pattern = tuple[int, str, str]
 """The index of its row, the pattern, and the pattern without digits."""
 
@@ -68,8 +70,9 @@ class Mark(Enum):
     """The traceback that follows was raised because of the one before."""
 
 
+_TRACEBACK = "Traceback (most recent call last)"
 _MARKS = (
-    ("Traceback (most recent call last)", Mark.TRACEBACK),
+    (_TRACEBACK, Mark.TRACEBACK),
     ("Exception in thread ", Mark.IN_THREAD),
     ("Exception ignored ", Mark.IGNORED),
     ("--- Logging error ---", Mark.IGNORED),
@@ -136,6 +139,22 @@ def mark_in(line: str) -> Mark | None:
         if text in line:
             return mark
     return None
+
+
+def in_one_line(line: str) -> list[str]:
+    """Returns the lines of a traceback that a logger has printed as one line, with escaped newlines, for
+    example in a field of a JSON object. Returns nothing for any other line.
+
+    >>> in_one_line('{"exc_info": "Traceback (most recent call last):\\\\nKeyError: \\'a\\'"}')
+    ['Traceback (most recent call last):', "KeyError: 'a'"]
+    """
+    begin = line.find(_TRACEBACK) if "\\n" in line else -1
+    if begin < 0:
+        return []
+    quote = "'" if line[begin - 1 : begin] == "'" else '"'
+    text = re.split(rf"(?<!\\){quote}", line[begin:], maxsplit=1)[0]
+    lines = text.replace('\\"', '"').split("\\n")
+    return [*lines[:1], *lines[1:][-_TRACEBACK_LINES_MAX:]] if len(lines) > 1 else []
 
 
 def is_exception(line: str) -> bool:

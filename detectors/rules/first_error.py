@@ -17,7 +17,7 @@ from enum import Enum, auto
 import msgspec
 
 from detectors.catalog.log_errors import Implies
-from detectors.rules.error_lines import Mark, Rows, compiled, is_exception, mark_in, row_in
+from detectors.rules.error_lines import Mark, Rows, compiled, in_one_line, is_exception, mark_in, row_in
 from detectors.rules.launchers import without_prefix
 from detectors.wire.fitting import fitted
 from detectors.wire.training import LogError
@@ -93,6 +93,15 @@ class Errors(msgspec.Struct, frozen=True):
 
 def observe(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
     """Reads one line, and returns the new state."""
+    if traceback := in_one_line(line):
+        prefix = without_prefix(line)[0]
+        for each in traceback:
+            errors = _observed(errors, f"{prefix} {each}" if prefix else each, at, rows)
+        return errors
+    return _observed(errors, line, at, rows)
+
+
+def _observed(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
     line = line[:_LINE_CHARS_MAX]
     mark = mark_in(line)
     if mark is not None:

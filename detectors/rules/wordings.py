@@ -108,6 +108,10 @@ _PLACES_MAX = 8
 _EPOCH = re.compile(r"epoch[\"']?[ :=\[(|#]{0,4}\d+(?![\d.]*\d)")
 """The number of an epoch, after which a step counts within the epoch. `'epoch': 0.25` shows the position
 itself."""
+_IN_SOURCE = re.compile(r"(?:\| +|\[)[\w.<>/-]{1,100}:\w{0,60}$")
+"""The part before the name of a function that printed the line: `| trainer:train_step:212 - ` by loguru, and
+`[trainer.py:train_step:212]`. The number after the name is that of a source line."""
+_SOURCE_CHARS = 170
 _TIME = re.compile(r" ?(?:ms|[smhuµ]|secs?|seconds?|min(?:ute)?s?|hours?)\b(?! ?[:=])")
 """A unit of time: `step 12 ms | loss 2.1` shows a duration."""
 _TOTAL = re.compile(r"\s*(?:/|of)\s*(?P<total>\d[\d,]{0,18})")
@@ -186,6 +190,8 @@ def _place_at(lower: str, at: int) -> tuple[int, int, int, str] | None:
         end = found.start("digits") + len(digits)
     if len(digits) > _DIGITS_MAX or not _ends_number(lower, end) or _TIME.match(lower, end) is not None:
         return None
+    if between == ":" and _is_source_line(lower, at, end):
+        return None
     if _is_listed(lower, between, end) or not _begins_word(lower, begin) or _only_told(lower, begin):
         return None
     return rank, begin, end, digits
@@ -219,6 +225,13 @@ def _says_no_more(line: str, lower: str, end: int) -> bool:
         return False
     head, tail = lower[:end], lower[end:]
     return set(_WORD.findall(tail)) <= {"of"} and _SAYS_NOTHING.issuperset(_WORD.findall(head))
+
+
+def _is_source_line(lower: str, at: int, end: int) -> bool:
+    """Whether the number is that of a source line, in a function whose name ends with the word that begins
+    at `at`."""
+    is_over = lower.startswith((" - ", "]"), end)
+    return is_over and _IN_SOURCE.search(lower[max(0, at - _SOURCE_CHARS) : at]) is not None
 
 
 def _is_listed(lower: str, between: str, end: int) -> bool:

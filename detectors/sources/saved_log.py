@@ -11,6 +11,7 @@ before the kernel's text are removed piece by piece, in any order:
     Nov 23 20:30:00 node-1 kernel: [ 5000.123456] NVRM: ...   journalctl -k, syslog; also with other times
     <3>1 2026-11-23T20:30:00Z node-1 kernel - - - NVRM: ...   RFC 5424
     2026-11-23T20:30:00Z stdout F NVRM: Xid ...               the log of a container
+    {"log": "... NVRM: Xid ...", ...}                         the log of a container by Docker or Fluent Bit
     10.0.0.1: kern: err: [2026-11-23T20:30:00Z]: NVRM: ...    talosctl dmesg
     kernel: NVRM: Xid ...                                     the journal or syslog without time and host
     {"MESSAGE": "NVRM: Xid ...", ...}                         journalctl -k -o json, json-pretty
@@ -78,7 +79,10 @@ _GREP = re.compile(
 )
 """The name of the file, and perhaps the number of the line, that grep prints before a line."""
 _BARE = re.compile(r"kernel: ?(?=\S)")
-_RFC_5424 = re.compile(rf"{_WITH_POINT} [^\s\[]\S* (?P<who>\S+) \S+ \S+ (?:-|\[[^\]]*\]) ?")
+_RFC_5424 = re.compile(
+    rf"{_WITH_POINT} [^\s\[]\S* (?P<who>\S+) \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) ?\ufeff?"
+)
+"""The structured data may have several elements, and a byte order mark may follow them."""
 _SINCE_BOOT = re.compile(r"\[ *(?P<seconds>[0-9]{1,12}\.[0-9]{1,9})(?: *<[ 0-9.+]*>)?\] ?")
 _DELTA = re.compile(
     r"(?:\[ *\+[0-9.]+\]|\[ *<[ 0-9.+]*>\]|\[[A-Z][a-z]{2} ?[0-9]{1,2} [0-9]{2}:[0-9]{2}\]) ?"
@@ -126,6 +130,10 @@ class _DmesgEntry(msgspec.Struct):
     fac: str | int = "kern"
 
 
+class _ContainerEntry(msgspec.Struct):
+    log: str = ""
+
+
 class _JournalEntry(msgspec.Struct):
     message: str | list[int] = msgspec.field(name="MESSAGE", default="")
     transport: str = msgspec.field(name="_TRANSPORT", default="kernel")
@@ -154,6 +162,8 @@ def saved_line(line: str) -> SavedLine | None:
         return SavedLine(text, None, "", has_form=False, is_indented=True) if is_more else None
     if line.startswith("{"):
         with contextlib.suppress(msgspec.MsgspecError):
+            if (text := msgspec.json.decode(line, type=_ContainerEntry).log).strip():
+                return saved_line(text) if not text.startswith("{") else None
             dmesg = msgspec.json.decode(line, type=_DmesgEntry)
             return _of_dmesg(dmesg) if dmesg.msg else _of_entry(msgspec.json.decode(line, type=_JournalEntry))
     record = parse_record(line.encode("utf-8", "surrogatepass")) if line[:1].isdigit() else None

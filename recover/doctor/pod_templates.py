@@ -72,8 +72,8 @@ def time_to_save(case: Case) -> Iterator[Finding]:
             yield Finding(
                 name="grace-too-short",
                 severity=Severity.RISKS,
-                what=f"by the annotation {CHECKPOINT_ON_SIGTERM} the job saves a checkpoint at its stop, and its "
-                f"pods have {seconds} s for that",
+                what=f"by the annotation {CHECKPOINT_ON_SIGTERM} the job saves a checkpoint at its stop, and "
+                f"its pods have {seconds} s for that",
                 where=case.at(f"{field}.spec.terminationGracePeriodSeconds", str(seconds)),
                 means="the kubelet kills a rank that still saves after this time: that checkpoint is "
                 "incomplete, and the job resumes from an older one",

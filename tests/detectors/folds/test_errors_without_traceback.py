@@ -57,6 +57,10 @@ def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line
         ("EOFError: Ran out of input", "log-checkpoint"),
         ("FloatingPointError: Loss became infinite or NaN at iteration=7!", "log-nan"),
         ("EZ9999: Inner Error!", "log-ascend"),
+        ("RuntimeError: copy_d2d NPU function error: HBM MULTI BIT ECC ERROR.", "log-ascend-device"),
+        ("RuntimeError: ACL stream synchronize failed, error code:507054", "log-ascend-device"),
+        ("RuntimeError: NPU function error: UCE ERROR, error code is 507053", "log-ascend-device"),
+        ("RuntimeError: NPU function error: SUSPECT REMOTE ERROR, error code is 507057", "log-ascend"),
         ("huggingface_hub.errors.LocalEntryNotFoundError: An error happened", "log-download"),
         ("exits with return code = -9", "log-rank-killed"),
         ("h:1:2 [1] init.cc:80 NCCL WARN Duplicate GPU detected : rank 1 and rank 0", "log-nccl-setup"),
@@ -111,6 +115,8 @@ def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: 
         # horovod/horovod issue 1950
         "An MPI communication peer process has unexpectedly disconnected.  This",
         "FatalError: `Termination signal` is detected by the operating system.",
+        "RuntimeError: NPU function error: HCCL OP RETRY FAILED, error code is 507904",
+        "RuntimeError: FORCE STOP.",
     ],
 )
 def test_a_peers_end_or_an_end_that_was_asked_for_is_no_fault_of_the_rank(line: str) -> None:

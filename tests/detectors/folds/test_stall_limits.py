@@ -96,6 +96,9 @@ def test_a_restarted_agent_waits_for_the_rhythm_of_the_parts_again() -> None:
     ("lines", "limit_s"),
     [
         ([f"step {n} loss 0.3" for n in range(1, 1001)], 1800),
+        ([f"step:{n}/20000 train_loss:6.9 train_time:5000ms" for n in range(1, 11)], 1800),
+        ([f"step {n} loss 0.3" for n in range(10)], 1800),
+        ([f"step {n} loss 0.3" for n in range(1, 14)], 600),
         ([f"step {n} loss 0.3" for n in range(1, 1000)], 1800),
         ([f"step {n} loss 0.3" for n in range(1, 1013)], 600),
         ([f"step {n} loss 0.3" for n in range(5001, 5501)], 1800),
@@ -107,6 +110,9 @@ def test_a_restarted_agent_waits_for_the_rhythm_of_the_parts_again() -> None:
     ],
     ids=[
         "at a round step",
+        "after the first ten steps",
+        "after the first ten steps from 0",
+        "after thirteen steps",
         "at the step before",
         "elsewhere",
         "a round number of steps from where it began",

@@ -55,6 +55,10 @@ def fold() -> PodFold:
         ("step 12 seconds: 0.3 loss 2.1", 12),
         ("Training progress:   1%|1         | 300/30000 [00:10<16:30, 29.9it/s, Loss=0.1]", 300),
         ("val: 0.31 step 12 loss 0.3", 12),
+        ("2026-11-21 09:30:00.123 | INFO     | llm.trainer:train_step:212 - step=7 loss=2.1", 7),
+        ("2026-11-21 09:30:00.123 | INFO     | __main__:step:212 - iteration 7, loss 2.1", 7),
+        ("[trainer.py:train_step:212] step 7 loss 2.1", 7),
+        ("INFO:__main__:step:7 - loss 2.1", 7),
         ("  training_iteration: 27", 27),
         ("fps step: 100.0 fps step and policy inference: 80.0  fps total: 60.0 epoch: 5/500", 5),
         ("{'loss': 1.5, 'epoch': 0.5, 'steps[global_step/max_steps]': '50/94', 'percentage': '53.19%'}", 50),
@@ -125,6 +129,7 @@ def test_a_frameworks_step_line_is_read(line: str, step: int) -> None:
         "[EVAL] epoch 3, step 100, loss 0.3",
         "Validation - epoch 3, step 100, loss 0.3",
         "E0101 10:00:00.000 1234 chttp2_transport.cc:1097] step 3 of handshake failed",
+        "2026-11-21 09:30:00.123 | DEBUG    | videogpt.simvp:training_step:132 - loss: 0.31",
     ],
 )
 def test_a_line_that_only_tells_of_a_step_makes_none(line: str) -> None:

@@ -13,6 +13,40 @@ def test_an_exception_that_python_ignores_is_no_error(before: str) -> None:
     assert code([before, *OWN, *OWN]) == "log-traceback"
 
 
+IN_ONE_LINE = r"Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    f()\n"
+ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'{{"levelname": "ERROR", "message": "failed", "exc_info": "{IN_ONE_LINE}{ECC}", "lineno": 3}}',
+        f'{{"event": "failed", "exception": "{IN_ONE_LINE}{ECC}\\nSearch for `cudaErrorECCUncorrectable\'"}}',
+        f"[rank3]: {{'msg': 'Traceback (most recent call last):\\n  f()\\n{ECC}'}}",
+        f'{{"exc_info": "{IN_ONE_LINE}{"  f()" + chr(92) + "n"}{ECC}"}}',
+        f'{{"exc_info": "{IN_ONE_LINE}{("    frame " + "x" * 80 + chr(92) + "n") * 150}{ECC}"}}',
+        f'{{"exc_info": "{IN_ONE_LINE}KeyError: 1\\n\\nDuring handling of the above exception, another'
+        f' exception occurred:\\n\\n{IN_ONE_LINE}{ECC}"}}',
+    ],
+    ids=["python-json-logger", "structlog", "a dict of a rank", "one frame", "a long line", "chained"],
+)
+def test_a_traceback_that_a_logger_prints_in_one_line_has_its_exception_at_its_end(line: str) -> None:
+    error = first([line]).error
+
+    assert error is not None
+    assert error.code == "log-cuda-ecc"
+    assert error.text.endswith(ECC)
+    assert first([line, *OWN]).error == error
+    assert first([line]).open == ()
+
+
+def test_a_traceback_in_one_line_without_a_known_error_is_one_as_well() -> None:
+    own = f'{{"exc_info": "{IN_ONE_LINE}ValueError: expected \\"a\\", not b", "pid": 3}}'
+
+    assert code([own]) == "log-traceback"
+    assert code([rf'{{"msg": "{IN_ONE_LINE}"}}']) == ""
+
+
 def test_an_exception_in_a_thread_counts_only_where_nothing_else_is_known() -> None:
     in_thread = ["Exception in thread Thread-7 (run):", *OWN]
 
