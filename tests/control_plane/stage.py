@@ -46,12 +46,13 @@ from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM, install_rights
 
-__all__ = ["NAMESPACE", "RealStage", "gpu_node", "raised"]
+__all__ = ["ANSWERED_S", "NAMESPACE", "RealStage", "gpu_node", "raised"]
 
 NAMESPACE = "ml"
 LIMIT_S = 90.0
 """Time limit in seconds for things that take seconds: the machine may be busy."""
 ANSWERED_S = 30.0
+"""Time limit of one request in seconds. The client's own 10 s are short for a busy machine."""
 AGENTS_MAX = 8
 """Default number of agents that a stage starts. Each takes about half a second of a core to start."""
 _SOURCES = (Source.KMSG, Source.NVML, Source.PODS, Source.LOGS)

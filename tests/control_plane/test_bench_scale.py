@@ -12,6 +12,7 @@ from chaos.bench.scale.size import Size
 from detectors.client.kubeapi import KubeApi
 from recover.k8s.kinds import EVENTS, INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from tests.control_plane.plane import ControlPlane
+from tests.control_plane.stage import ANSWERED_S
 
 pytestmark = pytest.mark.control_plane
 
@@ -27,7 +28,7 @@ async def test_every_figure_is_measured_with_a_client_certificate_and_nothing_is
     access = ["--server", api_server.url, "--ca-file", str(api_server.ca_file)]
     access += ["--client-certificate", str(certificate), "--client-key", str(key)]
 
-    async with KubeApi(api_server.credentials()) as api:
+    async with KubeApi(api_server.credentials(), timeout_s=ANSWERED_S) as api:
         found = await at_size(api, access, tmp_path, Size(20, 120, 40), SETTINGS, PACE)
         left = {kind.plural: await names(api, kind.path()) for kind in MADE}
 

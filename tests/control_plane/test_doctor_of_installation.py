@@ -31,7 +31,7 @@ from tests.control_plane.clean import CRDS, install_crds
 from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import ADMIN, ControlPlane, started
 from tests.control_plane.rights import CONTROLLER_NAME, ROLES
-from tests.control_plane.stage import gpu_node
+from tests.control_plane.stage import ANSWERED_S, gpu_node
 
 pytestmark = pytest.mark.control_plane
 
@@ -67,7 +67,7 @@ async def test_an_installation_that_is_all_right_and_what_is_said_of_each_thing_
     untouched: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin, nobody = (str(untouched.kubeconfig(user)) for user in (ADMIN, "nobody"))
-    async with KubeApi(untouched.credentials()) as api:
+    async with KubeApi(untouched.credentials(), timeout_s=ANSWERED_S) as api:
         assert await asyncio.to_thread(run, ["--kubeconfig", admin]) == 3
         bare = capsys.readouterr().err
         assert bare.startswith("rekindle: ")

@@ -26,7 +26,7 @@ from tests.control_plane.build import cached
 from tests.control_plane.cases import IN_STEP
 from tests.control_plane.interference import Container, Wire, beside, kept_running, pss_bytes, wired
 from tests.control_plane.plane import ControlPlane, Program, started
-from tests.control_plane.stage import NAMESPACE, RealStage, raised
+from tests.control_plane.stage import ANSWERED_S, NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
@@ -275,7 +275,7 @@ async def training(plane: ControlPlane) -> AsyncIterator[Gang]:
         agents, seen_by_agents = await stack.enter_async_context(wired(plane))
         controller, seen_by_controller = await stack.enter_async_context(wired(plane))
         stage = await stack.enter_async_context(raised(seen_by_agents, nodes=3, settings=["mode=recover"]))
-        stage.api = await stack.enter_async_context(KubeApi(plane.credentials()))
+        stage.api = await stack.enter_async_context(KubeApi(plane.credentials(), timeout_s=ANSWERED_S))
         command = beside(stage.controller, seen_by_agents, seen_by_controller)
         await stage.controller.stop()
         log = plane.folder / "kept-controller.log"

@@ -19,7 +19,7 @@ from tests.control_plane.cases import indexed_job, recoveries, trained
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME
 from tests.control_plane.scans import SCANS, answered, says_kubelet, scan_of, with_checkpoints
-from tests.control_plane.stage import NAMESPACE, RealStage, raised
+from tests.control_plane.stage import ANSWERED_S, NAMESPACE, RealStage, raised
 from tests.facts import names
 
 pytestmark = pytest.mark.control_plane
@@ -254,7 +254,8 @@ async def as_without_policy(plane: ControlPlane, environment: dict[str, Any]) ->
     """Creates the ConfigMap as if it were older than the policies, or as if the chart left the policies
     out."""
     secret = (plane.folder / f"{CONTROLLER_NAME}.token").read_text(encoding="utf-8")
-    async with KubeApi(Credentials(plane.url, token=secret, ca_file=str(plane.ca_file))) as controller:
+    credentials = Credentials(plane.url, token=secret, ca_file=str(plane.ca_file))
+    async with KubeApi(credentials, timeout_s=ANSWERED_S) as controller:
         await controller.request("POST", CONFIGMAPS.path(namespace=NAMESPACE), body=environment)
 
 
