@@ -91,7 +91,7 @@ async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_it
         assert recovery["status"]["checkpoint"]["step"] == 90
         environment = (await stage.get(CONFIGMAPS, "llm-rekindle-job", NAMESPACE))["data"]
         assert environment.keys() == {"REKINDLE_RECOVERY"}
-        assert await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of") == []
+        await stage.until("removal of the scan pod", lambda: has_no_scan(stage))
         no_trouble(stage)
 
 
@@ -199,6 +199,10 @@ async def in_phase(stage: RealStage, phase: str) -> bool:
 async def running_scan(stage: RealStage) -> Any:
     scans = await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of")
     return next((scan for scan in scans if scan["status"]["phase"] == "Running"), None)
+
+
+async def has_no_scan(stage: RealStage) -> bool:
+    return await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of") == []
 
 
 def reasons(recovery: Any) -> dict[str, str]:
