@@ -46,7 +46,7 @@ from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM, install_rights
 
-__all__ = ["ANSWERED_S", "NAMESPACE", "RealStage", "gpu_node", "raised"]
+__all__ = ["ANSWERED_S", "LIMIT_S", "NAMESPACE", "RealStage", "gpu_node", "raised"]
 
 NAMESPACE = "ml"
 LIMIT_S = 90.0

@@ -31,7 +31,7 @@ from tests.control_plane.cases import (
 )
 from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import AUDIT_LAG_S, AuditedWrite, ControlPlane, Program
-from tests.control_plane.stage import NAMESPACE, RealStage, now, raised
+from tests.control_plane.stage import LIMIT_S, NAMESPACE, RealStage, now, raised
 
 pytestmark = pytest.mark.control_plane
 
@@ -315,7 +315,7 @@ async def test_a_controller_that_is_killed_in_the_middle_of_a_stop_loses_and_rep
         old = await trained(stage, jobset(dying="143"))
         since = jobsets.audit_position()
         await stage.xid_79(old[0]["spec"]["nodeName"])
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             while len(writes_to(jobsets, since, JOBSETS, "llm")) < writes:
                 await asyncio.sleep(0.002)
         await stage.controller.kill()
@@ -329,6 +329,7 @@ async def test_a_controller_that_is_killed_in_the_middle_of_a_stop_loses_and_rep
         finally:
             await again.stop()
 
+        await asyncio.sleep(AUDIT_LAG_S)
         assert await told(stage, "after") == {**WHOLE, "restarts": 1}
         assert writes_to(jobsets, since, JOBSETS, "llm") == ["patch"] * 4, "stop, renewal, start, mark"
 
