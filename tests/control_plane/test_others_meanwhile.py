@@ -76,6 +76,7 @@ async def test_a_gang_that_is_about_to_end_is_not_stopped_for_its_node_and_ends_
         await stage.until("completed Job", lambda: counted(stage, "completionTime"))
 
         assert set((await refusals(stage, "llm")).values()) == {"RanksEnded"}
+        await stage.until("a cordon", lambda: cordons(stage))
         assert await cordons(stage) == {last["spec"]["nodeName"]}
         assert writes_to(control_plane, since, JOBS, "llm") == []
         no_trouble(stage)
