@@ -33,10 +33,10 @@ MUTATING = Resource(_ADMISSION, "v1", "mutatingadmissionpolicies", "", namespace
 MUTATING_BINDINGS = Resource(_ADMISSION, "v1", "mutatingadmissionpolicybindings", "", namespaced=False)
 RESTRICTED = "pod-security.kubernetes.io/enforce"
 ENVIRONMENT = "llm-rekindle-job"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 """Deadline of a scan in seconds, long enough to tell a shortened wait from a full one, even on a busy
 machine."""
-SHORT_S = 8.0
+SHORT_S = 15.0
 """Deadline in seconds for scans that last until it: the scheduler has tried to place their pod by then."""
 
 
