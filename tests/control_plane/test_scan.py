@@ -17,6 +17,7 @@ from detectors.client.kubeapi import ApiError, KubeApi
 from detectors.wire.resource import Resource
 from recover.k8s.kinds import CONFIGMAPS, EVENTS, NAMESPACES, NODES, PODS
 from tests.control_plane.cases import indexed_job, recoveries, trained
+from tests.control_plane.clean import removed
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME
 from tests.control_plane.scans import SCANS, answered, says_kubelet, scan_of, with_checkpoints
@@ -26,7 +27,7 @@ from tests.facts import names
 pytestmark = pytest.mark.control_plane
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
-VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume")
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING = Resource(_ADMISSION, "v1", "mutatingadmissionpolicies", "", namespaced=False)
@@ -88,8 +89,8 @@ async def claimed(stage: RealStage) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await stage.api.request("DELETE", CLAIMS.path("llm", NAMESPACE))
-        await stage.api.request("DELETE", VOLUMES.path("llm"))
+        await removed(stage.api, CLAIMS, "llm", NAMESPACE)
+        await removed(stage.api, VOLUMES, "llm")
 
 
 @asynccontextmanager
