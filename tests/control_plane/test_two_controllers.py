@@ -23,15 +23,15 @@ from recover.k8s.kinds import INCIDENTS, LEASES
 from recover.kube.lease import LEASE
 from tests.control_plane.cases import IN_STEP, cordons, indexed_job, recoveries, trained, uids
 from tests.control_plane.controllers import start_controller
-from tests.control_plane.plane import AuditedWrite, ControlPlane
+from tests.control_plane.plane import AUDIT_LAG_S, AuditedWrite, ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM
-from tests.control_plane.stage import RealStage, raised
+from tests.control_plane.stage import LIMIT_S, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
 HANDOVERS = int(os.environ.get("REKINDLE_HANDOVERS", "1"))
-DURATION_S = 6
-SHORT = [f"lease.duration_s={DURATION_S}", "lease.renew_deadline_s=4", "lease.retry_s=0.5"]
+DURATION_S = 12
+SHORT = [f"lease.duration_s={DURATION_S}", "lease.renew_deadline_s=8", "lease.retry_s=0.5"]
 WORK = [
     "mode=recover",
     "budgets.quarantined_percent_max=100",
@@ -63,7 +63,7 @@ class Contender:
         os.kill(self.process.pid, signal.SIGCONT)
 
     async def ended(self) -> int:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             return await self.process.process.wait()
 
     def wrote(self, write: AuditedWrite) -> bool:
@@ -149,7 +149,7 @@ def a_burst(pods: list[Any], broken: set[str]) -> set[str]:
 async def stopped_at_work(plane: ControlPlane, since: int, leader: Contender) -> None:
     """Stops the leader soon after its first write, while it has much to write, at a random moment that no
     test can choose better."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(LIMIT_S):
         while not works(plane.audited(since), leader):
             await asyncio.sleep(0.01)
     await asyncio.sleep(random.uniform(0.0, 0.2))
@@ -185,7 +185,7 @@ async def nothing_written_late(
     """Asserts by the API server's clock that the stopped leader wrote nothing after its deadline. The API
     server received each renewal after it was sent, so the deadline by which the process itself goes is a
     little earlier."""
-    await asyncio.sleep(0.3)  # the audit log lags
+    await asyncio.sleep(AUDIT_LAG_S)
     deadline = renewals(plane.audited(), stopped)[-1] + timedelta(seconds=DURATION_S)
     writes = plane.audited(since)
     took_over = renewals(writes, other)[0]
