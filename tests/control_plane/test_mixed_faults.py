@@ -27,6 +27,7 @@ from detectors.wire.resource import MergePatch
 from recover.k8s.kinds import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.build import cached
 from tests.control_plane.cases import IN_STEP, indexed_job
+from tests.control_plane.controllers import SHIPPED_LEASE
 from tests.control_plane.interference import Container, Wire, beside, kept_running, pss_bytes, wired
 from tests.control_plane.plane import ControlPlane, started
 from tests.control_plane.stage import ANSWERED_S, NAMESPACE, RealStage, raised
@@ -47,6 +48,7 @@ _NONE_NEEDED: dict[str, Any] = {"status": {"phase": "none was needed"}}
 SILENCE_S = 8
 SETTINGS = [
     "mode=recover",
+    *SHIPPED_LEASE,
     "budgets.quarantined_percent_max=100",
     "budgets.pool_percent_max=100",
     "budgets.quarantines_per_hour_max=1000",

@@ -24,6 +24,7 @@ from recover.checkpoints.scan_result import Checkpoint, ScanMessage, encode_mess
 from recover.k8s.kinds import CONFIGMAPS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.build import cached
 from tests.control_plane.cases import IN_STEP
+from tests.control_plane.controllers import SHIPPED_LEASE
 from tests.control_plane.interference import Container, Wire, beside, kept_running, pss_bytes, wired
 from tests.control_plane.plane import ControlPlane, Program, started
 from tests.control_plane.stage import ANSWERED_S, NAMESPACE, RealStage, raised
@@ -274,7 +275,9 @@ async def training(plane: ControlPlane) -> AsyncIterator[Gang]:
     async with contextlib.AsyncExitStack() as stack:
         agents, seen_by_agents = await stack.enter_async_context(wired(plane))
         controller, seen_by_controller = await stack.enter_async_context(wired(plane))
-        stage = await stack.enter_async_context(raised(seen_by_agents, nodes=3, settings=["mode=recover"]))
+        stage = await stack.enter_async_context(
+            raised(seen_by_agents, nodes=3, settings=["mode=recover", *SHIPPED_LEASE])
+        )
         stage.api = await stack.enter_async_context(KubeApi(plane.credentials(), timeout_s=ANSWERED_S))
         command = beside(stage.controller, seen_by_agents, seen_by_controller)
         await stage.controller.stop()

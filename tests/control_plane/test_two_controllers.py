@@ -22,10 +22,10 @@ from recover.cli.controller_command import EXIT_LEASE_LOST
 from recover.k8s.kinds import INCIDENTS, LEASES
 from recover.kube.lease import LEASE
 from tests.control_plane.cases import IN_STEP, cordons, indexed_job, recoveries, trained, uids
-from tests.control_plane.controllers import start_controller
+from tests.control_plane.controllers import SHIPPED_LEASE, start_controller
 from tests.control_plane.plane import AUDIT_LAG_S, AuditedWrite, ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM
-from tests.control_plane.stage import LIMIT_S, RealStage, raised
+from tests.control_plane.stage import LIMIT_S, LONG_LEASE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
@@ -205,11 +205,11 @@ def _until(last: datetime | None, deadline: datetime) -> str:
 
 
 async def test_a_leader_that_is_asked_to_end_hands_over_at_once(control_plane: ControlPlane) -> None:
-    """With the shipped settings the other controller tries every 2 s, and need not wait for the 15 s of the
-    lease."""
-    async with raised(control_plane, nodes=1, settings=WORK, agents=0) as stage:
+    """The other controller tries every 2 s, and need not wait for the 60 s of the lease."""
+    settings = [*WORK, *LONG_LEASE]
+    async with raised(control_plane, nodes=1, settings=settings, agents=0) as stage:
         leader = Contender(stage.controller, CONTROLLER_NAME)
-        other = await started(stage, control_plane, WORK, SECOND)
+        other = await started(stage, control_plane, settings, SECOND)
         try:
             await stands_by(stage, other)
             began_s = time.monotonic()
@@ -220,7 +220,7 @@ async def test_a_leader_that_is_asked_to_end_hands_over_at_once(control_plane: C
             await stage.xid_79("n1")
             await all_dealt_with(stage, {"n1"})
             print(f"SIGTERM to end {ended_s - began_s:.2f} s, to the other leading {led_s - began_s:.2f} s")
-            assert led_s - ended_s < 10  # a loaded machine is slow
+            assert led_s - ended_s < 30  # a loaded machine is slow
         finally:
             await other.process.stop()
 
@@ -229,8 +229,9 @@ async def test_a_leader_that_is_asked_to_end_hands_over_at_once(control_plane: C
 async def test_a_killed_leader_is_followed_in_twenty_seconds_with_the_shipped_settings(
     control_plane: ControlPlane,
 ) -> None:
-    async with raised(control_plane, nodes=1, settings=WORK, agents=0) as stage:
-        other = await started(stage, control_plane, WORK, SECOND)
+    settings = [*WORK, *SHIPPED_LEASE]
+    async with raised(control_plane, nodes=1, settings=settings, agents=0) as stage:
+        other = await started(stage, control_plane, settings, SECOND)
         try:
             await stands_by(stage, other)
             await stage.controller.kill()
