@@ -12,7 +12,7 @@ from chaos.simulated.lines import DOUBLE_BIT_ERROR, GSP_TIMEOUT, MMU_FAULT, NVLI
 from recover.k8s.kinds import JOBS, NODES, RECOVERIES
 from recover.workloads.patches import MARK
 from tests.cluster.cluster import Cluster
-from tests.cluster.faults.gang import Gang
+from tests.cluster.faults.gang import Gang, slow_to_stop
 from tests.cluster.faults.processes import first_process, signal
 from tests.cluster.faults.trial import Trial, cordoned, quarantined
 from tests.cluster.install import SYSTEM, listed, one
@@ -22,8 +22,6 @@ from tests.control_plane.cases import writes_to
 pytestmark = pytest.mark.real_nodes
 
 Begin = Callable[[Gang], Trial]
-SLOW_STOP = {"preStop": {"sleep": {"seconds": 4}}}
-"""A preStop hook that leaves the test time to intervene."""
 
 
 def test_a_line_written_while_the_agent_is_dead_is_found_and_none_is_told_twice(
@@ -67,7 +65,7 @@ def test_a_line_written_while_the_agent_is_dead_is_found_and_none_is_told_twice(
 def test_two_controllers_killed_in_one_recovery_leave_it_to_the_next_and_nothing_is_done_twice(
     cluster: Cluster, begin: Begin
 ) -> None:
-    trial = begin(Gang("orphaned", lifecycle=SLOW_STOP))
+    trial = begin(slow_to_stop("orphaned"))
     node, since = trial.node(0), cluster.plane.audit_position()
     trial.strike()
     xid(node, GSP_TIMEOUT, gpu=1)
@@ -91,7 +89,7 @@ def test_two_controllers_killed_in_one_recovery_leave_it_to_the_next_and_nothing
 def test_an_api_server_that_is_restarted_in_a_recovery_delays_it_and_nothing_is_done_twice(
     cluster: Cluster, begin: Begin
 ) -> None:
-    trial = begin(Gang("cut-off", lifecycle=SLOW_STOP))
+    trial = begin(slow_to_stop("cut-off"))
     node, since = trial.node(0), cluster.plane.audit_position()
     trial.strike()
     xid(node, NVLINK_ERROR)
