@@ -3,6 +3,7 @@ twice."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.cluster.faults.trial import Trial, cordoned, quarantined
 from tests.cluster.install import SYSTEM, listed, one
 from tests.cluster.kernel_log import xid
 from tests.control_plane.cases import writes_to
+from tests.control_plane.plane import AUDIT_LAG_S
 
 pytestmark = pytest.mark.real_nodes
 
@@ -95,6 +97,7 @@ def test_an_api_server_that_is_restarted_in_a_recovery_delays_it_and_nothing_is_
     xid(node, NVLINK_ERROR)
 
     trial.until_phase("Stopping")
+    time.sleep(AUDIT_LAG_S)  # the stop and the cordon are in the audit log before it ends
     server = cluster.plane.programs["kube-apiserver"]
     server.kill()
     server.start()
@@ -110,6 +113,7 @@ def assert_done_once(cluster: Cluster, trial: Trial, node: str, since: int) -> N
     mark of the start soon after the recovery is over, one cordon, one Recovery."""
     trial.until("the start's mark is taken back", lambda: not is_marked(trial.job()))
     recovery = trial.recovery()["metadata"]["name"]
+    time.sleep(AUDIT_LAG_S)
     job, plane = trial.gang.name, cluster.plane
     assert writes_to(plane, since, JOBS, job) == ["patch"] * 3
     assert writes_to(plane, since, NODES, node) == ["patch"]
