@@ -58,6 +58,7 @@ LONG_LEASE = ("lease.duration_s=60", "lease.renew_deadline_s=45")
 if a busy machine lets it wait 10 s for an answer, and here nobody starts it again."""
 AGENTS_MAX = 8
 """Default number of agents that a stage starts. Each takes about half a second of a core to start."""
+_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 _SOURCES = (Source.KMSG, Source.NVML, Source.PODS, Source.LOGS)
 """The sources that the CRDs of earlier versions know, too."""
 
@@ -319,6 +320,7 @@ async def raised(
         stack.push_async_callback(stage.end_agents)
         await asyncio.gather(*(stage.start_agent(plane, hosts[name], name) for name in hosts))
         await stage.until("node in service with its NodeHealth, each", lambda: _are_known(stage, names))
+        await stage.until("account that pods get", lambda: _has_account(stage))
         for name in names[agents:] if reporting else ():
             await stage.covered(name)
         await stage.until("agent that reads its kernel log, each", lambda: _all_covered(stage))
@@ -339,6 +341,13 @@ async def _are_known(stage: RealStage, names: Sequence[str]) -> bool:
     }
     with_health = {health["metadata"]["name"] for health in await stage.all(NODEHEALTHS)}
     return set(names) <= ready & with_health
+
+
+async def _has_account(stage: RealStage) -> bool:
+    """Whether the namespace has the account `default`, which Kubernetes creates a moment after the namespace.
+    Until then the API server refuses pods."""
+    names = [account["metadata"]["name"] for account in await stage.all(_ACCOUNTS, NAMESPACE)]
+    return "default" in names
 
 
 async def _all_covered(stage: RealStage) -> bool:
