@@ -36,7 +36,7 @@ SILENCE_S = 8
 """Silence in seconds after which a node is not ready. An outage is longer, so after it all nodes seem to have
 been silent for too long."""
 CUT_EVERY_S = 1.0
-LIMIT_S = 90.0
+LIMIT_S = 240.0
 """Time limit in seconds, longer than the sum of what may follow an outage: a lease that must expire, a
 kubelet's pause, a backoff."""
 REQUESTS_PER_S_MAX = 22.0
