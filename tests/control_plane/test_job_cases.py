@@ -12,6 +12,7 @@ from recover.workloads.patches import MARK
 from tests.control_plane.cases import (
     RECREATE,
     cordons,
+    creation_s,
     ended,
     incident_of,
     indexed_job,
@@ -23,7 +24,6 @@ from tests.control_plane.cases import (
     recovered,
     recoveries,
     refusals,
-    starting_s,
     trained,
     uids,
     writes_to,
@@ -127,7 +127,7 @@ async def test_a_failed_rank_is_made_anew_at_once_with_consent_and_otherwise_wai
         )
         await recovered(stage, "waits", waiting)
 
-        assert starting_s(at_once) < 8
+        assert creation_s(at_once, await pods_of(stage, "anew")) < 8
         assert "1 failed pod " in told["status"]["message"]
         after = await job_of(stage, "anew")
         assert after["metadata"]["uid"] != before["metadata"]["uid"]
