@@ -96,9 +96,20 @@ class Callers:
         }
         resource = ROLE_BINDINGS if namespace else BINDINGS
         await self.admin.does("POST", resource.path(namespace=namespace), binding)
-        self._stack.push_async_callback(self.admin.asks, "DELETE", resource.path(name, namespace))
+        self._stack.push_async_callback(self._revoked, resource.path(name, namespace), to, namespace)
+        await self._until_listing(to, namespace, is_refused=False)
+
+    async def _revoked(self, binding: str, to: Caller, namespace: str) -> None:
+        await self.admin.asks("DELETE", binding)
+        await self._until_listing(to, namespace, is_refused=True)
+
+    async def _until_listing(self, caller: Caller, namespace: str, *, is_refused: bool) -> None:
+        """Waits until the caller may list ConfigMaps, or no longer may: a binding, or its removal, is in
+        force a moment later."""
         async with asyncio.timeout(IN_FORCE_S):
-            while await to.asks("GET", CONFIGMAPS.path(namespace=namespace or "default")) != "ok":
+            while is_refused is (
+                await caller.asks("GET", CONFIGMAPS.path(namespace=namespace or "default")) == "ok"
+            ):
                 await asyncio.sleep(0.05)
 
 
