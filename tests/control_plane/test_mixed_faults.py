@@ -212,7 +212,11 @@ class Lab:
         If no controller saw the deletion, because the API server was down, their failure is the first sign of
         it."""
         self._is_cordoned = False
-        await self.stage.api.request("DELETE", PODS.path(pod["metadata"]["name"], NAMESPACE))
+        try:
+            await self.stage.api.request("DELETE", PODS.path(pod["metadata"]["name"], NAMESPACE))
+        except ApiError as error:
+            if error.status != 404:  # the answer to an earlier try was lost
+                raise
         await asyncio.sleep(self._chance.uniform(*DEAD_S))
         for peer in pods:
             if peer is not pod:
