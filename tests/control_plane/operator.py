@@ -51,7 +51,7 @@ def training_operator(programs: Programs, plane: ControlPlane, flags: Sequence[s
         "-enable-scheme=paddlejob",
         "-metrics-bind-address=0",
         f"-health-probe-bind-address=127.0.0.1:{probe}",
-        f"-webhook-server-port={free_port()}",
+        f"-webhook-server-port={free_port([probe])}",
         *flags,
     ]
     with _certificates(plane), child(plane, command):
