@@ -9,6 +9,7 @@ import secrets
 import socket
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,14 +53,16 @@ async def run_reference(
     return final[1].decode()
 
 
-def free_port() -> int:
-    """Returns a TCP port of loopback that is free now.
+def free_port(but: Collection[int] = ()) -> int:
+    """Returns a TCP port of loopback that is free now, and none of the ports `but`, which nobody may use yet.
 
     The port is below those that kernels give to outgoing connections (Linux: from 32768), so that no such
     connection takes it before its user listens there.
     """
     while True:
         port = secrets.choice(range(20_000, 30_000))
+        if port in but:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port

@@ -84,7 +84,7 @@ class Kept:
         is_repair_mode = self._settings.mode is Mode.REPAIR
         if not is_repair_mode and is_beside_the_gangs(raw, accelerators, GANG_KINDS, ours):
             return None
-        pod = decode.pod(raw, accelerators)
+        pod = self._told_to_end(decode.pod(raw, accelerators))
         if pod.namespace == self._settings.namespace and is_agent(pod.labels):
             return agent_pod(raw, pod)
         is_of_a_set = decode.JOBSET_UID in pod.labels and pod.owner_uid
@@ -102,6 +102,17 @@ class Kept:
         if sibling is not None and sibling.outsider == found:
             found = sibling.outsider  # replicas are alike: one copy serves all
         return msgspec.structs.replace(pod, outsider=found, owner_uid=uid)
+
+    def _told_to_end(self, pod: Pod) -> Pod:
+        """Keeps the time at which the rank was told to end. When a kubelet removes the ended pod, without
+        grace, the API server may replace this time by that of the removal. With the later time, a rank that
+        was deleted would look as if it had ended by itself before."""
+        if pod.deleting_since is None:
+            return pod
+        before = self._pods.pods_of.get(pod.owner_uid, {}).get(pod.uid)
+        if before is None or before.deleting_since is None:
+            return pod
+        return msgspec.structs.replace(pod, deleting_since=min(pod.deleting_since, before.deleting_since))
 
     def gang(self, workload: Workload, raw: bytes) -> Gang | None:
         """Keeps, among Jobs, those that may be trainings: a cluster may contain 100,000 others of 16 KB each.

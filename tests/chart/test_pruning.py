@@ -13,6 +13,7 @@ from detectors.client.kubeapi import ApiError, KubeApi
 from detectors.wire.resource import MergePatch, Resource
 from tests.control_plane.clean import CRDS
 from tests.control_plane.plane import ControlPlane
+from tests.control_plane.stage import ANSWERED_S
 
 pytestmark = pytest.mark.control_plane
 
@@ -32,7 +33,7 @@ def version(name: str, fields: tuple[str, ...], *, stored: bool) -> dict[str, An
 async def test_a_field_of_later_definitions_is_hidden_and_lost_with_the_next_write(
     api_server: ControlPlane,
 ) -> None:
-    async with KubeApi(api_server.credentials()) as api:
+    async with KubeApi(api_server.credentials(), timeout_s=ANSWERED_S) as api:
         try:
             await defined(api, version("v1alpha1", NEW, stored=True))
             for name in ("left", "written"):
@@ -53,7 +54,7 @@ async def test_a_field_of_later_definitions_is_hidden_and_lost_with_the_next_wri
 async def test_definitions_without_the_version_in_which_objects_are_stored_are_refused(
     api_server: ControlPlane,
 ) -> None:
-    async with KubeApi(api_server.credentials()) as api:
+    async with KubeApi(api_server.credentials(), timeout_s=ANSWERED_S) as api:
         try:
             former = version("v1alpha1", OLD, stored=False)
             await defined(api, former, version("v1beta1", OLD, stored=True))

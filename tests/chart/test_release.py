@@ -26,6 +26,7 @@ from tests.control_plane.callers import ANY_STATUS
 from tests.control_plane.clean import install_crds, wiped
 from tests.control_plane.plane import ControlPlane, started
 from tests.control_plane.rights import AGENT, CONTROLLER_NAME, ROLES, manifests, token
+from tests.control_plane.stage import ANSWERED_S
 
 pytestmark = pytest.mark.control_plane
 
@@ -59,7 +60,7 @@ def helm(request: pytest.FixtureRequest, tmp_path: Path, control_plane: ControlP
 
 
 async def test_a_release_from_its_installation_to_its_end(helm: Helm, control_plane: ControlPlane) -> None:
-    async with KubeApi(control_plane.credentials()) as api:
+    async with KubeApi(control_plane.credentials(), timeout_s=ANSWERED_S) as api:
         await install_crds(api)
         try:
             await lay_nodes(api)
@@ -111,13 +112,14 @@ async def an_agents_token_writes_its_own_node(
     """The token is like the one that a kubelet requests: it is bound to the pod, and the API server adds the
     pod's node."""
     credentials = Credentials(plane.url, token=await token(api, CONTROLLER_NAME), ca_file=str(plane.ca_file))
-    async with KubeApi(credentials) as controller:
+    async with KubeApi(credentials, timeout_s=ANSWERED_S) as controller:
         for name in ("g1", "g2"):
             body = {"apiVersion": "rekindle.dev/v1alpha1", "kind": "NodeHealth", "metadata": {"name": name}}
             await controller.request("POST", NODEHEALTHS.path(), body=body)
     (pod,) = (pod for pod in agents if pod["spec"]["nodeName"] == "g1")
     text = await token(api, AGENT, pod=pod)
-    async with KubeApi(Credentials(plane.url, token=text, ca_file=str(plane.ca_file))) as agent:
+    credentials = Credentials(plane.url, token=text, ca_file=str(plane.ca_file))
+    async with KubeApi(credentials, timeout_s=ANSWERED_S) as agent:
         own, other = (NODEHEALTHS.path(name, subresource="status") for name in ("g1", "g2"))
         refused = ""
         async with asyncio.timeout(LIMIT_S):

@@ -22,13 +22,14 @@ from tests.chart.rendered import CASES, EVERYTHING, annotations, container, moun
 from tests.chart.wrong_values import WRONG, WRONG_TOGETHER
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import manifests
+from tests.control_plane.stage import ANSWERED_S
 
 pytestmark = pytest.mark.control_plane
 
 
 @pytest.mark.parametrize("case", CASES)
 async def test_the_api_server_takes_every_object(helm: Helm, api_server: ControlPlane, case: str) -> None:
-    async with KubeApi(api_server.credentials()) as api:
+    async with KubeApi(api_server.credentials(), timeout_s=ANSWERED_S) as api:
         await there(api, {"metadata": {"name": NAMESPACE}})
 
         refused = [await refusal(api, body) for body in helm.render(CASES[case])]

@@ -13,7 +13,7 @@ from tests.cluster.images import BASE
 
 __all__ = ["SUBDOMAIN", "apply", "pod_of", "until"]
 
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 """Time limit in seconds for things that take seconds: the machine may be busy."""
 SUBDOMAIN = "pods"
 _SERVER = """

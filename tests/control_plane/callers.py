@@ -19,6 +19,7 @@ from tests.control_plane.agents import agent_pod
 from tests.control_plane.clean import install_crds, wiped
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import AGENT, BINDINGS, CONTROLLER_NAME, SYSTEM, install_rights, token
+from tests.control_plane.stage import ANSWERED_S
 
 __all__ = ["ANY_STATUS", "NAMESPACE", "Caller", "Callers", "body", "calling", "incident", "recovery"]
 
@@ -27,7 +28,6 @@ ANY_STATUS = patch_body(NodeHealthStatus(boot_id="b00t"))
 TEAM = "nobody"
 """Name of a static user of the control plane."""
 IN_FORCE_S = 60.0
-ANSWERED_S = 30.0
 _RBAC = "rbac.authorization.k8s.io"
 ROLE_BINDINGS = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
 POLICY = "ValidatingAdmissionPolicy"
@@ -74,7 +74,7 @@ class Callers:
         """Returns a caller with a fresh token of one of Rekindle's ServiceAccounts."""
         text = await token(self.admin.api, name, pod=pod)
         credentials = Credentials(self._plane.url, token=text, ca_file=str(self._plane.ca_file))
-        return Caller(await self._stack.enter_async_context(KubeApi(credentials)))
+        return Caller(await self._stack.enter_async_context(KubeApi(credentials, timeout_s=ANSWERED_S)))
 
     async def controller(self) -> Caller:
         return await self.account(CONTROLLER_NAME)
@@ -96,9 +96,20 @@ class Callers:
         }
         resource = ROLE_BINDINGS if namespace else BINDINGS
         await self.admin.does("POST", resource.path(namespace=namespace), binding)
-        self._stack.push_async_callback(self.admin.asks, "DELETE", resource.path(name, namespace))
+        self._stack.push_async_callback(self._revoked, resource.path(name, namespace), to, namespace)
+        await self._until_listing(to, namespace, is_refused=False)
+
+    async def _revoked(self, binding: str, to: Caller, namespace: str) -> None:
+        await self.admin.asks("DELETE", binding)
+        await self._until_listing(to, namespace, is_refused=True)
+
+    async def _until_listing(self, caller: Caller, namespace: str, *, is_refused: bool) -> None:
+        """Waits until the caller may list ConfigMaps, or no longer may: a binding, or its removal, is in
+        force a moment later."""
         async with asyncio.timeout(IN_FORCE_S):
-            while await to.asks("GET", CONFIGMAPS.path(namespace=namespace or "default")) != "ok":
+            while is_refused is (
+                await caller.asks("GET", CONFIGMAPS.path(namespace=namespace or "default")) == "ok"
+            ):
                 await asyncio.sleep(0.05)
 
 
@@ -107,7 +118,7 @@ async def calling(plane: ControlPlane) -> AsyncIterator[Callers]:
     """Yields the callers. Everything that the tests create is removed, however the block ends."""
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(KubeApi(plane.credentials(), timeout_s=ANSWERED_S))
-        team = await stack.enter_async_context(KubeApi(plane.credentials(TEAM)))
+        team = await stack.enter_async_context(KubeApi(plane.credentials(TEAM), timeout_s=ANSWERED_S))
         callers = Callers(plane, stack, admin=Caller(api), team=Caller(team))
         await install_crds(api)
         for name in (NAMESPACE, SYSTEM):

@@ -33,6 +33,7 @@ __all__ = [
     "IN_STEP",
     "RECREATE",
     "cordons",
+    "creation_s",
     "end_at_last",
     "ended",
     "goes_on",
@@ -53,7 +54,6 @@ __all__ = [
     "recoveries",
     "refusals",
     "seconds_later",
-    "starting_s",
     "tfjob",
     "told_to",
     "trained",
@@ -233,12 +233,13 @@ async def goes_on(stage: RealStage, resource: Resource, job: str) -> None:
     await stage.until(f"{job} Running and nothing else", runs)
 
 
-def starting_s(recovery: Any) -> float:
-    """Returns the time in seconds from the order to start until all ranks ran: the time that the framework
-    needed."""
+def creation_s(recovery: Any, pods: Sequence[Any]) -> float:
+    """Returns the time in seconds from the order to start until the framework had created all these pods.
+    The time that a busy machine then needs until the pods run is no wait of the framework."""
     phases = recovery["status"]["phases"]
     at = {entered["phase"]: datetime.fromisoformat(entered["at"]) for entered in phases}
-    return (at["Verifying"] - at["Resuming"]).total_seconds()
+    created = max(datetime.fromisoformat(pod["metadata"]["creationTimestamp"]) for pod in pods)
+    return (created - at["Resuming"]).total_seconds()
 
 
 async def told_to(stage: RealStage, pod: Any) -> str:

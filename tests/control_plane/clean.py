@@ -29,13 +29,14 @@ from recover.k8s.kinds import (
     TFJOBS,
 )
 
-__all__ = ["CRDS", "install_crds", "wiped"]
+__all__ = ["CRDS", "install_crds", "removed", "wiped"]
 
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
 SERVED_S = 60.0
 GONE_S = 20.0
+REMOVED_S = 60.0
 _FRAMEWORKS = (JOBSETS, PYTORCHJOBS, PADDLEJOBS, TFJOBS)
 _SERVICES = Resource("", "v1", "services", "Service")
 """The training-operator's Services. A Service that awaits garbage collection blocks its name for a job of
@@ -94,6 +95,23 @@ async def wiped(api: KubeApi) -> None:
         async with asyncio.timeout(GONE_S):
             while await _remove_all(api, JOBS) + await _remove_all(api, PODS):
                 await asyncio.sleep(0.05)
+
+
+async def removed(api: KubeApi, resource: Resource, name: str, namespace: str = "") -> None:
+    """Deletes the object, even one with finalizers, and returns when it is gone: Kubernetes keeps a claim
+    that a pod uses, and the volume of such a claim, and the next test may create one of the same name."""
+    path = resource.path(name, namespace)
+    async with asyncio.timeout(REMOVED_S):
+        while True:
+            try:
+                await api.request("DELETE", path)
+                body = {"metadata": {"finalizers": None}}
+                await api.request("PATCH", path, body=body, content_type=MergePatch)
+            except ApiError as error:
+                if error.not_found:
+                    return
+                raise
+            await asyncio.sleep(0.05)
 
 
 async def _remove_all(api: KubeApi, resource: Resource) -> int:

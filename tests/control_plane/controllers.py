@@ -12,10 +12,12 @@ from detectors.client.kubeapi import KubeApi
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, token
 
-__all__ = ["PROGRAM", "start_controller"]
+__all__ = ["PROGRAM", "SHIPPED_LEASE", "start_controller"]
 
 PROGRAM = (sys.executable, "-m", "detectors.commands.main", "controller")
 """Command that starts the controller of this working tree."""
+SHIPPED_LEASE = ("lease.duration_s=15", "lease.renew_deadline_s=10")
+"""Settings for a stage whose controllers have the lease as shipped."""
 
 
 async def start_controller(

@@ -29,7 +29,8 @@ def jobset_controller(programs: Programs, plane: ControlPlane) -> Iterator[None]
     crd = yaml.safe_load(programs.jobset_crd.read_text(encoding="utf-8"))
     plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
     wait_until_watched(plane, JOBSETS)  # the controller tries once, and then again after 10 s
-    webhook, probe = free_port(), free_port()
+    webhook = free_port()
+    probe = free_port([webhook])
     configuration = plane.folder / "jobset-config.yaml"
     configuration.write_text(yaml.safe_dump(_configuration(plane, webhook, probe)), encoding="utf-8")
     command = [

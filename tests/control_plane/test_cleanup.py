@@ -14,14 +14,15 @@ import pytest
 import yaml
 
 from chaos.processes.children import Child, spawn
+from detectors.wire.resource import Resource
 from recover.k8s.kinds import CONFIGMAPS, LEASES, NODES
 from recover.kube.lease import LEASE
 from recover.stories.keys import WRITTEN_BY_US
 from recover.triage.spare_node import SPARE_FOR
 from tests.chart.helm import CHART
 from tests.control_plane.cases import cordons
-from tests.control_plane.plane import ControlPlane
-from tests.control_plane.rights import BINDINGS, CONTROLLER_NAME, ROLES, SYSTEM, token
+from tests.control_plane.plane import AUDIT_LAG_S, ControlPlane
+from tests.control_plane.rights import BINDINGS, CONTROLLER_NAME, CONTROLLER_USER, ROLES, SYSTEM, token
 from tests.control_plane.stage import RealStage, raised
 
 pytestmark = pytest.mark.control_plane
@@ -29,6 +30,9 @@ pytestmark = pytest.mark.control_plane
 BESIDE_S = 3.0
 """Time in seconds for which the clean-up waits beside a controller that leads and renews its lease every 2
 s."""
+REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
 PEOPLES = {"key": "dedicated", "value": "training", "effect": "NoSchedule"}
 
 
@@ -63,6 +67,7 @@ async def test_it_waits_for_the_last_controller_and_leaves_nodes_as_their_people
             one["metadata"]["name"] for one in await stage.all(CONFIGMAPS, SYSTEM)
         }
         assert await holder(stage) == ""
+        await asyncio.sleep(AUDIT_LAG_S)
         writes = [w for w in plane.audited(since) if w.object_ref.resource == "nodes" and w.succeeded]
         of_controller = [w for w in writes if w.user_agent.startswith("rekindle-controller/")]
         of_cleanup = [w for w in writes if w.user_agent.startswith("rekindle-cleanup_")]
@@ -81,10 +86,18 @@ async def granted(stage: RealStage) -> AsyncIterator[None]:
     for body in rights:
         await stage.create(kinds[body["kind"]], body)
     try:
+        await stage.until("permissions in force", lambda: may_clean_up(stage))
         yield
     finally:
         for body in rights:
             await stage.api.request("DELETE", kinds[body["kind"]].path(body["metadata"]["name"]))
+
+
+async def may_clean_up(stage: RealStage) -> bool:
+    """Whether the API server grants the permissions already: it reads new rules a moment later."""
+    asked = {"verb": "patch", "resource": "nodes", "subresource": "status"}
+    review = {"spec": {"user": CONTROLLER_USER, "resourceAttributes": asked}}
+    return bool((await stage.create(REVIEWS, review))["status"]["allowed"])
 
 
 async def begun_cleanup(stage: RealStage, plane: ControlPlane) -> Child:

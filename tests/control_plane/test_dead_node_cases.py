@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from detectors.wire.resource import MergePatch, Resource
+from detectors.wire.resource import Resource
 from recover.k8s.kinds import JOBS, NODES
 from tests.control_plane.cases import (
     ended,
@@ -29,6 +29,7 @@ from tests.control_plane.cases import (
     uids,
     writes_to,
 )
+from tests.control_plane.clean import removed
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, raised
 
@@ -119,7 +120,4 @@ async def a_claim(stage: RealStage) -> AsyncIterator[None]:
         yield
     finally:
         for resource in specs:
-            path = resource.path("scratch", NAMESPACE)
-            body = {"metadata": {"finalizers": None}}
-            await stage.api.request("DELETE", path)
-            await stage.api.request("PATCH", path, body=body, content_type=MergePatch)
+            await removed(stage.api, resource, "scratch", NAMESPACE)

@@ -31,7 +31,7 @@ from tests.control_plane.clean import CRDS, install_crds
 from tests.control_plane.controllers import start_controller
 from tests.control_plane.plane import ADMIN, ControlPlane, started
 from tests.control_plane.rights import CONTROLLER_NAME, ROLES
-from tests.control_plane.stage import gpu_node
+from tests.control_plane.stage import ANSWERED_S, gpu_node
 
 pytestmark = pytest.mark.control_plane
 
@@ -67,7 +67,7 @@ async def test_an_installation_that_is_all_right_and_what_is_said_of_each_thing_
     untouched: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin, nobody = (str(untouched.kubeconfig(user)) for user in (ADMIN, "nobody"))
-    async with KubeApi(untouched.credentials()) as api:
+    async with KubeApi(untouched.credentials(), timeout_s=ANSWERED_S) as api:
         assert await asyncio.to_thread(run, ["--kubeconfig", admin]) == 3
         bare = capsys.readouterr().err
         assert bare.startswith("rekindle: ")
@@ -79,8 +79,8 @@ async def test_an_installation_that_is_all_right_and_what_is_said_of_each_thing_
         assert of_definitions != bare, "its definitions are there"
 
         async with installed(api, untouched, Helm("helm4", tmp_path, Path(admin))):
+            assert await until(api, set()) == {}
             report = await told(api)
-            assert report.findings == ()
             assert report.not_made == ()
             assert (report.facts.agents_ready, report.facts.accelerator_nodes) == (2, 2)
             assert (report.facts.controllers_ready, report.facts.controllers) == (2, 2)
@@ -123,11 +123,12 @@ async def told(api: KubeApi) -> InstallationReport:
 async def until(api: KubeApi, names: set[str]) -> dict[str, Finding]:
     """Returns the findings by name, once they have these names. Permissions and policies are in force a
     moment after they were written."""
-    found: dict[str, Finding] = {}
+    found: dict[str, Finding] | None = None
     with suppress(TimeoutError):
         async with asyncio.timeout(LIMIT_S):
-            while found.keys() != names:
+            while found is None or found.keys() != names:
                 found = {finding.name: finding for finding in (await told(api)).findings}
+    assert found is not None
     assert found.keys() == names
     return found
 

@@ -24,7 +24,7 @@ from tests.control_plane.cases import OPTED_IN, ended, indexed_job, no_trouble, 
 from tests.control_plane.clean import install_crds, wiped
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import SYSTEM, install_rights
-from tests.control_plane.stage import NAMESPACE, RealStage, raised
+from tests.control_plane.stage import ANSWERED_S, NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
@@ -74,7 +74,7 @@ class Admission:
 @asynccontextmanager
 async def admitting(plane: ControlPlane) -> AsyncIterator[Admission]:
     """Yields the Admission once the policies are in force. Objects of the test are removed."""
-    async with KubeApi(plane.credentials()) as api:
+    async with KubeApi(plane.credentials(), timeout_s=ANSWERED_S) as api:
         await install_crds(api)
         for name, meta in {SYSTEM: {}, **WORDS}.items():
             try:

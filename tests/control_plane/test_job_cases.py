@@ -12,6 +12,7 @@ from recover.workloads.patches import MARK
 from tests.control_plane.cases import (
     RECREATE,
     cordons,
+    creation_s,
     ended,
     incident_of,
     indexed_job,
@@ -23,12 +24,11 @@ from tests.control_plane.cases import (
     recovered,
     recoveries,
     refusals,
-    starting_s,
     trained,
     uids,
     writes_to,
 )
-from tests.control_plane.plane import ControlPlane
+from tests.control_plane.plane import AUDIT_LAG_S, ControlPlane
 from tests.control_plane.stage import NAMESPACE, RealStage, now, raised
 
 pytestmark = pytest.mark.control_plane
@@ -127,7 +127,7 @@ async def test_a_failed_rank_is_made_anew_at_once_with_consent_and_otherwise_wai
         )
         await recovered(stage, "waits", waiting)
 
-        assert starting_s(at_once) < 8
+        assert creation_s(at_once, await pods_of(stage, "anew")) < 8
         assert "1 failed pod " in told["status"]["message"]
         after = await job_of(stage, "anew")
         assert after["metadata"]["uid"] != before["metadata"]["uid"]
@@ -296,6 +296,7 @@ async def test_a_person_who_suspends_a_started_gang_is_obeyed(control_plane: Con
         old = await trained(stage, indexed_job("llm"))
         await stage.xid_79(old[0]["spec"]["nodeName"])
         await stage.running("llm", 2, but=uids(old))
+        await asyncio.sleep(AUDIT_LAG_S)
         since = control_plane.audit_position()
 
         await patched(stage, JOBS, "llm", {"spec": {"suspend": True}}, manager="kubectl-edit")
@@ -303,6 +304,7 @@ async def test_a_person_who_suspends_a_started_gang_is_obeyed(control_plane: Con
 
         assert "kubectl-edit" in recovery["status"]["message"]
         await stage.until("the start's mark is taken back", lambda: is_unmarked(stage, "llm"))
+        await asyncio.sleep(AUDIT_LAG_S)
         assert writes_to(control_plane, since, JOBS, "llm") == ["patch"], "only the mark's end"
         assert (await job_of(stage, "llm"))["spec"]["suspend"] is True
 

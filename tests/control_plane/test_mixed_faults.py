@@ -27,9 +27,10 @@ from detectors.wire.resource import MergePatch
 from recover.k8s.kinds import INCIDENTS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.build import cached
 from tests.control_plane.cases import IN_STEP, indexed_job
+from tests.control_plane.controllers import SHIPPED_LEASE
 from tests.control_plane.interference import Container, Wire, beside, kept_running, pss_bytes, wired
 from tests.control_plane.plane import ControlPlane, started
-from tests.control_plane.stage import NAMESPACE, RealStage, raised
+from tests.control_plane.stage import ANSWERED_S, NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
@@ -47,6 +48,7 @@ _NONE_NEEDED: dict[str, Any] = {"status": {"phase": "none was needed"}}
 SILENCE_S = 8
 SETTINGS = [
     "mode=recover",
+    *SHIPPED_LEASE,
     "budgets.quarantined_percent_max=100",
     "budgets.pool_percent_max=100",
     "budgets.quarantines_per_hour_max=1000",
@@ -210,7 +212,11 @@ class Lab:
         If no controller saw the deletion, because the API server was down, their failure is the first sign of
         it."""
         self._is_cordoned = False
-        await self.stage.api.request("DELETE", PODS.path(pod["metadata"]["name"], NAMESPACE))
+        try:
+            await self.stage.api.request("DELETE", PODS.path(pod["metadata"]["name"], NAMESPACE))
+        except ApiError as error:
+            if error.status != 404:  # the answer to an earlier try was lost
+                raise
         await asyncio.sleep(self._chance.uniform(*DEAD_S))
         for peer in pods:
             if peer is not pod:
@@ -355,7 +361,7 @@ async def laid(plane: ControlPlane, chance: random.Random) -> AsyncIterator[Lab]
         stage = await stack.enter_async_context(
             raised(seen_by_agents, nodes=NODES_COUNT, settings=SETTINGS, agents=NODES_COUNT)
         )
-        stage.api = await stack.enter_async_context(KubeApi(plane.credentials()))
+        stage.api = await stack.enter_async_context(KubeApi(plane.credentials(), timeout_s=ANSWERED_S))
         command = beside(stage.controller, seen_by_agents, seen_by_controller)
         await stage.controller.stop()
         log = plane.folder / "kept-controller.log"

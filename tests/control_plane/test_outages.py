@@ -24,9 +24,10 @@ from recover.checkpoints.scan_result import Checkpoint, ScanMessage, encode_mess
 from recover.k8s.kinds import CONFIGMAPS, JOBS, NODES, PODS, RECOVERIES
 from tests.control_plane.build import cached
 from tests.control_plane.cases import IN_STEP
+from tests.control_plane.controllers import SHIPPED_LEASE
 from tests.control_plane.interference import Container, Wire, beside, kept_running, pss_bytes, wired
 from tests.control_plane.plane import ControlPlane, Program, started
-from tests.control_plane.stage import NAMESPACE, RealStage, raised
+from tests.control_plane.stage import ANSWERED_S, NAMESPACE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
@@ -35,7 +36,7 @@ SILENCE_S = 8
 """Silence in seconds after which a node is not ready. An outage is longer, so after it all nodes seem to have
 been silent for too long."""
 CUT_EVERY_S = 1.0
-LIMIT_S = 90.0
+LIMIT_S = 240.0
 """Time limit in seconds, longer than the sum of what may follow an outage: a lease that must expire, a
 kubelet's pause, a backoff."""
 REQUESTS_PER_S_MAX = 22.0
@@ -274,8 +275,10 @@ async def training(plane: ControlPlane) -> AsyncIterator[Gang]:
     async with contextlib.AsyncExitStack() as stack:
         agents, seen_by_agents = await stack.enter_async_context(wired(plane))
         controller, seen_by_controller = await stack.enter_async_context(wired(plane))
-        stage = await stack.enter_async_context(raised(seen_by_agents, nodes=3, settings=["mode=recover"]))
-        stage.api = await stack.enter_async_context(KubeApi(plane.credentials()))
+        stage = await stack.enter_async_context(
+            raised(seen_by_agents, nodes=3, settings=["mode=recover", *SHIPPED_LEASE])
+        )
+        stage.api = await stack.enter_async_context(KubeApi(plane.credentials(), timeout_s=ANSWERED_S))
         command = beside(stage.controller, seen_by_agents, seen_by_controller)
         await stage.controller.stop()
         log = plane.folder / "kept-controller.log"

@@ -26,6 +26,10 @@ async def is_paused(stage: RealStage) -> bool:
     return json.loads(state["data"]["modes"])["paused"] is not None
 
 
+async def is_not_paused(stage: RealStage) -> bool:
+    return not await is_paused(stage)
+
+
 async def told(stage: RealStage, reason: str) -> Any:
     """Waits until an Incident gives this reason for the node's quarantine."""
 
@@ -53,7 +57,7 @@ async def test_a_fault_in_a_pause_cordons_nothing_and_acts_after_the_resume_only
 
         await stage.api.request("DELETE", CONFIGMAPS.path(PAUSE, SYSTEM))
         await told(stage, "StaleEvidence")
-        assert not await is_paused(stage)
+        await stage.until("the end of the pause stored", lambda: is_not_paused(stage))
         assert await cordons(stage) == set()
         assert await recoveries(stage, "llm") == []
 

@@ -22,6 +22,7 @@ LINES = [
     for block in re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     for line in block.splitlines()
 ]
+ENDS_WITHIN_S = 180.0
 SAYS_WHAT_FAILS = "rekindle doctor"
 """Command that exits with 1 if it has found something."""
 AGAIN = """
@@ -72,7 +73,7 @@ def playground(flags: list[str]) -> Iterator[str]:
             yield exports
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(ENDS_WITHIN_S) == 0
     kubeconfig = exports.partition("KUBECONFIG=")[2].splitlines()[0]
     assert not Path(kubeconfig).parent.exists()
 

@@ -155,16 +155,7 @@ async def all_failed(stage: RealStage) -> bool:
 
 
 async def test_a_worker_that_a_person_deletes_is_a_lost_rank(training: ControlPlane) -> None:
-    """The operator creates the worker again beside its old peers, which wait for the deleted worker. In two
-    of some forty runs Rekindle named the exit code 143 instead of the deletion, for an unknown reason, so the
-    test tries once more."""
-    named = [await named_after_a_deletion(training)]
-    if named != ["deleted"]:
-        named.append(await named_after_a_deletion(training))
-    assert named[-1] == "deleted", named
-
-
-async def named_after_a_deletion(training: ControlPlane) -> str:
+    """The operator creates the worker again beside its old peers, which wait for the deleted worker."""
     async with raised(training, nodes=3, settings=SETTINGS, agents=0) as stage:
         old = await trained(stage, pytorchjob("llm", "OnFailure", dying="143"), PYTORCHJOBS)
         await asyncio.sleep(1)
@@ -175,5 +166,4 @@ async def named_after_a_deletion(training: ControlPlane) -> str:
         assert not set(uids(old)) & set(uids(await pods_of(stage, "llm")))
         assert await cordons(stage) == set()
         (cause,) = recovery["status"]["causes"]
-        assert cause["fault"] == ("host" if cause["error"] == "deleted" else "application"), cause
-        return str(cause["error"])
+        assert (cause["error"], cause["fault"]) == ("deleted", "host"), cause

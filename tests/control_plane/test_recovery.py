@@ -15,6 +15,7 @@ from tests.control_plane.cases import (
     RECREATE,
     cordons,
     ended,
+    goes_on,
     indexed_job,
     no_trouble,
     nodes_of,
@@ -90,7 +91,7 @@ async def test_the_scan_pod_is_let_in_released_when_the_old_pods_are_gone_and_it
         assert recovery["status"]["checkpoint"]["step"] == 90
         environment = (await stage.get(CONFIGMAPS, "llm-rekindle-job", NAMESPACE))["data"]
         assert environment.keys() == {"REKINDLE_RECOVERY"}
-        assert await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of") == []
+        await stage.until("removal of the scan pod", lambda: has_no_scan(stage))
         no_trouble(stage)
 
 
@@ -132,7 +133,7 @@ async def test_an_xid_79_in_the_kernel_log_moves_a_pytorchjob_of_four_pods_off_t
         status = (await ended(stage, "llm", "Succeeded"))["status"]
         assert (status["attempt"], status["resumedStep"]) == (1, 91)
         assert entered(status, "Succeeded") >= stepped_at
-        await stage.until("the job Running, and neither Restarting nor Failed", lambda: runs_again(stage))
+        await goes_on(stage, PYTORCHJOBS, "llm")
         await cordoned(stage, bad)
         after = await nodes_as_set(stage)
         assert {n: after[n] for n in after if n != bad} == {n: before[n] for n in before if n != bad}
@@ -160,12 +161,6 @@ async def nodes_as_set(stage: RealStage) -> dict[str, Any]:
 def entered(status: Any, phase: str) -> datetime:
     (at,) = (datetime.fromisoformat(row["at"]) for row in status["phases"] if row["phase"] == phase)
     return at
-
-
-async def runs_again(stage: RealStage) -> bool:
-    status = (await stage.get(PYTORCHJOBS, "llm", NAMESPACE))["status"]
-    held = [c["type"] for c in status["conditions"] if c["status"] == "True"]
-    return held == ["Created", "Running"]
 
 
 async def test_the_pods_of_dead_nodes_are_freed_once_a_person_proves_that_they_are_off(
@@ -204,6 +199,10 @@ async def in_phase(stage: RealStage, phase: str) -> bool:
 async def running_scan(stage: RealStage) -> Any:
     scans = await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of")
     return next((scan for scan in scans if scan["status"]["phase"] == "Running"), None)
+
+
+async def has_no_scan(stage: RealStage) -> bool:
+    return await stage.all(PODS, NAMESPACE, "rekindle.dev/scan-of") == []
 
 
 def reasons(recovery: Any) -> dict[str, str]:

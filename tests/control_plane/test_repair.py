@@ -63,8 +63,7 @@ async def test_a_gpu_is_reset_once_nobody_holds_it_and_the_node_returns_as_it_wa
         assert {c["name"]: c["outcome"] for c in done["checks"]}["nccl"] == "not-run"
         after = await returned(stage, "n1")
         assert as_people_left_it(after) == as_people_left_it(before)
-        (incident,) = await stage.all(INCIDENTS)
-        assert incident["status"]["phase"] == "Closed"
+        await stage.until("Incident Closed", lambda: only_incident_is(stage, "Closed"))
         assert await stage.all(RECOVERIES) == [], "a repair's Job is no gang"
         await stage.until("an agent that holds its devices again", lambda: holds_again(stage))
         no_trouble(stage)
@@ -256,6 +255,10 @@ async def returned(stage: RealStage, node: str) -> Any:
         return None if closed or body["spec"].get("unschedulable") else body
 
     return await stage.until(f"{node} in service", found)
+
+
+async def only_incident_is(stage: RealStage, phase: str) -> bool:
+    return [incident["status"]["phase"] for incident in await stage.all(INCIDENTS)] == [phase]
 
 
 def as_people_left_it(node: Any) -> Any:

@@ -9,35 +9,35 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from detectors.client.credentials import Credentials
-from detectors.client.kubeapi import KubeApi
+from detectors.client.kubeapi import ApiError, KubeApi
 from detectors.wire.resource import Resource
 from recover.k8s.kinds import CONFIGMAPS, EVENTS, NAMESPACES, NODES, PODS
 from tests.control_plane.cases import indexed_job, recoveries, trained
+from tests.control_plane.clean import removed
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME
 from tests.control_plane.scans import SCANS, answered, says_kubelet, scan_of, with_checkpoints
-from tests.control_plane.stage import NAMESPACE, RealStage, raised
+from tests.control_plane.stage import ANSWERED_S, NAMESPACE, RealStage, raised
 from tests.facts import names
 
 pytestmark = pytest.mark.control_plane
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
-VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume")
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING = Resource(_ADMISSION, "v1", "mutatingadmissionpolicies", "", namespaced=False)
 MUTATING_BINDINGS = Resource(_ADMISSION, "v1", "mutatingadmissionpolicybindings", "", namespaced=False)
-IN_FORCE_S = 2.0
-"""Time in seconds to wait for a policy: an API server applies a new policy about a second later."""
 RESTRICTED = "pod-security.kubernetes.io/enforce"
 ENVIRONMENT = "llm-rekindle-job"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 """Deadline of a scan in seconds, long enough to tell a shortened wait from a full one, even on a busy
 machine."""
-SHORT_S = 8.0
+SHORT_S = 15.0
 """Deadline in seconds for scans that last until it: the scheduler has tried to place their pod by then."""
 
 
@@ -89,8 +89,8 @@ async def claimed(stage: RealStage) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await stage.api.request("DELETE", CLAIMS.path("llm", NAMESPACE))
-        await stage.api.request("DELETE", VOLUMES.path("llm"))
+        await removed(stage.api, CLAIMS, "llm", NAMESPACE)
+        await removed(stage.api, VOLUMES, "llm")
 
 
 @asynccontextmanager
@@ -114,9 +114,11 @@ async def restricted(stage: RealStage) -> AsyncIterator[None]:
     """The namespace admits no pods that break Pod Security's strictest profile, and inline NFS breaks it."""
     await stage.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {RESTRICTED: "restricted"}}})
     try:
+        await stage.until("the profile in force", lambda: admits(stage, 0))
         yield
     finally:
         await stage.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {RESTRICTED: None}}})
+        await stage.until("end of the profile", lambda: admits(stage, 1))
 
 
 @asynccontextmanager
@@ -135,11 +137,30 @@ async def meshed(stage: RealStage) -> AsyncIterator[None]:
     await stage.create(MUTATING, {"metadata": {"name": "mesh"}, "spec": spec})
     await stage.create(MUTATING_BINDINGS, {"metadata": {"name": "mesh"}, "spec": {"policyName": "mesh"}})
     try:
-        await asyncio.sleep(IN_FORCE_S)
+        await stage.until("the mesh in force", lambda: admits(stage, 2))
         yield
     finally:
         for kind in (MUTATING_BINDINGS, MUTATING):
             await stage.api.request("DELETE", kind.path("mesh"))
+        await stage.until("end of the mesh", lambda: admits(stage, 1))
+
+
+async def admits(stage: RealStage, containers: int) -> bool:
+    """Whether a pod with one container and the label of a scan would be stored with that many containers. 0
+    means that the pod is refused. Namespaces' labels and policies are in force a moment after they were
+    written."""
+    body = {
+        "metadata": {"name": "probe", "labels": {SCANS: "probe"}},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    }
+    try:
+        path, params = PODS.path(namespace=NAMESPACE), {"dryRun": "All"}
+        raw = await stage.api.request("POST", path, params=params, body=body)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return containers == 0
+    return len(msgspec.json.decode(raw)["spec"]["containers"]) == containers
 
 
 async def unverified(stage: RealStage) -> tuple[str, float]:
@@ -254,7 +275,8 @@ async def as_without_policy(plane: ControlPlane, environment: dict[str, Any]) ->
     """Creates the ConfigMap as if it were older than the policies, or as if the chart left the policies
     out."""
     secret = (plane.folder / f"{CONTROLLER_NAME}.token").read_text(encoding="utf-8")
-    async with KubeApi(Credentials(plane.url, token=secret, ca_file=str(plane.ca_file))) as controller:
+    credentials = Credentials(plane.url, token=secret, ca_file=str(plane.ca_file))
+    async with KubeApi(credentials, timeout_s=ANSWERED_S) as controller:
         await controller.request("POST", CONFIGMAPS.path(namespace=NAMESPACE), body=environment)
 
 

@@ -22,16 +22,16 @@ from recover.cli.controller_command import EXIT_LEASE_LOST
 from recover.k8s.kinds import INCIDENTS, LEASES
 from recover.kube.lease import LEASE
 from tests.control_plane.cases import IN_STEP, cordons, indexed_job, recoveries, trained, uids
-from tests.control_plane.controllers import start_controller
-from tests.control_plane.plane import AuditedWrite, ControlPlane
+from tests.control_plane.controllers import SHIPPED_LEASE, start_controller
+from tests.control_plane.plane import AUDIT_LAG_S, AuditedWrite, ControlPlane
 from tests.control_plane.rights import CONTROLLER_NAME, SYSTEM
-from tests.control_plane.stage import RealStage, raised
+from tests.control_plane.stage import LIMIT_S, LONG_LEASE, RealStage, raised
 
 pytestmark = pytest.mark.control_plane
 
 HANDOVERS = int(os.environ.get("REKINDLE_HANDOVERS", "1"))
-DURATION_S = 6
-SHORT = [f"lease.duration_s={DURATION_S}", "lease.renew_deadline_s=4", "lease.retry_s=0.5"]
+DURATION_S = 12
+SHORT = [f"lease.duration_s={DURATION_S}", "lease.renew_deadline_s=8", "lease.retry_s=0.5"]
 WORK = [
     "mode=recover",
     "budgets.quarantined_percent_max=100",
@@ -63,7 +63,7 @@ class Contender:
         os.kill(self.process.pid, signal.SIGCONT)
 
     async def ended(self) -> int:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(LIMIT_S):
             return await self.process.process.wait()
 
     def wrote(self, write: AuditedWrite) -> bool:
@@ -149,7 +149,7 @@ def a_burst(pods: list[Any], broken: set[str]) -> set[str]:
 async def stopped_at_work(plane: ControlPlane, since: int, leader: Contender) -> None:
     """Stops the leader soon after its first write, while it has much to write, at a random moment that no
     test can choose better."""
-    async with asyncio.timeout(90):
+    async with asyncio.timeout(LIMIT_S):
         while not works(plane.audited(since), leader):
             await asyncio.sleep(0.01)
     await asyncio.sleep(random.uniform(0.0, 0.2))
@@ -185,7 +185,7 @@ async def nothing_written_late(
     """Asserts by the API server's clock that the stopped leader wrote nothing after its deadline. The API
     server received each renewal after it was sent, so the deadline by which the process itself goes is a
     little earlier."""
-    await asyncio.sleep(0.3)  # the audit log lags
+    await asyncio.sleep(AUDIT_LAG_S)
     deadline = renewals(plane.audited(), stopped)[-1] + timedelta(seconds=DURATION_S)
     writes = plane.audited(since)
     took_over = renewals(writes, other)[0]
@@ -205,11 +205,11 @@ def _until(last: datetime | None, deadline: datetime) -> str:
 
 
 async def test_a_leader_that_is_asked_to_end_hands_over_at_once(control_plane: ControlPlane) -> None:
-    """With the shipped settings the other controller tries every 2 s, and need not wait for the 15 s of the
-    lease."""
-    async with raised(control_plane, nodes=1, settings=WORK, agents=0) as stage:
+    """The other controller tries every 2 s, and need not wait for the 60 s of the lease."""
+    settings = [*WORK, *LONG_LEASE]
+    async with raised(control_plane, nodes=1, settings=settings, agents=0) as stage:
         leader = Contender(stage.controller, CONTROLLER_NAME)
-        other = await started(stage, control_plane, WORK, SECOND)
+        other = await started(stage, control_plane, settings, SECOND)
         try:
             await stands_by(stage, other)
             began_s = time.monotonic()
@@ -220,7 +220,7 @@ async def test_a_leader_that_is_asked_to_end_hands_over_at_once(control_plane: C
             await stage.xid_79("n1")
             await all_dealt_with(stage, {"n1"})
             print(f"SIGTERM to end {ended_s - began_s:.2f} s, to the other leading {led_s - began_s:.2f} s")
-            assert led_s - ended_s < 10  # a loaded machine is slow
+            assert led_s - ended_s < 30  # a loaded machine is slow
         finally:
             await other.process.stop()
 
@@ -229,8 +229,9 @@ async def test_a_leader_that_is_asked_to_end_hands_over_at_once(control_plane: C
 async def test_a_killed_leader_is_followed_in_twenty_seconds_with_the_shipped_settings(
     control_plane: ControlPlane,
 ) -> None:
-    async with raised(control_plane, nodes=1, settings=WORK, agents=0) as stage:
-        other = await started(stage, control_plane, WORK, SECOND)
+    settings = [*WORK, *SHIPPED_LEASE]
+    async with raised(control_plane, nodes=1, settings=settings, agents=0) as stage:
+        other = await started(stage, control_plane, settings, SECOND)
         try:
             await stands_by(stage, other)
             await stage.controller.kill()

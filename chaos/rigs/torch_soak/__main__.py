@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from chaos.processes.locked_environment import MissingError
+from chaos.rigs.torch_soak.manifest import HANG_S
 from chaos.rigs.torch_soak.report import line, summary
 from chaos.rigs.torch_soak.rounds import Outcome, RoundError
 from chaos.rigs.torch_soak.soak import FAULTS_PER_JOB, soak
@@ -40,7 +41,7 @@ def main() -> int:
 
     print(
         f"seed {options.seed}: {options.faults} faults, {FAULTS_PER_JOB} a job of {options.ranks} ranks; "
-        "hang limit 5 s, no limit of attempts for one cause",
+        f"hang limit {HANG_S} s, no limit of attempts for one cause",
         flush=True,
     )
     ok = interrupted = False

@@ -11,10 +11,11 @@ from chaos.cluster.job_objects import pytorchjob
 from chaos.rigs.torch_training.launch import ENVIRONMENT, torchrun
 from chaos.scenarios.manifests import CHECKPOINTS, CLAIM, NAMESPACE
 
-__all__ = ["FINAL_WEIGHTS", "Training", "torch_job"]
+__all__ = ["FINAL_WEIGHTS", "HANG_S", "Training", "torch_job"]
 
 FINAL_WEIGHTS = "final-weights"
-HANG_S = 5
+HANG_S = 15
+"""Hang limit of the job in seconds. On a busy machine healthy ranks may pause for some seconds."""
 
 
 class Training(msgspec.Struct, frozen=True):
@@ -28,7 +29,7 @@ class Training(msgspec.Struct, frozen=True):
 
 
 def torch_job(training: Training, name: str, port: int, python: Path) -> dict[str, Any]:
-    """Returns a job that has opted in, with a hang limit of 5 s, and without a limit of attempts for one
+    """Returns a job that has opted in, with the hang limit, and without a limit of attempts for one
     cause: random faults may strike one job several times before it has saved."""
     metadata = {
         "name": name,

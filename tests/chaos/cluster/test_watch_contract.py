@@ -164,7 +164,7 @@ async def test_a_finalizer_makes_a_deletion_two_events(cluster: Cluster) -> None
 
 async def test_a_watch_with_a_selector_that_cannot_be_read_is_a_bad_request(cluster: Cluster) -> None:
     with pytest.raises(ApiError) as refused:
-        await anext(cluster.watch(CONFIGMAPS, labels="a in b", resource_version="1", timeout_s=1))
+        await anext(cluster.watch(CONFIGMAPS, labels="a in b", resource_version="1", timeout_s=WATCHED_S))
     assert refused.value.status == 400
 
 
@@ -183,10 +183,9 @@ async def test_pages_and_watches_from_before_a_compaction_have_expired(
     with pytest.raises(ApiError) as refused:
         await cluster.list(CONFIGMAPS, namespace=NS, limit=1, page=first.next_page)
     assert (refused.value.status, refused.value.reason) == (410, "Expired")
+    at = first.resource_version
     with pytest.raises(ApiError) as refused:
-        await anext(
-            cluster.watch(CONFIGMAPS, namespace=NS, resource_version=first.resource_version, timeout_s=1)
-        )
+        await anext(cluster.watch(CONFIGMAPS, namespace=NS, resource_version=at, timeout_s=WATCHED_S))
     assert (refused.value.status, refused.value.reason) == (410, "Expired")
 
     anew: ListPage = await cluster.list(CONFIGMAPS, namespace=NS, limit=2)
@@ -195,7 +194,7 @@ async def test_pages_and_watches_from_before_a_compaction_have_expired(
 
 async def test_a_watch_from_before_the_kind_was_installed_has_expired(cluster: Cluster) -> None:
     with pytest.raises(ApiError) as refused:
-        await anext(cluster.watch(NODEHEALTHS, resource_version="1", timeout_s=1))
+        await anext(cluster.watch(NODEHEALTHS, resource_version="1", timeout_s=WATCHED_S))
     assert (refused.value.status, refused.value.reason, refused.value.expired) == (410, "Expired", True)
 
 

@@ -41,7 +41,9 @@ OFFERED = Shape(devices={"tencent.com/vcuda-core": 100, "tencent.com/vcuda-memor
 SHARE = {"tencent.com/vcuda-core": "30", "tencent.com/vcuda-memory": "20"}
 WHOLE_CARD = {"tencent.com/vcuda-core": "100", "tencent.com/vcuda-memory": "64"}
 CONFLICT_AT = 30
-LIMIT_S = 120.0
+LIMIT_S = 600.0
+"""Time limit in seconds of each wait. Paddle starts several times within one of them, and each start may take
+half a minute on a busy machine."""
 
 
 @pytest.fixture

@@ -15,12 +15,13 @@ from tests.cluster.faults import rank
 from tests.cluster.gangs import CLAIM, MOUNT, NAMESPACE, VOLUME
 from tests.cluster.images import BASE
 
-__all__ = ["RANKS", "Gang", "create", "lay_names"]
+__all__ = ["RANKS", "Gang", "create", "lay_names", "slow_to_stop"]
 
 RANKS = 2
 SUBDOMAIN = "ranks"
 CHECKPOINT_EVERY = 20
 STEP_S = 0.05
+STOP_S = 15
 MEET_S = 600
 """Time in seconds that a rank waits for a peer that finds no room yet."""
 SOURCE = Path(__file__).parents[3]
@@ -62,6 +63,13 @@ class Gang(msgspec.Struct, frozen=True):
 
     def _markers(self) -> list[Path]:
         return list(self.folder.glob("step-*/commit.json"))
+
+
+def slow_to_stop(name: str) -> Gang:
+    """Returns a gang whose stop takes long enough for a test to see it by kubectl and to intervene, on a busy
+    machine, too."""
+    pod = {"terminationGracePeriodSeconds": STOP_S + 5}
+    return Gang(name, pod=pod, lifecycle={"preStop": {"sleep": {"seconds": STOP_S}}})
 
 
 def lay_names(cluster: Cluster) -> None:

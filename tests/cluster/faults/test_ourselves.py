@@ -3,6 +3,7 @@ twice."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,18 +13,17 @@ from chaos.simulated.lines import DOUBLE_BIT_ERROR, GSP_TIMEOUT, MMU_FAULT, NVLI
 from recover.k8s.kinds import JOBS, NODES, RECOVERIES
 from recover.workloads.patches import MARK
 from tests.cluster.cluster import Cluster
-from tests.cluster.faults.gang import Gang
+from tests.cluster.faults.gang import Gang, slow_to_stop
 from tests.cluster.faults.processes import first_process, signal
 from tests.cluster.faults.trial import Trial, cordoned, quarantined
 from tests.cluster.install import SYSTEM, listed, one
 from tests.cluster.kernel_log import xid
 from tests.control_plane.cases import writes_to
+from tests.control_plane.plane import AUDIT_LAG_S
 
 pytestmark = pytest.mark.real_nodes
 
 Begin = Callable[[Gang], Trial]
-SLOW_STOP = {"preStop": {"sleep": {"seconds": 4}}}
-"""A preStop hook that leaves the test time to intervene."""
 
 
 def test_a_line_written_while_the_agent_is_dead_is_found_and_none_is_told_twice(
@@ -67,7 +67,7 @@ def test_a_line_written_while_the_agent_is_dead_is_found_and_none_is_told_twice(
 def test_two_controllers_killed_in_one_recovery_leave_it_to_the_next_and_nothing_is_done_twice(
     cluster: Cluster, begin: Begin
 ) -> None:
-    trial = begin(Gang("orphaned", lifecycle=SLOW_STOP))
+    trial = begin(slow_to_stop("orphaned"))
     node, since = trial.node(0), cluster.plane.audit_position()
     trial.strike()
     xid(node, GSP_TIMEOUT, gpu=1)
@@ -91,12 +91,13 @@ def test_two_controllers_killed_in_one_recovery_leave_it_to_the_next_and_nothing
 def test_an_api_server_that_is_restarted_in_a_recovery_delays_it_and_nothing_is_done_twice(
     cluster: Cluster, begin: Begin
 ) -> None:
-    trial = begin(Gang("cut-off", lifecycle=SLOW_STOP))
+    trial = begin(slow_to_stop("cut-off"))
     node, since = trial.node(0), cluster.plane.audit_position()
     trial.strike()
     xid(node, NVLINK_ERROR)
 
     trial.until_phase("Stopping")
+    time.sleep(AUDIT_LAG_S)  # the stop and the cordon are in the audit log before it ends
     server = cluster.plane.programs["kube-apiserver"]
     server.kill()
     server.start()
@@ -112,6 +113,7 @@ def assert_done_once(cluster: Cluster, trial: Trial, node: str, since: int) -> N
     mark of the start soon after the recovery is over, one cordon, one Recovery."""
     trial.until("the start's mark is taken back", lambda: not is_marked(trial.job()))
     recovery = trial.recovery()["metadata"]["name"]
+    time.sleep(AUDIT_LAG_S)
     job, plane = trial.gang.name, cluster.plane
     assert writes_to(plane, since, JOBS, job) == ["patch"] * 3
     assert writes_to(plane, since, NODES, node) == ["patch"]

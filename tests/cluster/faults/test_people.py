@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.faults.gang import Gang
+from tests.cluster.faults.gang import Gang, slow_to_stop
 from tests.cluster.faults.trial import Trial, cordoned, quarantined
 from tests.cluster.kernel_log import xid
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real_nodes
 def test_a_node_that_is_drained_in_a_recovery_stays_drained_until_its_person_lets_it_go(
     cluster: Cluster, begin: Callable[[Gang], Trial]
 ) -> None:
-    trial = begin(Gang("drained", lifecycle={"preStop": {"sleep": {"seconds": 4}}}))
+    trial = begin(slow_to_stop("drained"))
     bad, drained = trial.node(0), trial.node(1)
     trial.strike()
     xid(bad, gpu=1)

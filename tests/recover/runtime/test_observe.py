@@ -3,7 +3,7 @@ read."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -444,6 +444,23 @@ def test_a_pod_that_goes_away_is_remembered_until_its_gang_is_no_longer_meant_to
     put(made, (JOBS, raw("llm", 6, uid="job-uid", spec={**running, "suspend": True})))
     made.pods.apply(event("DELETED", "b", 7))
     assert seen(made).departed == {}
+
+
+def test_the_removal_of_an_ended_pod_does_not_change_when_it_was_told_to_end() -> None:
+    """A kubelet removes the ended pod without grace, and the API server may then replace the time of the
+    deletion by that of the removal. A pod of another uid has its own time."""
+    made = observer()
+    job = raw("llm", 1, uid="job-uid", spec={"parallelism": 2, "template": {"spec": GPU}})
+    told = {"deletionTimestamp": "2026-11-21T12:00:35Z", "deletionGracePeriodSeconds": 30}
+    removed = {"deletionTimestamp": "2026-11-21T12:00:09Z", "deletionGracePeriodSeconds": 0}
+
+    put(made, (JOBS, job), (PODS, pod("a", 2)), (PODS, pod("a", 3, **told)), (PODS, pod("a", 4, **removed)))
+    (gone,) = seen(made).pods("job-uid")
+    assert gone.deleting_since == NOW + timedelta(seconds=5)
+
+    put(made, (PODS, pod("a", 5, uid="anew", **removed)))
+    (other,) = seen(made).pods("job-uid")
+    assert other.deleting_since == NOW + timedelta(seconds=9)
 
 
 def test_a_pod_that_a_new_list_lacks_is_remembered_as_gone_now() -> None:
