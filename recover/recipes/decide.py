@@ -107,6 +107,11 @@ def _outcome(
 ) -> tuple[RecipeOutcome, str]:
     """Returns the outcome and its reason, in words that follow the recipe's title."""
     change = fitting.recipe.change
+    if change.hold is not Hold.NEVER and _is_outlived(fitting):
+        return (
+            RecipeOutcome.ADVISED,
+            "Rekindle changes nothing, because the job has made training steps after the line of the issue",
+        )
     if change.hold is Hold.ALWAYS:
         return (
             RecipeOutcome.HELD,
@@ -140,6 +145,13 @@ def _outcome(
             f"{again}, so Rekindle does not try the change again, and has reverted it",
         )
     return RecipeOutcome.APPLIED, "; ".join(_done(fitting))
+
+
+def _is_outlived(fitting: Matched) -> bool:
+    """Whether the gang has continued to train after all lines that show the issue. Such an issue does not
+    keep the gang from training, for example if the program handles the error."""
+    lines = [hit.line for hit in fitting.hits if hit.line is not None]
+    return bool(lines) and all(line.outlived for line in lines)
 
 
 def _done(fitting: Matched) -> list[str]:

@@ -94,6 +94,14 @@ edit a recipe so that Rekindle cannot use it any more, Rekindle does not use the
   Rekindle restarts. The chart gives this permission to nobody. Give it only to people who may change all
   these jobs.
 
+## Which failures count
+
+Rekindle tries all recipes once for each restart of a job, before the job starts again. If a fault of a node
+explains the failure, or if somebody other than the job ended a pod, the logs and exit codes are no evidence:
+only a recipe that names the fault (`fault`, `signal`) can match. If the job made training steps for more than
+a minute after the line of an issue, the issue does not keep the job from training: a recipe with `hold` then
+only gives its advice.
+
 ## Templates
 
 `log` and `verify.log` are templates: literal text that a line of the log must contain, with placeholders.

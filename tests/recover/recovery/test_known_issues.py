@@ -3,6 +3,7 @@ and gives up."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -406,3 +407,106 @@ def test_no_requirement_holds_what_a_label_cannot_be(least: str, operator: str, 
     (asked,) = placed_by(Placement(require=[rule]), {"needed": least})
 
     assert (asked.operator, asked.values) == (operator, values)
+
+
+# --- failures that the program has not caused, and lines that have not ended the training ----------------
+
+INVALID_IMAGE = "UserWarning: fused kernel: device kernel image is invalid, falling back"
+ON_A_SHARE = template({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "8000"}, {"CUDA_VERSION": "11.8.0"})
+VERSIONS = {
+    "cuda-major-version": "12",
+    "cuda-minor-version": "4",
+    "rekindle.dev/vgpu-baseline": "12.4",
+}
+
+
+def on_a_share(said: str) -> Worlds:
+    """Returns a gang on virtual GPUs whose baseline has another CUDA major version than the image."""
+    world = cluster(nodes=8).running(gang(templates={"Worker": ON_A_SHARE}))
+    for name in list(world.nodes):
+        world.change_node(name, labels=VERSIONS)
+    return world.says(said, rank=2)
+
+
+@pytest.mark.parametrize("said", ["RuntimeError: CUDA error: unknown error", INVALID_IMAGE])
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_a_nodes_fault_is_no_known_issue_of_the_job_and_the_job_is_started_again(
+    said: str, is_dead: bool
+) -> None:
+    world = on_a_share(said).finding(on="n2", ago_s=3)
+    recovering(world.crash(rank=2) if is_dead else world)
+
+    status = advanced(world, Phase.RESUMING).status
+
+    assert status.recipes == []
+    assert status.avoid_nodes == ["n2"]
+
+
+def test_the_same_line_without_a_nodes_fault_holds_the_job() -> None:
+    world = recovering(on_a_share("RuntimeError: CUDA error: unknown error").crash(rank=2))
+
+    assert advanced(world, Phase.ESCALATED).status.reason == Reason.KNOWN_ISSUE
+
+
+@pytest.mark.parametrize("reason", ["Evicted", "Preempting", "NodeShutdown"])
+def test_a_pod_that_the_kubelet_ended_shows_no_known_issue_of_its_program(reason: str) -> None:
+    world = on_a_share(INVALID_IMAGE).crash(rank=2)
+    pods = world.pods["llm-uid"]
+    pods["llm-2-uid"] = msgspec.structs.replace(pods["llm-2-uid"], failure=f"{reason}: ended", containers=())
+    recovering(world)
+
+    status = advanced(world, Phase.RESUMING).status
+
+    assert status.recipes == []
+
+
+def test_a_recipe_that_names_the_fault_of_the_node_applies_to_it() -> None:
+    world = on_a_share(INVALID_IMAGE).finding(on="n2", ago_s=3)
+    match = msgspec.convert({"allOf": [{"fault": "device-lost"}, {"signal": "xid-79"}]}, Match)
+    world.recipes["mine"] = msgspec.structs.replace(
+        world.recipes["paddle-autogrow-oom"], name="mine", match=match
+    )
+    recovering(world.crash(rank=2))
+
+    status = advanced(world, Phase.RESUMING).status
+
+    assert [(use.name, use.outcome) for use in status.recipes] == [("mine", RecipeOutcome.APPLIED)]
+
+
+def stepped_later(world: Worlds, seconds: float) -> Worlds:
+    """Lets rank 0, whose log alone shows steps, make a step so long after the lines of all ranks."""
+    health = world.health["n0"]
+    at = world.now + timedelta(seconds=seconds)
+    pods = [msgspec.structs.replace(p, last_step_at=at) for p in health.status.pods]
+    status = msgspec.structs.replace(health.status, pods=pods)
+    world.health["n0"] = msgspec.structs.replace(health, status=status)
+    return world
+
+
+def test_a_line_after_which_the_job_has_trained_does_not_hold_the_job() -> None:
+    world = stepped_later(on_a_share(INVALID_IMAGE), 3600).later(3700)
+    recovering(world.crash(rank=2))
+
+    (use,) = advanced(world, Phase.RESUMING).status.recipes
+
+    assert (use.name, use.outcome) == ("cuda-invalid-image", RecipeOutcome.ADVISED)
+    assert "made training steps after the line" in use.message
+    assert "CUDA version" in use.advice
+
+
+def test_a_line_with_which_the_training_ends_holds_the_job_though_another_rank_ends_its_step() -> None:
+    world = stepped_later(on_a_share(INVALID_IMAGE), 5).later(60)
+    recovering(world.crash(rank=2))
+
+    assert advanced(world, Phase.ESCALATED).status.reason == Reason.KNOWN_ISSUE
+
+
+def test_a_later_line_of_another_rank_holds_the_job_after_an_earlier_one_did_not() -> None:
+    world = stepped_later(on_a_share(INVALID_IMAGE), 3600).later(3700)
+    world.says("RuntimeError: CUDA error: device kernel image is invalid", rank=3)
+    recovering(world.crash(rank=2))
+
+    status = advanced(world, Phase.ESCALATED).status
+
+    assert status.reason == Reason.KNOWN_ISSUE
+    assert "llm-worker-3" in status.recipes[-1].seen
