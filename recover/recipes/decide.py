@@ -174,9 +174,11 @@ class Proof(msgspec.Struct, frozen=True):
     words: str
 
 
-def proof(recipe: Recipe, running: Sequence[PodProgress], *, stepped: bool) -> Proof:
+def proof(
+    recipe: Recipe, running: Sequence[PodProgress], *, stepped: bool, deaf: Sequence[str] = ()
+) -> Proof:
     """Returns what the new containers show: the recipe's line, or steps without the lines that matched
-    before."""
+    before. `deaf` are ranks that do not receive variables."""
     verify = recipe.verify
     lines = list(lines_of(running))
     wanted = [parse(written) for written in verify.log] if verify is not None else []
@@ -186,6 +188,12 @@ def proof(recipe: Recipe, running: Sequence[PodProgress], *, stepped: bool) -> P
     again = [line for line in lines if any(t.match(line.text) is not None for t in templates_of(recipe))]
     if again:
         return Proof("", f"{recipe.name}: {again[0].file} says again: {again[0].text.strip()}")
+    if recipe.change.env and deaf:
+        return Proof(
+            "",
+            f"{recipe.name}: the change did not reach {len(deaf)} ranks ({deaf[0]}), because they do not "
+            "read the ConfigMap with the variables",
+        )
     absent = f"; the line {one_of(verify.log)} did not appear: {verify.absent}" if wanted and verify else ""
     if stepped and verify is not None and verify.steps:
         return Proof(

@@ -7,13 +7,16 @@ start.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from detectors.wire.fitting import refitted
 from recover.api import Condition, Phase, RecipeOutcome, RecipeUse, RecoveryStatus, Requirement
 from recover.api.reasons import EventReason, Reason
 from recover.recipes.decide import decide, environment, proof, requirements
 from recover.recipes.gang_evidence import evidences
 from recover.recovery.context import Context, Step, condition, moved
-from recover.workloads.patches import asked_by_people
+from recover.workloads import workload_of
+from recover.workloads.patches import asked_by_people, environment_name, reads_environment
 
 __all__ = ["handed_over", "held", "left_nodes", "not_tried", "placed", "recognised", "verified"]
 
@@ -26,7 +29,19 @@ def recognised(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
     )
     if not uses:
         return status
-    return refitted(status, recipes=[*status.recipes, *uses])
+    return refitted(status, recipes=[*status.recipes, *(_with_reach(ctx, use) for use in uses)])
+
+
+def _with_reach(ctx: Context, use: RecipeUse) -> RecipeUse:
+    """Returns the use. If it sets variables that the template does not let the ranks read, its message says
+    so."""
+    if not use.env or workload_of(ctx.gang).start_brings_environment or reads_environment(ctx.gang):
+        return use
+    reach = (
+        f"the job's template has no envFrom with ConfigMap {environment_name(ctx.gang)}, so variables reach "
+        "only pods to which the policy rekindle-environment adds the ConfigMap"
+    )
+    return refitted(use, message=f"{use.message}; {reach}")
 
 
 def held(ctx: Context, status: RecoveryStatus) -> Step | None:
@@ -86,15 +101,16 @@ def left_nodes(ctx: Context, status: RecoveryStatus) -> set[str]:
     return {witness.node for witness in ctx.recovery.witnesses[:1]} if wanted else set()
 
 
-def verified(ctx: Context, *, stepped: bool) -> list[Condition]:
+def verified(ctx: Context, *, stepped: bool, deaf: Sequence[str] = ()) -> list[Condition]:
     """Returns the status' conditions, with a condition that says whether the changes of this attempt have
-    helped."""
+    helped. `deaf` are ranks that variables do not reach: without the recipe's line, their steps prove
+    nothing about a variable."""
     applied = [use for use in _of_attempt(ctx, ctx.status) if use.outcome is RecipeOutcome.APPLIED]
     recipes = [ctx.world.recipes[use.name] for use in applied if use.name in ctx.world.recipes]
     if not recipes:
         return ctx.status.conditions
     running = [told for pod in ctx.living() for told in ctx.world.containers(pod)]
-    proofs = [proof(recipe, running, stepped=stepped) for recipe in recipes]
+    proofs = [proof(recipe, running, stepped=stepped, deaf=deaf) for recipe in recipes]
     reasons = {"log": "SeenInLog", "steps": "SeenBySteps", "": "NotSeen"}
     weakest = min(proofs, key=lambda found: ("", "steps", "log").index(found.by))
     return condition(

@@ -14,6 +14,7 @@ from recover.api import Phase, RecipeOutcome, RecipeUse
 from recover.api.reasons import Reason
 from recover.api.recipe_spec import LabelRule, Match, Placement
 from recover.k8s.bodies import builtins
+from recover.k8s.kinds import JOBS
 from recover.model import Mark, Quarantine, Template
 from recover.model.actions import Ensure, Patch
 from recover.recipes.decide import environment
@@ -157,6 +158,33 @@ def test_steps_without_the_line_prove_it_too_and_the_missing_line_is_told() -> N
     verify = world.recipes["paddle-autogrow-oom"].verify
     assert verify is not None
     assert names(found.message, *verify.log, verify.absent)
+
+
+def test_the_owner_learns_at_once_that_the_template_of_a_job_reads_no_variables() -> None:
+    world = on_a_virtual_gpu()
+    job = world.gangs["llm-uid"]
+    ref = msgspec.structs.replace(job.ref, api_version=JOBS.api_version, kind=JOBS.kind)
+    world.gangs["llm-uid"] = msgspec.structs.replace(job, ref=ref, resource=JOBS)
+
+    (use,) = advanced(world, Phase.RESUMING).status.recipes
+
+    assert use.outcome is RecipeOutcome.APPLIED
+    assert names(use.message, "no envFrom with ConfigMap llm-rekindle-job", "rekindle-environment")
+
+
+def test_steps_prove_no_variable_that_has_not_reached_the_ranks() -> None:
+    world = on_a_virtual_gpu()
+    advanced(world, Phase.VERIFYING)
+    pods = world.pods["llm-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, environments=())
+
+    first_step(world, 1)
+    advanced(world, Phase.SUCCEEDED)
+
+    (found,) = [c for c in only_recovery(world).status.conditions if c.type == "RecipeVerified"]
+    assert (found.status, found.reason) == ("False", "NotSeen")
+    assert names(found.message, "did not reach", "llm-worker-0")
 
 
 def test_a_change_stands_at_a_later_restart_for_another_cause() -> None:
