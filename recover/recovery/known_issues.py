@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from detectors.wire.fitting import refitted
 from recover.api import Condition, Phase, RecipeOutcome, RecipeUse, RecoveryStatus, Requirement
 from recover.api.reasons import EventReason, Reason
+from recover.model.judged_recipes import RecipeReason
 from recover.recipes.decide import decide, environment, proof, requirements
 from recover.recipes.gang_evidence import evidences
 from recover.recovery.context import Context, Step, condition, moved
@@ -78,14 +79,14 @@ def not_tried(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
 def handed_over(ctx: Context) -> dict[str, str | None]:
     """Returns the variables that recipes have set for this gang and that still apply, and None for variables
     to take back."""
-    return environment(_history(ctx))
+    return environment(_in_force(ctx))
 
 
 def placed(ctx: Context) -> tuple[Requirement, ...]:
     """Returns the requirements of recipes on the gang's nodes. A requirement that people have set already is
     theirs, and Rekindle must not undo it."""
     people = asked_by_people(ctx.gang)
-    return tuple(one for one in requirements(_history(ctx)) if one not in people)
+    return tuple(one for one in requirements(_in_force(ctx)) if one not in people)
 
 
 def left_nodes(ctx: Context, status: RecoveryStatus) -> set[str]:
@@ -125,6 +126,18 @@ def verified(ctx: Context, *, stepped: bool, deaf: Sequence[str] = ()) -> list[C
 def _history(ctx: Context) -> list[RecipeUse]:
     """Returns all uses of recipes for this gang, oldest first, including those of this recovery."""
     return [use for recovery in ctx.world.history(ctx.gang.ref.uid) for use in recovery.status.recipes]
+
+
+def _in_force(ctx: Context) -> list[RecipeUse]:
+    """Returns the history in which the changes of recipes that people have disabled are reverted. A recipe
+    that is missing, or that cannot be used, says nothing: its object may be unreadable for a while."""
+    disabled = {one.seen.name for one in ctx.world.judged_recipes if one.reason is RecipeReason.DISABLED}
+    return [
+        refitted(use, outcome=RecipeOutcome.GAVE_UP)
+        if use.name in disabled and use.outcome is RecipeOutcome.APPLIED
+        else use
+        for use in _history(ctx)
+    ]
 
 
 def _of_attempt(ctx: Context, status: RecoveryStatus) -> list[RecipeUse]:

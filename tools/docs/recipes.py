@@ -84,6 +84,8 @@ edit a recipe so that Rekindle cannot use it any more, Rekindle does not use the
 - An object with the name of a built-in recipe replaces the built-in recipe. To disable a built-in recipe,
   apply the output of `rekindle recipes show NAME -o yaml`, after you have added `disabled: true` to its
   `spec`.
+- A change stays for all later starts of a job. To revert the changes of a recipe at the next start of each
+  job, set `disabled: true` in the recipe. If you delete a recipe, its changes stay.
 - Agents know the lines of the built-in recipes. The controller writes the templates of your recipes into
   the `spec` of each NodeHealth. If you change a template, the controller writes the NodeHealth of each node
   with accelerators once; all more urgent writes go first.

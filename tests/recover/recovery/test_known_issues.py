@@ -18,7 +18,10 @@ from recover.k8s.kinds import JOBS
 from recover.model import Mark, Quarantine, Template
 from recover.model.actions import Ensure, Patch
 from recover.recipes.decide import environment
+from recover.recipes.load import built_in
+from recover.recipes.objects import seen, settle, to_object
 from recover.recipes.placement import fulfils, placed_by
+from recover.recovery.advance import advance
 from recover.workloads.patches import MARK, asked_by_people, avoiding
 from tests.acting import acts, advanced, first_step, look, only_recovery, recovering, step
 from tests.builders import NOW, Worlds, cluster, gang
@@ -266,6 +269,26 @@ def test_two_recipes_that_make_the_same_change_at_once_give_it_up_together() -> 
         ("twin", RecipeOutcome.GAVE_UP),
     ]
     assert handed_over(world)[FLAG] is None
+
+
+DISABLED = msgspec.structs.replace(built_in()["paddle-autogrow-oom"], disabled=True)
+BROKEN = {**to_object(DISABLED), "spec": {"title": "x"}}
+
+
+@pytest.mark.parametrize(("written", "left"), [(to_object(DISABLED), None), (BROKEN, "naive_best_fit")])
+def test_a_recipe_that_people_disable_is_reverted_and_one_that_they_break_is_not(
+    written: dict[str, Any], left: str | None
+) -> None:
+    world = on_a_virtual_gpu()
+    again(world, "RuntimeError: shapes do not fit")
+    advanced(world, Phase.RESUMING)
+    in_force = settle(built_in(), [seen(msgspec.json.encode(written))])
+
+    known = msgspec.structs.replace(world.world(), recipes=in_force.recipes, judged_recipes=in_force.judged)
+    found = advance(only_recovery(world), known, world.settings, world.now)
+
+    (made,) = [a for a in found.actions if isinstance(a, Ensure)]
+    assert made.body["data"][FLAG] == left
 
 
 def test_what_a_recipe_has_set_and_sets_no_more_since_it_was_changed_is_taken_back() -> None:
