@@ -52,6 +52,7 @@ def held(ctx: Context, status: RecoveryStatus) -> Step | None:
         return None
     words = "; ".join(f"{use.message}. {use.advice}" for use in holding)
     message = f"{ctx.gang.ref} stays suspended. {words}"
+    status = not_tried(ctx, status)
     return Step(
         status=moved(ctx, Phase.ESCALATED, message, reason=Reason.KNOWN_ISSUE, status=status),
         writes=(ctx.event(EventReason.RECOVERY_FAILED, message[:900], warning=True),),

@@ -374,6 +374,20 @@ def test_where_no_node_is_fit_the_loop_ends_and_the_exact_change_is_told() -> No
     assert "start-gang" not in acts(look(world))
 
 
+def test_a_change_beside_an_issue_that_holds_the_job_is_advice_and_counts_as_no_try() -> None:
+    world = cluster(nodes=8).running(gang(templates={"Worker": template({"tencent.com/vcuda-core": "30"})}))
+    world.says(OUT_OF_MEMORY, "the provided PTX was compiled with an unsupported toolchain", rank=2)
+    recovering(world.crash(rank=2))
+
+    status = advanced(world, Phase.ESCALATED).status
+
+    assert [(use.name, use.outcome, use.env) for use in status.recipes] == [
+        ("cuda-unsupported-ptx", RecipeOutcome.HELD, {}),
+        ("paddle-autogrow-oom", RecipeOutcome.ADVISED, {}),
+    ]
+    assert "not done" in status.recipes[1].message
+
+
 def test_where_a_node_is_fit_the_gang_is_placed_there_and_ours_is_undone_exactly() -> None:
     world = on_an_old_gpu(**{"nvidia.com/gpu.compute.major": "8"})
     advanced(world, Phase.RESUMING)
