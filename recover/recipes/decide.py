@@ -23,7 +23,7 @@ from recover.recipes.placement import fulfils, placed_by, words
 from recover.recipes.templates import fill
 from recover.recipes.wording import changed, one_of
 
-__all__ = ["Proof", "decide", "environment", "proof", "requirements"]
+__all__ = ["Proof", "bounded", "decide", "environment", "proof", "requirements"]
 
 _USES_MAX = limit(RecoveryStatus, "recipes")
 
@@ -46,7 +46,16 @@ def decide(
             tried = sum(1 for use in earlier if (use.name, use.outcome) == (name, RecipeOutcome.APPLIED))
             there = environment(use for use in earlier if use.name != name)
             found.append(_use(fitting, tried, there, places, attempt))
-    return found[:_USES_MAX]
+    return bounded(found)
+
+
+def bounded(uses: Sequence[RecipeUse]) -> list[RecipeUse]:
+    """Returns as many uses, oldest first, as a Recovery has room for. Advice gives way to changes, which
+    apply at every later start and whose tries count."""
+    over = max(0, len(uses) - _USES_MAX)
+    advice = [number for number, use in enumerate(uses) if use.outcome is RecipeOutcome.ADVISED]
+    crowded_out = set(advice[:over])
+    return [use for number, use in enumerate(uses) if number not in crowded_out][-_USES_MAX:]
 
 
 def environment(uses: Iterable[RecipeUse]) -> dict[str, str | None]:

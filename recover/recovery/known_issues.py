@@ -13,7 +13,7 @@ from detectors.wire.fitting import refitted
 from recover.api import Condition, Phase, RecipeOutcome, RecipeUse, RecoveryStatus, Requirement
 from recover.api.reasons import EventReason, Reason
 from recover.model.judged_recipes import RecipeReason
-from recover.recipes.decide import decide, environment, proof, requirements
+from recover.recipes.decide import bounded, decide, environment, proof, requirements
 from recover.recipes.gang_evidence import evidences
 from recover.recovery.context import Context, Step, condition, moved
 from recover.workloads import workload_of
@@ -30,7 +30,8 @@ def recognised(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
     )
     if not uses:
         return status
-    return refitted(status, recipes=[*status.recipes, *(_with_reach(ctx, use) for use in uses)])
+    all_uses = [*status.recipes, *(_with_reach(ctx, use) for use in uses)]
+    return refitted(status, recipes=bounded(all_uses))
 
 
 def _with_reach(ctx: Context, use: RecipeUse) -> RecipeUse:

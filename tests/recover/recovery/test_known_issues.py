@@ -12,7 +12,7 @@ import pytest
 from detectors.wire.training import Edge
 from recover.api import Phase, RecipeOutcome, RecipeUse
 from recover.api.reasons import Reason
-from recover.api.recipe_spec import LabelRule, Match, Placement
+from recover.api.recipe_spec import Change, LabelRule, Match, Placement
 from recover.k8s.bodies import builtins
 from recover.k8s.kinds import JOBS
 from recover.model import Mark, Quarantine, Template
@@ -372,6 +372,30 @@ def test_where_no_node_is_fit_the_loop_ends_and_the_exact_change_is_told() -> No
     assert status.recipes[0].outcome is RecipeOutcome.HELD
     assert "--dtype=half" in status.message
     assert "start-gang" not in acts(look(world))
+
+
+def test_advice_never_crowds_out_what_was_changed() -> None:
+    often = {"rekindle.dev/attempts-per-cause": "9"}
+    asked = template({"tencent.com/vcuda-core": "30"})
+    world = cluster(nodes=8).running(gang(annotations=often, templates={"Worker": asked}))
+    in_any_case = msgspec.convert({"allOf": [{"framework": "paddle"}]}, Match)
+    for number in range(9):
+        world.recipes[f"a{number}"] = msgspec.structs.replace(
+            world.recipes["cuda-invalid-image"],
+            name=f"a{number}",
+            match=in_any_case,
+            change=Change(advise="see our runbook"),
+        )
+    recovering(world.says(OUT_OF_MEMORY, rank=2).crash(rank=2))
+
+    again(world, "RuntimeError: shapes do not fit")
+    advanced(world, Phase.STOPPING)
+    advanced(world, Phase.RESUMING)
+
+    uses = only_recovery(world).status.recipes
+    assert len(uses) == 8
+    assert (uses[0].name, uses[0].outcome) == ("paddle-autogrow-oom", RecipeOutcome.APPLIED)
+    assert handed_over(world)[FLAG] == "naive_best_fit"
 
 
 def test_a_change_beside_an_issue_that_holds_the_job_is_advice_and_counts_as_no_try() -> None:
