@@ -164,9 +164,13 @@ def _is_outlived(fitting: Matched) -> bool:
 
 
 def _done(fitting: Matched) -> list[str]:
-    """Returns the change in the words of wording.py, without the advice, which has its own field."""
-    without_advice = msgspec.structs.replace(fitting.recipe.change, advise="", hold=Hold.NEVER)
-    return list(changed(without_advice, fitting.captured))
+    """Returns the change in the words of wording.py, without the advice, which has its own field, and without
+    variables that the template sets itself."""
+    change, explicit = fitting.recipe.change, fitting.explicit_env
+    env = {name: value for name, value in change.env.items() if name not in explicit}
+    made = msgspec.structs.replace(change, env=env, advise="", hold=Hold.NEVER)
+    kept = [f"the template sets {', '.join(sorted(explicit))} and takes precedence"] if explicit else []
+    return [*changed(made, fitting.captured), *kept]
 
 
 def _seen(hit: Hit) -> str:

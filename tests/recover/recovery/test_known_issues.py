@@ -115,6 +115,23 @@ def test_an_explicit_variable_of_the_template_wins_and_its_owner_is_told() -> No
     assert FLAG not in handed_over(world)
 
 
+def test_of_two_variables_the_one_that_the_template_sets_is_not_said_to_be_changed() -> None:
+    world = cluster(nodes=8).running(
+        gang(templates={"Worker": template({"tencent.com/vcuda-core": "30"}, {"MORE": "0"})})
+    )
+    known = world.recipes["paddle-autogrow-oom"]
+    change = msgspec.structs.replace(known.change, env={FLAG: "naive_best_fit", "MORE": "1"})
+    world.recipes["paddle-autogrow-oom"] = msgspec.structs.replace(known, change=change)
+    recovering(world.says(OUT_OF_MEMORY, rank=2).crash(rank=2))
+
+    (use,) = advanced(world, Phase.RESUMING).status.recipes
+
+    assert use.outcome is RecipeOutcome.APPLIED
+    assert f"sets {FLAG}=naive_best_fit" in use.message
+    assert "the template sets MORE and takes precedence" in use.message
+    assert "MORE=1" not in use.message
+
+
 def test_the_line_that_proves_the_change_is_waited_for_with_the_first_step() -> None:
     world = on_a_virtual_gpu()
     advanced(world, Phase.VERIFYING)
