@@ -15,7 +15,7 @@ from detectors.text.log_template import parse
 from detectors.wire.fitting import fitted, limit
 from detectors.wire.training import PodProgress
 from recover.api import RecipeOutcome, RecipeUse, RecoveryStatus, Requirement
-from recover.api.recipe_spec import Hold, Recipe
+from recover.api.recipe_spec import Change, Hold, Recipe
 from recover.model import Node
 from recover.recipes.gang_evidence import lines_of
 from recover.recipes.match import Evidence, Hit, Matched, match, templates_of
@@ -34,9 +34,10 @@ def decide(
     earlier: Sequence[RecipeUse],
     nodes: Iterable[Node],
     attempt: int,
+    failed_on: str = "",
 ) -> list[RecipeUse]:
     """Returns one use for each recipe that matches, sorted by name. `earlier` are the uses in the gang's
-    history, oldest first."""
+    history, oldest first. `failed_on` is the node on which the gang failed."""
     places = list(nodes)
     found = []
     for name in sorted(recipes):
@@ -45,7 +46,11 @@ def decide(
         if fitting is not None:
             tried = sum(1 for use in earlier if (use.name, use.outcome) == (name, RecipeOutcome.APPLIED))
             there = environment(use for use in earlier if use.name != name)
-            found.append(_use(fitting, tried, there, places, attempt))
+            avoids = (
+                fitting.recipe.change.placement is not None and fitting.recipe.change.placement.avoid_node
+            )
+            others = [node for node in places if not avoids or node.name != failed_on]
+            found.append(_use(fitting, tried, there, others, attempt))
     return bounded(found)
 
 
@@ -128,9 +133,11 @@ def _outcome(
         )
     if change.hold is Hold.UNLESS_PLACED and not any(fulfils(node, placed) for node in nodes):
         wanted = " and ".join(words(one) for one in placed) or "accelerators"
+        other = "other " if _leaves_node(change) else ""
         return (
             RecipeOutcome.HELD,
-            f"Rekindle does not start the job again, because no node has the required properties ({wanted})",
+            f"Rekindle does not start the job again, because no {other}node has the required properties "
+            f"({wanted})",
         )
     if not change.env and change.placement is None:
         return RecipeOutcome.ADVISED, "Rekindle changes nothing: the owner of the job must correct the issue"
@@ -154,6 +161,10 @@ def _outcome(
             f"{again}, so Rekindle does not try the change again, and has reverted it",
         )
     return RecipeOutcome.APPLIED, "; ".join(_done(fitting))
+
+
+def _leaves_node(change: Change) -> bool:
+    return change.placement is not None and change.placement.avoid_node
 
 
 def _is_outlived(fitting: Matched) -> bool:

@@ -26,7 +26,12 @@ def recognised(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
     """Returns the status with the recipes that match the evidence of this attempt."""
     known = evidences(ctx.world, ctx.gang, ctx.recovery)
     uses = decide(
-        ctx.world.recipes, known, _history(ctx), ctx.world.nodes.values(), attempt=ctx.status.attempt
+        ctx.world.recipes,
+        known,
+        _history(ctx),
+        ctx.world.nodes.values(),
+        attempt=ctx.status.attempt,
+        failed_on=next((witness.node for witness in ctx.recovery.witnesses), ""),
     )
     if not uses:
         return status

@@ -429,6 +429,19 @@ def test_a_change_beside_an_issue_that_holds_the_job_is_advice_and_counts_as_no_
     assert "not done" in status.recipes[1].message
 
 
+@pytest.mark.parametrize(("nodes", "phase"), [(1, Phase.ESCALATED), (2, Phase.RESUMING)])
+def test_the_node_that_the_job_must_leave_is_no_fit_node(nodes: int, phase: Phase) -> None:
+    asked = template({"nvidia.com/gpu": "1"})
+    world = cluster(nodes=nodes).running(gang(ranks=1, templates={"Worker": asked}))
+    too_old = "RuntimeError: CUDA driver version is insufficient for CUDA runtime version"
+    recovering(world.says(too_old, rank=0).crash(rank=0))
+
+    (use,) = advanced(world, phase).status.recipes
+
+    assert (use.name, use.outcome is RecipeOutcome.HELD) == ("cuda-driver-too-old", nodes == 1)
+    assert ("no other node" in use.message) is (nodes == 1)
+
+
 def test_where_a_node_is_fit_the_gang_is_placed_there_and_ours_is_undone_exactly() -> None:
     world = on_an_old_gpu(**{"nvidia.com/gpu.compute.major": "8"})
     advanced(world, Phase.RESUMING)
