@@ -21,8 +21,9 @@ from recover.model import Container, Pod, PodPhase, Quarantine, Release, Taint
 from recover.model.actions import Action, ConfirmGone, Create, Delete, Patch, Plan
 from recover.recovery.advance import advance
 from recover.triage.plan import plan
+from recover.workloads import workload_of
 from recover.workloads.job import Job
-from recover.workloads.patches import mark_of
+from recover.workloads.patches import environment_name, mark_of, reads_environment
 from tests.builders import Worlds
 from tests.rights import lacking
 
@@ -134,6 +135,7 @@ def start_pods(world: Worlds, job: str = "llm", *, first_node: int = 4, running:
     """Creates a new pod for each rank, as the framework does, one on each node from `first_node` on."""
     gang = world.gangs[f"{job}-uid"]
     created = world.now.replace(microsecond=0)
+    is_brought = reads_environment(gang) or workload_of(gang).start_brings_environment
     for rank in range(gang.size):
         uid = f"{job}-{rank}-{world.now:%H%M%S}-uid"
         world.pods.setdefault(gang.ref.uid, {})[uid] = Pod(
@@ -147,6 +149,7 @@ def start_pods(world: Worlds, job: str = "llm", *, first_node: int = 4, running:
             created=created,
             containers=(Container(name="train", running=True),) if running else (),
             accelerators=8,
+            environments=(environment_name(gang),) if is_brought else (),
             unschedulable="" if running else "0/8 nodes are available: 1 Insufficient nvidia.com/gpu",
         )
 

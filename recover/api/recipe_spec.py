@@ -145,7 +145,8 @@ class Test(_Part, frozen=True, kw_only=True):
     where: Annotated[list[Comparison], Meta(max_length=4)] = []
     """Comparisons with values that `log` captured from a line. All of them must be true for the same line."""
     exit_code: Annotated[int, Meta(ge=1, le=255)] | None = None
-    """The exit code with which a container ended; 128 + n means that signal n ended the container."""
+    """The exit code with which a container ended; 128 + n means that signal n ended the container. If signal
+    n ended a process of a launcher, `torchrun` ends with 1, and `paddle.distributed.launch` with 256 - n."""
     fault: Fault | None = None
     """The fault class of a finding, for example `device-lost` or `application`. For a wrong class the
     error lists all classes."""

@@ -15,7 +15,7 @@ from detectors.text.log_template import parse
 from detectors.wire.fitting import fitted, limit
 from detectors.wire.training import PodProgress
 from recover.api import RecipeOutcome, RecipeUse, RecoveryStatus, Requirement
-from recover.api.recipe_spec import Hold, Recipe
+from recover.api.recipe_spec import Change, Hold, Recipe
 from recover.model import Node
 from recover.recipes.gang_evidence import lines_of
 from recover.recipes.match import Evidence, Hit, Matched, match, templates_of
@@ -23,7 +23,7 @@ from recover.recipes.placement import fulfils, placed_by, words
 from recover.recipes.templates import fill
 from recover.recipes.wording import changed, one_of
 
-__all__ = ["Proof", "decide", "environment", "proof", "requirements"]
+__all__ = ["Proof", "bounded", "decide", "environment", "proof", "requirements"]
 
 _USES_MAX = limit(RecoveryStatus, "recipes")
 
@@ -34,9 +34,10 @@ def decide(
     earlier: Sequence[RecipeUse],
     nodes: Iterable[Node],
     attempt: int,
+    failed_on: str = "",
 ) -> list[RecipeUse]:
     """Returns one use for each recipe that matches, sorted by name. `earlier` are the uses in the gang's
-    history, oldest first."""
+    history, oldest first. `failed_on` is the node on which the gang failed."""
     places = list(nodes)
     found = []
     for name in sorted(recipes):
@@ -45,8 +46,21 @@ def decide(
         if fitting is not None:
             tried = sum(1 for use in earlier if (use.name, use.outcome) == (name, RecipeOutcome.APPLIED))
             there = environment(use for use in earlier if use.name != name)
-            found.append(_use(fitting, tried, there, places, attempt))
-    return found[:_USES_MAX]
+            avoids = (
+                fitting.recipe.change.placement is not None and fitting.recipe.change.placement.avoid_node
+            )
+            others = [node for node in places if not avoids or node.name != failed_on]
+            found.append(_use(fitting, tried, there, others, attempt))
+    return bounded(found)
+
+
+def bounded(uses: Sequence[RecipeUse]) -> list[RecipeUse]:
+    """Returns as many uses, oldest first, as a Recovery has room for. Advice gives way to changes, which
+    apply at every later start and whose tries count."""
+    over = max(0, len(uses) - _USES_MAX)
+    advice = [number for number, use in enumerate(uses) if use.outcome is RecipeOutcome.ADVISED]
+    crowded_out = set(advice[:over])
+    return [use for number, use in enumerate(uses) if number not in crowded_out][-_USES_MAX:]
 
 
 def environment(uses: Iterable[RecipeUse]) -> dict[str, str | None]:
@@ -107,6 +121,11 @@ def _outcome(
 ) -> tuple[RecipeOutcome, str]:
     """Returns the outcome and its reason, in words that follow the recipe's title."""
     change = fitting.recipe.change
+    if change.hold is not Hold.NEVER and _is_outlived(fitting):
+        return (
+            RecipeOutcome.ADVISED,
+            "Rekindle changes nothing, because the job has made training steps after the line of the issue",
+        )
     if change.hold is Hold.ALWAYS:
         return (
             RecipeOutcome.HELD,
@@ -114,9 +133,11 @@ def _outcome(
         )
     if change.hold is Hold.UNLESS_PLACED and not any(fulfils(node, placed) for node in nodes):
         wanted = " and ".join(words(one) for one in placed) or "accelerators"
+        other = "other " if _leaves_node(change) else ""
         return (
             RecipeOutcome.HELD,
-            f"Rekindle does not start the job again, because no node has the required properties ({wanted})",
+            f"Rekindle does not start the job again, because no {other}node has the required properties "
+            f"({wanted})",
         )
     if not change.env and change.placement is None:
         return RecipeOutcome.ADVISED, "Rekindle changes nothing: the owner of the job must correct the issue"
@@ -142,10 +163,25 @@ def _outcome(
     return RecipeOutcome.APPLIED, "; ".join(_done(fitting))
 
 
+def _leaves_node(change: Change) -> bool:
+    return change.placement is not None and change.placement.avoid_node
+
+
+def _is_outlived(fitting: Matched) -> bool:
+    """Whether the gang has continued to train after all lines that show the issue. Such an issue does not
+    keep the gang from training, for example if the program handles the error."""
+    lines = [hit.line for hit in fitting.hits if hit.line is not None]
+    return bool(lines) and all(line.outlived for line in lines)
+
+
 def _done(fitting: Matched) -> list[str]:
-    """Returns the change in the words of wording.py, without the advice, which has its own field."""
-    without_advice = msgspec.structs.replace(fitting.recipe.change, advise="", hold=Hold.NEVER)
-    return list(changed(without_advice, fitting.captured))
+    """Returns the change in the words of wording.py, without the advice, which has its own field, and without
+    variables that the template sets itself."""
+    change, explicit = fitting.recipe.change, fitting.explicit_env
+    env = {name: value for name, value in change.env.items() if name not in explicit}
+    made = msgspec.structs.replace(change, env=env, advise="", hold=Hold.NEVER)
+    kept = [f"the template sets {', '.join(sorted(explicit))} and takes precedence"] if explicit else []
+    return [*changed(made, fitting.captured), *kept]
 
 
 def _seen(hit: Hit) -> str:
@@ -162,9 +198,11 @@ class Proof(msgspec.Struct, frozen=True):
     words: str
 
 
-def proof(recipe: Recipe, running: Sequence[PodProgress], *, stepped: bool) -> Proof:
+def proof(
+    recipe: Recipe, running: Sequence[PodProgress], *, stepped: bool, deaf: Sequence[str] = ()
+) -> Proof:
     """Returns what the new containers show: the recipe's line, or steps without the lines that matched
-    before."""
+    before. `deaf` are ranks that do not receive variables."""
     verify = recipe.verify
     lines = list(lines_of(running))
     wanted = [parse(written) for written in verify.log] if verify is not None else []
@@ -174,6 +212,12 @@ def proof(recipe: Recipe, running: Sequence[PodProgress], *, stepped: bool) -> P
     again = [line for line in lines if any(t.match(line.text) is not None for t in templates_of(recipe))]
     if again:
         return Proof("", f"{recipe.name}: {again[0].file} says again: {again[0].text.strip()}")
+    if recipe.change.env and deaf:
+        return Proof(
+            "",
+            f"{recipe.name}: the change did not reach {len(deaf)} ranks ({deaf[0]}), because they do not "
+            "read the ConfigMap with the variables",
+        )
     absent = f"; the line {one_of(verify.log)} did not appear: {verify.absent}" if wanted and verify else ""
     if stepped and verify is not None and verify.steps:
         return Proof(

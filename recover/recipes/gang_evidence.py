@@ -7,14 +7,16 @@ move and change that tenant's gang, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 
 import msgspec
 
 from detectors.wire.contract import key
 from detectors.wire.training import PodProgress
-from recover.api import Recovery
+from recover.api import Blame, Cause, Recovery
 from recover.api.recipe_spec import Framework
+from recover.diagnose.verdicts import OUTSIDE
 from recover.diagnose.witnesses import reports_of
 from recover.model import Gang, Node, World
 from recover.model.containers import TrainingContainer, read_container, requests_of, training
@@ -29,6 +31,9 @@ CUDA_RUNTIME = key("cuda-runtime")
 """Annotation on a job: the CUDA version of its image, if the template does not show it."""
 
 _OOM_KILLED = "oom-killed"
+_OUTLIVED = timedelta(seconds=60)
+"""Time for which training must continue after a line, so that the line has not ended the training. A rank
+that waits for the failed one makes no steps for this long."""
 _KINDS = {
     **{workload.resource.kind: workload.framework for workload in WORKLOADS},
     "JAXJob": Framework.JAX,
@@ -48,7 +53,11 @@ framework on which it builds."""
 
 def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:
     """Returns what is known of this attempt's failure, once for each different training container of the
-    gang's templates: a recipe matches if it matches one of them."""
+    gang's templates: a recipe matches if it matches one of them.
+
+    If something outside the program explains the failure, for example a fault of a node, the logs and exit
+    codes are no evidence: they show only how the program met its end.
+    """
     progress = reports_of(world, recovery.witnesses)
     witness = next(iter(recovery.witnesses), None)
     node = world.nodes.get(witness.node) if witness is not None else None
@@ -59,11 +68,13 @@ def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:
     before = {cause.incident for cause in recovery.status.causes if cause.attempt < attempt}
     incidents = [world.incidents.get(cause.incident) for cause in causes if cause.incident not in before]
     codes = [seen.code for incident in incidents if incident for seen in incident.status.evidence]
+    errors = [p.first_error.code for p in progress if p.first_error]
+    is_own = not causes or any(map(_may_be_own, causes))
     seen = Evidence(
-        lines=tuple(lines_of(progress)),
-        exit_codes=frozenset(_exit_codes(codes)),
+        lines=tuple(_judged_lines(progress) if is_own else ()),
+        exit_codes=frozenset(_exit_codes(codes) if is_own else ()),
         faults=frozenset(cause.fault for cause in causes),
-        signals=frozenset([*codes, *(p.first_error.code for p in progress if p.first_error)]),
+        signals=frozenset([*codes, *(errors if is_own else ())]),
     )
     free = next((p.free_device_bytes for p in progress if p.free_device_bytes is not None), None)
     containers = {
@@ -77,11 +88,27 @@ def evidences(world: World, gang: Gang, recovery: Recovery) -> list[Evidence]:
     ]
 
 
+def _may_be_own(cause: Cause) -> bool:
+    """Whether the program itself may have caused the failure."""
+    return cause.blame is not Blame.NODE and cause.error not in OUTSIDE
+
+
 def lines_of(progress: Iterable[PodProgress]) -> Iterator[LogLine]:
     """Yields the log lines of these containers that agents have published."""
     for container in progress:
         for line in container.known_lines:
             yield LogLine(text=line.text, file=container.name)
+
+
+def _judged_lines(progress: Sequence[PodProgress]) -> list[LogLine]:
+    """Returns the lines of one gang. Lines after which the gang has continued to train come last."""
+    stepped_at = max((one.last_step_at for one in progress if one.last_step_at is not None), default=None)
+    lines = []
+    for container in progress:
+        for known, line in zip(container.known_lines, lines_of([container]), strict=True):
+            outlived = stepped_at is not None and stepped_at - known.at > _OUTLIVED
+            lines.append(msgspec.structs.replace(line, outlived=outlived))
+    return sorted(lines, key=lambda line: line.outlived)
 
 
 def of_container(

@@ -38,6 +38,8 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """Line number, from 1; 0 if it is not known."""
     file: str = ""
     rank: int | None = None
+    outlived: bool = False
+    """Whether the gang has continued to train after the line."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):

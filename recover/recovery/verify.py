@@ -15,7 +15,7 @@ from detectors.wire.training import PodProgress
 from recover.api import Cause, Condition, Phase, RecoveryStatus
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.first_step import limit_of, shows_no_step
-from recover.model import PodPhase
+from recover.model import Pod, PodPhase
 from recover.model.actions import Action
 from recover.recovery import known_issues, scan_pod
 from recover.recovery.accounting import last_step, lost_gpu_s, lost_steps, totals, trained_until
@@ -121,7 +121,7 @@ def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
     since = trained_until(ctx.world, ctx.recovery)
     gpu_s = lost_gpu_s(ctx.spec, since, at, steps, first.median_step_s)
     reason, words = _judged(ctx, first)
-    changed = _delivered(ctx, known_issues.verified(ctx, stepped=True))
+    changed = _delivered(ctx, _recipes_verified(ctx, stepped=True))
     status = refitted(
         ctx.status,
         last_step=last,
@@ -137,13 +137,12 @@ def _succeeded(ctx: Context, first: PodProgress | None) -> RecoveryStatus:
 def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
     """Returns the conditions. If the new ranks have variables to read, a condition says whether they read
     them."""
-    choice, served = ctx.status.checkpoint, set(names(ctx))
+    choice = ctx.status.checkpoint
     told = known_issues.handed_over(ctx) or (choice is not None and choice.verified)
-    pods = [pod for pod in ctx.living() if pod.phase is PodPhase.RUNNING]
+    pods = _running(ctx)
     if not told or not pods:
         return conditions
-    deaf = [pod.name for pod in pods if served.isdisjoint(pod.environments)]
-    name = environment_name(ctx.gang)
+    deaf, name = _deaf(ctx), environment_name(ctx.gang)
     if not deaf:
         reason, message = "Read", f"the ranks read ConfigMap {name}"
     else:
@@ -156,6 +155,20 @@ def _delivered(ctx: Context, conditions: list[Condition]) -> list[Condition]:
     return condition(
         ctx, "EnvironmentDelivered", good=not deaf, reason=reason, message=message, among=conditions
     )
+
+
+def _running(ctx: Context) -> list[Pod]:
+    return [pod for pod in ctx.living() if pod.phase is PodPhase.RUNNING]
+
+
+def _deaf(ctx: Context) -> list[str]:
+    """Returns the names of the running ranks that do not read the ConfigMap with the variables."""
+    served = set(names(ctx))
+    return [pod.name for pod in _running(ctx) if served.isdisjoint(pod.environments)]
+
+
+def _recipes_verified(ctx: Context, *, stepped: bool) -> list[Condition]:
+    return known_issues.verified(ctx, stepped=stepped, deaf=_deaf(ctx))
 
 
 def _judged(ctx: Context, progress: PodProgress) -> tuple[str, str]:
@@ -282,7 +295,7 @@ def _proven(ctx: Context, why: str) -> Step:
             good=True,
             reason="NewerCheckpoint",
             message=message,
-            among=known_issues.verified(ctx, stepped=True),
+            among=_recipes_verified(ctx, stepped=True),
         ),
     )
     return Step(
@@ -302,7 +315,7 @@ def _unproven(ctx: Context, why: str) -> Step:
             good=False,
             reason=reason,
             message=message,
-            among=known_issues.verified(ctx, stepped=False),
+            among=_recipes_verified(ctx, stepped=False),
         ),
     )
     return Step(

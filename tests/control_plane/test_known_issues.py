@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from detectors.wire.resource import MergePatch, Resource
-from recover.k8s.kinds import CONFIGMAPS, EVENTS, INCIDENTS, NODES, PADDLEJOBS, PODS
+from recover.k8s.kinds import CONFIGMAPS, EVENTS, INCIDENTS, NODES, PADDLEJOBS, PODS, PYTORCHJOBS
 from tests.control_plane.cases import (
     cordons,
     no_trouble,
     paddlejob,
+    pytorchjob,
     recovered,
     recoveries,
     trained,
@@ -74,6 +75,23 @@ async def test_a_paddlejob_on_a_share_of_a_gpu_is_given_another_allocator_and_lo
         assert "REKINDLE_RECOVERY" in await told(stage)
         assert [pod["spec"]["containers"][0]["envFrom"] for pod in again] == [[source]] * 2
         assert await cordons(stage) == set()
+        no_trouble(stage)
+
+
+async def test_a_gang_that_prints_a_known_line_and_loses_its_gpu_is_started_again_elsewhere(
+    training: ControlPlane,
+) -> None:
+    async with raised(training, nodes=3, settings=["mode=recover"]) as stage:
+        old = await trained(stage, pytorchjob("llm", "OnFailure"), PYTORCHJOBS)
+        broken = old[0]["spec"]["nodeName"]
+        stage.agents[broken].prints(old[0], ["RuntimeError: CUDA error: device kernel image is invalid"])
+        await stage.until("known line in its NodeHealth", partial(has_known_line, stage, old[0]))
+        await stage.xid_79(broken)
+
+        recovery = await recovered(stage, "llm", old)
+
+        assert "recipes" not in recovery["status"]
+        assert await cordons(stage) == {broken}
         no_trouble(stage)
 
 

@@ -84,6 +84,8 @@ edit a recipe so that Rekindle cannot use it any more, Rekindle does not use the
 - An object with the name of a built-in recipe replaces the built-in recipe. To disable a built-in recipe,
   apply the output of `rekindle recipes show NAME -o yaml`, after you have added `disabled: true` to its
   `spec`.
+- A change stays for all later starts of a job. To revert the changes of a recipe at the next start of each
+  job, set `disabled: true` in the recipe. If you delete a recipe, its changes stay.
 - Agents know the lines of the built-in recipes. The controller writes the templates of your recipes into
   the `spec` of each NodeHealth. If you change a template, the controller writes the NodeHealth of each node
   with accelerators once; all more urgent writes go first.
@@ -93,6 +95,14 @@ edit a recipe so that Rekindle cannot use it any more, Rekindle does not use the
 - A person with the permission to write Recipes can set variables in the containers of every job that
   Rekindle restarts. The chart gives this permission to nobody. Give it only to people who may change all
   these jobs.
+
+## Which failures count
+
+Rekindle tries all recipes once for each restart of a job, before the job starts again. If a fault of a node
+explains the failure, or if somebody other than the job ended a pod, the logs and exit codes are no evidence:
+then no `log` and no `exitCode` is true, and `signal` is true only for codes of findings. If the job made
+training steps for more than a minute after the line of an issue, the issue does not keep the job from
+training: a recipe with `hold` then only gives its advice.
 
 ## Templates
 
