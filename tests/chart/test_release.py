@@ -258,6 +258,13 @@ async def removed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     with pytest.raises(HelmError, match=r"rekindle-cleanup|pre-delete"):
         await uninstalled(helm, api)
     assert await pods(api, "agent"), "nothing is removed"
+    with pytest.raises(HelmError, match="has no deployed releases"):
+        helm.run("upgrade", "rekindle", str(CHART), *place())
+    revisions = msgspec.json.decode(
+        helm.run("history", "rekindle", f"--namespace={NAMESPACE}", "--output=json")
+    )
+    helm.run("rollback", "rekindle", str(revisions[-1]["revision"]), f"--namespace={NAMESPACE}", *WAIT)
+    helm.run("upgrade", "rekindle", str(CHART), *place(), *WAIT)
     given_away = {"spec": {"holderIdentity": ""}}
     lease = LEASES.path(CONTROLLER_NAME, NAMESPACE)
     await api.request("PATCH", lease, body=given_away, content_type=MergePatch)
