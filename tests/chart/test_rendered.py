@@ -18,7 +18,7 @@ from recover.k8s.kinds import NAMESPACES
 from recover.model.modes import Mode
 from recover.policy.settings import Settings
 from tests.chart.helm import CHART, HELMS, KUBERNETES, NAMESPACE, Helm, HelmError, of_kind, path_of
-from tests.chart.rendered import CASES, EVERYTHING, annotations, container, mounted
+from tests.chart.rendered import CASES, CLEANS_UP, EVERYTHING, annotations, container, mounted
 from tests.chart.wrong_values import WRONG, WRONG_TOGETHER
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import manifests
@@ -97,11 +97,15 @@ def test_the_daemons_take_their_settings_and_arguments(helm: Helm, tmp_path: Pat
         assert mounted(of_kind(objects, kind), str(options.settings))
 
 
-@pytest.mark.parametrize("values", [{"uninstall": {"takeBack": False}}, {"controller": {"enabled": False}}])
+@pytest.mark.parametrize(
+    "values", [{"uninstall": {"takeBack": False}}, {"controller": {"enabled": False}, **CLEANS_UP}]
+)
 def test_a_release_that_wrote_nothing_or_shall_leave_it_has_nothing_to_take_back(
     helm: Helm, values: dict[str, Any]
 ) -> None:
-    hooks = [body for body in helm.render({}) if "helm.sh/hook" in body["metadata"].get("annotations", {})]
+    hooks = [
+        body for body in helm.render(CLEANS_UP) if "helm.sh/hook" in body["metadata"].get("annotations", {})
+    ]
     left = [body for body in helm.render(values) if body["metadata"]["name"] == "rekindle-cleanup"]
 
     assert {(b["kind"], b["metadata"]["annotations"]["helm.sh/hook"]) for b in hooks} == {
@@ -111,6 +115,11 @@ def test_a_release_that_wrote_nothing_or_shall_leave_it_has_nothing_to_take_back
         ("Job", "pre-delete"),
     }
     assert left == []
+
+
+def test_what_kubectl_would_apply_has_no_job_that_ends_the_controllers(helm: Helm) -> None:
+    """kubectl knows no hooks of Helm: it creates each object that `helm template` prints."""
+    assert not [body for body in helm.render({}) if body["metadata"]["name"] == "rekindle-cleanup"]
 
 
 def test_the_settings_of_one_daemon_roll_out_that_one_alone(helm: Helm) -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.chart.helm import Helm, HelmError, of_kind
-from tests.chart.rendered import EVERYTHING
+from tests.chart.rendered import CLEANS_UP, EVERYTHING
 
 pytestmark = pytest.mark.control_plane
 
@@ -32,7 +32,7 @@ def test_every_pod_of_the_controllers_account_may_run_where_the_controller_may(h
 
 
 def test_a_pod_gets_a_token_and_no_more_than_it_asks_for(helm: Helm) -> None:
-    objects = helm.render({"mode": "repair"})
+    objects = helm.render({"mode": "repair", **CLEANS_UP})
     accounts = [body for body in objects if body["kind"] == "ServiceAccount"]
 
     assert [body["automountServiceAccountToken"] for body in accounts] == [False, False]
@@ -45,7 +45,7 @@ def test_a_pod_gets_a_token_and_no_more_than_it_asks_for(helm: Helm) -> None:
 
 
 def test_every_pod_but_the_agent_runs_as_nobody_and_cannot_become_more(helm: Helm) -> None:
-    others = [s for s in pod_specs(helm.render({})) if s["serviceAccountName"] != "rekindle-agent"]
+    others = [s for s in pod_specs(helm.render(CLEANS_UP)) if s["serviceAccountName"] != "rekindle-agent"]
 
     assert len(others) == 3
     for spec in others:
@@ -99,7 +99,8 @@ def test_the_controllers_token_is_kept_off_the_nodes_where_tenants_code_runs(hel
         "allow": None,
     }
 
-    objects = helm.render({"agent": {"nodeLabels": labels}, "controller": {"acceleratorNodes": asked}})
+    values = {"agent": {"nodeLabels": labels}, "controller": {"acceleratorNodes": asked}, **CLEANS_UP}
+    objects = helm.render(values)
 
     ours = [s for s in pod_specs(objects) if s["serviceAccountName"] == "rekindle-controller"]
     assert [spec.get("affinity") for spec in ours] == [expected[asked]] * 3

@@ -140,6 +140,15 @@ by this value, or in the first upgrade after it was on, which Helm sees where it
   (include "rekindle.has" (list . "1.36")) }}true{{ end }}
 {{- end }}
 
+{{- /* Whether there is the Job that cleans up before a removal. Where Helm asks the cluster, it also runs hooks, and only then.
+Printed by `helm template` and applied by kubectl, the Job would run at once, and end the controllers. */ -}}
+{{- define "rekindle.cleansUp" -}}
+{{- $asked := toString .Values.uninstall.takeBack }}
+{{- if and .Values.controller.enabled (ne $asked "false") }}
+{{- if or (eq $asked "always") (lookup "v1" "Namespace" "" "kube-system") }}true{{ end }}
+{{- end }}
+{{- end }}
+
 {{- /* Whether an object for the Prometheus Operator is made: of root, kind, and what is asked. */ -}}
 {{- define "rekindle.monitors" -}}
 {{- $there := (first .).Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" (index . 1)) }}
