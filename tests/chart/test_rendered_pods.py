@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chart.helm import Helm, HelmError, of_kind
+from tests.chart.helm import CHART, KUBERNETES, Helm, HelmError, of_kind
 from tests.chart.rendered import CLEANS_UP, EVERYTHING
 
 pytestmark = pytest.mark.control_plane
@@ -167,3 +167,17 @@ def test_what_the_agent_does_not_read_is_not_mounted(helm: Helm) -> None:
     assert {mount["name"] for mount in spec["containers"][0]["volumeMounts"]} == {
         v["name"] for v in spec["volumes"]
     }
+
+
+def test_a_release_and_a_namespace_may_have_a_number_as_name(helm: Helm) -> None:
+    """YAML reads an unquoted number as a number, and the API server refuses a number as a name or label."""
+    flags = (f"--kube-version={KUBERNETES}", "--namespace=456", *helm.values(EVERYTHING))
+
+    objects = [body for body in yaml.safe_load_all(helm.run("template", "123", str(CHART), *flags)) if body]
+
+    told = {body["metadata"]["labels"]["app.kubernetes.io/instance"] for body in objects}
+    spaces = {
+        one.get("namespace") for body in objects for one in (body["metadata"], *body.get("subjects", []))
+    }
+    assert told == {"123"}
+    assert spaces == {"456", None}
