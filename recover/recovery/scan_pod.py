@@ -41,10 +41,20 @@ __all__ = [
 ]
 
 _GATE = "rekindle.dev/old-pods-ended"
-_NO_MESH_LABELS = {"sidecar.istio.io/inject": "false"}
-_NO_MESH = {"linkerd.io/inject": "disabled"}
-"""Labels and annotations that keep service meshes away. The scan calls no service. It would never end beside
-a sidecar that continues to run, and the policy of the chart refuses a scan pod with one more container."""
+_NO_INJECTION_LABELS = {
+    "sidecar.istio.io/inject": "false",
+    "kuma.io/sidecar-injection": "disabled",
+    "admission.datadoghq.com/enabled": "false",
+}
+_NO_INJECTION = {
+    "linkerd.io/inject": "disabled",
+    "consul.hashicorp.com/connect-inject": "false",
+    "dynatrace.com/inject": "false",
+    "oneagent.dynatrace.com/inject": "false",
+}
+"""Labels and annotations by which the webhooks of service meshes and of monitoring leave a pod as it is. The
+scan calls no service, and would never end beside a sidecar that continues to run. The policy of the chart
+refuses a scan pod with a further container, volume or variable."""
 
 
 def scan_name(recovery: Recovery) -> str:
@@ -118,8 +128,8 @@ def _create(
             "metadata": {
                 "name": name,
                 "namespace": gang.ref.namespace,
-                "labels": {SCAN_OF: scan_label(recovery), **_NO_MESH_LABELS},
-                "annotations": {**{note: text for note, text in notes.items() if text}, **_NO_MESH},
+                "labels": {SCAN_OF: scan_label(recovery), **_NO_INJECTION_LABELS},
+                "annotations": {**{note: text for note, text in notes.items() if text}, **_NO_INJECTION},
             },
             "spec": {**spec, "schedulingGates": gates},
         },

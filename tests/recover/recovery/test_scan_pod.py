@@ -138,6 +138,26 @@ def test_a_folder_that_only_each_pod_knows_is_not_scanned() -> None:
     assert names(found.reason, "subPathExpr", "$(JOB_NAME)/run")
 
 
+def test_webhooks_that_add_containers_volumes_and_variables_to_pods_leave_the_scan_out() -> None:
+    """Otherwise the policy of the chart refuses the scan pod, and no checkpoint is verified."""
+    world = faulted(checkpoint="/ckpt")
+    advanced(world, Phase.STOPPING)
+    (found,) = [act for act in look(world).actions if isinstance(act, Create)]
+    metadata = found.body["metadata"]
+
+    assert metadata["labels"].items() >= {
+        ("sidecar.istio.io/inject", "false"),
+        ("kuma.io/sidecar-injection", "disabled"),
+        ("admission.datadoghq.com/enabled", "false"),
+    }
+    assert metadata["annotations"].items() >= {
+        ("linkerd.io/inject", "disabled"),
+        ("consul.hashicorp.com/connect-inject", "false"),
+        ("dynatrace.com/inject", "false"),
+        ("oneagent.dynatrace.com/inject", "false"),
+    }
+
+
 def test_the_scan_has_limits_so_that_a_quota_on_limits_admits_it() -> None:
     (container,) = made(faulted(checkpoint="/ckpt"))["containers"]
 
