@@ -3,6 +3,7 @@ daemons accept their settings."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,24 @@ def test_a_release_that_wrote_nothing_or_shall_leave_it_has_nothing_to_take_back
 def test_what_kubectl_would_apply_has_no_job_that_ends_the_controllers(helm: Helm) -> None:
     """kubectl knows no hooks of Helm: it creates each object that `helm template` prints."""
     assert not [body for body in helm.render({}) if body["metadata"]["name"] == "rekindle-cleanup"]
+
+
+def test_a_larger_chart_may_switch_this_chart_by_a_condition(helm: Helm, tmp_path: Path) -> None:
+    """Helm also gives the value of the condition to this chart, whose schema refuses unknown values."""
+    whole = tmp_path / "whole"
+    shutil.copytree(CHART, whole / "charts" / "rekindle")
+    part = {"name": "rekindle", "version": "0.1.0", "condition": "rekindle.enabled"}
+    about = {"apiVersion": "v2", "name": "whole", "version": "1.0.0", "dependencies": [part]}
+    (whole / "Chart.yaml").write_text(yaml.safe_dump(about), encoding="utf-8")
+    flags = (f"--kube-version={KUBERNETES}", "--set=rekindle.image.registry=localhost")
+
+    on = helm.run("template", "whole", str(whole), *flags, "--set=rekindle.enabled=true")
+    off = helm.run("template", "whole", str(whole), *flags, "--set=rekindle.enabled=false")
+
+    assert "kind: Deployment" in on
+    assert "kind: Deployment" not in off
+    with pytest.raises(HelmError, match="enabled"):
+        helm.run("template", "rekindle", str(CHART), "--set=image.registry=localhost,enabled=false")
 
 
 def test_the_settings_of_one_daemon_roll_out_that_one_alone(helm: Helm) -> None:
