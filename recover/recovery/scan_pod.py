@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 _GATE = "rekindle.dev/old-pods-ended"
+_PLATFORM = ("kubernetes.io/os", "kubernetes.io/arch")
+"""Labels that each kubelet writes on its node."""
 _NO_INJECTION_LABELS = {
     "sidecar.istio.io/inject": "false",
     "kuma.io/sidecar-injection": "disabled",
@@ -116,7 +118,7 @@ def _create(
     exclude = unloadable(recovery, gang, world, settings)
     command = command_of(place, recovery, exclude, allowed, settings.timing.scan_deadline_s)
     notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed), AVOIDED: ",".join(avoided)}
-    spec = {**spec_of(place, settings, command, writes=bool(allowed)), **_off(avoided)}
+    spec = {**spec_of(place, settings, command, writes=bool(allowed)), **_placed(avoided, world)}
     return Create(
         what="create-scan",
         resource=PODS,
@@ -136,12 +138,19 @@ def _create(
     )
 
 
-def _off(avoided: Sequence[str]) -> dict[str, Any]:
-    """Returns the affinity that excludes broken nodes; empty if there are none."""
-    if not avoided:
+def _placed(avoided: Sequence[str], world: World) -> dict[str, Any]:
+    """Returns the affinity that excludes broken nodes, and nodes on which our image may not run; empty if
+    there are none. The image runs on the nodes with accelerators, where the agents run. Nodes of another
+    architecture, on which clouds like to run everything else, may have none of its files."""
+    wanted = [{"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}] if avoided else []
+    for label in _PLATFORM:
+        with_it = (n for n in world.nodes.values() if n.is_accelerated and label in n.labels)
+        values = sorted({node.labels[label] for node in with_it})
+        if values:
+            wanted.append({"key": label, "operator": "In", "values": values})
+    if not wanted:
         return {}
-    others = {"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [others]}]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": wanted}]}
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
