@@ -58,7 +58,7 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Helm, what: str) -> None:
 
 @pytest.mark.parametrize("case", ["defaults", "mode recover", "mode repair", "everything set"])
 def test_the_daemons_take_their_settings_and_arguments(helm: Helm, tmp_path: Path, case: str) -> None:
-    objects = helm.render(CASES[case])
+    objects = helm.render({**CASES[case], **CLEANS_UP})
     for name, text in of_kind(objects, "ConfigMap", "rekindle-settings")["data"].items():
         (tmp_path / name).write_text(text, encoding="utf-8")
 
