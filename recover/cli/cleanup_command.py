@@ -54,6 +54,11 @@ UNDER_WAY_S = 60.0
 """Time that the command gives running Recoveries to end. A repair rarely ends within this time."""
 _INCIDENT = msgspec.json.Decoder(Incident)
 _RECOVERY = msgspec.json.Decoder(Recovery)
+_START_AGAIN = (
+    "To start the controllers: helm rollback RELEASE REVISION, with the newest revision that helm history "
+    "RELEASE shows; after a failed helm uninstall Helm refuses helm upgrade"
+)
+"""Helm refuses the upgrade of a release whose status is `uninstalling`."""
 ROUNDS_MAX = 10
 """Number of passes over all nodes. Others write to nodes, too: if a patch comes too late, the next pass makes
 a new patch from the node's present state."""
@@ -251,8 +256,8 @@ async def _after_the_controllers(requests: Requests, settings: Settings) -> list
     begun = await _under_way(requests)
     blocking = [one for one in begun if one.blocks]
     if blocking:
-        hint = "the controllers ended before they could finish this: start them again (helm upgrade), wait, "
-        raise CannotCleanUpError(*_told(blocking), f"{hint}and run this command again")
+        hint = "the controllers ended before they could finish this: start them again, wait, and run this "
+        raise CannotCleanUpError(*_told(blocking), f"{hint}command again. {_START_AGAIN}")
     await _take_back(requests, settings)
     return list(_told(begun))
 

@@ -41,10 +41,22 @@ __all__ = [
 ]
 
 _GATE = "rekindle.dev/old-pods-ended"
-_NO_MESH_LABELS = {"sidecar.istio.io/inject": "false"}
-_NO_MESH = {"linkerd.io/inject": "disabled"}
-"""Labels and annotations that keep service meshes away. The scan calls no service. It would never end beside
-a sidecar that continues to run, and the policy of the chart refuses a scan pod with one more container."""
+_PLATFORM = ("kubernetes.io/os", "kubernetes.io/arch")
+"""Labels that each kubelet writes on its node."""
+_NO_INJECTION_LABELS = {
+    "sidecar.istio.io/inject": "false",
+    "kuma.io/sidecar-injection": "disabled",
+    "admission.datadoghq.com/enabled": "false",
+}
+_NO_INJECTION = {
+    "linkerd.io/inject": "disabled",
+    "consul.hashicorp.com/connect-inject": "false",
+    "dynatrace.com/inject": "false",
+    "oneagent.dynatrace.com/inject": "false",
+}
+"""Labels and annotations by which the webhooks of service meshes and of monitoring leave a pod as it is. The
+scan calls no service, and would never end beside a sidecar that continues to run. The policy of the chart
+refuses a scan pod with a further container, volume or variable."""
 
 
 def scan_name(recovery: Recovery) -> str:
@@ -106,7 +118,7 @@ def _create(
     exclude = unloadable(recovery, gang, world, settings)
     command = command_of(place, recovery, exclude, allowed, settings.timing.scan_deadline_s)
     notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed), AVOIDED: ",".join(avoided)}
-    spec = {**spec_of(place, settings, command, writes=bool(allowed)), **_off(avoided)}
+    spec = {**spec_of(place, settings, command, writes=bool(allowed)), **_placed(avoided, world)}
     return Create(
         what="create-scan",
         resource=PODS,
@@ -118,20 +130,27 @@ def _create(
             "metadata": {
                 "name": name,
                 "namespace": gang.ref.namespace,
-                "labels": {SCAN_OF: scan_label(recovery), **_NO_MESH_LABELS},
-                "annotations": {**{note: text for note, text in notes.items() if text}, **_NO_MESH},
+                "labels": {SCAN_OF: scan_label(recovery), **_NO_INJECTION_LABELS},
+                "annotations": {**{note: text for note, text in notes.items() if text}, **_NO_INJECTION},
             },
             "spec": {**spec, "schedulingGates": gates},
         },
     )
 
 
-def _off(avoided: Sequence[str]) -> dict[str, Any]:
-    """Returns the affinity that excludes broken nodes; empty if there are none."""
-    if not avoided:
+def _placed(avoided: Sequence[str], world: World) -> dict[str, Any]:
+    """Returns the affinity that excludes broken nodes, and nodes on which our image may not run; empty if
+    there are none. The image runs on the nodes with accelerators, where the agents run. Nodes of another
+    architecture, on which clouds like to run everything else, may have none of its files."""
+    wanted = [{"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}] if avoided else []
+    for label in _PLATFORM:
+        with_it = (n for n in world.nodes.values() if n.is_accelerated and label in n.labels)
+        values = sorted({node.labels[label] for node in with_it})
+        if values:
+            wanted.append({"key": label, "operator": "In", "values": values})
+    if not wanted:
         return {}
-    others = {"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [others]}]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": wanted}]}
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 

@@ -47,7 +47,10 @@ EVERYTHING: dict[str, Any] = {
     "podMonitor": {"enabled": True, "labels": {"release": "prometheus", "team": "observability"}},
     "alerts": {"enabled": True},
     "dashboards": {"enabled": True, "annotations": {"grafana_folder": "Rekindle"}},
+    "uninstall": {"takeBack": "always"},
 }
+CLEANS_UP: dict[str, Any] = {"uninstall": {"takeBack": "always"}}
+"""Values with which `helm template` prints the Job that cleans up before a removal."""
 REBOOT_NODE = """
 apiVersion: janitor.example.com/v1
 kind: RebootNode

@@ -21,6 +21,7 @@ from recover.api.marks import QUARANTINE
 from recover.k8s.kinds import JOBS, LEASES, NAMESPACES, NODEHEALTHS, NODES, PODS
 from recover.model import Quarantine
 from tests.chart.helm import CHART, HELMS, NAMESPACE, REGISTRY, Helm, HelmError, of_kind, path_of
+from tests.chart.rendered import CLEANS_UP
 from tests.control_plane.build import cached
 from tests.control_plane.callers import ANY_STATUS
 from tests.control_plane.clean import install_crds, wiped
@@ -94,7 +95,7 @@ async def installed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     await an_agents_token_writes_its_own_node(api, plane, agents)
     await teams_may_read_and_delete_recoveries(api)
     tester = await helms_test_ends_well(helm, api, plane)
-    cleanup = of_kind(helm.render({}), "Job")["spec"]["template"]
+    cleanup = of_kind(helm.render(CLEANS_UP), "Job")["spec"]["template"]
     await only_the_agent_needs_a_privileged_namespace(helm, api, agents[0], [controllers[0], tester, cleanup])
 
 
@@ -255,11 +256,18 @@ async def stored_settings(api: KubeApi) -> str:
 async def removed(helm: Helm, plane: ControlPlane, api: KubeApi) -> None:
     """Asserts that the release is not removed while Rekindle's changes on the nodes could not be undone.
     After the removal nothing is left on the nodes, nor in the release's namespace."""
-    objects = helm.render({"mode": "recover"})
+    objects = helm.render({"mode": "recover", **CLEANS_UP})
     role = of_kind(objects, "ClusterRole", "rekindle-cleanup")
     with pytest.raises(HelmError, match=r"rekindle-cleanup|pre-delete"):
         await uninstalled(helm, api)
     assert await pods(api, "agent"), "nothing is removed"
+    with pytest.raises(HelmError, match="has no deployed releases"):
+        helm.run("upgrade", "rekindle", str(CHART), *place())
+    revisions = msgspec.json.decode(
+        helm.run("history", "rekindle", f"--namespace={NAMESPACE}", "--output=json")
+    )
+    helm.run("rollback", "rekindle", str(revisions[-1]["revision"]), f"--namespace={NAMESPACE}", *WAIT)
+    helm.run("upgrade", "rekindle", str(CHART), *place(), *WAIT)
     given_away = {"spec": {"holderIdentity": ""}}
     lease = LEASES.path(CONTROLLER_NAME, NAMESPACE)
     await api.request("PATCH", lease, body=given_away, content_type=MergePatch)

@@ -3,6 +3,7 @@ daemons accept their settings."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from recover.k8s.kinds import NAMESPACES
 from recover.model.modes import Mode
 from recover.policy.settings import Settings
 from tests.chart.helm import CHART, HELMS, KUBERNETES, NAMESPACE, Helm, HelmError, of_kind, path_of
-from tests.chart.rendered import CASES, EVERYTHING, annotations, container, mounted
+from tests.chart.rendered import CASES, CLEANS_UP, EVERYTHING, annotations, container, mounted
 from tests.chart.wrong_values import WRONG, WRONG_TOGETHER
 from tests.control_plane.plane import ControlPlane
 from tests.control_plane.rights import manifests
@@ -58,7 +59,7 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Helm, what: str) -> None:
 
 @pytest.mark.parametrize("case", ["defaults", "mode recover", "mode repair", "everything set"])
 def test_the_daemons_take_their_settings_and_arguments(helm: Helm, tmp_path: Path, case: str) -> None:
-    objects = helm.render(CASES[case])
+    objects = helm.render({**CASES[case], **CLEANS_UP})
     for name, text in of_kind(objects, "ConfigMap", "rekindle-settings")["data"].items():
         (tmp_path / name).write_text(text, encoding="utf-8")
 
@@ -98,11 +99,15 @@ def test_the_daemons_take_their_settings_and_arguments(helm: Helm, tmp_path: Pat
         assert mounted(of_kind(objects, kind), str(options.settings))
 
 
-@pytest.mark.parametrize("values", [{"uninstall": {"takeBack": False}}, {"controller": {"enabled": False}}])
+@pytest.mark.parametrize(
+    "values", [{"uninstall": {"takeBack": False}}, {"controller": {"enabled": False}, **CLEANS_UP}]
+)
 def test_a_release_that_wrote_nothing_or_shall_leave_it_has_nothing_to_take_back(
     helm: Helm, values: dict[str, Any]
 ) -> None:
-    hooks = [body for body in helm.render({}) if "helm.sh/hook" in body["metadata"].get("annotations", {})]
+    hooks = [
+        body for body in helm.render(CLEANS_UP) if "helm.sh/hook" in body["metadata"].get("annotations", {})
+    ]
     left = [body for body in helm.render(values) if body["metadata"]["name"] == "rekindle-cleanup"]
 
     assert {(b["kind"], b["metadata"]["annotations"]["helm.sh/hook"]) for b in hooks} == {
@@ -112,6 +117,29 @@ def test_a_release_that_wrote_nothing_or_shall_leave_it_has_nothing_to_take_back
         ("Job", "pre-delete"),
     }
     assert left == []
+
+
+def test_what_kubectl_would_apply_has_no_job_that_ends_the_controllers(helm: Helm) -> None:
+    """kubectl knows no hooks of Helm: it creates each object that `helm template` prints."""
+    assert not [body for body in helm.render({}) if body["metadata"]["name"] == "rekindle-cleanup"]
+
+
+def test_a_larger_chart_may_switch_this_chart_by_a_condition(helm: Helm, tmp_path: Path) -> None:
+    """Helm also gives the value of the condition to this chart, whose schema refuses unknown values."""
+    whole = tmp_path / "whole"
+    shutil.copytree(CHART, whole / "charts" / "rekindle")
+    part = {"name": "rekindle", "version": "0.1.0", "condition": "rekindle.enabled"}
+    about = {"apiVersion": "v2", "name": "whole", "version": "1.0.0", "dependencies": [part]}
+    (whole / "Chart.yaml").write_text(yaml.safe_dump(about), encoding="utf-8")
+    flags = (f"--kube-version={KUBERNETES}", "--set=rekindle.image.registry=localhost")
+
+    on = helm.run("template", "whole", str(whole), *flags, "--set=rekindle.enabled=true")
+    off = helm.run("template", "whole", str(whole), *flags, "--set=rekindle.enabled=false")
+
+    assert "kind: Deployment" in on
+    assert "kind: Deployment" not in off
+    with pytest.raises(HelmError, match="enabled"):
+        helm.run("template", "rekindle", str(CHART), "--set=image.registry=localhost,enabled=false")
 
 
 def test_the_settings_of_one_daemon_roll_out_that_one_alone(helm: Helm) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chart.helm import Helm, of_kind
-from tests.chart.rendered import EVERYTHING
+from tests.chart.rendered import CLEANS_UP, EVERYTHING
 
 pytestmark = pytest.mark.control_plane
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.control_plane
 def test_agent_and_controller_reach_the_api_server_and_a_webhook_and_nothing_else(helm: Helm) -> None:
     def reached(url: str) -> dict[str, list[tuple[str, int]]]:
         webhook = {"settings": {"controller": {"repair": {"webhook": {"url": url}}}}} if url else {}
-        policies = [body for body in helm.render(webhook) if body["kind"] == "NetworkPolicy"]
+        policies = [body for body in helm.render({**webhook, **CLEANS_UP}) if body["kind"] == "NetworkPolicy"]
         return {body["metadata"]["name"]: open_ports(body["spec"]["egress"]) for body in policies}
 
     server, names = [("TCP", 443), ("TCP", 6443)], [("TCP", 53), ("UDP", 53)]
@@ -55,7 +55,7 @@ def test_where_no_port_is_told_nothing_limits_what_is_reached(helm: Helm) -> Non
 def test_metrics_are_told_to_pods_of_these_namespaces_alone(
     helm: Helm, values: dict[str, Any], expected: list[str]
 ) -> None:
-    objects = helm.render({"networkPolicy": values})
+    objects = helm.render({"networkPolicy": values, **CLEANS_UP})
 
     within = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": expected}
     for name, port in (("agent", 9101), ("controller", 9100)):
@@ -70,7 +70,7 @@ def test_metrics_are_told_to_pods_of_these_namespaces_alone(
 
 
 def test_metrics_are_told_to_nobody_where_no_namespace_is_named(helm: Helm) -> None:
-    objects = helm.render({"networkPolicy": {"scrapeNamespaces": []}})
+    objects = helm.render({"networkPolicy": {"scrapeNamespaces": []}, **CLEANS_UP})
 
     assert [b["spec"]["ingress"] for b in objects if b["kind"] == "NetworkPolicy"] == [[]] * 4
 

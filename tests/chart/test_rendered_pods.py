@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chart.helm import Helm, HelmError, of_kind
-from tests.chart.rendered import EVERYTHING
+from tests.chart.helm import CHART, KUBERNETES, Helm, HelmError, of_kind
+from tests.chart.rendered import CLEANS_UP, EVERYTHING
 
 pytestmark = pytest.mark.control_plane
 
@@ -32,7 +32,7 @@ def test_every_pod_of_the_controllers_account_may_run_where_the_controller_may(h
 
 
 def test_a_pod_gets_a_token_and_no_more_than_it_asks_for(helm: Helm) -> None:
-    objects = helm.render({"mode": "repair"})
+    objects = helm.render({"mode": "repair", **CLEANS_UP})
     accounts = [body for body in objects if body["kind"] == "ServiceAccount"]
 
     assert [body["automountServiceAccountToken"] for body in accounts] == [False, False]
@@ -45,7 +45,7 @@ def test_a_pod_gets_a_token_and_no_more_than_it_asks_for(helm: Helm) -> None:
 
 
 def test_every_pod_but_the_agent_runs_as_nobody_and_cannot_become_more(helm: Helm) -> None:
-    others = [s for s in pod_specs(helm.render({})) if s["serviceAccountName"] != "rekindle-agent"]
+    others = [s for s in pod_specs(helm.render(CLEANS_UP)) if s["serviceAccountName"] != "rekindle-agent"]
 
     assert len(others) == 3
     for spec in others:
@@ -99,7 +99,8 @@ def test_the_controllers_token_is_kept_off_the_nodes_where_tenants_code_runs(hel
         "allow": None,
     }
 
-    objects = helm.render({"agent": {"nodeLabels": labels}, "controller": {"acceleratorNodes": asked}})
+    values = {"agent": {"nodeLabels": labels}, "controller": {"acceleratorNodes": asked}, **CLEANS_UP}
+    objects = helm.render(values)
 
     ours = [s for s in pod_specs(objects) if s["serviceAccountName"] == "rekindle-controller"]
     assert [spec.get("affinity") for spec in ours] == [expected[asked]] * 3
@@ -166,3 +167,17 @@ def test_what_the_agent_does_not_read_is_not_mounted(helm: Helm) -> None:
     assert {mount["name"] for mount in spec["containers"][0]["volumeMounts"]} == {
         v["name"] for v in spec["volumes"]
     }
+
+
+def test_a_release_and_a_namespace_may_have_a_number_as_name(helm: Helm) -> None:
+    """YAML reads an unquoted number as a number, and the API server refuses a number as a name or label."""
+    flags = (f"--kube-version={KUBERNETES}", "--namespace=456", *helm.values(EVERYTHING))
+
+    objects = [body for body in yaml.safe_load_all(helm.run("template", "123", str(CHART), *flags)) if body]
+
+    told = {body["metadata"]["labels"]["app.kubernetes.io/instance"] for body in objects}
+    spaces = {
+        one.get("namespace") for body in objects for one in (body["metadata"], *body.get("subjects", []))
+    }
+    assert told == {"123"}
+    assert spaces == {"456", None}

@@ -24,7 +24,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- /* `labels` are further ones of this object, and win over those of the values. */ -}}
 {{- define "rekindle.labels" -}}
 {{ include "rekindle.selector" . }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- /* Of a larger whole, where the values say so. */ -}}
@@ -39,7 +39,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{- /* The objects of a file, each with the labels of all our objects beside its own, and in the release's namespace. */ -}}
 {{- define "rekindle.labelled" -}}
-{{- range $text := splitList "\n---\n" (replace "rekindle-system" .root.Release.Namespace .text) }}
+{{- $space := .root.Release.Namespace }}
+{{- $placed := .text | replace "namespace: rekindle-system" (printf "namespace: %q" $space) | replace "rekindle-system" $space }}
+{{- range $text := splitList "\n---\n" $placed }}
 {{- $body := fromYaml $text }}
 {{- $labels := include "rekindle.labels" (dict "root" $.root "component" $.component "labels" $body.metadata.labels) }}
 {{- $_ := set $body.metadata "labels" (fromYaml $labels) }}
@@ -138,6 +140,15 @@ by this value, or in the first upgrade after it was on, which Helm sees where it
 {{- $asked := .Values.policies.environment }}
 {{- if and (or (eq (toString $asked) "true") (and (eq (toString $asked) "auto") (ne .Values.mode "observe")))
   (include "rekindle.has" (list . "1.36")) }}true{{ end }}
+{{- end }}
+
+{{- /* Whether there is the Job that cleans up before a removal. Where Helm asks the cluster, it also runs hooks, and only then.
+Printed by `helm template` and applied by kubectl, the Job would run at once, and end the controllers. */ -}}
+{{- define "rekindle.cleansUp" -}}
+{{- $asked := toString .Values.uninstall.takeBack }}
+{{- if and .Values.controller.enabled (ne $asked "false") }}
+{{- if or (eq $asked "always") (lookup "v1" "Namespace" "" "kube-system") }}true{{ end }}
+{{- end }}
 {{- end }}
 
 {{- /* Whether an object for the Prometheus Operator is made: of root, kind, and what is asked. */ -}}

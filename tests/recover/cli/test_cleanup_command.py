@@ -218,7 +218,7 @@ def test_what_the_controllers_begin_in_their_last_moment_is_told_and_nothing_is_
 
     assert run(["--kubeconfig", kubeconfig]) == 1
 
-    assert each_names(capsys.readouterr().err.splitlines(), STOPPED, ("helm upgrade",))
+    assert each_names(capsys.readouterr().err.splitlines(), STOPPED, ("helm rollback RELEASE REVISION",))
     assert store.read(NODES, "n1").body["spec"]["taints"] == [FAULTY]
     assert not store.read(LEASES, "rekindle-controller", SYSTEM).body["spec"]["holderIdentity"]
 

@@ -138,6 +138,45 @@ def test_a_folder_that_only_each_pod_knows_is_not_scanned() -> None:
     assert names(found.reason, "subPathExpr", "$(JOB_NAME)/run")
 
 
+def test_webhooks_that_add_containers_volumes_and_variables_to_pods_leave_the_scan_out() -> None:
+    """Otherwise the policy of the chart refuses the scan pod, and no checkpoint is verified."""
+    world = faulted(checkpoint="/ckpt")
+    advanced(world, Phase.STOPPING)
+    (found,) = [act for act in look(world).actions if isinstance(act, Create)]
+    metadata = found.body["metadata"]
+
+    assert metadata["labels"].items() >= {
+        ("sidecar.istio.io/inject", "false"),
+        ("kuma.io/sidecar-injection", "disabled"),
+        ("admission.datadoghq.com/enabled", "false"),
+    }
+    assert metadata["annotations"].items() >= {
+        ("linkerd.io/inject", "disabled"),
+        ("consul.hashicorp.com/connect-inject", "false"),
+        ("dynatrace.com/inject", "false"),
+        ("oneagent.dynatrace.com/inject", "false"),
+    }
+
+
+def test_the_scan_runs_where_nodes_have_the_architecture_of_the_nodes_with_agents() -> None:
+    """Its image may have only this architecture. On EKS, for example, everything without a GPU often runs on
+    arm64."""
+    world = faulted(checkpoint="/ckpt")
+    for name in world.nodes:
+        world.change_node(name, labels={"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"})
+    for name, system, machine in (("n6", "linux", "arm64"), ("n7", "windows", "amd64")):
+        labels = {"kubernetes.io/os": system, "kubernetes.io/arch": machine}
+        world.change_node(name, labels=labels, is_accelerated=False)
+
+    required = made(world)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+
+    (term,) = required["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+        {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+    ]
+
+
 def test_the_scan_has_limits_so_that_a_quota_on_limits_admits_it() -> None:
     (container,) = made(faulted(checkpoint="/ckpt"))["containers"]
 
