@@ -118,7 +118,7 @@ def _create(
     exclude = unloadable(recovery, gang, world, settings)
     command = command_of(place, recovery, exclude, allowed, settings.timing.scan_deadline_s)
     notes = {EXCLUDED: _told(exclude), REPAIR: ",".join(allowed), AVOIDED: ",".join(avoided)}
-    spec = {**spec_of(place, settings, command, writes=bool(allowed)), **_placed(avoided, world)}
+    spec = {**spec_of(place, settings, command, writes=bool(allowed)), **_placed(avoided, recovery, world)}
     return Create(
         what="create-scan",
         resource=PODS,
@@ -138,14 +138,14 @@ def _create(
     )
 
 
-def _placed(avoided: Sequence[str], world: World) -> dict[str, Any]:
+def _placed(avoided: Sequence[str], recovery: Recovery, world: World) -> dict[str, Any]:
     """Returns the affinity that excludes broken nodes, and nodes on which our image may not run; empty if
-    there are none. The image runs on the nodes with accelerators, where the agents run. Nodes of another
+    there are none. The image runs on the nodes of the gang, where the agents run. Nodes of another
     architecture, on which clouds like to run everything else, may have none of its files."""
     wanted = [{"key": HOSTNAME, "operator": "NotIn", "values": list(avoided)}] if avoided else []
+    ranks_on = [world.nodes[name] for name in recovery.nodes_with_devices if name in world.nodes]
     for label in _PLATFORM:
-        with_it = (n for n in world.nodes.values() if n.is_accelerated and label in n.labels)
-        values = sorted({node.labels[label] for node in with_it})
+        values = sorted({node.labels[label] for node in ranks_on if label in node.labels})
         if values:
             wanted.append({"key": label, "operator": "In", "values": values})
     if not wanted:

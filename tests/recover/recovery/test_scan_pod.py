@@ -158,7 +158,7 @@ def test_webhooks_that_add_containers_volumes_and_variables_to_pods_leave_the_sc
     }
 
 
-def test_the_scan_runs_where_nodes_have_the_architecture_of_the_nodes_with_agents() -> None:
+def test_the_scan_runs_where_nodes_have_the_architecture_of_the_nodes_of_the_gang() -> None:
     """Its image may have only this architecture. On EKS, for example, everything without a GPU often runs on
     arm64."""
     world = faulted(checkpoint="/ckpt")
