@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
+
 from recover.api import Phase, Recovery
 from recover.api.reasons import EventReason
 from recover.k8s.kinds import CONFIGMAPS
@@ -77,7 +79,7 @@ def taken_back_later(recovery: Recovery, world: World, now: datetime) -> Plan:
         refusal = world.refusal(action.resource, action.name, action.namespace)
         if refusal is not None:
             pause_s = refusal.again_s if refusal.may_pass else REFUSED_FOR_GOOD_AGAIN_S
-            waits.append((action, pause_s - (now - refusal.at).total_seconds()))
+            waits.append((action, msgspec.structs.replace(refusal, again_s=pause_s).left_s(now)))
     due = tuple((action,) for action, left_s in waits if left_s <= 0)
     return Plan(due, min((left_s for _, left_s in waits if left_s > 0), default=None))
 
