@@ -1,4 +1,5 @@
-"""The taint, labels and annotations by which Rekindle marks nodes, scan pods and Jobs of repairs."""
+"""The taint, labels and annotations by which Rekindle marks nodes, scan pods and Jobs of repairs,
+and the controller's name in other objects."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from detectors.wire.contract import key
 
 __all__ = [
     "AVOIDED",
+    "CONTROLLER_NAME",
     "EXCLUDED",
     "OWN_CONDITION",
     "QUARANTINE",
@@ -15,6 +17,10 @@ __all__ = [
     "SCAN_OF",
     "UNHEALTHY",
 ]
+
+CONTROLLER_NAME = "rekindle-controller"
+"""The controller's name in the managedFields of the objects that it writes: the first part of its user
+agent."""
 
 UNHEALTHY = key("unhealthy")
 """Key of the taint; its value is the fault class."""

@@ -109,7 +109,7 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
         raise SettingsError(f"--listen {options.listen!r}: expected HOST:PORT, for example 0.0.0.0:9100")
     credentials = await connection(options)
     identity = options.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-    sender = f"rekindle-controller/{identity}"
+    sender = f"rekindle-controller/{identity}"  # begins with CONTROLLER_NAME of api/marks.py
     async with KubeApi(credentials, timeout_s=settings.lease.request_timeout_s, user_agent=sender) as own:
         elector = Elector(RestCluster(own), settings, identity, WallClock())
         async with KubeApi(credentials, user_agent=sender, may_send=elector.check) as api:

@@ -15,7 +15,7 @@ from recover.policy.consent import saves_on_sigterm
 from recover.policy.faults import QuarantineLevel, quarantine_level
 from recover.policy.settings import Timing
 
-__all__ = ["affected_gang", "due_at", "first_of_the_worst", "is_hardware", "may_wait"]
+__all__ = ["affected_gang", "arrived_at", "due_at", "first_of_the_worst", "is_hardware", "may_wait"]
 
 
 def is_hardware(finding: Finding) -> bool:
@@ -73,11 +73,16 @@ def due_at(
     first = first_of_the_worst(findings)
     if not is_hardware(first):
         return None
-    came_at = max(_arrivals(world, node, gang), default=first.first_seen)
+    came_at = arrived_at(world, node, gang) or first.first_seen
     is_at_once = saves_on_sigterm(gang.annotations) and came_at <= first.first_seen
     if may_wait(findings) and not is_at_once and awaited is not Awaited.SAVED:
         return max(first.first_seen, known_since, came_at) + timedelta(seconds=timing.checkpoint_grace_s)
     return now if settles_at is None or now >= settles_at else settles_at
+
+
+def arrived_at(world: World, node: Node, gang: Gang) -> datetime | None:
+    """Returns when the gang's youngest living pod on the node was created, or None if it has none there."""
+    return max(_arrivals(world, node, gang), default=None)
 
 
 def _arrivals(world: World, node: Node, gang: Gang) -> Iterator[datetime]:

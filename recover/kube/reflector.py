@@ -26,7 +26,7 @@ from recover.k8s.identities import Version, Versioned
 from recover.kube.cluster import Cluster
 from recover.kube.pages import Pages
 
-__all__ = ["MISSING_REQUEUE_S", "Reflector", "Sink"]
+__all__ = ["MISSING_REQUEUE_S", "OLDER_S_MAX", "Reflector", "RestoredError", "Sink"]
 
 WATCH_S = (300.0, 600.0)
 """The server ends a watch after a random time in this range, so that reconnects spread out."""
@@ -39,6 +39,12 @@ all kinds together send two requests a second; after an outage, a recovery waits
 RETRY_AFTER_S_MAX = 120.0
 """Longest Retry-After that the reflector accepts. A longer wait that a server or a proxy requests would leave
 the controller blind."""
+OLDER_S_MAX = 60.0
+"""Time after which the controller ends if the API server has answered with older versions only. An API server
+that lags catches up within seconds; an etcd that was restored from a backup does not."""
+SILENT_S = 30.0
+"""Duration of a watch without any event or bookmark after which the reflector asks for the present
+version."""
 MISSING_REQUEUE_S = 30.0
 """Pause until the next try for a kind that is not installed: a framework may be installed later."""
 TURN_S = 0.005
@@ -74,6 +80,11 @@ class _Unusable(Exception):
     """The server has answered, but the reflector cannot continue from the answer."""
 
 
+class RestoredError(Exception):
+    """The API server has lost changes that the cache contains: its etcd was restored from a backup. This
+    process must end, because only a new one begins with empty caches."""
+
+
 class Reflector:
     """Follows one kind. `synced` is set after the first complete list, and stays set.
 
@@ -103,10 +114,13 @@ class Reflector:
         self._optional = optional
         self._version = ""
         self._highest = 0
+        self._older_since_s: float | None = None
+        """Time of the first of the answers that were older than what was seen, if the last answer was."""
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
-        """Runs forever. Errors are logged and retried with a jittered backoff; a good watch resets it."""
+        """Runs forever. Errors are logged and retried with a jittered backoff; a good watch resets it. Raises
+        RestoredError."""
         while True:
             async for attempt in tenacity.AsyncRetrying(
                 retry=tenacity.retry_if_exception_type((ApiError, ReplyLost, _Unusable)),
@@ -121,7 +135,10 @@ class Reflector:
         try:
             if not self._version:
                 await self._list()
+            began_at, began_s = self._version, asyncio.get_running_loop().time()
             await self._watch()
+            if self._version == began_at and asyncio.get_running_loop().time() - began_s >= SILENT_S:
+                await self._refuse_silence()
             if self._sink.owes_list():
                 self._version = ""
         except ApiError as error:
@@ -152,16 +169,29 @@ class Reflector:
     def _in_step(self, version: str) -> None:
         self._refuse_older(version)
         self._sink.finish(version)
-        self._version, self._highest = version, int(version)
+        self._version, self._highest, self._older_since_s = version, int(version), None
         self.synced.set()
+
+    async def _refuse_silence(self) -> None:
+        """Asks for one object after a silent watch. A watch from a version that the API server has not
+        reached shows nothing, and no error."""
+        answer = await self._cluster.list(self._resource, limit=1, **self._of)
+        self._refuse_older(answer.resource_version)
 
     def _refuse_older(self, version: str) -> None:
         """Refuses a list that is older than what was seen: the API server lags, or its etcd was restored from
-        a backup. Only a restart of the controller accepts such a list."""
-        if _number(version) < self._highest:
-            raise _Unusable(
-                f"list of {self._resource.plural} as of version {version}, although {self._highest} was seen"
-            )
+        a backup. Only a new process accepts such a list, so this process ends after a while."""
+        if _number(version) >= self._highest:
+            return
+        self._version = ""  # once the server has reached that version again, its history is another one
+        now_s = asyncio.get_running_loop().time()
+        if self._older_since_s is None:
+            self._older_since_s = now_s
+        why = f"list of {self._resource.plural} as of version {version}, although {self._highest} was seen"
+        if now_s - self._older_since_s >= OLDER_S_MAX:
+            log.error("the API server was set back, ending: etcd was restored from a backup", why=why)
+            raise RestoredError(why)
+        raise _Unusable(why)
 
     # --- watching -----------------------------------------------------------------------------------------
 

@@ -17,7 +17,18 @@ import msgspec
 
 from recover.model.pause import Pause
 
-__all__ = ["InForce", "Mode", "Modes", "Standing", "begun", "changed", "followed", "followed_pause", "lowest"]
+__all__ = [
+    "InForce",
+    "Mode",
+    "Modes",
+    "Standing",
+    "begun",
+    "changed",
+    "followed",
+    "followed_pause",
+    "lowest",
+    "until_now",
+]
 
 _ALWAYS = datetime.min.replace(tzinfo=UTC)
 
@@ -113,6 +124,26 @@ def followed(
         for name in sorted({*before, *wanted})
     }
     return {name: standing for name, standing in found.items() if standing != _NEVER_LOWERED}
+
+
+def until_now(modes: Modes, now: datetime) -> Modes:
+    """Returns the modes without times in the future, which a controller has written whose clock was ahead.
+    Until such a time, Rekindle would take each fault for one that it saw before the mode was enabled."""
+    standings = (modes.cluster, *modes.pools.values(), *modes.namespaces.values())
+    latest = max((at for standing in standings for at in standing.since.values()), default=_ALWAYS)
+    if max(latest, modes.resumed or _ALWAYS) <= now:
+        return modes
+
+    def bounded(standing: Standing) -> Standing:
+        return Standing(standing.mode, {mode: min(at, now) for mode, at in standing.since.items()})
+
+    return msgspec.structs.replace(
+        modes,
+        cluster=bounded(modes.cluster),
+        pools={name: bounded(one) for name, one in modes.pools.items()},
+        namespaces={name: bounded(one) for name, one in modes.namespaces.items()},
+        resumed=min(modes.resumed, now) if modes.resumed is not None else None,
+    )
 
 
 def lowest(

@@ -49,8 +49,10 @@ class Refusal(msgspec.Struct, frozen=True):
     """Pause after this refusal until the write is tried again."""
 
     def left_s(self, now: datetime) -> float:
-        """Returns the seconds until the write is tried again."""
-        return max(0.0, self.again_s - (now - self.at).total_seconds())
+        """Returns the seconds until the write is tried again. A refusal from the future is no reason to wait:
+        the clock was set back."""
+        passed_s = (now - self.at).total_seconds()
+        return max(0.0, self.again_s - passed_s) if passed_s >= 0 else 0.0
 
 
 def place(resource: Resource, name: str, namespace: str = "") -> str:

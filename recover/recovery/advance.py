@@ -33,7 +33,7 @@ from recover.recovery.choose import choosing
 from recover.recovery.context import Context, Step, bounded, moved, next_attempt, status_patch
 from recover.recovery.failed_log import with_failed_log
 from recover.recovery.fence import fencing
-from recover.recovery.handover import may_read_old, taken_back
+from recover.recovery.handover import may_read_old, taken_back, taken_back_later
 from recover.recovery.recreate import recreated_or_gone
 from recover.recovery.refused import unless_refused
 from recover.recovery.resume import resuming
@@ -68,7 +68,8 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
     the phase. The first stop is a separate chain."""
     if not recovery.active:
         removals = ((removal,) for removal in _cleanup(recovery, world))
-        return Plan(chains=(*removals, _lifted(recovery, world, now)))
+        later = taken_back_later(recovery, world, now)
+        return Plan((*removals, *later.chains, _lifted(recovery, world, now)), later.requeue_after_s)
     gang = world.gangs.get(recovery.gang_uid)
     if gang is None or gang.deleting or gang.ref.namespace != recovery.metadata.namespace:
         step = recreated_or_gone(recovery, gang, world, settings.timing, now)
@@ -109,7 +110,7 @@ def _with_what_is_avoided(ctx: Context, step: Step) -> Step:
 def _undone(recovery: Recovery, step: Step, world: World) -> tuple[Action, ...]:
     """Returns the writes that remove the checkpoint from the ConfigMap that ranks read (handover.py) before
     the recovery is over, however it ends: a crash in between repeats the writes. If the API server refuses
-    one of them, the recovery ends nevertheless."""
+    one of them, the recovery ends nevertheless, and the refused write is tried again later."""
     if step.status is None or step.status.phase in ACTIVE_PHASES:
         return ()
     entered = recovery.status.phases[-1].at if recovery.status.phases else None

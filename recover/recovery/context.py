@@ -19,6 +19,7 @@ from recover.api import (
     RecoveryStatus,
     Requirement,
 )
+from recover.api.marks import CONTROLLER_NAME
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.ranks import losses
 from recover.diagnose.starts import leftover, nodes_without_devices, ranks
@@ -54,6 +55,12 @@ GRACE_MARGIN_S = 60.0
 ALLOWED_S_MAX = 30 * 86_400.0
 """Longest time that is allowed. A job may claim any grace period and any number of ranks; the sum with the
 present time must remain a date."""
+_WITHOUT_MARK = {
+    "stopped": {(True, Phase.STOPPING), (True, Phase.FENCING), (True, Phase.BLOCKED)},
+    "resumed": {(False, Phase.RESUMING), (False, Phase.BLOCKED), (False, Phase.VERIFYING)},
+}
+"""For each act, the states of a job without a mark after which this attempt has done the act, if the
+controller was the last writer of the job's suspend field: whether the job is suspended, and the phase."""
 REFUSAL_CHARS_MAX = 360
 """Length of a refusal for which a message has room, whatever the job's name."""
 
@@ -80,10 +87,15 @@ class Context(msgspec.Struct, frozen=True):
         return self.settings.timing
 
     def has(self, did: str) -> bool:
-        """Whether this attempt has stopped, or resumed, the gang. The mark on the job says so."""
+        """Whether this attempt has stopped, or resumed, the gang. The mark on the job says so. If somebody
+        has removed the mark, the last writer of the job's suspend field says so, in the phases in which the
+        gang was in the other state before."""
         mark = self.gang.mark
+        if mark is None:
+            is_ours = self.gang.suspend_writer == CONTROLLER_NAME
+            return is_ours and (self.gang.suspended, self.status.phase) in _WITHOUT_MARK[did]
         now = (self.recovery.metadata.name, self.status.attempt, did)
-        return mark is not None and (mark.recovery, mark.attempt, mark.did) == now
+        return (mark.recovery, mark.attempt, mark.did) == now
 
     def mark(
         self,

@@ -7,18 +7,26 @@ later would go back to that checkpoint.
 
 from __future__ import annotations
 
+from datetime import datetime
+
+import msgspec
+
 from recover.api import Phase, Recovery
 from recover.api.reasons import EventReason
 from recover.k8s.kinds import CONFIGMAPS
 from recover.model import Gang, World
-from recover.model.actions import Ensure
+from recover.model.actions import Ensure, Plan
 from recover.policy.consent import may_recreate
 from recover.recovery import known_issues
 from recover.recovery.context import Context
 from recover.workloads.patches import environment_of, old_environment_of, reads_old_environment
 from recover.workloads.resume_variables import CHECKPOINT_VARIABLES, without_checkpoint
 
-__all__ = ["handed_over", "may_read_old", "names", "taken_back"]
+__all__ = ["handed_over", "may_read_old", "names", "taken_back", "taken_back_later"]
+
+REFUSED_FOR_GOOD_AGAIN_S = 600.0
+"""Pause until the removal of the checkpoint is tried again after a refusal that a later try is not expected
+to change, for example of a policy."""
 
 
 def names(ctx: Context) -> list[str]:
@@ -57,6 +65,23 @@ def taken_back(recovery: Recovery) -> tuple[Ensure, ...]:
     """Returns the writes that take the checkpoint back once the recovery is over."""
     has_started = any(entered.phase is Phase.RESUMING for entered in recovery.status.phases)
     return without_checkpoint(recovery.spec.gang) if has_started else ()
+
+
+def taken_back_later(recovery: Recovery, world: World, now: datetime) -> Plan:
+    """Returns the writes of `taken_back` that the API server refused when the recovery ended, once it is time
+    to try them again. A later recovery of the gang replaces the checkpoint or removes it."""
+    history = world.history(recovery.gang_uid)
+    is_last = bool(history) and history[-1].metadata.uid == recovery.metadata.uid
+    if not is_last or recovery.gang_uid not in world.gangs:
+        return Plan()
+    waits: list[tuple[Ensure, float]] = []
+    for action in taken_back(recovery):
+        refusal = world.refusal(action.resource, action.name, action.namespace)
+        if refusal is not None:
+            pause_s = refusal.again_s if refusal.may_pass else REFUSED_FOR_GOOD_AGAIN_S
+            waits.append((action, msgspec.structs.replace(refusal, again_s=pause_s).left_s(now)))
+    due = tuple((action,) for action, left_s in waits if left_s <= 0)
+    return Plan(due, min((left_s for _, left_s in waits if left_s > 0), default=None))
 
 
 def _written(ctx: Context, name: str, data: dict[str, str | None]) -> Ensure:

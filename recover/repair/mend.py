@@ -239,6 +239,8 @@ def _stepped_in(ctx: Context) -> Reconciled | None:
             f"Somebody deleted the Node {name} during its repair, and the node has joined the cluster again",
             "If the fault is still present, Rekindle quarantines the node again, with a new Incident",
         )
+    if taken is None and quarantine.is_tainted(ctx.node):
+        return _noted_again(ctx)
     if not silent.awaits_quarantine(ctx) and (not is_ours or is_released(ctx.node)):
         return handed_over(
             ctx,
@@ -254,6 +256,15 @@ def _stepped_in(ctx: Context) -> Reconciled | None:
             then_release(ctx.incident.fault, ctx.node),
         )
     return None
+
+
+def _noted_again(ctx: Context) -> Reconciled:
+    """Writes the note of the quarantine again, if somebody has removed only the note: our taint still keeps
+    pods off the node, and only the note says how to end the quarantine."""
+    if hold_of_node(ctx.node, ctx.now) or ctx.paused:
+        return Reconciled(requeue_after_s=HELD_REQUEUE_S)
+    at, incident = ctx.incident.status.cordoned_at or ctx.now, ctx.incident
+    return Reconciled(writes=(quarantine.noted_again(ctx.node, incident.metadata.name, incident.fault, at),))
 
 
 def _joined_again(ctx: Context) -> bool:

@@ -19,6 +19,8 @@ from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import StepKind
 from recover.diagnose.awaited import Awaited, Awaiting
 from recover.diagnose.diagnosis import AffectedGang
+from recover.diagnose.due import arrived_at
+from recover.model import Gang
 from recover.model.actions import Action
 from recover.policy.consent import hold_of_node
 from recover.policy.driver_work import driver_work
@@ -156,13 +158,11 @@ def _moves(
     records why that gang is not restarted for the fault itself, and may have a different reason. A gang that
     is being restarted already leaves the node anyway."""
     began = ctx.repair.phases[-1].at
-    due = began + timedelta(seconds=ctx.settings.timing.checkpoint_grace_s)
     saves = Awaiting(ctx.world)
     grounds = _grounds(ctx, rung, began)
     gangs = [
-        AffectedGang(gang=gang, due=ctx.now if awaited is Awaited.SAVED else due, dead=False, awaited=awaited)
+        _leaving(ctx, gang, began, saves.of(gang, ctx.incident.metadata.name))
         for gang in opted_in_gangs(ctx.world, ctx.node, rung, ctx.settings.namespace)
-        for awaited in [saves.of(gang, ctx.incident.metadata.name)]
     ]
     still = (one for one in gangs if ctx.world.active_recovery(one.gang.ref.uid) is None)
     wishes = [restarts.wanted(ctx.world, grounds, one, ctx.now) for one in still]
@@ -170,7 +170,21 @@ def _moves(
     told = [
         r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=Act.MOVE_GANG) for r in records
     ]
-    return tuple(restarts.writes(ctx.world, allowed, ctx.now)), told, [due] if gangs else []
+    return (
+        tuple(restarts.writes(ctx.world, allowed, ctx.now)),
+        told,
+        [one.due for one in gangs if one.due is not None],
+    )
+
+
+def _leaving(ctx: Context, gang: Gang, began: datetime, awaited: Awaited) -> AffectedGang:
+    """Returns the gang with the time at which it leaves the node. The grace period begins with the repair, or
+    when the gang comes to the node, whichever is later: a gang that a restart has just brought here has no
+    checkpoint yet."""
+    came = arrived_at(ctx.world, ctx.node, gang) or began
+    due = max(began, came) + timedelta(seconds=ctx.settings.timing.checkpoint_grace_s)
+    is_saved = awaited is Awaited.SAVED
+    return AffectedGang(gang=gang, due=ctx.now if is_saved else due, dead=False, awaited=awaited)
 
 
 def _grounds(ctx: Context, rung: StepKind, began: datetime) -> Grounds:

@@ -21,7 +21,7 @@ from recover.kube.clock import Clock
 from recover.kube.cluster import Cluster
 from recover.kube.errors import Transient
 from recover.model import NamespaceView
-from recover.model.modes import Mode, Modes, Standing, begun, changed, followed, followed_pause
+from recover.model.modes import Mode, Modes, Standing, begun, changed, followed, followed_pause, until_now
 from recover.model.pause import Pause
 from recover.policy.consent import word_of
 from recover.policy.settings import Settings
@@ -57,10 +57,11 @@ class ModeKeeper:
 
     def now(self) -> Modes:
         """Returns the modes of this reconcile. If a namespace's annotation or the pause has just changed, the
-        change counts at once, and run() writes it to the ConfigMap. A crash before that write makes a
+        change counts at once, and run() writes it to the ConfigMap. If the clock was set back, no mode begins
+        in the future. A crash before that write makes a
         promotion begin later; it causes no action that should not happen."""
         if self._loaded:
-            self._follow(self._modes)
+            self._follow(until_now(self._modes, self._clock.now()))
         return self._modes
 
     def changes_in_s(self) -> float | None:
@@ -73,7 +74,8 @@ class ModeKeeper:
     async def load(self) -> None:
         """Reads since when each mode is in force, and stores when a new mode begins. Raises ApiError,
         ReplyLost, NotLeaderError."""
-        kept = await self._read()
+        read = await self._read()
+        kept = until_now(read, self._clock.now()) if read is not None else None
         at, mode = self._promoted_at(kept), self._settings.mode
         cluster = changed(kept.cluster, mode, at) if kept is not None else begun(mode, at)
         if kept is None or kept.cluster != cluster:
@@ -83,7 +85,7 @@ class ModeKeeper:
         pools = followed(self._modes.pools, self._settings.modes.pools, at)
         self._follow(msgspec.structs.replace(self._modes, pools=pools))
         self._to_write.clear()
-        if kept != self._modes:
+        if read != self._modes:
             await self._write()
         self._loaded = True
 

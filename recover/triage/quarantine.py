@@ -32,6 +32,8 @@ __all__ = [
     "close",
     "give_back",
     "is_stronger",
+    "is_tainted",
+    "noted_again",
     "out_words",
     "quarantine",
     "releases",
@@ -51,6 +53,14 @@ def quarantine(node: Node, incident: str, fault: Fault, level: QuarantineLevel, 
     return _quarantined(node, note, level)
 
 
+def noted_again(node: Node, incident: str, fault: Fault, at: datetime) -> Patch:
+    """Returns the patch that adds the note again to a node that has our taint. `at` is the time of the
+    quarantine."""
+    return quarantine(
+        node, incident, fault, QuarantineLevel.CORDON if takes_no_pods(node) else QuarantineLevel.PREFER, at
+    )
+
+
 def close(node: Node) -> Patch:
     """Returns the patch that makes a node with a soft taint take no pods at all. Until now the node is in
     quarantine but takes pods that fit nowhere else; before its repair the node must take none."""
@@ -60,8 +70,11 @@ def close(node: Node) -> Patch:
 
 
 def _may_cordon(node: Node) -> bool:
-    """Whether Rekindle may cordon the node. A cordon that a person set stays the person's."""
-    return not node.unschedulable or (node.quarantine is not None and node.quarantine.cordoned)
+    """Whether Rekindle may cordon the node. A cordon that a person set stays the person's. If somebody has
+    removed the note, our taint shows that the cordon came with it: one patch sets both."""
+    if node.quarantine is None:
+        return not node.unschedulable or takes_no_pods(node)
+    return not node.unschedulable or node.quarantine.cordoned
 
 
 def _quarantined(node: Node, note: Quarantine, level: QuarantineLevel) -> Patch:
@@ -96,6 +109,11 @@ def takes_out(action: Patch) -> bool:
 def takes_no_pods(node: Node) -> bool:
     """Whether our own taint keeps pods off the node: only pods that tolerate the taint are allowed in."""
     return any(t.key == UNHEALTHY and t.effect == _EFFECTS[QuarantineLevel.CORDON] for t in node.taints)
+
+
+def is_tainted(node: Node) -> bool:
+    """Whether the node has our taint, with any effect."""
+    return any(taint.key == UNHEALTHY for taint in node.taints)
 
 
 def is_stronger(level: QuarantineLevel, node: Node) -> bool:

@@ -104,6 +104,24 @@ async def test_who_holds_a_gang_in_mid_recovery_keeps_it_stopped_until_they_let_
         no_trouble(stage)
 
 
+async def test_a_stopped_gang_whose_mark_a_person_removes_is_started_again(
+    control_plane: ControlPlane,
+) -> None:
+    """The API server's managedFields show that Rekindle has suspended the Job."""
+    async with raised(control_plane, nodes=3, settings=WIDE, agents=0) as stage:
+        old = await trained(stage, indexed_job("llm", dying="never"))
+        await stage.xid_79(old[0]["spec"]["nodeName"])
+        await stage.until("stopped Job", lambda: is_suspended(stage, "llm"))
+        mark = {"metadata": {"annotations": {"rekindle.dev/recovery": None}}}
+        await patched(stage, JOBS, "llm", mark, manager="kubectl-annotate")
+        for pod in old:
+            path = PODS.path(pod["metadata"]["name"], NAMESPACE)
+            await stage.api.request("DELETE", path, body={"gracePeriodSeconds": 0})
+
+        await recovered(stage, "llm", old)
+        no_trouble(stage)
+
+
 async def hold(stage: RealStage, value: str | None) -> None:
     body = {"metadata": {"annotations": {"rekindle.dev/hold": value}}}
     await patched(stage, JOBS, "llm", body, manager="kubectl-annotate")

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
+from chaos.apiserver.disturbance import StandingRefusal
 from chaos.cluster.containers import Exit
 from chaos.simulate.play import play
 from chaos.simulate.world import Simulation
 from chaos.simulated import lines
-from chaos.simulated.jobs import Job
+from chaos.simulated.jobs import Job, Storage
 from chaos.simulated.setup import Setup
 from detectors.client.kubeapi import ApiError
 from recover.api import Act, ActionRecord, Outcome, Phase
 from recover.api.reasons import Reason
-from recover.k8s.kinds import NODES, RECOVERIES
+from recover.k8s.kinds import CONFIGMAPS, NODES, RECOVERIES
 from tests.chaos.simulate.telling import nodes_of
 
 DENIED = 'admission webhook "nodes.example.com" denied the request'
@@ -122,3 +123,28 @@ def test_a_write_that_a_webhook_keeps_waiting_delays_no_other_gang() -> None:
         await sim.until(lambda: sorted(sim.cordoned()) == sorted([slow, other]), within_s=300)
 
     play(story, Setup(nodes=40))
+
+
+def test_a_checkpoint_that_a_policy_keeps_in_the_environment_is_removed_once_the_policy_is_gone() -> None:
+    """Otherwise a container that its framework starts weeks later resumes from that checkpoint."""
+
+    def told(sim: Simulation) -> str:
+        read = sim.cluster.store.read(CONFIGMAPS, "llm-rekindle-pytorchjob", "ml").body
+        return str(read.get("data", {}).get("REKINDLE_RESUME_STEP", ""))
+
+    async def story(sim: Simulation) -> None:
+        await sim.submit(Job(ranks=2, scanned=True, storage=Storage.CLAIM))
+        await sim.until(lambda: sim.gangs["llm"].step > 12, within_s=200)
+        sim.crash_rank(1, Exit(1))
+        await sim.until(lambda: sim.recovery_is(Phase.VERIFYING), within_s=300)
+        refusal = StandingRefusal(why=DENIED, verb="patch", resource=CONFIGMAPS)
+        sim.client.disturbance.standing.append(refusal)
+        await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=600)
+        await sim.passes(60)
+        assert told(sim) == "10"
+        sim.client.disturbance.standing.clear()
+        await sim.until(lambda: not told(sim), within_s=660, every_s=10)
+        await sim.passes(60)
+        assert sim.writes()[-1] == "patch configmaps/llm-rekindle-pytorchjob"
+
+    play(story, Setup(nodes=3))

@@ -16,7 +16,7 @@ from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError, ReplyLost, WatchEvent
 from recover.k8s.kinds import NODES
 from recover.kube.cluster import ListPage
-from recover.kube.reflector import MISSING_REQUEUE_S, Reflector
+from recover.kube.reflector import MISSING_REQUEUE_S, OLDER_S_MAX, Reflector, RestoredError
 from tests.recover.scripted import GONE, Scripted, WatchedEnough, event, raw
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -162,6 +162,33 @@ def test_a_list_older_than_what_was_seen_is_not_believed() -> None:
 
     assert sink.lists == [(1, "5"), (1, "9")]
     assert took_s > 0
+
+
+def test_after_a_silent_watch_a_server_that_was_set_back_is_noticed() -> None:
+    """A watch from a version that the API server has not reached is silent. Otherwise the watch would go on
+    once a restored etcd has reached that version by other changes."""
+    _, sink, _ = follow([page("9", "a"), page("7"), page("8"), page("9", "b")], [[70]])
+
+    assert sink.lists == [(1, "9"), (1, "9")]
+
+
+def test_a_silent_watch_of_a_quiet_kind_goes_on_from_its_version() -> None:
+    cluster, sink, _ = follow([page("9", "a"), page("12")], [[70]])
+
+    assert sink.lists == [(1, "9")]
+    assert watched_from(cluster) == ["9", "9"]
+
+
+def test_the_controller_ends_if_its_api_server_stays_older_than_its_cache() -> None:
+    """This happens after etcd was restored from a backup. A new process lists everything afresh."""
+    cluster = Scripted(list=[page("9", "a"), *[page("7", "a")] * 100], watch=[[70]])
+
+    async def main(_: Clock) -> float:
+        with pytest.raises(RestoredError, match="as of version 7, although 9 was seen"):
+            await Reflector(cluster, NODES, Sink()).run()
+        return asyncio.get_running_loop().time()
+
+    assert 70 + OLDER_S_MAX <= run(main, start=START) < 70 + 2 * OLDER_S_MAX
 
 
 def test_an_event_that_says_no_version_does_not_end_the_controller() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recover.api.reasons import Reason
 from recover.model import NamespaceView
-from recover.model.modes import Mode, Standing, begun, changed, followed, lowest
+from recover.model.modes import Mode, Modes, Standing, begun, changed, followed, lowest, until_now
 from recover.policy.consent import in_force_for, in_force_on
 from tests.acting import recovering
 from tests.builders import NOW, Worlds, cluster, gang
@@ -191,3 +191,18 @@ def test_a_mode_is_in_force_since_the_last_of_all_rose_to_it(histories: list[lis
     for mode in Mode:
         times = [since[mode] for since in rose if mode in since]
         assert found.began(mode) == (max(times) if mode <= found.mode else None)
+
+
+def test_no_time_of_a_mode_or_of_a_pause_is_in_the_future() -> None:
+    ahead = Modes(
+        begun(Mode.REPAIR, at(5)),
+        pools={"a": Standing(Mode.OBSERVE, {Mode.OBSERVE: at(-5)})},
+        namespaces={"ml": begun(Mode.RECOVER, at(1))},
+        resumed=at(3),
+    )
+
+    modes = until_now(ahead, NOW)
+
+    assert (modes.cluster, modes.namespaces["ml"]) == (begun(Mode.REPAIR, NOW), begun(Mode.RECOVER, NOW))
+    assert (modes.pools, modes.resumed) == (ahead.pools, NOW)
+    assert until_now(modes, NOW) is modes

@@ -56,6 +56,40 @@ def test_who_deletes_a_recovery_that_was_undone_as_told_is_helped_at_the_next_fa
     assert [step(world), step(world)] == [["recovery-stopping"], ["stop-gang"]], "n1 is a further cause"
 
 
+@pytest.mark.parametrize("stuck_s", [0, 3600])
+def test_a_stopped_gang_whose_mark_somebody_removes_is_started_again(stuck_s: float) -> None:
+    """For example by `kubectl annotate pytorchjob llm rekindle.dev/recovery-`. managedFields then show that
+    Rekindle has written the field `suspend`."""
+    world = recovering(cluster(nodes=8).running(gang()).finding(on="n1"))
+    advanced(world, Phase.STOPPING)
+    assert step(world) == ["stop-gang"]
+    if stuck_s:
+        assert step(world.later(stuck_s)) == ["recovery-blocked"]
+    world.change_gang(mark=None, suspended=True, suspend_writer="rekindle-controller")
+
+    assert step(world) == []
+    end_pods(world)
+    assert [step(world), step(world)] == [["recovery-resuming"], ["start-gang"]]
+
+
+def test_a_started_gang_whose_mark_somebody_removes_is_not_given_up_and_its_next_fault_acts() -> None:
+    world = recovering(cluster(nodes=8).running(gang()).finding(on="n1"))
+    advanced(world, Phase.RESUMING)
+    assert step(world) == ["start-gang"]
+    world.change_gang(mark=None, suspended=False, suspend_writer="rekindle-controller")
+    assert step(world) == []
+    start_pods(world.later(2))
+    assert step(world) == ["recovery-verifying"]
+
+    world.later(5).finding(on="n5")
+    recovering(world)
+    step(world)
+
+    status = only_recovery(world).status
+    assert (status.phase, status.attempt) == (Phase.STOPPING, 2)
+    assert step(world) == ["stop-gang"]
+
+
 def test_a_gang_that_a_person_suspends_as_its_node_breaks_opens_no_recovery_after_recovery() -> None:
     world = cluster(nodes=8).running(gang()).finding(on="n1")
     world.change_gang(suspended=True, suspend_writer="kubectl")

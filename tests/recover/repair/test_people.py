@@ -186,6 +186,29 @@ def test_a_node_that_is_deleted_and_joins_again_between_two_looks_gets_a_repair_
     assert own.active
 
 
+@pytest.mark.parametrize("moment", ["waiting", "before its Job", "rebooting", "validating"])
+@pytest.mark.parametrize("hold", ["", "true"])
+def test_a_note_that_somebody_removes_beside_the_taint_is_written_again(moment: str, hold: str) -> None:
+    """Otherwise the repaired node stays cordoned and tainted, and nothing says how to end that."""
+    scene = at(moment)
+    before = scene.world.nodes["n1"].quarantine
+    assert before is not None
+    if hold:
+        scene.annotates(hold=hold)
+    scene.world.change_node("n1", quarantine=None)
+
+    scene.settle()
+    if hold:
+        assert scene.world.nodes["n1"].quarantine is None
+        scene.annotates()
+        scene.settle()
+
+    after = scene.world.nodes["n1"].quarantine
+    assert after is not None
+    assert (after.incident, after.cordoned) == (before.incident, True)
+    assert says(scene)[0] is not RepairPhase.HANDED_OVER
+
+
 def test_a_person_who_removes_the_note_of_the_quarantine_ends_the_repair() -> None:
     """Rekindle must not reboot a node that a person has returned to service."""
     scene = rebooting().later(60)

@@ -91,6 +91,22 @@ def test_a_gang_that_asked_for_recovery_and_trains_there_is_moved_at_its_next_ch
     assert recovery.spec.avoid_node == "n1"
 
 
+def test_a_gang_that_came_to_the_waiting_node_has_its_grace_period_from_then_on() -> None:
+    """Otherwise a gang that a restart has just brought here is stopped again before its next checkpoint."""
+    scene = pending()
+    scene.settle()
+    grace_s = scene.world.settings.timing.checkpoint_grace_s
+    came_at = scene.later(grace_s / 2).world.now
+    pods = scene.world.pods["llm-uid"]
+    scene.world.pods["llm-uid"] = {u: msgspec.structs.replace(p, created=came_at) for u, p in pods.items()}
+
+    scene.later(grace_s / 2).settle()
+    assert scene.world.recoveries == {}
+    scene.later(grace_s / 2).settle()
+
+    assert len(scene.world.recoveries) == 1
+
+
 def test_a_gang_that_did_not_ask_is_waited_for_and_the_incident_says_so() -> None:
     scene = pending(opted_in=False)
 

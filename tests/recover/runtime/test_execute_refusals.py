@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -107,6 +108,7 @@ def test_the_decision_after_a_refused_quarantine_comes_when_the_pause_is_over(
     refusal = observer.world(Modes(begun(Mode.RECOVER, START))).refused["nodes/n1"]
     assert wait == wait_s
     assert refusal.left_s(refusal.at) == wait_s
+    assert refusal.left_s(refusal.at - timedelta(hours=1)) == 0, "the clock was set back"
 
 
 @pytest.mark.parametrize(("effect", "counted"), [("NoSchedule", {"n1"}), ("PreferNoSchedule", set())])

@@ -107,6 +107,24 @@ async def test_a_restart_is_no_promotion_and_writes_nothing() -> None:
     assert (lab.kept["mode"], lab.kept["since"]) == ("repair", NOW.isoformat())
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_mode_never_begins_in_the_future(*, is_restarted: bool) -> None:
+    """A controller whose clock is an hour ahead writes its times, and then the clock is set right. Otherwise
+    each fault of the next hour would seem older than the mode."""
+    lab = Lab()
+    lab.later(60)
+    async with lab.controller(pools={"a": Mode.OBSERVE}) as keeper:
+        lab.clock.at = NOW
+        if not is_restarted:
+            assert keeper.now().cluster.since[Mode.RECOVER] == NOW
+            await asyncio.sleep(0.01)
+    if is_restarted:
+        modes = await lab.modes(pools={"a": Mode.OBSERVE})
+        assert modes.cluster.since == {Mode.OBSERVE: NOW, Mode.RECOVER: NOW}
+
+    assert lab.kept["since"] == NOW.isoformat()
+
+
 async def test_what_is_raised_by_the_settings_begins_with_the_controller_that_reads_them() -> None:
     lab = Lab()
     await lab.modes(Mode.RECOVER, pools={"a": Mode.OBSERVE, "b": Mode.OBSERVE})

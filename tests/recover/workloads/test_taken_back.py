@@ -10,6 +10,7 @@ from recover.api import GangRef, Phase
 from recover.api.reasons import Reason
 from recover.model import Mark, Refusal, Template
 from recover.model.actions import ConfirmGone, Ensure, Plan
+from recover.recovery.advance import advance
 from recover.workloads.patches import environment_of, old_environment_of
 from tests.acting import acts, advanced, apply, end_pods, look, only_recovery, scanned, start_pods, step
 from tests.builders import Worlds
@@ -84,6 +85,48 @@ def test_a_config_map_that_cannot_be_changed_does_not_keep_the_recovery_from_end
     )
 
     assert step(world) == ["recovery-escalated"]
+
+
+def refused(world: Worlds, *, may_pass: bool) -> None:
+    world.refused["configmaps/ml/llm-rekindle-pytorchjob"] = Refusal(
+        at=world.now, words="the webhook of the policy engine did not answer", may_pass=may_pass
+    )
+
+
+@pytest.mark.parametrize(("may_pass", "pause_s"), [(True, 10), (False, 600)])
+def test_a_checkpoint_that_could_not_be_taken_back_at_the_end_is_taken_back_later(
+    *, may_pass: bool, pause_s: int
+) -> None:
+    """Otherwise a container that restarts in place weeks later resumes from that checkpoint."""
+    world = resumed()
+    suspended(world)
+    refused(world, may_pass=may_pass)
+    assert step(world) == ["recovery-escalated"]
+
+    early = look(world.later(pause_s - 1))
+    assert (handed(early), early.requeue_after_s) == ({}, 1)
+    late = look(world.later(1))
+    assert handed(late) == {
+        "llm-rekindle-pytorchjob": {"REKINDLE_RESUME_FROM": None, "REKINDLE_RESUME_STEP": None}
+    }
+
+    world.refused.clear()
+    assert handed(look(world)) == {}
+
+
+def test_a_refused_checkpoint_of_an_earlier_recovery_is_left_to_the_next_one() -> None:
+    world = resumed()
+    suspended(world)
+    refused(world, may_pass=True)
+    step(world)
+    ended = only_recovery(world)
+    spec = msgspec.structs.replace(ended.spec, number=ended.spec.number + 1)
+    meta = msgspec.structs.replace(ended.metadata, name="next", uid="next-uid")
+    world.recoveries["ml/next"] = msgspec.structs.replace(ended, metadata=meta, spec=spec)
+
+    found = advance(ended, world.later(60).world(), world.settings, world.now)
+
+    assert handed(found) == {}
 
 
 def test_nothing_is_taken_back_that_was_never_handed_over() -> None:
