@@ -57,9 +57,9 @@ class ModeKeeper:
 
     def now(self) -> Modes:
         """Returns the modes of this reconcile. If a namespace's annotation or the pause has just changed, the
-        change counts at once, and run() writes it to the ConfigMap. If the clock was set back, no mode begins
-        in the future. A crash before that write makes a
-        promotion begin later; it causes no action that should not happen."""
+        change counts at once, and run() writes it to the ConfigMap. A crash before that write makes a
+        promotion begin later; it causes no action that should not happen. If the clock was set back, no mode
+        begins in the future."""
         if self._loaded:
             self._follow(until_now(self._modes, self._clock.now()))
         return self._modes
