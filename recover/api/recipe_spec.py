@@ -200,7 +200,7 @@ class Placement(_Part, frozen=True, kw_only=True):
     """The nodes on which the gang may run from now on."""
 
     avoid_node: bool = False
-    """With `true`, the gang does not run on the node where it failed."""
+    """With `true`, the next start prefers other nodes than the node where the gang failed."""
     require: Annotated[list[LabelRule], Meta(max_length=8)] = []
     """The gang runs only on nodes that fulfil each of these rules."""
     forbid: Annotated[list[LabelRule], Meta(max_length=8)] = []
