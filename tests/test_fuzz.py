@@ -192,6 +192,7 @@ JOB_SPEC = {
     "replicatedJobs": [{"name": "r", "replicas": 2, "template": {"spec": {"template": {"spec": POD_SPEC}}}}],
     "pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": {"spec": POD_SPEC}}},
     "paddleReplicaSpecs": {"Worker": {"replicas": 2, "template": {"spec": POD_SPEC}}},
+    "tfReplicaSpecs": {"Worker": {"replicas": 2, "template": {"spec": POD_SPEC}}},
 }
 RECIPE = recipes.built_in_text("vllm-bfloat16").encode()
 
