@@ -190,8 +190,8 @@ def _stops(scenario: Scenario, stage: Stage, recoveries: list[Recovery]) -> Chec
     attempts = sum(r.status.attempt for r in recoveries)
     return Check(
         2 * attempts <= writes <= 2 * attempts + len(recoveries),
-        f"{writes} writes to the job: for each of the {attempts} attempts a stop and a start, and for each "
-        f"of the {len(recoveries)} recoveries at most one clean-up of the node affinity",
+        f"{writes} writes to the job: {attempts} stops, {attempts} starts, and at most one removal of what the "
+        f"start has added for each of {len(recoveries)} recoveries",
     )
 
 
