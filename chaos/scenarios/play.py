@@ -190,8 +190,8 @@ def _stops(scenario: Scenario, stage: Stage, recoveries: list[Recovery]) -> Chec
     attempts = sum(r.status.attempt for r in recoveries)
     return Check(
         2 * attempts <= writes <= 2 * attempts + len(recoveries),
-        f"{writes} writes to the job: {attempts} stops, {attempts} starts, and at most {len(recoveries)} removals "
-        "of what a start has added",
+        f"{writes} writes to the job: {attempts} stops, {attempts} starts, and at most {len(recoveries)} "
+        "removals of what a start has added",
     )
 
 
