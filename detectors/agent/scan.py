@@ -276,7 +276,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="A saved kernel log instead (- for standard input): records of /dev/kmsg, the text of "
-        "dmesg, or the journal, as text or JSON; each line may have another form.",
+        "dmesg, or the journal, as text or JSON; the lines may have different forms.",
     )
     parser.add_argument(
         "--host-root",
