@@ -110,12 +110,14 @@ def test_each_rank_of_the_owners_training_writes_its_own_part_and_only_the_first
 
     trained(tmp_path, JOB_COMPLETION_INDEX="3")
     assert parts(tmp_path) == {"weights-3.bin"}
+    trained(tmp_path, TF_CONFIG='{"task": {"type": "worker", "index": 4}, "environment": "cloud"}')
+    assert parts(tmp_path) == {"weights-3.bin", "weights-4.bin"}
     trained(tmp_path, PADDLE_TRAINER_ID="2")
-    assert parts(tmp_path) == {"weights-2.bin", "weights-3.bin"}
+    assert parts(tmp_path) == {"weights-2.bin", "weights-3.bin", "weights-4.bin"}
     trained(tmp_path, RANK="1", JOB_COMPLETION_INDEX="0")  # torchrun in an Indexed Job
-    assert parts(tmp_path) == {"weights-1.bin", "weights-2.bin", "weights-3.bin"}
+    assert parts(tmp_path) == {f"weights-{rank}.bin" for rank in (1, 2, 3, 4)}
     trained(tmp_path, JOB_COMPLETION_INDEX="0")
-    assert parts(tmp_path) == {"DONE", "weights-0.bin", "weights-1.bin", "weights-2.bin", "weights-3.bin"}
+    assert parts(tmp_path) == {"DONE", *(f"weights-{rank}.bin" for rank in range(5))}
 
 
 def parts(folder: Path) -> set[str]:

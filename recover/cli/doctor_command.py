@@ -92,7 +92,7 @@ def _doctor(
             "--namespace",
             "-n",
             metavar="NAME",
-            help="Only a job of this namespace; without a JOB, the namespace of Rekindle.",
+            help="Only a job of this namespace. Without JOB: the namespace in which Rekindle is installed.",
         ),
     ] = "",
     strict: Annotated[

@@ -45,7 +45,10 @@ def _enable(
     ],
     checkpoint: Annotated[
         str | None,
-        typer.Option(metavar="PATH[;format=NAME]", help="The path of the checkpoints in the containers."),
+        typer.Option(
+            metavar="PATH[;format=NAME][;marker=FILE][;digests=check]",
+            help="The path of the checkpoints in the containers, and their format.",
+        ),
     ] = None,
 ) -> None:
     """Print a manifest with everything that its jobs need for a restart: the consent and, for a Job or
