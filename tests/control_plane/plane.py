@@ -217,7 +217,7 @@ class ControlPlane:
         """Creates an object as the administrator. Raises urllib's HTTPError."""
         headers = {**self.credentials().headers(), "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, data=body, headers=headers)
-        urllib.request.urlopen(request, context=self.trust(), timeout=60).close()
+        urllib.request.urlopen(request, context=self.trust(), timeout=120).close()
 
     def trust(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self.ca_file))

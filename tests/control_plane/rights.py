@@ -65,6 +65,8 @@ _KINDS = (
 _OF_KIND = {(kind.api_version, kind.kind): kind for kind in _KINDS}
 
 _MUTATED, _REFUSED = "mutated-by-the-last-policy", "refused-by-the-last-policy"
+_NAME = "object.metadata.?name.orValue('')"
+"""An object whose name the API server makes up has no name yet."""
 _NEW_MAPS = {
     "resourceRules": [
         {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
@@ -80,7 +82,7 @@ _LAST: tuple[tuple[Resource, dict[str, Any]], ...] = tuple(
             {
                 "reinvocationPolicy": "Never",
                 "matchConstraints": _NEW_MAPS,
-                "matchConditions": [{"name": "it", "expression": f"object.metadata.name == '{_MUTATED}'"}],
+                "matchConditions": [{"name": "it", "expression": f"{_NAME} == '{_MUTATED}'"}],
                 "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": _LABEL}}],
             },
         ),
@@ -90,7 +92,7 @@ _LAST: tuple[tuple[Resource, dict[str, Any]], ...] = tuple(
             _REFUSED,
             {
                 "matchConstraints": _NEW_MAPS,
-                "validations": [{"expression": f"object.metadata.name != '{_REFUSED}'"}],
+                "validations": [{"expression": f"{_NAME} != '{_REFUSED}'"}],
             },
         ),
         (

@@ -231,7 +231,7 @@ MAPS_REFUSED: dict[str, Attempt] = {
 MAPS_ADMITTED: dict[str, Attempt] = {
     **{
         kind: ("POST", MAPS, config(f"llm-rekindle-{kind}"))
-        for kind in ("job", "jobset", "pytorchjob", "paddlejob")
+        for kind in ("job", "jobset", "pytorchjob", "paddlejob", "tfjob")
     },
     "the name of before": ("POST", MAPS, config("llm-rekindle")),
     "the change": ("PATCH", CONFIGMAPS.path("there-rekindle-job", NAMESPACE), DATA),

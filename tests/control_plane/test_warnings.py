@@ -14,13 +14,13 @@ import pytest
 import yaml
 
 from detectors.wire.resource import Resource
-from recover.k8s.kinds import JOBS, JOBSETS, NAMESPACES, NODES, PADDLEJOBS, PYTORCHJOBS
+from recover.k8s.kinds import JOBS, JOBSETS, NAMESPACES, NODES, PADDLEJOBS, PYTORCHJOBS, TFJOBS
 from recover.stories.annotations import misread
 from recover.stories.keys import KEYS, PREFIX, WRITTEN_BY_US, Form, Key, On
 from recover.workloads import WORKLOADS
 from tests.chart.helm import CHART
 from tests.control_plane.build import cached
-from tests.control_plane.cases import indexed_job, paddlejob, pytorchjob
+from tests.control_plane.cases import indexed_job, paddlejob, pytorchjob, tfjob
 from tests.control_plane.operator import wait_until_watched
 from tests.control_plane.plane import ControlPlane, started
 
@@ -56,7 +56,7 @@ def warning() -> Iterator[ControlPlane]:
         for file in (*cached().training_crds, cached().jobset_crd):
             crd = yaml.safe_load(file.read_text(encoding="utf-8"))
             plane.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", msgspec.json.encode(crd))
-        for kind in (PYTORCHJOBS, PADDLEJOBS, JOBSETS):
+        for kind in (PYTORCHJOBS, PADDLEJOBS, TFJOBS, JOBSETS):
             wait_until_watched(plane, kind)
         for body in yaml.safe_load_all((CHART / "files/policies/warnings.yaml").read_text(encoding="utf-8")):
             kind = body["kind"].lower()
@@ -83,7 +83,7 @@ def send(plane: ControlPlane, method: str, path: str, body: Any) -> list[str]:
     request = urllib.request.Request(
         plane.url + path, data=msgspec.json.encode(body), headers=headers, method=method
     )
-    with urllib.request.urlopen(request, context=plane.trust(), timeout=30) as answer:
+    with urllib.request.urlopen(request, context=plane.trust(), timeout=120) as answer:
         said = answer.headers.get_all("Warning") or []
     return [re.sub(r'^299 - "Validation failed for .*?\': |"$', "", one).replace('\\"', '"') for one in said]
 
@@ -107,6 +107,8 @@ def manifest(kind: Resource, given: Given) -> dict[str, Any]:
         made = pytorchjob("llm", "OnFailure", labels={})
     elif kind == PADDLEJOBS:
         made = paddlejob("llm", "OnFailure", labels={})
+    elif kind == TFJOBS:
+        made = tfjob("llm", "OnFailure", roles={"Worker": 2}, labels={})
     elif kind == JOBSETS:
         ranks = {"name": "ranks", "replicas": 2, "template": {"spec": indexed_job("llm")["spec"]}}
         made = {"apiVersion": JOBSETS.api_version, "kind": JOBSETS.kind, "spec": {"replicatedJobs": [ranks]}}
