@@ -56,7 +56,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 ROLES = ("Master", "Worker")
 TF_ROLES = ("Chief", *ROLES, "PS", "Evaluator")
-"""Roles of a PyTorchJob or PaddleJob, and of a TFJob."""
+"""Roles of a TFJob in the order of their ranks. They include the roles of a PyTorchJob or PaddleJob."""
 KINDS: dict[Resource, Kind] = {
     kind.resource: kind
     for kind in (

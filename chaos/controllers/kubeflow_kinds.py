@@ -11,15 +11,13 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from chaos.apiserver.kinds import Object
+from chaos.apiserver.kinds import TF_ROLES, Object
 from detectors.wire.resource import Resource
 from recover.k8s.kinds import PADDLEJOBS, PYTORCHJOBS, TFJOBS
 
 __all__ = ["PADDLE", "PYTORCH", "TENSORFLOW", "KubeflowKind", "Replica"]
 
 LOOPBACK = "127.0.0.1"
-_ROLES = ("Chief", "Master", "Worker", "PS", "Evaluator")
-"""The roles of all kinds, in the order of their ranks."""
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -43,9 +41,8 @@ class KubeflowKind(msgspec.Struct, frozen=True):
     policy: str = "OnFailure"
     """Restart policy that the operator gives to a role without one."""
     is_ended_by_worker_0: bool = False
-    """Whether the success of worker 0 is the job's, if there is no chief or master. Otherwise all workers
-    must succeed."""
-
+    """Whether a job without chief or master succeeds when its worker 0 succeeds. Otherwise all workers must
+    succeed."""
     fails_with_deleted_pods: bool = False
     """Whether a pod that is deleted while it runs fails the job, whatever the restart policy."""
 
@@ -54,7 +51,7 @@ class KubeflowKind(msgspec.Struct, frozen=True):
         chiefs = [one for one in replicas if one.role in ("Chief", "Master")]
         if chiefs or not self.is_ended_by_worker_0:
             return chiefs or replicas
-        return [one for one in replicas if (one.role, one.index) == ("Worker", 0)]
+        return [one for one in replicas if (one.role, one.index) == ("Worker", 0)] or replicas
 
     def replicas_of(self, job: Object) -> list[Replica]:
         """Returns the replicas in the order of their roles. Raises KeyError for a job that admission would
@@ -64,7 +61,7 @@ class KubeflowKind(msgspec.Struct, frozen=True):
             Replica(role, index, rank, specs[role].get("restartPolicy", self.policy), specs[role]["template"])
             for rank, (role, index) in enumerate(
                 (role, index)
-                for role in _ROLES
+                for role in TF_ROLES
                 if role in specs
                 for index in range(int(specs[role].get("replicas", 1)))
             )
@@ -102,8 +99,8 @@ def _paddle(job: Object, replica: Replica, replicas: Sequence[Replica], port: in
 
 
 def _tensorflow(job: Object, replica: Replica, replicas: Sequence[Replica], port: int) -> list[Object]:
-    """Returns TF_CONFIG, which a job of one replica does not get. An evaluator is no part of the cluster. All
-    ranks share the loopback address here, so each has a port of its own."""
+    """Returns the variable TF_CONFIG, or nothing for a job with a single replica. The cluster in TF_CONFIG
+    does not contain the evaluators. All ranks share the loopback address here, so each has its own port."""
     if len(replicas) == 1:
         return []
     cluster: dict[str, list[str]] = {}

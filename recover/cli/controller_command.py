@@ -18,6 +18,7 @@ from detectors.client.kubeapi import KubeApi
 from detectors.commands.arguments import Parser
 from detectors.commands.exit_status import Exit
 from detectors.service.settings import SettingsError, load
+from recover.api.marks import CONTROLLER_NAME
 from recover.kube.arguments import add_connection, connection
 from recover.kube.clock import WallClock
 from recover.kube.fenced import Fenced
@@ -109,7 +110,7 @@ async def _main(options: argparse.Namespace, settings: Settings) -> None:
         raise SettingsError(f"--listen {options.listen!r}: expected HOST:PORT, for example 0.0.0.0:9100")
     credentials = await connection(options)
     identity = options.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-    sender = f"rekindle-controller/{identity}"  # begins with CONTROLLER_NAME of api/marks.py
+    sender = f"{CONTROLLER_NAME}/{identity}"
     async with KubeApi(credentials, timeout_s=settings.lease.request_timeout_s, user_agent=sender) as own:
         elector = Elector(RestCluster(own), settings, identity, WallClock())
         async with KubeApi(credentials, user_agent=sender, may_send=elector.check) as api:

@@ -115,7 +115,7 @@ class Reflector:
         self._version = ""
         self._highest = 0
         self._older_since_s: float | None = None
-        """Time of the first of the answers that were older than what was seen, if the last answer was."""
+        """Time of the first answer that was older than the cache; None if the last answer was not older."""
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
