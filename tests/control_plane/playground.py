@@ -12,7 +12,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,19 +54,18 @@ async def playground(programs: Programs, plane: ControlPlane, *, training: bool)
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # the children get them, too
-    raising = asyncio.create_task(_raised(programs, plane, training=training, ending=ending))
+    raised = asyncio.create_task(_raised(programs, plane, training=training))
     stopped = asyncio.create_task(ending.wait())
-    await asyncio.wait({raising, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    if not raising.done():
-        raising.cancel()
+    await asyncio.wait({raised, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
-    try:
-        await raising
-    except asyncio.CancelledError:
-        return
+    raised.cancel()
+    with suppress(asyncio.CancelledError):
+        await raised
 
 
-async def _raised(programs: Programs, plane: ControlPlane, *, training: bool, ending: asyncio.Event) -> None:
+async def _raised(programs: Programs, plane: ControlPlane, *, training: bool) -> None:
+    """Runs until it is cancelled, and then ends every process. It must be cancelled only once: a second
+    cancellation ends the wait for those processes, which would write further files."""
     folders = [plane.folder / name for name in ("bin", "logs", "checkpoints")]
     for folder in folders:
         folder.mkdir()
@@ -99,7 +98,7 @@ async def _raised(programs: Programs, plane: ControlPlane, *, training: bool, en
         await _namespace_with_volume(api)
         await _created(api, PYTORCHJOBS if training else JOBS, _job(training=training), NAMESPACE)
         _say_what_to_do(plane, binaries, logs)
-        await ending.wait()
+        await asyncio.Event().wait()
 
 
 def _lay_commands(programs: Programs, plane: ControlPlane, folder: Path) -> None:

@@ -3,6 +3,8 @@ starts."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import signal
 import subprocess
@@ -13,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.control_plane.build import Programs
+from tests.control_plane.plane import ControlPlane
+from tests.control_plane.playground import playground as raise_playground
 from tests.control_plane.xid import main as xid
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +85,25 @@ def playground(flags: list[str]) -> Iterator[str]:
 
 def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+async def test_a_signal_ends_the_playground_only_after_everything_in_it_has_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended = []
+
+    async def raised(*_: object, **__: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.05)
+            ended.append("every process")
+
+    monkeypatch.setattr("tests.control_plane.playground._raised", raised)
+    await raise_playground(Programs({}), ControlPlane(tmp_path, 0), training=False)
+
+    assert ended == ["every process"]
 
 
 def test_an_xid_is_a_further_record_of_that_nodes_kernel_log(
