@@ -191,7 +191,7 @@ def _stops(scenario: Scenario, stage: Stage, recoveries: list[Recovery]) -> Chec
     return Check(
         2 * attempts <= writes <= 2 * attempts + len(recoveries),
         f"{writes} writes to the job: {attempts} stops, {attempts} starts, and at most {len(recoveries)} "
-        "removals of what a start has added",
+        "that clean up after a start",
     )
 
 

@@ -36,8 +36,8 @@ _INTERVAL_MIN = 50
 limit."""
 _INTERVAL_LINES_MIN = 10
 """Least number of lines within an interval. With fewer lines, most lines would be at an interval."""
-_FIRST_STEPS = 10
-"""Number of steps of which many scripts print each one (`step <= 10 or step % 200 == 0`), before they print
+_FIRST_STEPS = frozenset({5, 10, 20})
+"""Numbers of steps of which many scripts print each one (`step <= 10 or step % 200 == 0`), before they print
 only each hundredth or so."""
 _INTERVALS = frozenset({12, 15, 25, 75})
 """Intervals of checkpoints without their zeros, in addition to numbers of one digit."""
@@ -205,11 +205,11 @@ def stall_limit_s(
 def is_milestone(progress: Progress) -> bool:
     """Whether a longer pause is probably due at this step. An unannounced checkpoint or evaluation may begin
     at the end of an epoch or of the run, or after a number of steps that people choose as the interval,
-    counted from 0 or from the first step. After the first ten steps the log may begin to leave out steps.
-    Once the first such pause has passed, its length is known.
+    counted from 0 or from the first step. After the first five, ten or twenty steps the log may begin
+    to leave out steps. Once the first such pause has passed, its length is known.
 
-    >>> [is_milestone(Progress(first_step=1, last_step=step)) for step in (10, 11, 999, 1000, 1234, 2500)]
-    [True, False, True, True, False, True]
+    >>> [is_milestone(Progress(first_step=1, last_step=step)) for step in (7, 10, 999, 1000, 1234, 2500)]
+    [False, True, True, True, False, True]
     """
     if progress.first_step is None or progress.last_step is None:
         return False
@@ -219,7 +219,7 @@ def is_milestone(progress: Progress) -> bool:
     begin = progress.first_step - stride
     least = max(_INTERVAL_MIN, _INTERVAL_LINES_MIN * stride)
     made = (last, last + stride, last - begin, last - begin + stride)
-    if stride == 1 and _FIRST_STEPS in made:
+    if stride == 1 and not _FIRST_STEPS.isdisjoint(made):
         return True
     return any(steps >= least and _is_interval(steps) for steps in made)
 

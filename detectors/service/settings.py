@@ -74,7 +74,8 @@ class Logs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Minimum time without a step after which a pod counts as stalled: evaluations and checkpoints take
     minutes. The time is three times as long when a first evaluation or checkpoint may begin without a log
     line: at the end of an epoch or of the run, and after 500, 1000, 2500 or another usual number of steps.
-    The same applies after the tenth step, because many scripts then no longer print every step."""
+    The same applies after the fifth, tenth and twentieth step, because many scripts print every step
+    until then, and later only some steps."""
     stall_factor: Annotated[float, Meta(ge=2, le=1e6)] = 10.0
     """Minimum time without a step after which a pod counts as stalled, as a multiple of the median time of a
     step. The time is also at least one and a half times the longest time between two lines with a step. If

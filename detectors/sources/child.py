@@ -1,5 +1,5 @@
-"""Runs one of our modules as a process that may be lost, and takes its output: once, or one line for each
-question."""
+"""Runs one of our modules as a process that may hang and then be abandoned, and takes its output: once, or
+one line for each question."""
 
 from __future__ import annotations
 

@@ -50,10 +50,10 @@ def _undo(
     *,
     access: Access,
 ) -> None:
-    """Undo the actions of Rekindle for one Incident, and nothing else: the quarantine of its node, and the
-    use of a spare in place of the node. Rekindle then acts on the same fault only if the fault occurs again
-    or is still present. While a Recovery or a repair of the Incident is under way, or another open Incident
-    names the same node as the culprit, the command changes nothing."""
+    """Undo only what Rekindle did for one Incident: end the quarantine of its node, and the use of a spare in
+    place of the node. Rekindle then acts on the same fault only if the fault occurs again, or is still
+    present after ten minutes. While a Recovery or a repair of the Incident is under way, or another open
+    Incident names the same node as the culprit, the command changes nothing."""
     name = incident.rpartition("/")[2]
     is_rehearsal = dry_run or not yes
 

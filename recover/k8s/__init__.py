@@ -1,5 +1,5 @@
-"""Reads and writes the parts of Kubernetes that Rekindle needs: kinds, bodies, pods, identities, quantities,
-durations, limits.
+"""Decodes and builds the parts of Kubernetes objects that Rekindle needs: kinds, bodies, pods, identities,
+quantities, durations, limits.
 
 In: plain data and structs.
 Out: structs, and bodies as dicts.

@@ -12,7 +12,7 @@ from recover.kube.auth import load_credentials
 __all__ = ["HELP", "add_connection", "connection"]
 
 HELP = {
-    "kubeconfig": "A kubeconfig (default: $KUBECONFIG, then ~/.kube/config; in a pod its account).",
+    "kubeconfig": "A kubeconfig (default: $KUBECONFIG, then ~/.kube/config; in a pod, its ServiceAccount).",
     "context": "A context of the kubeconfig (default: the current context).",
     "server": "An API server, instead of a kubeconfig.",
     "token_file": "The token for --server.",

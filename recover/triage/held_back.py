@@ -1,7 +1,7 @@
-"""Names and recognises the Incidents about many nodes that one cause holds back. Pure; held_back_incidents.py
-writes them.
+"""Names and recognises the Incidents about many nodes on which Rekindle does not act for one common reason.
+Pure; held_back_incidents.py writes them.
 
-The cause is the brake (brake.py), a limit on quarantines (guard.py), a pause, or the end of a pause. Such an
+The reason is the brake (brake.py), a limit on quarantines (guard.py), a pause, or the end of a pause. Such an
 Incident is about one fault class, and its members are the nodes on which Rekindle did not act.
 """
 

@@ -1,5 +1,5 @@
-"""Recognises the nodes, reports and gangs that need no decision until one of the objects changes from which
-they are read. Pure.
+"""Recognises the nodes, reports and gangs that need no decision until an object from which they are read
+changes. Pure.
 
 Most nodes are ready and have no finding, and most gangs train. The controller leaves these nodes and gangs
 out of each reconcile (World.subjects), and examines them here after each change (runtime/subject_index.py):

@@ -1,4 +1,4 @@
-"""Reads the parts of a written job that matter for a recovery beyond the Gang: limits, deadlines, grace,
+"""Reads the parts of a job's manifest that matter for a recovery beyond the Gang: limits, deadlines, grace,
 gates. Pure.
 
 Each framework's file reads its own spec into an object that implements `Written`, for `rekindle doctor`. A
