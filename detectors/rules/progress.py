@@ -218,9 +218,9 @@ def is_milestone(progress: Progress) -> bool:
         return True
     begin = progress.first_step - stride
     least = max(_INTERVAL_MIN, _INTERVAL_LINES_MIN * stride)
-    made = (last, last + stride, last - begin, last - begin + stride)
-    if stride == 1 and not _FIRST_STEPS.isdisjoint(made):
+    if stride == 1 and not _FIRST_STEPS.isdisjoint((last, last - begin)):
         return True
+    made = (last, last + stride, last - begin, last - begin + stride)
     return any(steps >= least and _is_interval(steps) for steps in made)
 
 
