@@ -71,10 +71,10 @@ def test_the_time_that_a_clock_is_set_by_is_neither_a_hang_nor_hides_one(
 def test_a_step_between_the_setting_of_the_clock_and_the_next_sample_counts_by_the_new_clock(
     core: AgentCore, step: timedelta
 ) -> None:
-    for number in range(5):
-        core.log_line(RANK, f"step {number}", NOW - timedelta(seconds=5 - number))
+    for number in range(7):
+        core.log_line(RANK, f"step {number}", NOW - timedelta(seconds=7 - number))
     core.tick(NOW)
-    core.log_line(RANK, "step 5", NOW + step + timedelta(seconds=1))
+    core.log_line(RANK, "step 7", NOW + step + timedelta(seconds=1))
     looked_at = NOW + step + timedelta(seconds=1.5)
     core.clock_set(step, looked_at)
 
