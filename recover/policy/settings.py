@@ -189,14 +189,14 @@ class Rooms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     until others are deleted. 1 MiB of jobs takes up to 9 MiB of memory, and 1 MiB of pods up to 2.5 MiB."""
 
     jobs_mib: Count = 40
-    """Maximum size in MiB of all jobs that the controller caches of one namespace, all frameworks together.
+    """Maximum size in MiB of all jobs that the controller caches for each namespace, all frameworks together.
     The default is enough for about 8,000 ordinary jobs."""
     pods_mib: Count = 96
-    """Maximum size in MiB of all pods that the controller caches of one namespace. The default is enough for
-    about 160,000 ranks."""
+    """Maximum size in MiB of all pods that the controller caches for each namespace. The default is enough
+    for about 160,000 ranks."""
     recoveries_mib: Count = 48
-    """Maximum size in MiB of all Recoveries that the controller caches of one namespace. The default is more
-    than `retention.objects_max` Recoveries need."""
+    """Maximum size in MiB of all Recoveries that the controller caches for each namespace. The default is
+    more than `retention.objects_max` Recoveries need."""
 
 
 class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -387,13 +387,15 @@ class DeviceReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Label selector of the Ascend device plugin's ConfigMaps: the API server sends only these. Empty for
     plugins that write no label: then the API server sends all ConfigMaps of `plugin_namespace`."""
     chip: dict[str, LevelRow] = {}
-    """Rows by the level of a chip, for example `SeparateNPU`. A level above `suspect` acts only if the
-    fault code is known and has a time, and if both plugin and kubelet have withdrawn the chip."""
+    """The severity for each level that the plugin reports of a chip, for example of `SeparateNPU`. Such a
+    severity above `suspect` applies only if the fault code is known, if the plugin reports the time of the
+    fault, and if neither plugin nor kubelet offers the chip any more."""
     switch: dict[str, LevelRow] = {}
-    """Rows by the level of a switch between chips, for example `Separate`."""
+    """The severity for each level that the plugin reports of a switch between chips, for example of
+    `Separate`."""
     node: dict[str, LevelRow] = {}
-    """Rows by the level of another part of the server, for example `SeparateFault`. NodeD reports no time,
-    so such a fault is a suspicion at most."""
+    """The severity for each level that NodeD reports of another part of the server, for example of
+    `SeparateFault`. NodeD reports no time, so such a fault is a suspicion at most."""
 
 
 class Signals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
