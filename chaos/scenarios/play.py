@@ -188,10 +188,11 @@ def _checks(scenario: Scenario, stage: Stage, struck: list[Struck], undisturbed:
 def _stops(scenario: Scenario, stage: Stage, recoveries: list[Recovery]) -> Check:
     writes = ledger.job_writes(stage.cluster.store.audit, _resource(scenario).plural, JOB)
     attempts = sum(r.status.attempt for r in recoveries)
+    cleaned = max(0, writes - 2 * attempts)
     return Check(
         2 * attempts <= writes <= 2 * attempts + len(recoveries),
-        f"{writes} writes to the job: {attempts} stops, {attempts} starts, and at most {len(recoveries)} "
-        "that clean up after a start",
+        f"{writes} writes to the job: {attempts} stops, {attempts} starts, {cleaned} clean-ups after a start "
+        f"(at most {len(recoveries)} allowed)",
     )
 
 

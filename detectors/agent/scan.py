@@ -267,7 +267,7 @@ def _parser() -> argparse.ArgumentParser:
         "agent scan",
         "Print once what the kernel log, NVML, the volumes of pods and the node itself show on this node, or "
         "what a saved kernel log shows. The command needs no cluster, and writes nothing. The command "
-        "reports a bad row of catalogue.extra, does not use the row, and keeps its exit status.",
+        "reports a bad row of catalogue.extra and does not use the row; its exit status does not change.",
         example="rekindle agent scan --replay dmesg.txt --json",
     )
     parser.add_argument(

@@ -107,9 +107,9 @@ def _doctor(
     *,
     access: Access,
 ) -> None:
-    """Find problems before a fault, and name the fix of each: in the installation, in a JOB, or in a manifest
-    (-f). For a manifest the command reads no cluster, and makes only the checks that need no cluster. The
-    command changes nothing. If you have no permission to read an object, the command names the object and
+    """Find problems in the installation, in a JOB, or in a manifest (-f) before a fault occurs, and name the
+    fix for each. For a manifest the command reads no cluster, and makes only the checks that need no cluster.
+    The command changes nothing. If you have no permission to read an object, the command names the object and
     makes the other checks."""
     output = Output.JSON if json else output
     if job and file:

@@ -18,9 +18,9 @@ __all__ = ["run"]
 _ABOUT = """\
 Read the log of a training as the agent reads it, and print its steps, checkpoints, stalls and first error.
 
-As the time of a line, the command takes only the time that the container runtime or \
-`kubectl logs --timestamps` has written before it, and no time that the training prints. Without such \
-times the command assumes one line each second, and shows neither the pace nor the stalls."""
+The time of a line is the time that the container runtime or `kubectl logs --timestamps` has written \
+before the line. The command ignores times that the training prints. Without times of the first kind, \
+the command assumes one line each second, and shows neither the pace nor the stalls."""
 
 
 def run(args: list[str]) -> int:

@@ -387,7 +387,7 @@ class DeviceReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Label selector of the Ascend device plugin's ConfigMaps: the API server sends only these. Empty for
     plugins that write no label: then the API server sends all ConfigMaps of `plugin_namespace`."""
     chip: dict[str, LevelRow] = {}
-    """The severity for each level that the plugin reports of a chip, for example of `SeparateNPU`. Such a
+    """The severity for each level that the plugin reports of a chip, for example of `SeparateNPU`. A
     severity above `suspect` applies only if the fault code is known, if the plugin reports the time of the
     fault, and if neither plugin nor kubelet offers the chip any more."""
     switch: dict[str, LevelRow] = {}
