@@ -4,8 +4,8 @@ Pure.
 A person may have deleted the Incident, or a controller may have ended between the two writes. The node's
 annotation `quarantined-by` is the memory: without an Incident nothing would say why the node is out of
 service, and nothing would repair the node. If evidence is still reported, the diagnosis takes the name of
-that Incident (diagnose/node_faults.py) and fills the Incident. The old Incident's record of repairs is lost, so
-a repair begins again.
+that Incident (diagnose/node_faults.py) and fills the Incident. The old Incident's record of repairs is lost,
+so a repair begins again.
 """
 
 from __future__ import annotations
