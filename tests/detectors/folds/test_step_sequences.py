@@ -38,6 +38,14 @@ iterations:60, train acc:0.373, train loss:562.624, train loss ctc:1043.094,
 """,
         (10, 30, False),
     ),
+    "a bar without a name, behind which LLaMA-Factory logs the figures of the training": (
+        """
+  6%|6         | 35/625 [47:47<13:21:36, 81.52s/it][INFO|2025-02-09 07:05:39] llamafactory.train.callbacks:157 >> {'loss': 1.0802, 'learning_rate': 1.9999e-05, 'epoch': 0.06}
+  6%|6         | 40/625 [54:29<13:09:57, 81.02s/it][INFO|2025-02-09 07:12:21] llamafactory.train.callbacks:157 >> {'loss': 1.0274, 'learning_rate': 1.9991e-05, 'epoch': 0.06}
+  7%|7         | 45/625 [61:02<13:01:12, 80.81s/it][INFO|2025-02-09 07:19:04] llamafactory.train.callbacks:157 >> {'loss': 1.0113, 'learning_rate': 1.9988e-05, 'epoch': 0.07}
+""",
+        (35, 45, False),
+    ),
     "a bar without a name that shows the training's loss, and one that shows none": (
         """
  12%|#         | 120/1000 [01:00<07:20,  2.00it/s, train_loss=3.21]
