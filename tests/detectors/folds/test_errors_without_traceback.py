@@ -29,6 +29,14 @@ from tests.detectors.folds.error_lines import BAR, OWN, TRACEBACK, code, first
         ("F1121 09:30:00.000000    77 service.cc:12] Check failed: ok", "log-check-failed"),
         ("terminate called after throwing an instance of 'std::out_of_range'", "log-aborted"),
         ("Aborted (core dumped)", "log-aborted"),
+        (
+            "W1212 04:02:33.403934 24044 init.cc:205] *** SIGSEGV (@0x0) received by PID 24044 (TID 0x7f64) from PID 0; stack trace: ***",
+            "log-crash",
+        ),
+        (
+            "Container rank 0 status failed cmd ['/usr/bin/python3.8', '-u', 'train.py'] code -9 log log/default.fpwuxo.0.log",
+            "log-rank-killed",
+        ),
         ("run.sh: line 5:    77 Killed                  python train.py", "log-aborted"),
     ],
 )
