@@ -111,6 +111,8 @@ def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: 
         "CUDA failure: cudaErrorMpsServerNotReady",
         "NET/IB : Got completion from peer 10.0.0.2<39138> with status=12 opcode=0 len=0 vendor err 129",
         "NET/IB: Got completion with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_RDMA_WRITE(1)",
+        "h:1:2 [0] misc/ibvwrap.cc:190 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1",
+        "h:1:2 [0] misc/ibvwrap.cc:190 NCCL WARN Call to ibv_modify_qp failed with error No route to host",
         "ConnectionRefusedError: [Errno 111] Connection refused",
         "TimeoutError: no answer",
         "EI0006: Getting socket times out.",
@@ -147,6 +149,8 @@ def test_a_peers_end_or_an_end_that_was_asked_for_is_no_fault_of_the_rank(line: 
         # sgl-project/sglang issue 4289: each rank prints it at its start
         "h:1:2 [0] NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file: "
         "No such file or directory : when loading libnccl-net.so",
+        # Lightning-AI/pytorch-lightning issue 555: NCCL leaves out the device, and uses another one or sockets
+        "[0] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed",
         "/usr/bin/ld: cannot find -laio: No such file or directory",
         "[h:00001] mca_base_component_repository_open: unable to open mca_btl_openib: librdmacm.so.1: cannot open "
         "shared object file: No such file or directory (ignored)",
