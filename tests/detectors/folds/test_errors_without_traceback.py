@@ -62,6 +62,20 @@ def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line
         ("OSError: (External) CUBLAS error(13)", "log-cuda-error"),
         ("NET/IB : mlx5_0:1 Got async event : port error", "log-ib-completion"),
         ("OSError: [Errno 122] Disk quota exceeded: '/data/x'", "log-no-space"),
+        (
+            "RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 5836945152 vs 58369450",
+            "log-no-space",
+        ),
+        # pytorch/pytorch issue 10577
+        ("RuntimeError: write(): fd 29 failed with Input/output error", "log-storage"),
+        (
+            'safetensors_rust.SafetensorError: IoError(Os { code: 5, kind: Uncategorized, message: "Input/output error" })',
+            "log-storage",
+        ),
+        (
+            "OSError: Can't read data (file read failed: errno = 5, error message = 'Input/output error', buf = 0x7f)",
+            "log-storage",
+        ),
         ("EOFError: Ran out of input", "log-checkpoint"),
         ("FloatingPointError: Loss became infinite or NaN at iteration=7!", "log-nan"),
         ("EZ9999: Inner Error!", "log-ascend"),
