@@ -27,7 +27,7 @@ _END = re.compile(r"\](?=[^\s\],)}])")
 """The end of a bar after which another line follows at once: a bar does not end its line, and a logger that
 writes to the same stream begins none."""
 _LOSS = re.compile(
-    r"(?<!val_)(?<!eval_)(?<!test_)(?<!valid_)loss(?:/[a-z_/]{1,40})?[\"']?[:= ] {0,4}-?(?:\d|nan)"
+    r"(?<!val_)(?<!eval_)(?<!test_)(?<!valid_)loss(?:/[a-z_/]{1,40})?[\"']?[:= ] {0,4}-?(?:\d|nan|inf)"
 )
 _RANK = re.compile(r"^\s*(?:\[[^\] ]{1,40}\]:|\([^)]{1,80}\)|\d{1,6}:)\s")
 """Prefix of a rank: `[rank3]: ` by torch, `(TaskRunner pid=1234) ` by Ray, `3: ` by srun --label."""

@@ -77,6 +77,28 @@ Epoch 2/5
 """,
         (10, 20, True),
     ),
+    "epochs of Time-Series-Library, whose lines name the epoch behind the count": (
+        """
+\titers: 600, epoch: 6 | loss: 0.3523217
+\tspeed: 0.0832s/iter; left time: 903.9349s
+\titers: 700, epoch: 6 | loss: 0.7175497
+Epoch: 6, Steps: 839 | Train Loss: 0.1533549 Vali Loss: 0.1285349 Test Loss: 0.1096322
+Validation loss decreased (inf --> 0.128535).  Saving model ...
+\titers: 100, epoch: 7 | loss: 0.4685252
+\tspeed: 0.0610s/iter; left time: 153.2177s
+\titers: 200, epoch: 7 | loss: 0.4630632
+""",
+        (600, 200, True),
+    ),
+    "a loss that is no number any more": (
+        """
+2023-03-22 09:32:41 iter 3000: loss 4.2490, time 35392.33ms, mfu 13.85%
+2023-03-22 09:32:52 iter 3010: loss 4.1020, time 1019.95ms, mfu 14.12%
+2023-03-22 09:33:02 iter 3020: loss nan, time 1015.95ms, mfu 14.36%
+2023-03-22 09:33:12 iter 3030: loss nan, time 1017.59ms, mfu 14.58%
+""",
+        (3000, 3030, False),
+    ),
     "micro batches between the steps": (
         """
 micro step 48/400 loss 0.3
