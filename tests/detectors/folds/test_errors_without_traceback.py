@@ -101,6 +101,13 @@ def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line
         ),
         ("RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable", "log-cuda-no-device"),
         ("FatalError: `Erroneous arithmetic operation` is detected by the operating system.", "log-crash"),
+        ("Fatal Python error: Floating-point exception", "log-crash"),
+        ("Fatal Python error: init_import_site: Failed to import the site module", "log-crash"),
+        # ray-project/ray: Abseil's handler of signals, in each worker
+        (
+            "(WorkerDict pid=123, ip=10.0.0.4) *** SIGSEGV received at time=1731000000 on cpu 12 ***",
+            "log-crash",
+        ),
     ],
 )
 def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: str) -> None:
@@ -148,6 +155,33 @@ def test_a_peers_end_or_an_end_that_was_asked_for_is_no_fault_of_the_rank(line: 
         errors = first(lines)
         assert errors.error is not None
         assert errors.propagated, errors.error
+
+
+@pytest.mark.parametrize(
+    "aborted",
+    [
+        ["Fatal Python error: Aborted"],
+        [
+            "C++ Traceback (most recent call last):",
+            "0   paddle::framework::SignalHandle(char const*, int)",
+            "FatalError: `Process abort signal` is detected by the operating system.",
+        ],
+    ],
+    ids=["CPython", "Paddle"],
+)
+def test_a_process_that_aborts_has_lost_a_peer_if_its_log_says_so(aborted: list[str]) -> None:
+    lost = (
+        "[Rank 1] raised an async exception: NCCL error: remote process exited or there was a network error"
+    )
+    of_two_ranks = [f"(Worker pid=1) {lost}", *(f"(Worker pid=2) {each}" for each in aborted)]
+
+    for lines in ([lost, *aborted], [*aborted, lost], of_two_ranks):
+        errors = first(lines)
+        assert errors.error is not None
+        assert errors.error.code == "log-nccl-remote", lines
+    alone = first(aborted).error
+    assert alone is not None
+    assert alone.code == "log-aborted"
 
 
 @pytest.mark.parametrize(
