@@ -188,6 +188,10 @@ def test_a_process_that_aborts_has_lost_a_peer_if_its_log_says_so(aborted: list[
     "line",
     [
         "E cuda_driver.cc:268] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device",
+        # tensorflow/tensorflow issue 52123, talmolab/sleap issue 2001: TensorFlow asks for less, and goes on
+        "E cuda_driver.cc:733] failed to allocate 9.90G (10631275520 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: x",
+        "E cuda_driver.cc:924] failed to alloc 17179869184 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "E cuda_driver.cc:764] failed to alloc 2740606464 bytes unified memory; result: CUDA_ERROR_OUT_OF_MEMORY: x",
         "W Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open shared",
         "NCCL INFO Call to connect returned Connection refused, retrying",
         "wandb: Network error (ConnectionResetError), entering retry loop.",
