@@ -70,6 +70,8 @@ class Errors(msgspec.Struct, frozen=True):
     row_index: int = -1
     """Index of the error's row, in order of precedence."""
     implies: Implies = Implies.NOTHING
+    of_thread: bool = False
+    """Whether the error is an exception that ended a thread, for example the thread of a logger."""
     open: tuple[tuple[str, _In], ...] = ()
     """The tracebacks whose exception has not come yet, with the prefix of their rank: many ranks may print
     theirs at once."""
@@ -114,7 +116,7 @@ def _observed(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
     if row_index is None and not errors.open and _is_settled(errors, at):
         return errors
     prefix, text = without_prefix(line)
-    ends = False
+    ends, inside = False, _In.MAIN
     if errors.open:
         ended = _ended(errors, prefix) if is_exception(text) else None
         if ended is not None:
@@ -138,6 +140,7 @@ def _observed(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
         error=fitted(LogError, code=row.code, at=at, text=line),
         row_index=row_index,
         implies=row.implies,
+        of_thread=inside is _In.THREAD,
         open=errors.open,
         prefix=prefix,
         open_lines=_MESSAGE_LINES,
@@ -192,7 +195,9 @@ def _tells_more(errors: Errors, row_index: int, prefix: str, text: str, at: date
         return new is Implies.OWN_FAULT and goes_on and row_index < errors.row_index
     if new is Implies.OWN_END and _WEIGHT[old] == _WEIGHT[Implies.PEER_LOST]:
         # After a wait in vain, an own end is only a consequence of the wait. A lost peer may be another rank
-        # of this container.
+        # of this container. A thread may have lost, or waited for, another server than a rank.
+        if errors.of_thread:
+            return True
         is_another = bool(prefix) and bool(errors.prefix) and not of_one_rank
         return old is Implies.PEER_LOST and is_another and at - errors.error.at <= _TOGETHER
     return _WEIGHT[new] > _WEIGHT[old]

@@ -149,7 +149,9 @@ def read(piece: str, template: str = "", *, is_drawn: bool = False) -> tuple[Rea
         return saves
     if is_drawn and isinstance(told, Candidate):
         told = msgspec.structs.replace(told, is_bar=True)
-    return (told, *saves)
+    is_anonymous = isinstance(told, Candidate) and told.name.startswith(ANONYMOUS)
+    figures = _metrics(line, near) if is_anonymous else None
+    return (told, *saves) if figures is None else (told, figures, *saves)
 
 
 def _step(line: str, near: Near, saves: tuple[Save, ...]) -> Candidate | Total | Metrics | Sign | None:
@@ -168,7 +170,12 @@ def _step(line: str, near: Near, saves: tuple[Save, ...]) -> Candidate | Total |
         wording = wordings.wording_in(line, lower)
         if wording is not None:
             return _by_wording(wording, lower)
-    if any(compiled.metrics[number].search(line) for number in near.metrics):
+    return _metrics(line, near)
+
+
+def _metrics(line: str, near: Near) -> Metrics | None:
+    """Returns the figures of the training. They may follow a bar in its line."""
+    if any(_compiled().metrics[number].search(line) for number in near.metrics):
         return Metrics(line[:_SKELETON_CHARS_MAX])
     return None
 

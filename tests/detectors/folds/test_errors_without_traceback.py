@@ -29,6 +29,14 @@ from tests.detectors.folds.error_lines import BAR, OWN, TRACEBACK, code, first
         ("F1121 09:30:00.000000    77 service.cc:12] Check failed: ok", "log-check-failed"),
         ("terminate called after throwing an instance of 'std::out_of_range'", "log-aborted"),
         ("Aborted (core dumped)", "log-aborted"),
+        (
+            "W1212 04:02:33.403934 24044 init.cc:205] *** SIGSEGV (@0x0) received by PID 24044 (TID 0x7f64) from PID 0; stack trace: ***",
+            "log-crash",
+        ),
+        (
+            "Container rank 0 status failed cmd ['/usr/bin/python3.8', '-u', 'train.py'] code -9 log log/default.fpwuxo.0.log",
+            "log-rank-killed",
+        ),
         ("run.sh: line 5:    77 Killed                  python train.py", "log-aborted"),
     ],
 )
@@ -54,6 +62,20 @@ def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line
         ("OSError: (External) CUBLAS error(13)", "log-cuda-error"),
         ("NET/IB : mlx5_0:1 Got async event : port error", "log-ib-completion"),
         ("OSError: [Errno 122] Disk quota exceeded: '/data/x'", "log-no-space"),
+        (
+            "RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 5836945152 vs 58369450",
+            "log-no-space",
+        ),
+        # pytorch/pytorch issue 10577
+        ("RuntimeError: write(): fd 29 failed with Input/output error", "log-storage"),
+        (
+            'safetensors_rust.SafetensorError: IoError(Os { code: 5, kind: Uncategorized, message: "Input/output error" })',
+            "log-storage",
+        ),
+        (
+            "OSError: Can't read data (file read failed: errno = 5, error message = 'Input/output error', buf = 0x7f)",
+            "log-storage",
+        ),
         ("EOFError: Ran out of input", "log-checkpoint"),
         ("FloatingPointError: Loss became infinite or NaN at iteration=7!", "log-nan"),
         ("EZ9999: Inner Error!", "log-ascend"),
@@ -79,6 +101,13 @@ def test_a_program_that_ends_without_a_traceback_has_an_error_with_its_text(line
         ),
         ("RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable", "log-cuda-no-device"),
         ("FatalError: `Erroneous arithmetic operation` is detected by the operating system.", "log-crash"),
+        ("Fatal Python error: Floating-point exception", "log-crash"),
+        ("Fatal Python error: init_import_site: Failed to import the site module", "log-crash"),
+        # ray-project/ray: Abseil's handler of signals, in each worker
+        (
+            "(WorkerDict pid=123, ip=10.0.0.4) *** SIGSEGV received at time=1731000000 on cpu 12 ***",
+            "log-crash",
+        ),
     ],
 )
 def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: str) -> None:
@@ -103,6 +132,8 @@ def test_a_fault_of_the_rank_itself_is_named_by_what_broke(line: str, expected: 
         "CUDA failure: cudaErrorMpsServerNotReady",
         "NET/IB : Got completion from peer 10.0.0.2<39138> with status=12 opcode=0 len=0 vendor err 129",
         "NET/IB: Got completion with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_RDMA_WRITE(1)",
+        "h:1:2 [0] misc/ibvwrap.cc:190 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_0:1",
+        "h:1:2 [0] misc/ibvwrap.cc:190 NCCL WARN Call to ibv_modify_qp failed with error No route to host",
         "ConnectionRefusedError: [Errno 111] Connection refused",
         "TimeoutError: no answer",
         "EI0006: Getting socket times out.",
@@ -127,9 +158,44 @@ def test_a_peers_end_or_an_end_that_was_asked_for_is_no_fault_of_the_rank(line: 
 
 
 @pytest.mark.parametrize(
+    "aborted",
+    [
+        ["Fatal Python error: Aborted"],
+        [
+            "C++ Traceback (most recent call last):",
+            "0   paddle::framework::SignalHandle(char const*, int)",
+            "FatalError: `Process abort signal` is detected by the operating system.",
+        ],
+    ],
+    ids=["CPython", "Paddle"],
+)
+def test_a_process_that_aborts_has_lost_a_peer_if_its_log_says_so(aborted: list[str]) -> None:
+    lost = (
+        "[Rank 1] raised an async exception: NCCL error: remote process exited or there was a network error"
+    )
+    of_two_ranks = [f"(Worker pid=1) {lost}", *(f"(Worker pid=2) {each}" for each in aborted)]
+
+    for lines in ([lost, *aborted], [*aborted, lost], of_two_ranks):
+        errors = first(lines)
+        assert errors.error is not None
+        assert errors.error.code == "log-nccl-remote", lines
+    alone = first(aborted).error
+    assert alone is not None
+    assert alone.code == "log-aborted"
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "E cuda_driver.cc:268] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device",
+        # ExplainableML/cosmos issue 3: each sample that OpenCLIP leaves out
+        "WARNING: Handling webdataset error (ConnectionResetError(104, 'Connection reset by peer')). Ignoring.",
+        "WARNING: Handling webdataset error (OSError('[Errno 5] Input/output error: x')). Ignoring.",
+        "slurmstepd: error: couldn't chdir to `/home/x': No such file or directory: going to /tmp instead",
+        # tensorflow/tensorflow issue 52123, talmolab/sleap issue 2001: TensorFlow asks for less, and goes on
+        "E cuda_driver.cc:733] failed to allocate 9.90G (10631275520 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: x",
+        "E cuda_driver.cc:924] failed to alloc 17179869184 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "E cuda_driver.cc:764] failed to alloc 2740606464 bytes unified memory; result: CUDA_ERROR_OUT_OF_MEMORY: x",
         "W Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open shared",
         "NCCL INFO Call to connect returned Connection refused, retrying",
         "wandb: Network error (ConnectionResetError), entering retry loop.",
@@ -139,6 +205,8 @@ def test_a_peers_end_or_an_end_that_was_asked_for_is_no_fault_of_the_rank(line: 
         # sgl-project/sglang issue 4289: each rank prints it at its start
         "h:1:2 [0] NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file: "
         "No such file or directory : when loading libnccl-net.so",
+        # Lightning-AI/pytorch-lightning issue 555: NCCL leaves out the device, and uses another one or sockets
+        "[0] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed",
         "/usr/bin/ld: cannot find -laio: No such file or directory",
         "[h:00001] mca_base_component_repository_open: unable to open mca_btl_openib: librdmacm.so.1: cannot open "
         "shared object file: No such file or directory (ignored)",

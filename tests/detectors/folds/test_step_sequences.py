@@ -38,6 +38,14 @@ iterations:60, train acc:0.373, train loss:562.624, train loss ctc:1043.094,
 """,
         (10, 30, False),
     ),
+    "a bar without a name, behind which LLaMA-Factory logs the figures of the training": (
+        """
+  6%|6         | 35/625 [47:47<13:21:36, 81.52s/it][INFO|2025-02-09 07:05:39] llamafactory.train.callbacks:157 >> {'loss': 1.0802, 'learning_rate': 1.9999e-05, 'epoch': 0.06}
+  6%|6         | 40/625 [54:29<13:09:57, 81.02s/it][INFO|2025-02-09 07:12:21] llamafactory.train.callbacks:157 >> {'loss': 1.0274, 'learning_rate': 1.9991e-05, 'epoch': 0.06}
+  7%|7         | 45/625 [61:02<13:01:12, 80.81s/it][INFO|2025-02-09 07:19:04] llamafactory.train.callbacks:157 >> {'loss': 1.0113, 'learning_rate': 1.9988e-05, 'epoch': 0.07}
+""",
+        (35, 45, False),
+    ),
     "a bar without a name that shows the training's loss, and one that shows none": (
         """
  12%|#         | 120/1000 [01:00<07:20,  2.00it/s, train_loss=3.21]
@@ -68,6 +76,28 @@ Epoch 2/5
 20/82 [==>...........................] - ETA: 38s - loss: 0.6116 - accuracy: 0.9248
 """,
         (10, 20, True),
+    ),
+    "epochs of Time-Series-Library, whose lines name the epoch behind the count": (
+        """
+\titers: 600, epoch: 6 | loss: 0.3523217
+\tspeed: 0.0832s/iter; left time: 903.9349s
+\titers: 700, epoch: 6 | loss: 0.7175497
+Epoch: 6, Steps: 839 | Train Loss: 0.1533549 Vali Loss: 0.1285349 Test Loss: 0.1096322
+Validation loss decreased (inf --> 0.128535).  Saving model ...
+\titers: 100, epoch: 7 | loss: 0.4685252
+\tspeed: 0.0610s/iter; left time: 153.2177s
+\titers: 200, epoch: 7 | loss: 0.4630632
+""",
+        (600, 200, True),
+    ),
+    "a loss that is no number any more": (
+        """
+2023-03-22 09:32:41 iter 3000: loss 4.2490, time 35392.33ms, mfu 13.85%
+2023-03-22 09:32:52 iter 3010: loss 4.1020, time 1019.95ms, mfu 14.12%
+2023-03-22 09:33:02 iter 3020: loss nan, time 1015.95ms, mfu 14.36%
+2023-03-22 09:33:12 iter 3030: loss nan, time 1017.59ms, mfu 14.58%
+""",
+        (3000, 3030, False),
     ),
     "micro batches between the steps": (
         """

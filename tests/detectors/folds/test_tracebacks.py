@@ -55,6 +55,21 @@ def test_an_exception_in_a_thread_counts_only_where_nothing_else_is_known() -> N
     assert code([*in_thread, *OWN]) == "log-traceback"
 
 
+@pytest.mark.parametrize(
+    "lost",
+    ["BrokenPipeError: [Errno 32] Broken pipe", "ConnectionResetError: [Errno 104] Connection reset by peer"],
+)
+def test_a_connection_that_a_thread_lost_does_not_excuse_the_program_that_fails_after_it(lost: str) -> None:
+    # wandb/wandb issue 6449; Megvii-BaseDetection/YOLOX issue 34: the thread that pins memory
+    in_thread = ["Exception in thread ChkStopThr:", TRACEBACK, "    self._send()", lost]
+
+    assert first(in_thread).propagated
+    assert code([*in_thread, *OWN]) == "log-traceback"
+    assert code([*OWN, *in_thread]) == "log-traceback"
+    assert first([TRACEBACK, "    self._send()", lost, *OWN]).propagated
+    assert first([*in_thread, TRACEBACK, "    all_reduce()", lost]).propagated
+
+
 def test_of_chained_exceptions_the_first_one_counts_unless_a_later_one_says_what_broke() -> None:
     during = "During handling of the above exception, another exception occurred:"
     full = [TRACEBACK, "    save()", "OSError: [Errno 28] No space left on device"]
