@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from recover.api import Phase, Recovery
+from recover.k8s.quantities import parse_count
 from recover.model import Gang, Pod, PodPhase, Template, World
 
 __all__ = ["CREATED_S", "RESERVED_S", "Request", "request_of", "reserved"]
@@ -48,8 +49,8 @@ def request_of(template: Template, known: Collection[str]) -> Request:
             case {**resources}:
                 both = {**_mapping(resources.get("requests")), **_mapping(resources.get("limits"))}
                 for name, quantity in both.items():
-                    if "/" in name and name in known and str(quantity).isdecimal():
-                        total[name] = total.get(name, 0) + int(str(quantity))
+                    count = parse_count(str(quantity)) if "/" in name and name in known else None
+                    total[name] = total.get(name, 0) + (count or 0)
     return tuple(sorted((name, n) for name, n in total.items() if n))
 
 

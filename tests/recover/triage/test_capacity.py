@@ -227,7 +227,7 @@ def test_selectors_and_affinity_of_the_template_are_heeded_and_ours_of_before_is
     [
         Template(),
         template(containers=({"resources": {"limits": {"example.com/fpga": 1}}},)),
-        template(containers=({"resources": {"limits": {GPU: "1k"}}},)),
+        template(containers=({"resources": {"limits": {GPU: "1.5"}}},)),
         template(containers=({"resources": None},)),
     ],
 )
