@@ -10,7 +10,7 @@ kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintToleration,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -21,7 +21,7 @@ from recover.model import Gang, Mark, Node, Pod, Taint, Template, World
 from recover.model.tolerations import of_pods, of_resources, tolerates, written
 from recover.recipes.placement import carries
 from recover.triage.quarantine import out_words
-from recover.triage.reserved import RESERVED_S, Request, request_of, reserved
+from recover.triage.reserved import RESERVED_S, Request, ranks_of, request_of, reserved
 from recover.triage.spare_node import SPARE
 from recover.workloads.patches import REQUIRED, avoiding, required_terms
 
@@ -59,7 +59,7 @@ class Room(msgspec.Struct, frozen=True):
     in_use: int = 0
     """Number of nodes that could take a rank if other pods did not use their accelerators."""
     kept_for: tuple[tuple[str, int], ...] = ()
-    """Gangs that were started a moment ago, each with the places that are kept for it."""
+    """Gangs that are being restarted, each with the places that are kept for it."""
 
     @property
     def fits(self) -> bool:
@@ -86,7 +86,7 @@ class Room(msgspec.Struct, frozen=True):
         kept = ", ".join(f"{ranks} for {name}" for name, ranks in self.kept_for[:_KEPT_NAMED_MAX])
         more = len(self.kept_for) - _KEPT_NAMED_MAX
         kept += f" and others for {more} more" if more > 0 else ""
-        return f"places are reserved for gangs that have just started ({kept})"
+        return f"places are reserved for gangs that are being restarted ({kept})"
 
 
 def room(
@@ -99,13 +99,16 @@ def room(
     priority: int | None = None,
     tolerations: Sequence[Toleration] = (),
     kept_s: float = RESERVED_S,
+    beside: Collection[str] = (),
 ) -> Room:
     """Returns the estimate for all ranks of the gang at once. The places that the gang's own pods use now
     count as free.
 
     `without` has the nodes that the gang must not use, each with the reason. `placed` has the requirements of
     recipes on the nodes. `priority` and `tolerations` are those of the gang's pods, for a time when the pods
-    are gone. `kept_s` is the time after its start during which another gang keeps its places.
+    are gone. `kept_s` is the time after its start during which another gang keeps its places. `beside` has
+    the uids of other gangs that are being restarted: their pods do not count, and each of their ranks needs a
+    place.
     """
     if _length(gang) > RULES_MAX:
         return Room()
@@ -118,13 +121,16 @@ def room(
         if request and count:
             groups.setdefault((request, _stage(gang, name)), []).append((template, count))
     first = priority if priority is not None else priority_of(world, gang)
-    used = _used(world, gang, first, now) if groups else {}
+    used = _used(world, {gang.ref.uid, *beside}, first, now) if groups else {}
     added = written([*tolerations, *of_pods(world, gang)])
     found = []
     for (request, _), ranks in groups.items():
         with_devices = [*added, *of_resources(name for name, _ in request)]
         rules = [(_Rules.of(template, gang, start, with_devices), count) for template, count in ranks]
-        kept = reserved(world, gang, request, reported, now, kept_s)
+        kept = {
+            **reserved(world, gang, request, reported, now, kept_s),
+            **ranks_of(world, set(beside) - {gang.ref.uid}, request, reported),
+        }
         found.append(_less_kept(_room_of(world.nodes.values(), request, rules, without, used), kept))
     return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
 
@@ -305,13 +311,15 @@ def _slots(offered: Mapping[str, int], request: Request) -> int:
     return min(max(0, offered.get(name, 0)) // n for name, n in request)
 
 
-def _used(world: World, gang: Gang, priority: int | None, now: datetime) -> dict[str, dict[str, int]]:
-    """Returns the accelerators that the pods of other gangs use, by node and resource. Pods that end soon,
-    and pods that the scheduler would evict for this gang, do not count. If the gang's priority is not known,
-    no pod counts, because the scheduler might evict any of them."""
+def _used(
+    world: World, restarted: Collection[str], priority: int | None, now: datetime
+) -> dict[str, dict[str, int]]:
+    """Returns the accelerators that the pods of other gangs than the `restarted` ones use, by node and
+    resource. Pods that end soon, and pods that the scheduler would evict for this gang, do not count. If the
+    gang's priority is not known, no pod counts, because the scheduler might evict any of them."""
     found: dict[str, dict[str, int]] = {}
     for uid, pods in world.pods_of.items() if priority is not None else ():
-        for pod in pods.values() if uid != gang.ref.uid else ():
+        for pod in pods.values() if uid not in restarted else ():
             if pod.node and pod.requests and _holds(pod, priority, now):
                 there = found.setdefault(pod.node, {})
                 for name, n in pod.requests:

@@ -13,7 +13,7 @@ from recover.api import Phase, Recovery
 from recover.k8s.quantities import parse_count
 from recover.model import Gang, Pod, PodPhase, Template, World
 
-__all__ = ["CREATED_S", "RESERVED_S", "Request", "request_of", "reserved"]
+__all__ = ["CREATED_S", "RESERVED_S", "Request", "being_restarted", "ranks_of", "request_of", "reserved"]
 
 RESERVED_S = 60.0
 """Time after its start for which a gang keeps its places."""
@@ -40,6 +40,26 @@ def reserved(
     return {name: ranks for name, ranks in sorted(found.items()) if ranks}
 
 
+def being_restarted(world: World) -> set[str]:
+    """Returns the uids of the gangs that a recovery stops, or has stopped, and has not started since. They
+    will need a place for each of their ranks."""
+    found = set()
+    for recovery in world.recoveries.values():
+        gang = world.gangs.get(recovery.gang_uid)
+        if gang is None or not recovery.active or recovery.status.phase is Phase.VERIFYING:
+            continue
+        if not _has_started(recovery, gang):
+            found.add(gang.ref.uid)
+    return found
+
+
+def ranks_of(world: World, uids: Collection[str], request: Request, known: Collection[str]) -> dict[str, int]:
+    """Returns the number of all ranks with that request, by the name of their gang."""
+    gangs = [world.gangs[uid] for uid in sorted(uids) if uid in world.gangs]
+    found = {str(gang.ref): _count(gang, _alike(gang, request, known)) for gang in gangs}
+    return {name: ranks for name, ranks in found.items() if ranks}
+
+
 def request_of(template: Template, known: Collection[str]) -> Request:
     """Returns the accelerators and other extended resources of one rank that nodes report. A quantity that is
     not a whole number is left out."""
@@ -61,10 +81,9 @@ def _mapping(value: object) -> Mapping[str, object]:
 def _waiting(world: World, gang: Gang, request: Request, known: Collection[str], age: timedelta) -> int:
     """Returns the number of ranks that the scheduler will bind soon. A pod with a scheduling gate is not
     bound before somebody removes the gate, and that may never happen."""
-    requests = {name: request_of(template, known) for name, template in gang.templates.items()}
-    alike = [gang.templates[name] for name, one in requests.items() if one == request]
-    count = sum(template.count for template in alike) or (gang.size if alike else 0)
-    others = [one for one in requests.values() if one != request]
+    requests = [request_of(template, known) for template in gang.templates.values()]
+    count = _count(gang, _alike(gang, request, known))
+    others = [one for one in requests if one != request]
     pods = [
         pod
         for pod in world.pods(gang.ref.uid)
@@ -79,14 +98,27 @@ def _waiting(world: World, gang: Gang, request: Request, known: Collection[str],
     return max(0, count - bound - gated)
 
 
+def _alike(gang: Gang, request: Request, known: Collection[str]) -> list[Template]:
+    return [template for template in gang.templates.values() if request_of(template, known) == request]
+
+
+def _count(gang: Gang, templates: Collection[Template]) -> int:
+    """Returns the number of ranks of these templates. A job with one template need not say it there."""
+    return sum(template.count for template in templates) or (gang.size if templates else 0)
+
+
 def _is_within(pod: Pod, request: Request) -> bool:
     """Whether the template with that request may be the pod's: the pod shows only its accelerators."""
     return set(pod.requests) <= set(request)
 
 
 def _started_ago(recovery: Recovery, gang: Gang, now: datetime) -> timedelta | None:
-    mark, phases = gang.mark, recovery.status.phases
-    if not recovery.active or mark is None or not phases or phases[-1].phase is not Phase.RESUMING:
+    phases = recovery.status.phases
+    if not recovery.active or not phases or phases[-1].phase is not Phase.RESUMING:
         return None
-    is_ours = (mark.recovery, mark.did) == (recovery.metadata.name, "resumed")
-    return now - phases[-1].at if is_ours else None
+    return now - phases[-1].at if _has_started(recovery, gang) else None
+
+
+def _has_started(recovery: Recovery, gang: Gang) -> bool:
+    mark = gang.mark
+    return mark is not None and (mark.recovery, mark.did) == (recovery.metadata.name, "resumed")
