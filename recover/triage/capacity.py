@@ -21,7 +21,7 @@ from recover.model import Gang, Mark, Node, Pod, Taint, Template, World
 from recover.model.tolerations import of_pods, of_resources, tolerates, written
 from recover.recipes.placement import carries
 from recover.triage.quarantine import out_words
-from recover.triage.reserved import RESERVED_S, Request, ranks_of, request_of, reserved
+from recover.triage.reserved import RESERVED_S, Request, places_of, request_of, reserved
 from recover.triage.spare_node import SPARE
 from recover.workloads.patches import REQUIRED, avoiding, required_terms
 
@@ -129,7 +129,7 @@ def room(
         rules = [(_Rules.of(template, gang, start, with_devices), count) for template, count in ranks]
         kept = {
             **reserved(world, gang, request, reported, now, kept_s),
-            **ranks_of(world, set(beside) - {gang.ref.uid}, request, reported),
+            **places_of(world, gang, set(beside) - {gang.ref.uid}, request, reported),
         }
         found.append(_less_kept(_room_of(world.nodes.values(), request, rules, without, used), kept))
     return max(found, key=lambda one: (one.lacking, one.missing), default=Room())

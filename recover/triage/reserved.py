@@ -13,7 +13,7 @@ from recover.api import Phase, Recovery
 from recover.k8s.quantities import parse_count
 from recover.model import Gang, Pod, PodPhase, Template, World
 
-__all__ = ["CREATED_S", "RESERVED_S", "Request", "being_restarted", "ranks_of", "request_of", "reserved"]
+__all__ = ["CREATED_S", "RESERVED_S", "Request", "being_restarted", "places_of", "request_of", "reserved"]
 
 RESERVED_S = 60.0
 """Time after its start for which a gang keeps its places."""
@@ -27,8 +27,9 @@ Request = tuple[tuple[str, int], ...]
 def reserved(
     world: World, gang: Gang, request: Request, known: Collection[str], now: datetime, kept_s: float
 ) -> dict[str, int]:
-    """Returns the number of ranks with that request, by the name of their gang, for all other gangs that were
-    started within the last `kept_s`. `known` has the resources that nodes report."""
+    """Returns the number of places for ranks with that request, by the name of the gang that will take them,
+    for all other gangs that were started within the last `kept_s`. `known` has the resources that nodes
+    report."""
     found = {}
     for recovery in world.recoveries.values():
         other = world.gangs.get(recovery.gang_uid)
@@ -36,8 +37,12 @@ def reserved(
             continue
         age = _started_ago(recovery, other, now)
         if age is not None and age < timedelta(seconds=kept_s):
-            found[str(other.ref)] = _waiting(world, other, request, known, age)
-    return {name: ranks for name, ranks in sorted(found.items()) if ranks}
+            rivals = _rivals(other, gang, request, known)
+            found[str(other.ref)] = sum(
+                _places(_waiting(world, other, one, templates, known, age), one, request)
+                for one, templates in rivals.items()
+            )
+    return {name: places for name, places in sorted(found.items()) if places}
 
 
 def being_restarted(world: World) -> set[str]:
@@ -53,11 +58,17 @@ def being_restarted(world: World) -> set[str]:
     return found
 
 
-def ranks_of(world: World, uids: Collection[str], request: Request, known: Collection[str]) -> dict[str, int]:
-    """Returns the number of all ranks with that request, by the name of their gang."""
-    gangs = [world.gangs[uid] for uid in sorted(uids) if uid in world.gangs]
-    found = {str(gang.ref): _count(gang, _alike(gang, request, known)) for gang in gangs}
-    return {name: ranks for name, ranks in found.items() if ranks}
+def places_of(
+    world: World, gang: Gang, uids: Collection[str], request: Request, known: Collection[str]
+) -> dict[str, int]:
+    """Returns the same for all ranks of the other gangs with these uids."""
+    found = {}
+    for other in (world.gangs[uid] for uid in sorted(uids) if uid in world.gangs):
+        rivals = _rivals(other, gang, request, known)
+        found[str(other.ref)] = sum(
+            _places(_count(other, templates), one, request) for one, templates in rivals.items()
+        )
+    return {name: places for name, places in found.items() if places}
 
 
 def request_of(template: Template, known: Collection[str]) -> Request:
@@ -78,11 +89,47 @@ def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _waiting(world: World, gang: Gang, request: Request, known: Collection[str], age: timedelta) -> int:
+def _rivals(
+    other: Gang, gang: Gang, request: Request, known: Collection[str]
+) -> dict[Request, list[Template]]:
+    """Returns the other gang's templates whose ranks may take a place from the gang's ranks with that
+    request: they request some of the same devices, and the node selectors do not exclude each other."""
+    mine = [one for one in gang.templates.values() if request_of(one, known) == request]
+    names = {name for name, _ in request}
+    found: dict[Request, list[Template]] = {}
+    for template in other.templates.values():
+        asked = request_of(template, known)
+        is_alike = not names.isdisjoint(name for name, _ in asked)
+        if is_alike and not all(_are_apart(template, one) for one in mine):
+            found.setdefault(asked, []).append(template)
+    return found
+
+
+def _are_apart(template: Template, other: Template) -> bool:
+    """Whether no node fulfils the node selectors of both."""
+    asked = other.node_selector
+    return any(asked.get(name, value) != value for name, value in template.node_selector.items())
+
+
+def _places(ranks: int, asked: Request, request: Request) -> int:
+    """Returns how many places for the request the ranks take that have `asked` for some of the same
+    devices."""
+    each = dict(request)
+    return max(-(-ranks * n // each[name]) for name, n in asked if name in each)
+
+
+def _waiting(
+    world: World,
+    gang: Gang,
+    request: Request,
+    templates: Collection[Template],
+    known: Collection[str],
+    age: timedelta,
+) -> int:
     """Returns the number of ranks that the scheduler will bind soon. A pod with a scheduling gate is not
     bound before somebody removes the gate, and that may never happen."""
     requests = [request_of(template, known) for template in gang.templates.values()]
-    count = _count(gang, _alike(gang, request, known))
+    count = _count(gang, templates)
     others = [one for one in requests if one != request]
     pods = [
         pod
@@ -96,10 +143,6 @@ def _waiting(world: World, gang: Gang, request: Request, known: Collection[str],
     if age >= timedelta(seconds=CREATED_S):
         count = min(count, max(count - gang.may_lack, len(pods)))
     return max(0, count - bound - gated)
-
-
-def _alike(gang: Gang, request: Request, known: Collection[str]) -> list[Template]:
-    return [template for template in gang.templates.values() if request_of(template, known) == request]
 
 
 def _count(gang: Gang, templates: Collection[Template]) -> int:
