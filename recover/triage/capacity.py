@@ -35,6 +35,9 @@ ENDING_S = 180.0
 accelerators until it has ended. The time equals the default of `timing.stop_deadline_s`."""
 _TEMPLATE, _REQUIREMENT = 30, 10
 """Lengths of a template and of a requirement of its affinity, in units of the length of one value."""
+_SIZES_MAX = 4
+"""Number of different requests of a gang up to which the ranks with a larger request count beside those with
+a smaller one. The cost grows with the square of the number, and a job rarely has more roles with devices."""
 _PARTS = ("matchExpressions", "matchFields")
 _NAMED_MAX = 8
 _KEPT_NAMED_MAX = 4
@@ -123,15 +126,27 @@ def room(
     first = priority if priority is not None else priority_of(world, gang)
     used = _used(world, {gang.ref.uid, *beside}, first, now) if groups else {}
     added = written([*tolerations, *of_pods(world, gang)])
+    rules = {
+        (request, stage): [
+            (_Rules.of(one, gang, start, [*added, *of_resources(name for name, _ in request)]), count)
+            for one, count in ranks
+        ]
+        for (request, stage), ranks in groups.items()
+    }
     found = []
-    for (request, _), ranks in groups.items():
-        with_devices = [*added, *of_resources(name for name, _ in request)]
-        rules = [(_Rules.of(template, gang, start, with_devices), count) for template, count in ranks]
+    for (request, stage), ranks in rules.items():
+        larger = [
+            (rule, count * times)
+            for (other, at), others in rules.items()
+            if at == stage and len(rules) <= _SIZES_MAX and (times := _times(other, request))
+            for rule, count in others
+        ]
         kept = {
             **reserved(world, gang, request, reported, now, kept_s),
             **places_of(world, gang, set(beside) - {gang.ref.uid}, request, reported),
         }
-        found.append(_less_kept(_room_of(world.nodes.values(), request, rules, without, used), kept))
+        needs = _room_of(world.nodes.values(), request, ranks, larger, without, used)
+        found.append(_less_kept(needs, kept))
     return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
 
 
@@ -154,12 +169,15 @@ def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
 def _room_of(
     nodes: Iterable[Node],
     request: Request,
-    rules: Sequence[tuple[_Rules, int]],
+    ranks: Sequence[tuple[_Rules, int]],
+    larger: Sequence[tuple[_Rules, int]],
     without: Mapping[str, str],
     used: Mapping[str, Mapping[str, int]],
 ) -> Room:
     """Returns the room for the ranks of all templates with the same request: the rules of each template come
-    with the number of its ranks. Neither one template nor all templates together may lack places."""
+    with the number of its ranks. `larger` has the templates whose ranks need several of these places on one
+    node, each with the number of places. Neither one template nor all templates together may lack places."""
+    rules = [*ranks, *larger]
     places, short = 0, [count for _, count in rules]
     out: list[tuple[str, str]] = []
     in_use = 0
@@ -175,13 +193,13 @@ def _room_of(
         in_use += not slots
         places += slots
         short = [left - (0 if whys.get(i, "-") else slots) for i, left in enumerate(short)]
-    wanted = sum(count for _, count in rules)
-    lacking = min(wanted, max(0, wanted - places, *short))
+    size, wanted = sum(count for _, count in ranks), sum(count for _, count in rules)
+    lacking = min(size, max(0, wanted - places, *short))
     return Room(
         missing=lacking,
         lacking=lacking,
-        places=places,
-        size=wanted,
+        places=places - (wanted - size),
+        size=size,
         request=", ".join(f"{name}: {n}" for name, n in request),
         out=tuple(sorted(out)),
         in_use=in_use,
@@ -305,6 +323,14 @@ def _tainted(node: Node, taint: Taint) -> str:
     if taint.key == SPARE:
         return "a spare that is kept free"
     return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
+
+
+def _times(other: Request, request: Request) -> int:
+    """Returns how many places with the request one rank with the other request takes at least, if it is a
+    larger one for the same devices. Returns 0 otherwise."""
+    if len(other) != 1 or len(request) != 1 or other[0][0] != request[0][0] or other == request:
+        return 0
+    return other[0][1] // request[0][1]
 
 
 def _slots(offered: Mapping[str, int], request: Request) -> int:

@@ -287,6 +287,32 @@ def test_templates_that_ask_for_the_same_share_the_places() -> None:
     assert (found.lacking, found.size) == (1, 4)
 
 
+@pytest.mark.parametrize(
+    ("devices", "nodes", "lacking"), [(1, 3, 1), (1, 4, 0), (4, 3, 1), (4, 4, 0), (16, 4, 1)]
+)
+def test_a_chief_with_another_number_of_devices_needs_a_place_beside_the_workers(
+    devices: int, nodes: int, lacking: int
+) -> None:
+    """A TFJob may have a chief with one GPU, and workers with eight."""
+    chief = template(containers=({"resources": {"limits": {GPU: devices}}},), count=1)
+    world = machines(nodes)
+    world.change_gang(templates={"Chief": chief, "Worker": template(count=3)}, size=4)
+
+    found = estimate(world)
+
+    assert (found.lacking, found.missing) == (lacking, lacking)
+
+
+def test_ranks_of_different_sizes_that_select_different_nodes_do_not_share_places() -> None:
+    chief = template(containers=({"resources": {"limits": {GPU: 1}}},), count=1, node_selector={"pool": "b"})
+    world = machines(4)
+    roles = {"Chief": chief, "Worker": template(count=3, node_selector={"pool": "a"})}
+    world.change_gang(templates=roles, size=4)
+
+    assert estimate(world).fits
+    assert estimate(world, without={"n3": "xid-79"}).lacking == 1
+
+
 def test_ranks_that_begin_when_others_have_succeeded_use_the_places_of_those() -> None:
     """A JobSet may prepare its data on the GPUs on which it trains afterwards (`dependsOn` with Complete)."""
     world = machines(3)
