@@ -360,10 +360,11 @@ def _holds(pod: Pod, priority: int | None, now: datetime) -> bool:
 
 def _ends_soon(pod: Pod, now: datetime) -> bool:
     """Whether the pod is being deleted and must end soon. The pod's owner chooses how long the pod may take
-    to end, and the pod may ignore the signal."""
+    to end, and the pod may ignore the signal. A pod that has not ended long after its time is stuck, for
+    example in the driver of a device."""
     if pod.deleting_since is None:
         return False
-    return pod.deleting_until is None or pod.deleting_until <= now + timedelta(seconds=ENDING_S)
+    return pod.deleting_until is None or abs(pod.deleting_until - now) <= timedelta(seconds=ENDING_S)
 
 
 def priority_of(world: World, gang: Gang) -> int | None:

@@ -185,6 +185,7 @@ def test_a_taint_that_only_prefers_others_keeps_none_out() -> None:
         ({"deleting_since": NOW, "deleting_until": NOW + timedelta(days=3650)}, False),
         ({"deleting_since": NOW, "deleting_until": datetime(2311, 1, 1, tzinfo=UTC)}, False),
         ({"deleting_since": NOW - timedelta(hours=1), "deleting_until": NOW - timedelta(seconds=1)}, True),
+        ({"deleting_since": NOW - timedelta(hours=1), "deleting_until": NOW - timedelta(minutes=4)}, False),
         ({"deleting_since": NOW, "deleting_until": NOW + timedelta(days=3650), "priority": -1}, True),
         ({"priority": -1}, True),
         ({"node": ""}, True),
