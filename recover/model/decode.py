@@ -273,6 +273,7 @@ class _PodSpec(msgspec.Struct, rename="camel", frozen=True):
     resource_claims: list[msgspec.Raw] = []
     node_name: str = ""
     priority: int = 0
+    preemption_policy: str = ""
     termination_grace_period_seconds: int = 30
     scheduling_gates: list[dict[str, str]] = []
 
@@ -321,6 +322,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         requests=_shared(tuple(sorted(_held(first, counts).items()))),
         tolerations=_tolerations(wire.spec.tolerations),
         priority=wire.spec.priority,
+        preempts=wire.spec.preemption_policy != "Never",
         grace_s=max(0, wire.spec.termination_grace_period_seconds),
         gated=bool(wire.spec.scheduling_gates),
         unschedulable=placed.message if placed.reason == "Unschedulable" else "",

@@ -33,6 +33,7 @@ rules with each node, and one job must not delay the reconciles of all other job
 ENDING_S = 180.0
 """Time within which a deleted pod has to end so that a start does not wait for it. A deleted pod occupies its
 accelerators until it has ended. The time equals the default of `timing.stop_deadline_s`."""
+LOWEST_PRIORITY = -(2**31)
 _TEMPLATE, _REQUIREMENT = 30, 10
 """Lengths of a template and of a requirement of its affinity, in units of the length of one value."""
 _SIZES_MAX = 4
@@ -368,9 +369,9 @@ def _ends_soon(pod: Pod, now: datetime) -> bool:
 
 
 def priority_of(world: World, gang: Gang) -> int | None:
-    """Returns the priority of the gang's pods. Returns None if the pods are gone and only the name of their
-    priority class is known."""
-    known = [pod.priority for pod in world.pods(gang.ref.uid)]
+    """Returns the priority of the gang's pods, or the lowest priority if no pod is evicted for them. Returns
+    None if the pods are gone and only the name of their priority class is known."""
+    known = [pod.priority if pod.preempts else LOWEST_PRIORITY for pod in world.pods(gang.ref.uid)]
     if known:
         return max(known)
     return None if any(template.priority_class for template in gang.templates.values()) else 0

@@ -130,6 +130,18 @@ def test_a_pods_accelerators_are_counted_from_its_limits(limits: dict[str, Any],
 
 
 @pytest.mark.parametrize(
+    ("spec", "preempts"),
+    [
+        ({"preemptionPolicy": "Never"}, False),
+        ({"preemptionPolicy": "PreemptLowerPriority"}, True),
+        ({}, True),
+    ],
+)
+def test_whether_the_scheduler_evicts_others_for_a_pod_is_read(spec: dict[str, Any], preempts: bool) -> None:
+    assert decode.pod(pod({}, spec=spec), ACCELERATORS).preempts is preempts
+
+
+@pytest.mark.parametrize(
     ("spec", "may_hold"),
     [
         ({"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}, True),

@@ -208,6 +208,20 @@ def test_of_a_gang_whose_priority_is_only_known_by_name_every_pod_may_make_room(
     assert not estimate(world, without={"n1": "broken"}, priority=0).fits
 
 
+def test_a_gang_that_never_preempts_waits_for_pods_of_lower_priority() -> None:
+    """The class has `preemptionPolicy: Never`, as Kubernetes recommends for batch work that is urgent."""
+    world = occupied(machines(4), "n3", priority=-1)
+    pods = world.pods["llm-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, priority=1000, preempts=False)
+
+    assert not estimate(world, without={"n1": "broken"}).fits
+
+    recovering(world.finding(on="n1"))
+    advanced(world, Phase.BLOCKED)
+    assert only_recovery(world).status.reason == Reason.NO_CAPACITY
+
+
 def test_selectors_and_affinity_of_the_template_are_heeded_and_ours_of_before_is_not() -> None:
     def term(operator: str, *names: str) -> dict[str, Any]:
         one = {"key": "kubernetes.io/hostname", "operator": operator, "values": list(names)}
