@@ -28,9 +28,11 @@ def reserved(
     world: World, gang: Gang, request: Request, known: Collection[str], now: datetime, kept_s: float
 ) -> dict[str, int]:
     """Returns the number of places for ranks with that request, by the name of the gang that will take them,
-    for all other gangs that were started within the last `kept_s`. `known` has the resources that nodes
-    report."""
-    found = {}
+    for all other gangs that were started within the last `kept_s`, or are being started. `known` has the
+    resources that nodes report."""
+    found = (
+        places_of(world, gang, set(world.being_started) - {gang.ref.uid}, request, known) if kept_s else {}
+    )
     for recovery in world.recoveries.values():
         other = world.gangs.get(recovery.gang_uid)
         if other is None or other.ref.uid == gang.ref.uid:

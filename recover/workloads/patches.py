@@ -22,6 +22,7 @@ from recover.model.left_stopped import TOLD
 __all__ = [
     "MARK",
     "REQUIRED",
+    "START",
     "asked_by_people",
     "asks_for_device",
     "avoiding",
@@ -46,6 +47,8 @@ __all__ = [
 
 MARK = key("recovery")
 """Annotation that names the recovery and attempt that stopped or started the job last."""
+START = "start-gang"
+"""Name of the patch that starts a gang."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHT = 100

@@ -85,6 +85,21 @@ def test_two_gangs_that_wait_for_the_same_places_do_not_start_together() -> None
     assert estimate(world.later(61)).fits
 
 
+def test_a_gang_whose_start_is_being_written_keeps_its_places() -> None:
+    """One node that becomes free wakes all gangs that wait, and each decides before any start is written."""
+    world = waiting()
+    world.gangs["bert-uid"] = gang("bert", ranks=3, templates={"Worker": template()})
+    world.being_started = {"llm-uid"}
+    assert estimate(world).fits, "its own start"
+
+    world.being_started = {"llm-uid", "bert-uid"}
+
+    assert estimate(world).missing == 3
+    assert "start-gang" not in [*step(world), *step(world)]
+    world.being_started = set()
+    assert "start-gang" in [*step(world), *step(world)]
+
+
 def test_a_gang_that_asks_for_more_than_nodes_report_keeps_its_places_too() -> None:
     roles = {"Worker": template(containers=(RDMA,))}
 
