@@ -49,7 +49,7 @@ from recover.runtime.telemetry import Metrics
 from recover.runtime.webhook import Outside
 from recover.triage.held_back_incidents import ALARMS
 from recover.triage.quarantine import takes_out
-from recover.workloads.patches import START
+from recover.workloads.patches import DELETE_JOB, START
 
 __all__ = ["Executor"]
 
@@ -139,7 +139,7 @@ class Executor:
         seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
         patches = [action for action in chain if isinstance(action, Patch)]
         in_flight = [(self._being_quarantined, patch.name) for patch in patches if takes_out(patch)]
-        in_flight += [(self._being_started, patch.uid) for patch in patches if patch.what == START]
+        in_flight += [(self._being_started, one.uid) for one in chain if _starts(one)]
         for counter, name in in_flight:
             counter[name] += 1
         return self._begun(chain, seen, in_flight)
@@ -295,6 +295,13 @@ class Executor:
         finally:
             self._metrics.writes.labels(what=request.what, outcome=outcome).inc()
         log.info("asked", what=request.what, id=request.id, at=self._clock.now().isoformat())
+
+
+def _starts(action: Action) -> TypeGuard[Patch | Delete]:
+    """Whether the action starts a gang, or deletes a job that Rekindle then creates again."""
+    return (isinstance(action, Patch) and action.what == START) or (
+        isinstance(action, Delete) and action.what == DELETE_JOB
+    )
 
 
 def _has_no_deadline(action: Action) -> bool:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from recover.api import Phase, Recovery
 from recover.k8s.quantities import parse_count
 from recover.model import Gang, Pod, PodPhase, Template, World
+from recover.workloads import WORKLOADS, resource_if_known
 
 __all__ = ["CREATED_S", "RESERVED_S", "Request", "being_restarted", "places_of", "request_of", "reserved"]
 
@@ -34,7 +35,7 @@ def reserved(
         places_of(world, gang, set(world.being_started) - {gang.ref.uid}, request, known) if kept_s else {}
     )
     for recovery in world.recoveries.values():
-        other = world.gangs.get(recovery.gang_uid)
+        other = _gang_of(world, recovery)
         if other is None or other.ref.uid == gang.ref.uid:
             continue
         age = _started_ago(recovery, other, now)
@@ -45,6 +46,17 @@ def reserved(
                 for one, templates in rivals.items()
             )
     return {name: places for name, places in sorted(found.items()) if places}
+
+
+def _gang_of(world: World, recovery: Recovery) -> Gang | None:
+    """Returns the gang of the recovery. Between the deletion of its job and the creation of the same job,
+    this is the gang that Rekindle will create."""
+    gang, again = world.gangs.get(recovery.gang_uid), recovery.status.recreation
+    resource = resource_if_known(recovery.spec.gang)
+    if again is None or not again.definition or resource is None or (gang is not None and not gang.deleting):
+        return gang
+    workload = next(one for one in WORKLOADS if one.resource == resource)
+    return workload.parse(again.definition.encode())
 
 
 def being_restarted(world: World) -> set[str]:

@@ -20,6 +20,7 @@ from recover.model.actions import Patch
 from recover.model.left_stopped import TOLD
 
 __all__ = [
+    "DELETE_JOB",
     "MARK",
     "REQUIRED",
     "START",
@@ -49,6 +50,8 @@ MARK = key("recovery")
 """Annotation that names the recovery and attempt that stopped or started the job last."""
 START = "start-gang"
 """Name of the patch that starts a gang."""
+DELETE_JOB = "delete-job"
+"""Name of the deletion of a job that Rekindle creates again."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHT = 100
