@@ -59,7 +59,8 @@ class Room(msgspec.Struct, frozen=True):
     request: str = ""
     """Request of one such rank, for example `nvidia.com/gpu: 8`."""
     out: tuple[tuple[str, str], ...] = ()
-    """Nodes that have the resources that a rank requests and cannot take the rank, each with the reason."""
+    """Nodes that have the resources that a rank requests and cannot take the rank, each with the reason. The
+    nodes that have too few devices at all come last."""
     in_use: int = 0
     """Number of nodes that could take a rank if other pods did not use their accelerators."""
     kept_for: tuple[tuple[str, int], ...] = ()
@@ -181,10 +182,14 @@ def _room_of(
     rules = [*ranks, *larger]
     places, short = 0, [count for _, count in rules]
     out: list[tuple[str, str]] = []
+    small: list[tuple[str, str]] = []
     in_use = 0
     for node in nodes:
         suited = [index for index, (rule, _) in enumerate(rules) if rule.suits(node)]
-        if not suited or not _slots(node.capacity, request):
+        if not suited or not all(node.capacity.get(name, 0) for name, _ in request):
+            continue
+        if not _slots(node.capacity, request):
+            small.append((node.name, _too_few(node.capacity, request)))
             continue
         whys = {index: _why_out(node, rules[index][0], without, request) for index in suited}
         if all(whys.values()):
@@ -202,7 +207,7 @@ def _room_of(
         places=places - (wanted - size),
         size=size,
         request=", ".join(f"{name}: {n}" for name, n in request),
-        out=tuple(sorted(out)),
+        out=(*sorted(out), *sorted(small)),
         in_use=in_use,
     )
 
@@ -316,6 +321,10 @@ def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: Req
         if taint.effect != "PreferNoSchedule" and not rules.tolerates(taint):
             return _tainted(node, taint)
     return ""
+
+
+def _too_few(capacity: Mapping[str, int], request: Request) -> str:
+    return next(f"has only {capacity[name]} {name}" for name, n in request if capacity[name] < n)
 
 
 def _tainted(node: Node, taint: Taint) -> str:

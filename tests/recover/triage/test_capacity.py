@@ -103,6 +103,17 @@ def test_a_node_that_takes_no_rank_is_named_with_its_reason(
     assert names(told, *why)
 
 
+def test_a_node_that_came_back_without_a_device_is_named_after_those_that_are_out() -> None:
+    """Its kubelet then reports a capacity of seven, as if the node had never had eight."""
+    world = machines(4).change_node("n0", allocatable={GPU: 7}, capacity={GPU: 7})
+    world.change_node("n3", allocatable={}, capacity={"nvidia.com/mig-1g.10gb": 7})
+
+    found = estimate(world, without={"n1": "xid-79"})
+
+    assert [name for name, _ in found.out] == ["n1", "n0"]
+    assert names(found.out[-1][1], 7, GPU)
+
+
 def test_a_node_that_is_not_ready_is_told_otherwise_than_one_that_is_cordoned() -> None:
     silent, cordoned = (
         estimate(machines(3).change_node("n2", **change)).out
