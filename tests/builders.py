@@ -155,6 +155,7 @@ class Worlds:
         self.agents: dict[str, AgentPod] = {}
         """Pods of the agents, which count if `settings.agents_are_pods` is true."""
         self.being_quarantined: set[str] = set()
+        self.being_started: set[str] = set()
         self.unread: dict[Resource, set[str]] = {}
         self.gone_nodes: set[str] = set()
         """Nodes for which a live read has answered that they do not exist."""
@@ -391,6 +392,7 @@ class Worlds:
             bystanders=self.bystanders,
             repair_jobs=self.repair_jobs,
             being_quarantined=self.being_quarantined,
+            being_started=self.being_started,
             unread=self.unread,
             gone_nodes=self.gone_nodes,
             recipes=self.recipes,

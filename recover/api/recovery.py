@@ -325,7 +325,10 @@ class RecoverySpec(Wire, frozen=True, kw_only=True):
     ] = []
     priority: Annotated[
         int | None,
-        Meta(description="Priority of the ranks' pods. Pods of lower priority make room for them."),
+        Meta(
+            description="Priority of the ranks' pods. Pods of lower priority make room for them. The lowest "
+            "priority, -2147483648, if the ranks' pods have the preemptionPolicy Never."
+        ),
     ] = None
     tolerations: Annotated[
         list[Toleration],
@@ -423,7 +426,10 @@ class RecoveryStatus(Wire, frozen=True, kw_only=True):
     ] = []
     priority: Annotated[
         int | None,
-        Meta(description="Priority of the ranks' pods. Pods of lower priority make room for them."),
+        Meta(
+            description="Priority of the ranks' pods. Pods of lower priority make room for them. The lowest "
+            "priority, -2147483648, if the ranks' pods have the preemptionPolicy Never."
+        ),
     ] = None
     tolerations: Annotated[
         list[Toleration],

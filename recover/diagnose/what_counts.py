@@ -28,6 +28,7 @@ from recover.model import Node, World
 from recover.policy.faults import QuarantineLevel, quarantine_level
 
 __all__ = [
+    "degraded",
     "incidents_by_node",
     "is_proof",
     "open_findings",
@@ -35,6 +36,9 @@ __all__ = [
     "strength",
     "suspected",
 ]
+
+_DEGRADED = 2
+"""Strength of a finding that shows a degraded device."""
 
 
 def open_findings(
@@ -73,13 +77,18 @@ def strength(finding: Finding) -> int:
     if is_proof(finding):
         return 4 if finding.severity is Severity.FATAL else 3
     if quarantine_level(finding.fault, finding.severity) is not QuarantineLevel.NONE:
-        return 2
+        return _DEGRADED
     return 1 if finding.severity is Severity.FATAL else 0
 
 
 def proven(world: World, now: datetime) -> dict[str, str]:
     """Returns the nodes with a proof, and the code of the strongest proof."""
-    return {name: found for name, found, is_proven in _worst(world, now) if is_proven}
+    return {name: worst.code for name, worst in _worst(world, now) if is_proof(worst)}
+
+
+def degraded(world: World, now: datetime) -> dict[str, str]:
+    """Returns the nodes with a proof or with a degraded device, and the code of the strongest finding."""
+    return {name: worst.code for name, worst in _worst(world, now) if strength(worst) >= _DEGRADED}
 
 
 def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
@@ -124,13 +133,12 @@ def _apart(world: World, told: dict[str, str]) -> dict[str, str]:
     return {} if accelerated == world.accelerated() else told
 
 
-def _worst(world: World, now: datetime) -> Iterable[tuple[str, str, bool]]:
+def _worst(world: World, now: datetime) -> Iterable[tuple[str, Finding]]:
     by_node = incidents_by_node(world)
     for node, health in _reported(world):
         found = open_findings(node, health, answers(node, by_node.get(node.name, ())), now)
         if found:
-            worst = max(found, key=strength)
-            yield node.name, worst.code, is_proof(worst)
+            yield node.name, max(found, key=strength)
 
 
 def _reported(world: World) -> Iterable[tuple[Node, NodeHealth]]:

@@ -23,6 +23,7 @@ from recover.api.marks import OWN_CONDITION, QUARANTINE, RELEASED, RELEASED_FIND
 from recover.k8s import pod_specs
 from recover.k8s.kinds import JOBS
 from recover.k8s.pod_specs import ConditionView, OwnedMeta, Owner, PodSpec
+from recover.k8s.quantities import parse_count
 from recover.model import (
     Container,
     NamespaceView,
@@ -174,13 +175,10 @@ def _devices(counts: _Counts) -> _Counts:
 
 
 def _counts(quantities: _Quantities, names: tuple[str, ...]) -> _Counts:
-    """Returns the accelerator resources among these. A quantity that is no whole number is left out."""
-    found = {}
-    for name, quantity in quantities.items():
-        if is_accelerator(name, names):
-            with suppress(ValueError):
-                found[name] = int(quantity)
-    return found
+    """Returns the accelerator resources among these. A quantity that is no whole number is left out. The API
+    server writes 1000 as `1k`."""
+    asked = {name: parse_count(str(one)) for name, one in quantities.items() if is_accelerator(name, names)}
+    return {name: count for name, count in asked.items() if count is not None}
 
 
 def _quarantine(text: str) -> Quarantine | None:
@@ -275,6 +273,7 @@ class _PodSpec(msgspec.Struct, rename="camel", frozen=True):
     resource_claims: list[msgspec.Raw] = []
     node_name: str = ""
     priority: int = 0
+    preemption_policy: str = ""
     termination_grace_period_seconds: int = 30
     scheduling_gates: list[dict[str, str]] = []
 
@@ -323,6 +322,7 @@ def pod(raw: bytes, accelerators: tuple[str, ...]) -> Pod:
         requests=_shared(tuple(sorted(_held(first, counts).items()))),
         tolerations=_tolerations(wire.spec.tolerations),
         priority=wire.spec.priority,
+        preempts=wire.spec.preemption_policy != "Never",
         grace_s=max(0, wire.spec.termination_grace_period_seconds),
         gated=bool(wire.spec.scheduling_gates),
         unschedulable=placed.message if placed.reason == "Unschedulable" else "",

@@ -105,6 +105,8 @@ class Pod(msgspec.Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
     """Tolerations of the pod, including those that admission added and that the job's template lacks."""
     priority: int = 0
+    preempts: bool = True
+    """Whether the scheduler evicts pods of lower priority for this pod."""
     grace_s: int = 30
     """Seconds that the pod may take to end, by its own spec."""
     gated: bool = False

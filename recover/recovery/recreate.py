@@ -21,6 +21,7 @@ from recover.policy.consent import ON_TERMINAL, may_recreate
 from recover.policy.settings import Timing
 from recover.recovery.context import Context, Step, allowed_s, moved
 from recover.workloads import resource_if_known, resource_of, workload_of
+from recover.workloads.patches import DELETE_JOB
 
 __all__ = [
     "FENCE",
@@ -203,7 +204,7 @@ def _delete(gang: Gang) -> Delete:
     before the new job creates its own. It applies only to the version whose definition is kept: later changes
     of people would be lost."""
     return Delete(
-        what="delete-job",
+        what=DELETE_JOB,
         resource=gang.resource,
         name=gang.ref.name,
         namespace=gang.ref.namespace,

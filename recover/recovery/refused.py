@@ -15,6 +15,7 @@ from recover.api.reasons import EventReason, Reason
 from recover.model.actions import Delete, Patch
 from recover.model.world import REFUSED_AGAIN_S
 from recover.recovery.context import Context, Step
+from recover.workloads.patches import DELETE_JOB
 
 __all__ = ["unless_refused"]
 
@@ -42,4 +43,4 @@ def unless_refused(ctx: Context, step: Step) -> Step:
 
 
 def _removes(action: Delete | Patch) -> bool:
-    return action.what in ("fail-pod", "free-pod", "delete-job")
+    return action.what in ("fail-pod", "free-pod", DELETE_JOB)

@@ -49,6 +49,7 @@ from recover.runtime.telemetry import Metrics
 from recover.runtime.webhook import Outside
 from recover.triage.held_back_incidents import ALARMS
 from recover.triage.quarantine import takes_out
+from recover.workloads.patches import DELETE_JOB, START
 
 __all__ = ["Executor"]
 
@@ -103,11 +104,18 @@ class Executor:
         self._chains = itertools.count()
         self._being_quarantined: Counter[str] = Counter()
         """Node -> number of chains in flight that take the node out of service."""
+        self._being_started: Counter[str] = Counter()
+        """Uid of a gang -> number of chains in flight that start the gang."""
 
     @property
     def being_quarantined(self) -> frozenset[str]:
         """Nodes whose quarantine is being written, from the moment of its decision."""
         return frozenset(self._being_quarantined)
+
+    @property
+    def being_started(self) -> frozenset[str]:
+        """Uids of the gangs whose start is being written, from the moment of its decision."""
+        return frozenset(self._being_started)
 
     async def run(self, plan: Plan) -> float | None:
         """Writes the plan. Returns in how many seconds to reconcile again, sooner than planned after a
@@ -124,24 +132,31 @@ class Executor:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def begin(self, chain: Chain) -> Coroutine[Any, Any, float | None]:
-        """Remembers what the decision knew of the objects; the quarantines of the chain count from now on.
+        """Remembers what the decision knew of the objects; the quarantines and starts of the chain count from
+        now on.
         Call this at the moment of the decision. Returns a coroutine that writes the chain, and returns in how
         many seconds to reconcile again after a failure, otherwise None."""
         seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
-        being_quarantined = [a.name for a in chain if isinstance(a, Patch) and takes_out(a)]
-        self._being_quarantined.update(being_quarantined)
-        return self._begun(chain, seen, being_quarantined)
+        patches = [action for action in chain if isinstance(action, Patch)]
+        in_flight = [(self._being_quarantined, patch.name) for patch in patches if takes_out(patch)]
+        in_flight += [(self._being_started, one.uid) for one in chain if _starts(one)]
+        for counter, name in in_flight:
+            counter[name] += 1
+        return self._begun(chain, seen, in_flight)
 
     async def _begun(
-        self, chain: Chain, seen: Mapping[int, Node | Gang | None], being_quarantined: Iterable[str]
+        self,
+        chain: Chain,
+        seen: Mapping[int, Node | Gang | None],
+        in_flight: Iterable[tuple[Counter[str], str]],
     ) -> float | None:
         try:
             return await self._chain(chain, seen)
         finally:
-            for name in being_quarantined:  # `-=` of a Counter would iterate over all nodes in flight
-                self._being_quarantined[name] -= 1
-                if not self._being_quarantined[name]:
-                    del self._being_quarantined[name]
+            for counter, name in in_flight:  # `-=` of a Counter would iterate over everything in flight
+                counter[name] -= 1
+                if not counter[name]:
+                    del counter[name]
 
     async def _chain(self, chain: Chain, seen: Mapping[int, Node | Gang | None]) -> float | None:
         order = next(self._chains)  # the chain that began first is finished first
@@ -280,6 +295,13 @@ class Executor:
         finally:
             self._metrics.writes.labels(what=request.what, outcome=outcome).inc()
         log.info("asked", what=request.what, id=request.id, at=self._clock.now().isoformat())
+
+
+def _starts(action: Action) -> TypeGuard[Patch | Delete]:
+    """Whether the action starts a gang, or deletes a job that Rekindle then creates again."""
+    return (isinstance(action, Patch) and action.what == START) or (
+        isinstance(action, Delete) and action.what == DELETE_JOB
+    )
 
 
 def _has_no_deadline(action: Action) -> bool:

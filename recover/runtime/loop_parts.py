@@ -23,5 +23,6 @@ class LoopParts(msgspec.Struct, frozen=True):
     clock: Clock
 
     def world(self) -> World:
-        """Returns the World of this moment. The quarantines that are being written count in it."""
-        return self.observer.world(self.modes.now(), self.executor.being_quarantined)
+        """Returns the World of this moment. The quarantines and starts that are being written count in it."""
+        executor = self.executor
+        return self.observer.world(self.modes.now(), executor.being_quarantined, executor.being_started)

@@ -177,9 +177,11 @@ class Observer:
         """Returns the gang's recoveries by `namespace/name`."""
         return self._changes.jobs.recoveries_of.get(gang_uid, {})
 
-    def world(self, modes: Modes, being_quarantined: Collection[str] = ()) -> World:
+    def world(
+        self, modes: Modes, being_quarantined: Collection[str] = (), being_started: Collection[str] = ()
+    ) -> World:
         """Returns the World of this moment. `being_quarantined` contains the nodes whose quarantine is being
-        written (Executor.being_quarantined)."""
+        written, `being_started` the gangs whose start is being written (see Executor)."""
         changes = self._changes
         jobs, pods, in_force = changes.jobs, changes.pods, changes.in_force
         return World(
@@ -203,6 +205,7 @@ class Observer:
             parts_of=jobs.parts_of,
             refused=self.refusals.by_place,
             being_quarantined=being_quarantined,
+            being_started=being_started,
             gone_nodes=changes.gone_nodes.names,
             recipes=in_force.recipes,
             signatures=in_force.signatures,

@@ -10,7 +10,7 @@ kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintToleration,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -21,7 +21,7 @@ from recover.model import Gang, Mark, Node, Pod, Taint, Template, World
 from recover.model.tolerations import of_pods, of_resources, tolerates, written
 from recover.recipes.placement import carries
 from recover.triage.quarantine import out_words
-from recover.triage.reserved import RESERVED_S, Request, request_of, reserved
+from recover.triage.reserved import RESERVED_S, Request, places_of, request_of, reserved
 from recover.triage.spare_node import SPARE
 from recover.workloads.patches import REQUIRED, avoiding, required_terms
 
@@ -33,8 +33,12 @@ rules with each node, and one job must not delay the reconciles of all other job
 ENDING_S = 180.0
 """Time within which a deleted pod has to end so that a start does not wait for it. A deleted pod occupies its
 accelerators until it has ended. The time equals the default of `timing.stop_deadline_s`."""
+LOWEST_PRIORITY = -(2**31)
 _TEMPLATE, _REQUIREMENT = 30, 10
 """Lengths of a template and of a requirement of its affinity, in units of the length of one value."""
+_SIZES_MAX = 4
+"""Number of different requests of a gang up to which the ranks with a larger request count beside those with
+a smaller one. The cost grows with the square of the number, and a job rarely has more roles with devices."""
 _PARTS = ("matchExpressions", "matchFields")
 _NAMED_MAX = 8
 _KEPT_NAMED_MAX = 4
@@ -55,11 +59,12 @@ class Room(msgspec.Struct, frozen=True):
     request: str = ""
     """Request of one such rank, for example `nvidia.com/gpu: 8`."""
     out: tuple[tuple[str, str], ...] = ()
-    """Nodes that have the resources that a rank requests and cannot take the rank, each with the reason."""
+    """Nodes that have the resources that a rank requests and cannot take the rank, each with the reason. The
+    nodes that have too few devices at all come last."""
     in_use: int = 0
     """Number of nodes that could take a rank if other pods did not use their accelerators."""
     kept_for: tuple[tuple[str, int], ...] = ()
-    """Gangs that were started a moment ago, each with the places that are kept for it."""
+    """Gangs that are being restarted, each with the places that are kept for it."""
 
     @property
     def fits(self) -> bool:
@@ -86,7 +91,7 @@ class Room(msgspec.Struct, frozen=True):
         kept = ", ".join(f"{ranks} for {name}" for name, ranks in self.kept_for[:_KEPT_NAMED_MAX])
         more = len(self.kept_for) - _KEPT_NAMED_MAX
         kept += f" and others for {more} more" if more > 0 else ""
-        return f"places are reserved for gangs that have just started ({kept})"
+        return f"places are reserved for gangs that are being restarted ({kept})"
 
 
 def room(
@@ -99,13 +104,16 @@ def room(
     priority: int | None = None,
     tolerations: Sequence[Toleration] = (),
     kept_s: float = RESERVED_S,
+    beside: Collection[str] = (),
 ) -> Room:
     """Returns the estimate for all ranks of the gang at once. The places that the gang's own pods use now
     count as free.
 
     `without` has the nodes that the gang must not use, each with the reason. `placed` has the requirements of
     recipes on the nodes. `priority` and `tolerations` are those of the gang's pods, for a time when the pods
-    are gone. `kept_s` is the time after its start during which another gang keeps its places.
+    are gone. `kept_s` is the time after its start during which another gang keeps its places. `beside` has
+    the uids of other gangs that are being restarted: their pods do not count, and each of their ranks needs a
+    place.
     """
     if _length(gang) > RULES_MAX:
         return Room()
@@ -118,14 +126,29 @@ def room(
         if request and count:
             groups.setdefault((request, _stage(gang, name)), []).append((template, count))
     first = priority if priority is not None else priority_of(world, gang)
-    used = _used(world, gang, first, now) if groups else {}
+    used = _used(world, {gang.ref.uid, *beside}, first, now) if groups else {}
     added = written([*tolerations, *of_pods(world, gang)])
+    rules = {
+        (request, stage): [
+            (_Rules.of(one, gang, start, [*added, *of_resources(name for name, _ in request)]), count)
+            for one, count in ranks
+        ]
+        for (request, stage), ranks in groups.items()
+    }
     found = []
-    for (request, _), ranks in groups.items():
-        with_devices = [*added, *of_resources(name for name, _ in request)]
-        rules = [(_Rules.of(template, gang, start, with_devices), count) for template, count in ranks]
-        kept = reserved(world, gang, request, reported, now, kept_s)
-        found.append(_less_kept(_room_of(world.nodes.values(), request, rules, without, used), kept))
+    for (request, stage), ranks in rules.items():
+        larger = [
+            (rule, count * times)
+            for (other, at), others in rules.items()
+            if at == stage and len(rules) <= _SIZES_MAX and (times := _times(other, request))
+            for rule, count in others
+        ]
+        kept = {
+            **reserved(world, gang, request, reported, now, kept_s),
+            **places_of(world, gang, set(beside) - {gang.ref.uid}, request, reported),
+        }
+        needs = _room_of(world.nodes.values(), request, ranks, larger, without, used)
+        found.append(_less_kept(needs, kept))
     return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
 
 
@@ -148,18 +171,25 @@ def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
 def _room_of(
     nodes: Iterable[Node],
     request: Request,
-    rules: Sequence[tuple[_Rules, int]],
+    ranks: Sequence[tuple[_Rules, int]],
+    larger: Sequence[tuple[_Rules, int]],
     without: Mapping[str, str],
     used: Mapping[str, Mapping[str, int]],
 ) -> Room:
     """Returns the room for the ranks of all templates with the same request: the rules of each template come
-    with the number of its ranks. Neither one template nor all templates together may lack places."""
+    with the number of its ranks. `larger` has the templates whose ranks need several of these places on one
+    node, each with the number of places. Neither one template nor all templates together may lack places."""
+    rules = [*ranks, *larger]
     places, short = 0, [count for _, count in rules]
     out: list[tuple[str, str]] = []
+    small: list[tuple[str, str]] = []
     in_use = 0
     for node in nodes:
         suited = [index for index, (rule, _) in enumerate(rules) if rule.suits(node)]
-        if not suited or not _slots(node.capacity, request):
+        if not suited or not all(node.capacity.get(name, 0) for name, _ in request):
+            continue
+        if not _slots(node.capacity, request):
+            small.append((node.name, _too_few(node.capacity, request)))
             continue
         whys = {index: _why_out(node, rules[index][0], without, request) for index in suited}
         if all(whys.values()):
@@ -169,15 +199,15 @@ def _room_of(
         in_use += not slots
         places += slots
         short = [left - (0 if whys.get(i, "-") else slots) for i, left in enumerate(short)]
-    wanted = sum(count for _, count in rules)
-    lacking = min(wanted, max(0, wanted - places, *short))
+    size, wanted = sum(count for _, count in ranks), sum(count for _, count in rules)
+    lacking = min(size, max(0, wanted - places, *short))
     return Room(
         missing=lacking,
         lacking=lacking,
-        places=places,
-        size=wanted,
+        places=places - (wanted - size),
+        size=size,
         request=", ".join(f"{name}: {n}" for name, n in request),
-        out=tuple(sorted(out)),
+        out=(*sorted(out), *sorted(small)),
         in_use=in_use,
     )
 
@@ -293,6 +323,10 @@ def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: Req
     return ""
 
 
+def _too_few(capacity: Mapping[str, int], request: Request) -> str:
+    return next(f"has only {capacity[name]} {name}" for name, n in request if capacity[name] < n)
+
+
 def _tainted(node: Node, taint: Taint) -> str:
     if taint.key == UNHEALTHY:
         return out_words(node, taint.value)
@@ -301,17 +335,27 @@ def _tainted(node: Node, taint: Taint) -> str:
     return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
 
 
+def _times(other: Request, request: Request) -> int:
+    """Returns how many places with the request one rank with the other request takes at least, if it is a
+    larger one for the same devices. Returns 0 otherwise."""
+    if len(other) != 1 or len(request) != 1 or other[0][0] != request[0][0] or other == request:
+        return 0
+    return other[0][1] // request[0][1]
+
+
 def _slots(offered: Mapping[str, int], request: Request) -> int:
     return min(max(0, offered.get(name, 0)) // n for name, n in request)
 
 
-def _used(world: World, gang: Gang, priority: int | None, now: datetime) -> dict[str, dict[str, int]]:
-    """Returns the accelerators that the pods of other gangs use, by node and resource. Pods that end soon,
-    and pods that the scheduler would evict for this gang, do not count. If the gang's priority is not known,
-    no pod counts, because the scheduler might evict any of them."""
+def _used(
+    world: World, restarted: Collection[str], priority: int | None, now: datetime
+) -> dict[str, dict[str, int]]:
+    """Returns the accelerators that the pods of other gangs than the `restarted` ones use, by node and
+    resource. Pods that end soon, and pods that the scheduler would evict for this gang, do not count. If the
+    gang's priority is not known, no pod counts, because the scheduler might evict any of them."""
     found: dict[str, dict[str, int]] = {}
     for uid, pods in world.pods_of.items() if priority is not None else ():
-        for pod in pods.values() if uid != gang.ref.uid else ():
+        for pod in pods.values() if uid not in restarted else ():
             if pod.node and pod.requests and _holds(pod, priority, now):
                 there = found.setdefault(pod.node, {})
                 for name, n in pod.requests:
@@ -326,16 +370,17 @@ def _holds(pod: Pod, priority: int | None, now: datetime) -> bool:
 
 def _ends_soon(pod: Pod, now: datetime) -> bool:
     """Whether the pod is being deleted and must end soon. The pod's owner chooses how long the pod may take
-    to end, and the pod may ignore the signal."""
+    to end, and the pod may ignore the signal. A pod that has not ended long after its time is stuck, for
+    example in the driver of a device."""
     if pod.deleting_since is None:
         return False
-    return pod.deleting_until is None or pod.deleting_until <= now + timedelta(seconds=ENDING_S)
+    return pod.deleting_until is None or abs(pod.deleting_until - now) <= timedelta(seconds=ENDING_S)
 
 
 def priority_of(world: World, gang: Gang) -> int | None:
-    """Returns the priority of the gang's pods. Returns None if the pods are gone and only the name of their
-    priority class is known."""
-    known = [pod.priority for pod in world.pods(gang.ref.uid)]
+    """Returns the priority of the gang's pods, or the lowest priority if no pod is evicted for them. Returns
+    None if the pods are gone and only the name of their priority class is known."""
+    known = [pod.priority if pod.preempts else LOWEST_PRIORITY for pod in world.pods(gang.ref.uid)]
     if known:
         return max(known)
     return None if any(template.priority_class for template in gang.templates.values()) else 0

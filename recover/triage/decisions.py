@@ -55,6 +55,8 @@ def decide(
         decisions.append(decision)
         if decision.takes_out:
             guard = guard.after(diagnosis.node, diagnosis.name)
+        for restart in decision.restarts:
+            guard = guard.after_restart(restart.gang)
     return decisions, failures
 
 

@@ -20,6 +20,7 @@ from recover.api import Phase, Recovery
 from recover.api.marks import UNHEALTHY
 from recover.api.reasons import Reason
 from recover.diagnose.diagnosis import AffectedGang, Diagnosis
+from recover.diagnose.what_counts import degraded
 from recover.model import Gang, Node, World
 from recover.model.left_stopped import is_left_stopped
 from recover.model.left_stopped import words as left_stopped_words
@@ -38,6 +39,8 @@ from recover.policy.settings import Budgets, Settings
 from recover.triage.attempts import annotated, began
 from recover.triage.brake import Brake, in_force
 from recover.triage.capacity import room
+from recover.triage.quarantine import is_tainted
+from recover.triage.reserved import being_restarted
 
 __all__ = [
     "Allowed",
@@ -80,6 +83,8 @@ class Guard(msgspec.Struct, frozen=True):
     recent: frozenset[tuple[str, str]]
     """Incident and node of each quarantine of the last hour."""
     brakes: tuple[Brake, ...]
+    restarted: frozenset[str]
+    """Uids of the gangs that are being restarted, and have no place until they are started."""
 
     @classmethod
     def of(cls, world: World, diagnoses: Iterable[Diagnosis], settings: Settings, now: datetime) -> Guard:
@@ -99,6 +104,7 @@ class Guard(msgspec.Struct, frozen=True):
             ),
             recent=frozenset(_recent_quarantines(world, now) | under_way),
             brakes=tuple(in_force(world, diagnoses, settings.budgets, now)),
+            restarted=frozenset(being_restarted(world)),
         )
 
     def after(self, node: str, incident: str) -> Guard:
@@ -110,6 +116,10 @@ class Guard(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(
             self, out=self.out | {node}, out_of=out_of, recent=self.recent | {(incident, node)}
         )
+
+    def after_restart(self, gang: Gang) -> Guard:
+        """Returns the Guard that applies once the restart of the gang is decided."""
+        return msgspec.structs.replace(self, restarted=self.restarted | {gang.ref.uid})
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
@@ -181,7 +191,7 @@ class Guard(msgspec.Struct, frozen=True):
         if not affected.dead and self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
         if not affected.dead and affected.may_stay:
-            free = room(self.world, gang, self.now, without={off: "degraded"})
+            free = room(self.world, gang, self.now, without=self._no_better(off), beside=self.restarted)
             if not free.fits:
                 where = (
                     f"{gang.ref} continues to train on its nodes, because no better place is free. Away "
@@ -192,6 +202,12 @@ class Guard(msgspec.Struct, frozen=True):
             ended = f"Rekindle could not start {gang.ref} again, because ranks {gang.done_ranks} have ended"
             return Denied(Reason.RANKS_ENDED, f"{ended}. The other ranks continue")
         return self._within_attempts(gang)
+
+    def _no_better(self, off: str) -> dict[str, str]:
+        """Returns the nodes that are no better places than the degraded node `off`, each with the reason."""
+        tainted = (node.name for node in self.world.subjects.nodes.values() if is_tainted(node))
+        told = {name: f"{code} is open there" for name, code in degraded(self.world, self.now).items()}
+        return {**dict.fromkeys(tainted, "degraded"), **told, off: "degraded"}
 
     def _within_attempts(self, gang: Gang) -> Verdict:
         history = self.world.history(gang.ref.uid)

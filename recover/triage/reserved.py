@@ -10,9 +10,11 @@ from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from recover.api import Phase, Recovery
+from recover.k8s.quantities import parse_count
 from recover.model import Gang, Pod, PodPhase, Template, World
+from recover.workloads import WORKLOADS, resource_if_known
 
-__all__ = ["CREATED_S", "RESERVED_S", "Request", "request_of", "reserved"]
+__all__ = ["CREATED_S", "RESERVED_S", "Request", "being_restarted", "places_of", "request_of", "reserved"]
 
 RESERVED_S = 60.0
 """Time after its start for which a gang keeps its places."""
@@ -26,17 +28,61 @@ Request = tuple[tuple[str, int], ...]
 def reserved(
     world: World, gang: Gang, request: Request, known: Collection[str], now: datetime, kept_s: float
 ) -> dict[str, int]:
-    """Returns the number of ranks with that request, by the name of their gang, for all other gangs that were
-    started within the last `kept_s`. `known` has the resources that nodes report."""
-    found = {}
+    """Returns the number of places for ranks with that request, by the name of the gang that will take them,
+    for all other gangs that were started within the last `kept_s`, or are being started. `known` has the
+    resources that nodes report."""
+    found = (
+        places_of(world, gang, set(world.being_started) - {gang.ref.uid}, request, known) if kept_s else {}
+    )
     for recovery in world.recoveries.values():
-        other = world.gangs.get(recovery.gang_uid)
+        other = _gang_of(world, recovery)
         if other is None or other.ref.uid == gang.ref.uid:
             continue
         age = _started_ago(recovery, other, now)
         if age is not None and age < timedelta(seconds=kept_s):
-            found[str(other.ref)] = _waiting(world, other, request, known, age)
-    return {name: ranks for name, ranks in sorted(found.items()) if ranks}
+            rivals = _rivals(other, gang, request, known)
+            found[str(other.ref)] = sum(
+                _places(_waiting(world, other, one, templates, known, age), one, request)
+                for one, templates in rivals.items()
+            )
+    return {name: places for name, places in sorted(found.items()) if places}
+
+
+def _gang_of(world: World, recovery: Recovery) -> Gang | None:
+    """Returns the gang of the recovery. Between the deletion of its job and the creation of the same job,
+    this is the gang that Rekindle will create."""
+    gang, again = world.gangs.get(recovery.gang_uid), recovery.status.recreation
+    resource = resource_if_known(recovery.spec.gang)
+    if again is None or not again.definition or resource is None or (gang is not None and not gang.deleting):
+        return gang
+    workload = next(one for one in WORKLOADS if one.resource == resource)
+    return workload.parse(again.definition.encode())
+
+
+def being_restarted(world: World) -> set[str]:
+    """Returns the uids of the gangs that a recovery stops, or has stopped, and has not started since. They
+    will need a place for each of their ranks."""
+    found = set()
+    for recovery in world.recoveries.values():
+        gang = world.gangs.get(recovery.gang_uid)
+        if gang is None or not recovery.active or recovery.status.phase is Phase.VERIFYING:
+            continue
+        if not _has_started(recovery, gang):
+            found.add(gang.ref.uid)
+    return found
+
+
+def places_of(
+    world: World, gang: Gang, uids: Collection[str], request: Request, known: Collection[str]
+) -> dict[str, int]:
+    """Returns the same for all ranks of the other gangs with these uids."""
+    found = {}
+    for other in (world.gangs[uid] for uid in sorted(uids) if uid in world.gangs):
+        rivals = _rivals(other, gang, request, known)
+        found[str(other.ref)] = sum(
+            _places(_count(other, templates), one, request) for one, templates in rivals.items()
+        )
+    return {name: places for name, places in found.items() if places}
 
 
 def request_of(template: Template, known: Collection[str]) -> Request:
@@ -48,8 +94,8 @@ def request_of(template: Template, known: Collection[str]) -> Request:
             case {**resources}:
                 both = {**_mapping(resources.get("requests")), **_mapping(resources.get("limits"))}
                 for name, quantity in both.items():
-                    if "/" in name and name in known and str(quantity).isdecimal():
-                        total[name] = total.get(name, 0) + int(str(quantity))
+                    count = parse_count(str(quantity)) if "/" in name and name in known else None
+                    total[name] = total.get(name, 0) + (count or 0)
     return tuple(sorted((name, n) for name, n in total.items() if n))
 
 
@@ -57,13 +103,48 @@ def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _waiting(world: World, gang: Gang, request: Request, known: Collection[str], age: timedelta) -> int:
+def _rivals(
+    other: Gang, gang: Gang, request: Request, known: Collection[str]
+) -> dict[Request, list[Template]]:
+    """Returns the other gang's templates whose ranks may take a place from the gang's ranks with that
+    request: they request some of the same devices, and the node selectors do not exclude each other."""
+    mine = [one for one in gang.templates.values() if request_of(one, known) == request]
+    names = {name for name, _ in request}
+    found: dict[Request, list[Template]] = {}
+    for template in other.templates.values():
+        asked = request_of(template, known)
+        is_alike = not names.isdisjoint(name for name, _ in asked)
+        if is_alike and not all(_are_apart(template, one) for one in mine):
+            found.setdefault(asked, []).append(template)
+    return found
+
+
+def _are_apart(template: Template, other: Template) -> bool:
+    """Whether no node fulfils the node selectors of both."""
+    asked = other.node_selector
+    return any(asked.get(name, value) != value for name, value in template.node_selector.items())
+
+
+def _places(ranks: int, asked: Request, request: Request) -> int:
+    """Returns how many places for the request the ranks take that have `asked` for some of the same
+    devices."""
+    each = dict(request)
+    return max(-(-ranks * n // each[name]) for name, n in asked if name in each)
+
+
+def _waiting(
+    world: World,
+    gang: Gang,
+    request: Request,
+    templates: Collection[Template],
+    known: Collection[str],
+    age: timedelta,
+) -> int:
     """Returns the number of ranks that the scheduler will bind soon. A pod with a scheduling gate is not
     bound before somebody removes the gate, and that may never happen."""
-    requests = {name: request_of(template, known) for name, template in gang.templates.items()}
-    alike = [gang.templates[name] for name, one in requests.items() if one == request]
-    count = sum(template.count for template in alike) or (gang.size if alike else 0)
-    others = [one for one in requests.values() if one != request]
+    requests = [request_of(template, known) for template in gang.templates.values()]
+    count = _count(gang, templates)
+    others = [one for one in requests if one != request]
     pods = [
         pod
         for pod in world.pods(gang.ref.uid)
@@ -78,14 +159,23 @@ def _waiting(world: World, gang: Gang, request: Request, known: Collection[str],
     return max(0, count - bound - gated)
 
 
+def _count(gang: Gang, templates: Collection[Template]) -> int:
+    """Returns the number of ranks of these templates. A job with one template need not say it there."""
+    return sum(template.count for template in templates) or (gang.size if templates else 0)
+
+
 def _is_within(pod: Pod, request: Request) -> bool:
     """Whether the template with that request may be the pod's: the pod shows only its accelerators."""
     return set(pod.requests) <= set(request)
 
 
 def _started_ago(recovery: Recovery, gang: Gang, now: datetime) -> timedelta | None:
-    mark, phases = gang.mark, recovery.status.phases
-    if not recovery.active or mark is None or not phases or phases[-1].phase is not Phase.RESUMING:
+    phases = recovery.status.phases
+    if not recovery.active or not phases or phases[-1].phase is not Phase.RESUMING:
         return None
-    is_ours = (mark.recovery, mark.did) == (recovery.metadata.name, "resumed")
-    return now - phases[-1].at if is_ours else None
+    return now - phases[-1].at if _has_started(recovery, gang) else None
+
+
+def _has_started(recovery: Recovery, gang: Gang) -> bool:
+    mark = gang.mark
+    return mark is not None and (mark.recovery, mark.did) == (recovery.metadata.name, "resumed")

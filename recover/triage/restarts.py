@@ -134,7 +134,9 @@ def decided(
             continue
         verdict = guard.may_restart(wish.affected, wish.grounds.seen_at, wish.grounds.off)
         records.append(_answered(world, wish, verdict, now))
-        allowed += [wish] if isinstance(verdict, Allowed) else []
+        if isinstance(verdict, Allowed):
+            allowed.append(wish)
+            guard = guard.after_restart(wish.gang)
     return records, allowed
 
 

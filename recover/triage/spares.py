@@ -16,7 +16,7 @@ from datetime import datetime
 import msgspec
 
 from detectors.wire.fitting import fitted, refitted
-from recover.api import Act, ActionRecord, IncidentPhase, Outcome, Phase
+from recover.api import Act, ActionRecord, IncidentPhase, Outcome, Phase, Recovery
 from recover.api.marks import UNHEALTHY
 from recover.api.reasons import EventReason, Reason
 from recover.diagnose.answered import answers
@@ -66,7 +66,7 @@ def keep_spares(world: World, now: datetime) -> Plan:
     spares = _spares(world)
     if not spares:
         return Plan()
-    out = _Out.of(world, now)
+    out = _Out.of(world, spares, now)
     needs = _needs(world, spares, out)
     serving, over = _serving_and_over(spares, needs, out)
     ours = [spare for spare in spares if _may_touch(world, spare.node, now)]
@@ -122,24 +122,34 @@ class _Out(msgspec.Struct, frozen=True):
     """Nodes that are out of service for reasons other than a quarantine."""
 
     avoided: Mapping[str, str]
-    """Nodes that running recoveries keep their gangs off, each with the Incident that gives the reason."""
+    """Nodes that running recoveries keep their gangs off, or that lack devices (`lacking`), each with the
+    Incident that gives the reason."""
     broken: Collection[str]
     """Nodes with a proven fault."""
     gone: Mapping[str, tuple[str, Node | None]]
     """Nodes of gangs with a running recovery that no longer exist and on which a rank used accelerators. Each
     has the Incident, and another node of the gang."""
+    lacking: Collection[str]
+    """Nodes that have fewer devices than a rank needs which ran there. The gang waits for room, or Rekindle
+    has used a spare and the gang's recovery still runs."""
     waited_for: Collection[str]
     """Nodes in `avoided` and `gone` whose gang is stopped by its recovery."""
 
     @classmethod
-    def of(cls, world: World, now: datetime) -> _Out:
+    def of(cls, world: World, spares: Iterable[Spare], now: datetime) -> _Out:
+        served = {spare.instead_of for spare in spares if spare.lent}
+        devices = {name for spare in spares for name in spare.node.capacity}
         avoided: dict[str, str] = {}
         gone: dict[str, tuple[str, Node | None]] = {}
+        lacking: set[str] = set()
         waited_for: set[str] = set()
         for recovery in world.recoveries.values():
             if recovery.active:
                 told = {cause.node: cause.incident for cause in recovery.status.causes}
-                kept_off = {recovery.spec.avoid_node, *recovery.status.avoid_nodes} - {""}
+                short = _short_of_devices(world, recovery, devices)
+                short = short if _waits_for_room(recovery) else short & served
+                lacking |= short
+                kept_off = {recovery.spec.avoid_node, *recovery.status.avoid_nodes, *short} - {""}
                 for name in kept_off:
                     avoided[name] = told.get(name, recovery.spec.incident)
                 names = recovery.nodes_with_devices
@@ -149,15 +159,36 @@ class _Out(msgspec.Struct, frozen=True):
                     gone[name] = (told.get(name, recovery.spec.incident), like)
                 if recovery.status.phase in _STOPPED:
                     waited_for |= kept_off | lost
-        return cls(avoided, proven(world, now).keys(), gone, waited_for)
+        return cls(avoided, proven(world, now).keys(), gone, lacking, waited_for)
 
     def has(self, node: Node) -> bool:
         """Whether the node is out: its quarantine keeps pods off, or the node is dead or broken and a gang is
-        kept off it."""
+        kept off it, or the node lacks devices."""
         if node.name in self.avoided and (not node.ready or node.name in self.broken):
+            return True
+        if node.name in self.lacking:
             return True
         closed = any(taint.key == UNHEALTHY and taint.effect == "NoSchedule" for taint in node.taints)
         return closed and node.quarantine is not None
+
+
+def _short_of_devices(world: World, recovery: Recovery, devices: Collection[str]) -> set[str]:
+    """Returns the nodes that offer too few devices for each rank of the gang, although a rank ran there: a
+    device may be gone after a reboot."""
+    gang = world.gangs.get(recovery.gang_uid)
+    templates = gang.templates.values() if gang is not None else ()
+    requests = [request for one in templates if (request := request_of(one, devices))]
+    nodes = (world.nodes[name] for name in recovery.nodes_with_devices if name in world.nodes)
+    return {
+        node.name
+        for node in nodes
+        if requests
+        and all(any(node.allocatable.get(name, 0) < n for name, n in request) for request in requests)
+    }
+
+
+def _waits_for_room(recovery: Recovery) -> bool:
+    return recovery.status.phase in _STOPPED and recovery.status.reason == Reason.NO_CAPACITY
 
 
 def _perhaps_out(world: World, out: _Out) -> Iterable[Node]:

@@ -28,6 +28,7 @@ from recover.workloads.as_written import Camel, Hazard, Limit, Severity, restart
 from recover.workloads.as_written import PodTemplate as WrittenTemplate
 from recover.workloads.base import StopsAtOnce, Workload, gang_of
 from recover.workloads.patches import (
+    START,
     avoiding,
     changes_affinity,
     gang_patch,
@@ -212,7 +213,7 @@ class Job(StopsAtOnce, Workload):
         """Returns the new Job, without the selector and labels that tie the pods to the old uid. A new Job
         may read our environment."""
         containers = reading_environment(gang.templates[""].containers, gang)
-        env = gang_patch(gang, "start-gang", {"template": {"spec": {"containers": containers}}}, mark)
+        env = gang_patch(gang, START, {"template": {"spec": {"containers": containers}}}, mark)
         job = recreated_job(gang, [_started(gang, mark), env])
         if not job["spec"].get("manualSelector"):
             job["spec"].pop("selector", None)
@@ -227,7 +228,7 @@ def _started(gang: Gang, mark: Mark) -> Patch:
     if changes_affinity(gang, mark):
         affinity = avoiding(gang.templates[""].affinity, gang, mark)
         spec["template"] = {"spec": {"affinity": affinity}}
-    return gang_patch(gang, "start-gang", spec, mark)
+    return gang_patch(gang, START, spec, mark)
 
 
 def _without_its_start(gang: Gang) -> Patch:

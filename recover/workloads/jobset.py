@@ -36,6 +36,7 @@ from recover.workloads.as_written import PodTemplate as WrittenTemplate
 from recover.workloads.base import Operator, Workload, gang_of
 from recover.workloads.job import ON_FAILURE, WrittenJob, restarts_counted
 from recover.workloads.patches import (
+    START,
     avoiding,
     changes_affinity,
     gang_patch,
@@ -273,7 +274,7 @@ class JobSet(Workload):
             avoided=tuple(sorted({*mark.avoided, *_in_template(gang)})),
             placed=(*mark.placed, *(one for one in _asked_in_template(gang) if one not in mark.placed)),
         )
-        return [*moved, gang_patch(gang, "start-gang", {"suspend": False}, ours)]
+        return [*moved, gang_patch(gang, START, {"suspend": False}, ours)]
 
     def lift(self, gang: Gang) -> list[Patch]:
         """Removes the mark. The affinity of the JobSet's Jobs disappears with them at the next stop. If the
@@ -287,7 +288,7 @@ class JobSet(Workload):
         template gets no preferred affinity: a later start could not tell this preference from one that people
         wrote."""
         mark = msgspec.structs.replace(mark, suspected=())
-        jobset = recreated_job(gang, [gang_patch(gang, "start-gang", {"suspend": False}, mark)])
+        jobset = recreated_job(gang, [gang_patch(gang, START, {"suspend": False}, mark)])
         for job in jobset["spec"]["replicatedJobs"]:
             template = gang.templates[job["name"]]
             pod = job["template"]["spec"]["template"]["spec"]

@@ -35,6 +35,7 @@ from recover.workloads.as_written import Camel, Hazard, Limit, Severity, restart
 from recover.workloads.as_written import PodTemplate as WrittenTemplate
 from recover.workloads.base import Operator, StopsAtOnce, Workload, gang_of
 from recover.workloads.patches import (
+    START,
     avoiding,
     changes_affinity,
     gang_patch,
@@ -249,7 +250,7 @@ class KubeflowJob(StopsAtOnce, Workload):
             for role, template in gang.templates.items()
         }
         spec = {**self.suspending(False), self.replica_specs: changes}
-        return [self._tested(gang, gang_patch(gang, "start-gang", spec, mark))]
+        return [self._tested(gang, gang_patch(gang, START, spec, mark))]
 
     def _tested(self, gang: Gang, patch: Patch) -> Patch:
         """Adds tests to the patch. The operator writes a job's status several times when a rank fails, and

@@ -20,8 +20,10 @@ from recover.model.actions import Patch
 from recover.model.left_stopped import TOLD
 
 __all__ = [
+    "DELETE_JOB",
     "MARK",
     "REQUIRED",
+    "START",
     "asked_by_people",
     "asks_for_device",
     "avoiding",
@@ -46,6 +48,10 @@ __all__ = [
 
 MARK = key("recovery")
 """Annotation that names the recovery and attempt that stopped or started the job last."""
+START = "start-gang"
+"""Name of the patch that starts a gang."""
+DELETE_JOB = "delete-job"
+"""Name of the deletion of a job that Rekindle creates again."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _WEIGHT = 100

@@ -28,7 +28,7 @@ _CAPACITY = of(
     ),
     (
         "a gang's own places count as taken",
-        "for pod in pods.values() if uid != gang.ref.uid else ():",
+        "for pod in pods.values() if uid not in restarted else ():",
         "for pod in pods.values():",
         "on a full cluster a stopped gang waits for its own old places",
     ),

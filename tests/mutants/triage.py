@@ -196,8 +196,8 @@ _EVIDENCE = of(
     ),
     (
         "proofs are forgotten",
-        "return {name: found for name, found, is_proven in _worst(world, now) if is_proven}",
-        "return {name: found for name, found, is_proven in _worst(world, now) if not is_proven}",
+        "return {name: worst.code for name, worst in _worst(world, now) if is_proof(worst)}",
+        "return {name: worst.code for name, worst in _worst(world, now) if not is_proof(worst)}",
         "a gang is placed on a dead GPU that no budget let be cordoned",
     ),
     (

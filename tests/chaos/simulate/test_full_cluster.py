@@ -11,7 +11,7 @@ from chaos.simulated import lines
 from chaos.simulated.jobs import Job
 from chaos.simulated.setup import Setup
 from recover.api import Phase
-from tests.chaos.simulate.telling import HANGS_SOON
+from tests.chaos.simulate.telling import HANGS_SOON, nodes_of
 
 
 @pytest.mark.parametrize("boots_after_s", [60.0, 600.0, 3600.0])
@@ -28,6 +28,25 @@ def test_a_gang_goes_on_once_the_node_that_had_died_under_it_is_back(boots_after
         assert gang.step > before, sim.tell()
 
     play(story, Setup(nodes=3))
+
+
+def test_of_two_gangs_that_may_start_at_the_same_moment_one_starts() -> None:
+    """Both wait until the pods on their dead nodes are gone, which is the same moment."""
+
+    async def story(sim: Simulation) -> None:
+        for name in ("llm", "bert"):
+            await sim.submit(Job(name=name, ranks=3, rendezvous_s=60, annotations=HANGS_SOON))
+        await sim.passes(65)
+        for name in ("llm", "bert"):
+            await sim.crash_node(min(nodes_of(sim, name)))
+        await sim.passes(900)
+        ended = {name: sim.recovery(name).status for name in ("llm", "bert")}
+        assert sorted(status.phase for status in ended.values()) == [Phase.BLOCKED, Phase.SUCCEEDED], (
+            sim.tell()
+        )
+        assert [status.uncounted for status in ended.values()] == [[], []]
+
+    play(story, Setup(nodes=6))
 
 
 def test_a_gang_goes_on_once_a_person_has_given_its_broken_node_back() -> None:

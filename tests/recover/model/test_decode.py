@@ -34,6 +34,17 @@ def test_a_node_of_which_nothing_is_known_yet_is_not_ready() -> None:
     assert (node.ready, node.ready_since, node.is_accelerated) == (False, None, False)
 
 
+def test_ten_cards_with_a_hundred_shares_each_are_counted_as_the_api_server_writes_them() -> None:
+    """Tencent's GPU-Manager offers 100 shares of each card, and the API server writes 1000 as `1k`."""
+    status = {"capacity": {"tencent.com/vcuda-core": "1k"}, "allocatable": {"tencent.com/vcuda-core": "900"}}
+    raw = msgspec.json.encode({"metadata": {"name": "n1"}, "status": status})
+
+    node = decode.node(raw, ACCELERATORS)
+
+    assert (node.accelerators, node.capacity) == (10, {"tencent.com/vcuda-core": 1000})
+    assert node.allocatable == {"tencent.com/vcuda-core": 900}
+
+
 @pytest.mark.parametrize("note", ["", "{", "[]", '{"incident":"i"}', '{"incident":1}', "null", DEEP])
 @pytest.mark.parametrize("released", ["", "yesterday", "2026-11-21T12:00:00", "0000"])
 def test_our_own_annotations_on_a_node_may_be_garbled_by_people(note: str, released: str) -> None:
@@ -90,6 +101,7 @@ def test_a_pod_deleted_with_any_grace_period_can_be_read(grace_s: int, year: int
         ({"nvidia.com/mig-1g.10gb": "2"}, 2),
         ({"tencent.com/vcuda-core": "30", "tencent.com/vcuda-memory": "60"}, 1),
         ({"tencent.com/vcuda-core": "150"}, 2),
+        ({"tencent.com/vcuda-core": "1k"}, 10),
         ({"nvidia.com/mps-core": "50", "nvidia.com/mps-memory": "8"}, 1),
         ({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000", "nvidia.com/gpucores": "30"}, 1),
         ({"huawei.com/Ascend910B4": "2", "huawei.com/Ascend910B4-memory": "32768"}, 2),
@@ -115,6 +127,18 @@ def test_a_pods_accelerators_are_counted_from_its_limits(limits: dict[str, Any],
     spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
 
     assert decode.pod(pod({}, spec=spec), Settings().accelerators).accelerators == count
+
+
+@pytest.mark.parametrize(
+    ("spec", "preempts"),
+    [
+        ({"preemptionPolicy": "Never"}, False),
+        ({"preemptionPolicy": "PreemptLowerPriority"}, True),
+        ({}, True),
+    ],
+)
+def test_whether_the_scheduler_evicts_others_for_a_pod_is_read(spec: dict[str, Any], preempts: bool) -> None:
+    assert decode.pod(pod({}, spec=spec), ACCELERATORS).preempts is preempts
 
 
 @pytest.mark.parametrize(

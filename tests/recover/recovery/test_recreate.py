@@ -13,17 +13,20 @@ from recover.api.reasons import Reason
 from recover.model import Gang, Refusal, Terminal
 from recover.model.actions import Create
 from recover.recovery.recreate import FENCE, start_delay_s
+from recover.triage.capacity import room
 from recover.workloads.job import Job
 from tests.acting import advanced, end_pods, look, only_recovery, recovering, step
-from tests.builders import Worlds, cluster
+from tests.builders import Worlds, cluster, gang
 from tests.facts import names
+from tests.recover.triage.test_capacity import GPU, template
 
 FAILED = Terminal(succeeded=False, reason="BackoffLimitExceeded")
 
 
-def job(*, recreate: bool = True, status: dict[str, Any] | None = None) -> Gang:
+def job(*, recreate: bool = True, status: dict[str, Any] | None = None, devices: int = 0) -> Gang:
     """Returns an Indexed Job of four ranks as an API server returns it."""
     annotations = {"rekindle.dev/on-terminal": "recreate"} if recreate else {}
+    train = {"name": "train", "image": "x"} | ({"resources": {"limits": {GPU: devices}}} if devices else {})
     tied = {"controller-uid": "llm-uid", "batch.kubernetes.io/job-name": "llm", "team": "nlp"}
     raw = {
         "metadata": {
@@ -44,7 +47,7 @@ def job(*, recreate: bool = True, status: dict[str, Any] | None = None) -> Gang:
             "selector": {"matchLabels": {"controller-uid": "llm-uid"}},
             "template": {
                 "metadata": {"labels": tied},
-                "spec": {"containers": [{"name": "train", "image": "x"}], "restartPolicy": "Never"},
+                "spec": {"containers": [train], "restartPolicy": "Never"},
             },
         },
         "status": status or {},
@@ -432,3 +435,29 @@ def test_a_job_that_is_about_to_fail_for_good_counts_as_failed() -> None:
     conditions = [{"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded"}]
 
     assert job(status={"conditions": conditions}).terminal == FAILED
+
+
+def test_a_job_that_is_being_created_again_keeps_its_places() -> None:
+    """Two Jobs may be deleted at the same moment, and come back with room for only one of them."""
+    world = lost_gpu(job(devices=8))
+    reached(world, Phase.CHOOSING)
+    counted(world, failed=3)
+    reached(world, Phase.RESUMING)
+    for name in world.nodes:
+        world.change_node(name, allocatable={GPU: 8}, capacity={GPU: 8})
+    world.gangs["bert-uid"] = gang("bert", templates={"Worker": template()})
+
+    def is_free() -> bool:
+        return room(world.world(), world.gangs["bert-uid"], world.now).fits
+
+    assert is_free()
+    step(world)
+    assert "delete-job" in step(world)
+    world.change_gang(deleting=True)
+    assert not is_free()
+    del world.gangs["llm-uid"]
+    assert not is_free()
+    step(world)
+    assert not is_free()
+    step(world)
+    assert not is_free()

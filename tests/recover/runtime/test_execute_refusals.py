@@ -1,4 +1,4 @@
-"""Tests what the executor remembers about refusals, and about quarantines that are being written."""
+"""Tests what the executor remembers: refusals, and quarantines and starts that are being written."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import pytest
 from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError
 from recover.k8s.kinds import JOBS, PADDLEJOBS, PODS, PYTORCHJOBS
+from recover.model import Mark
 from recover.model.actions import Create, Delete, Patch, Plan
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
 from recover.runtime.execute import Executor
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
+from recover.workloads.pytorchjob import PyTorchJob
+from tests.builders import gang
 from tests.recover.runtime.executing import NOT_BOUND, START, execute, patch
 from tests.recover.scripted import Scripted, quarantine
 
@@ -129,6 +132,19 @@ def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written(
         await executor.run(Plan(chains=((quarantine(effect),),)))
         known.append(set(executor.being_quarantined))
         assert known == [counted, set()]
+
+    run(main, start=START)
+
+
+def test_a_start_is_known_to_all_recoveries_for_as_long_as_it_is_written() -> None:
+    async def main(clock: Clock) -> None:
+        cluster = Scripted()
+        executor = Executor(cluster, Observer(cluster, Settings(), lambda: None), Metrics(), clock)
+        start = executor.begin(tuple(PyTorchJob().start(gang(), Mark("r", 1, "resumed"))))
+
+        assert executor.being_started == {"llm-uid"}
+        await start
+        assert executor.being_started == set()
 
     run(main, start=START)
 

@@ -103,6 +103,17 @@ def test_a_node_that_takes_no_rank_is_named_with_its_reason(
     assert names(told, *why)
 
 
+def test_a_node_that_came_back_without_a_device_is_named_after_those_that_are_out() -> None:
+    """Its kubelet then reports a capacity of seven, as if the node had never had eight."""
+    world = machines(4).change_node("n0", allocatable={GPU: 7}, capacity={GPU: 7})
+    world.change_node("n3", allocatable={}, capacity={"nvidia.com/mig-1g.10gb": 7})
+
+    found = estimate(world, without={"n1": "xid-79"})
+
+    assert [name for name, _ in found.out] == ["n1", "n0"]
+    assert names(found.out[-1][1], 7, GPU)
+
+
 def test_a_node_that_is_not_ready_is_told_otherwise_than_one_that_is_cordoned() -> None:
     silent, cordoned = (
         estimate(machines(3).change_node("n2", **change)).out
@@ -185,6 +196,7 @@ def test_a_taint_that_only_prefers_others_keeps_none_out() -> None:
         ({"deleting_since": NOW, "deleting_until": NOW + timedelta(days=3650)}, False),
         ({"deleting_since": NOW, "deleting_until": datetime(2311, 1, 1, tzinfo=UTC)}, False),
         ({"deleting_since": NOW - timedelta(hours=1), "deleting_until": NOW - timedelta(seconds=1)}, True),
+        ({"deleting_since": NOW - timedelta(hours=1), "deleting_until": NOW - timedelta(minutes=4)}, False),
         ({"deleting_since": NOW, "deleting_until": NOW + timedelta(days=3650), "priority": -1}, True),
         ({"priority": -1}, True),
         ({"node": ""}, True),
@@ -207,6 +219,20 @@ def test_of_a_gang_whose_priority_is_only_known_by_name_every_pod_may_make_room(
     assert not estimate(world, without={"n1": "broken"}, priority=0).fits
 
 
+def test_a_gang_that_never_preempts_waits_for_pods_of_lower_priority() -> None:
+    """The class has `preemptionPolicy: Never`, as Kubernetes recommends for batch work that is urgent."""
+    world = occupied(machines(4), "n3", priority=-1)
+    pods = world.pods["llm-uid"]
+    for uid, pod in pods.items():
+        pods[uid] = msgspec.structs.replace(pod, priority=1000, preempts=False)
+
+    assert not estimate(world, without={"n1": "broken"}).fits
+
+    recovering(world.finding(on="n1"))
+    advanced(world, Phase.BLOCKED)
+    assert only_recovery(world).status.reason == Reason.NO_CAPACITY
+
+
 def test_selectors_and_affinity_of_the_template_are_heeded_and_ours_of_before_is_not() -> None:
     def term(operator: str, *names: str) -> dict[str, Any]:
         one = {"key": "kubernetes.io/hostname", "operator": operator, "values": list(names)}
@@ -227,7 +253,7 @@ def test_selectors_and_affinity_of_the_template_are_heeded_and_ours_of_before_is
     [
         Template(),
         template(containers=({"resources": {"limits": {"example.com/fpga": 1}}},)),
-        template(containers=({"resources": {"limits": {GPU: "1k"}}},)),
+        template(containers=({"resources": {"limits": {GPU: "1.5"}}},)),
         template(containers=({"resources": None},)),
     ],
 )
@@ -285,6 +311,32 @@ def test_templates_that_ask_for_the_same_share_the_places() -> None:
 
     found = estimate(world)
     assert (found.lacking, found.size) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("devices", "nodes", "lacking"), [(1, 3, 1), (1, 4, 0), (4, 3, 1), (4, 4, 0), (16, 4, 1)]
+)
+def test_a_chief_with_another_number_of_devices_needs_a_place_beside_the_workers(
+    devices: int, nodes: int, lacking: int
+) -> None:
+    """A TFJob may have a chief with one GPU, and workers with eight."""
+    chief = template(containers=({"resources": {"limits": {GPU: devices}}},), count=1)
+    world = machines(nodes)
+    world.change_gang(templates={"Chief": chief, "Worker": template(count=3)}, size=4)
+
+    found = estimate(world)
+
+    assert (found.lacking, found.missing) == (lacking, lacking)
+
+
+def test_ranks_of_different_sizes_that_select_different_nodes_do_not_share_places() -> None:
+    chief = template(containers=({"resources": {"limits": {GPU: 1}}},), count=1, node_selector={"pool": "b"})
+    world = machines(4)
+    roles = {"Chief": chief, "Worker": template(count=3, node_selector={"pool": "a"})}
+    world.change_gang(templates=roles, size=4)
+
+    assert estimate(world).fits
+    assert estimate(world, without={"n3": "xid-79"}).lacking == 1
 
 
 def test_ranks_that_begin_when_others_have_succeeded_use_the_places_of_those() -> None:

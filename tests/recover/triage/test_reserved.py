@@ -85,10 +85,53 @@ def test_two_gangs_that_wait_for_the_same_places_do_not_start_together() -> None
     assert estimate(world.later(61)).fits
 
 
+def test_a_gang_whose_start_is_being_written_keeps_its_places() -> None:
+    """One node that becomes free wakes all gangs that wait, and each decides before any start is written."""
+    world = waiting()
+    world.gangs["bert-uid"] = gang("bert", ranks=3, templates={"Worker": template()})
+    world.being_started = {"llm-uid"}
+    assert estimate(world).fits, "its own start"
+
+    world.being_started = {"llm-uid", "bert-uid"}
+
+    assert estimate(world).missing == 3
+    assert "start-gang" not in [*step(world), *step(world)]
+    world.being_started = set()
+    assert "start-gang" in [*step(world), *step(world)]
+
+
 def test_a_gang_that_asks_for_more_than_nodes_report_keeps_its_places_too() -> None:
     roles = {"Worker": template(containers=(RDMA,))}
 
     assert estimate(starts(waiting(), templates=roles)).missing == 3
+
+
+@pytest.mark.parametrize(
+    ("ranks", "devices", "missing"), [(6, 4, 3), (2, 4, 1), (1, 1, 1), (1, 16, 2), (0, 4, 0)]
+)
+def test_a_gang_with_ranks_of_another_size_keeps_the_devices_that_they_need(
+    ranks: int, devices: int, missing: int
+) -> None:
+    """Without this, each of two gangs may get a part of the places, and both wait for the rest."""
+    other = template(containers=({"name": "train", "resources": {"limits": {GPU: devices}}},), count=ranks)
+
+    assert estimate(starts(waiting(), templates={"Worker": other}, size=ranks)).missing == missing
+
+
+@pytest.mark.parametrize(("selector", "fits"), [({"pool": "b"}, True), ({"disk": "fast"}, False)])
+def test_a_gang_that_selects_other_nodes_keeps_no_place_here(selector: dict[str, str], fits: bool) -> None:
+    world = waiting()
+    world.change_gang(templates={"Worker": template(node_selector={"pool": "a"})})
+
+    other = {"Worker": template(node_selector=selector)}
+
+    assert estimate(starts(world, templates=other)).fits is fits
+
+
+def test_a_gang_with_other_devices_keeps_no_place_here() -> None:
+    part = template(containers=({"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}},))
+
+    assert estimate(starts(waiting(), templates={"Worker": part})).fits
 
 
 def test_of_an_elastic_gang_the_fewest_ranks_count_once_its_pods_had_time_to_come() -> None:

@@ -34,6 +34,7 @@ from tests.recover.triage.spare_cases import (
     spares,
     told,
 )
+from tests.recover.triage.test_capacity import occupied, template
 
 # --- keeping, using and returning a spare -----------------------------------------------------------------
 
@@ -285,6 +286,46 @@ def test_a_node_that_is_deleted_lets_in_a_spare_like_its_gangs_other_nodes() -> 
     assert comes_to_rest(world) == ["lift-spare n8"]
     world.recoveries.clear()
     assert comes_to_rest(world) == ["return-spare n8"]
+
+
+@pytest.mark.parametrize("left", [7, 0])
+def test_a_node_that_lacks_devices_lets_a_spare_in_while_its_gang_waits_for_room(left: int) -> None:
+    """A GPU may be gone after a reboot. That alone makes its node a suspect, and no node is cordoned for a
+    suspicion."""
+    world = waiting_for_room(spares("n7", nodes=8))
+    world.change_node("n1", allocatable={"nvidia.com/gpu": left}, capacity={"nvidia.com/gpu": max(7, left)})
+    recovering(world.crash("llm", rank=1))
+    assert comes_to_rest(world) == []
+    advanced(world, Phase.BLOCKED)
+    assert only_recovery(world).status.reason == Reason.NO_CAPACITY
+
+    assert comes_to_rest(world) == ["lift-spare n7"]
+    assert lent(world) == {"n7": "n1"}
+
+    assert step(world) == ["recovery-resuming"]
+    assert "start-gang" in step(world)
+    assert comes_to_rest(world) == [], "its pods have no place yet"
+    world.recoveries.clear()
+    assert comes_to_rest(world) == ["return-spare n7"]
+
+
+def test_a_gang_that_waits_for_nodes_that_others_use_lets_no_spare_in() -> None:
+    world = waiting_for_room(spares("n7", nodes=8))
+    recovering(world.crash("llm", rank=1))
+    for name in ("n0", "n1"):
+        occupied(world, name)
+    advanced(world, Phase.BLOCKED)
+    assert only_recovery(world).status.reason == Reason.NO_CAPACITY
+
+    assert comes_to_rest(world) == []
+
+
+def waiting_for_room(world: Worlds) -> Worlds:
+    """Returns a cluster without a free node, except for the spare."""
+    asked = template()
+    for name in ("n4", "n5", "n6"):
+        occupied(world, name)
+    return world.running(gang(templates={"Worker": asked}))
 
 
 def nowhere(world: Worlds, *, accelerators: int, has_run: bool) -> Worlds:
