@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import msgspec
 
+from detectors.wire.contract import Finding
 from detectors.wire.fitting import fit, refitted
 from detectors.wire.step_report import Outcome
 from recover.api.reasons import Reason
@@ -45,6 +46,8 @@ reconcile."""
 _HEARD_S = 1.0
 """Time until the next reconcile after a request. A refusal leaves no object whose change would start a
 reconcile."""
+_SECOND = timedelta(seconds=1)
+"""Kubernetes drops the fractions of a second of the time at which a container ended."""
 
 
 def work(ctx: Context) -> Reconciled:
@@ -174,12 +177,16 @@ def _booted_since(ctx: Context, step: RepairStep) -> bool:
 
 
 def _was_reset(ctx: Context, job: Gang | None) -> Repair | None:
+    """Returns the repair with the end of the reset. The pod tells when a successful reset ended; without its
+    pod it is a success as well, at its deadline."""
     if job is None or job.terminal is None:
         return None
-    if job.terminal.succeeded:
-        return ended(ctx, StepOutcome.DONE, f"Job {job.ref.name} succeeded")
-    if not step_jobs.has_told(ctx.world, job):
+    succeeded = job.terminal.succeeded
+    if not step_jobs.has_told(ctx.world, job) and not (succeeded and ctx.expired()):
         return None
+    if succeeded:
+        at = step_jobs.pod_ended_at(ctx.world, job)
+        return ended(ctx, StepOutcome.DONE, f"Job {job.ref.name} succeeded", pod_ended_at=at)
     return ended(ctx, StepOutcome.FAILED, step_jobs.ended_badly(ctx.world, job))
 
 
@@ -219,17 +226,21 @@ def _found_since(ctx: Context) -> list[str]:
     if health is None or health.status.boot_id != ctx.node.boot_id:
         return []
     last = next((s for s in reversed(ctx.repair.steps) if s.kind is not StepKind.VALIDATE), None)
-    reset_at = last.ended_at if last is not None and last.kind is StepKind.RESET else None
-    mended = ctx.repair.devices
-    return sorted(
-        {
-            finding.code
-            for finding in ctx.found
-            if reset_at is None
-            or shown_at(finding) > reset_at
-            or (mended and finding.subject.device not in mended)
-        }
-    )
+    if last is None or last.kind is not StepKind.RESET or _booted_since(ctx, last):
+        return sorted({finding.code for finding in ctx.found})
+    return sorted({finding.code for finding in ctx.found if not _is_mended(ctx, last, finding)})
+
+
+def _is_mended(ctx: Context, reset: RepairStep, finding: Finding) -> bool:
+    """Whether the reset has repaired the finding: the finding is about a device that was reset, and was shown
+    before. The clock of the node, which may be wrong, dates the findings; it also dates the end of the
+    reset's pod, to the second."""
+    devices = ctx.repair.devices
+    if devices and finding.subject.device not in devices:
+        return False
+    if reset.pod_ended_at is not None:
+        return shown_at(finding) < reset.pod_ended_at + _SECOND
+    return reset.ended_at is not None and shown_at(finding) <= reset.ended_at
 
 
 def _told_before_boot(ctx: Context) -> list[str]:
