@@ -36,13 +36,16 @@ from recover.repair.step_context import (
     moved,
     waiting,
 )
-from recover.repair.waiting import in_the_way
+from recover.repair.waiting import in_the_way, work_on_driver
 
 __all__ = ["is_begun", "work"]
 
 _ASK_AGAIN_S = 10.0
 """Pause after a refusal. In a large cluster something changes all the time, and each change causes a
 reconcile."""
+_NO_FAILURE = (StepOutcome.DONE, StepOutcome.WITHDRAWN)
+"""Ends of a step after which the checks or the return to service follow. Both wait while somebody works on
+the driver."""
 _HEARD_S = 1.0
 """Time until the next reconcile after a request. A refusal leaves no object whose change would start a
 reconcile."""
@@ -82,7 +85,8 @@ def is_begun(ctx: Context, step: RepairStep) -> bool:
 def _begin(ctx: Context, step: RepairStep) -> Reconciled:
     """Checks once more, and creates the Job, or requests the reboot from the system outside."""
     if step.kind is StepKind.VALIDATE:
-        if why := ctx.paused or hold_of_node(ctx.node, ctx.now):
+        work = work_on_driver(ctx)
+        if why := ctx.paused or hold_of_node(ctx.node, ctx.now) or (work.message if work else ""):
             return Reconciled(repair=ended(ctx, StepOutcome.WITHDRAWN, why))
     else:
         obstacle = in_the_way(ctx, step.kind)
@@ -206,7 +210,11 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
     if _booted_since(ctx, step):  # the boot that was checked is over
         bad.append(f"{ctx.node.name} booted again during its validation")
     if bad:
-        return ended(ctx, StepOutcome.FAILED, "; ".join(bad), checks=checks)
+        work = work_on_driver(ctx)
+        why, how = "; ".join(bad), StepOutcome.FAILED
+        if work is not None:  # the checks have met a node without its driver, for example
+            why, how = f"{work.message}, so these results do not count: {why}", StepOutcome.WITHDRAWN
+        return ended(ctx, how, why, checks=checks)
     if told or not _agent_is_up(ctx):
         return None
     return ended(ctx, StepOutcome.DONE, _counted(checks), checks=checks)
@@ -301,6 +309,8 @@ def _next(ctx: Context) -> Reconciled:
     name = ctx.node.name
     if last.outcome is StepOutcome.WITHDRAWN and last.kind is not StepKind.VALIDATE:
         return _wait_for(ctx, last.kind, f"the {last.kind} was postponed: {last.message}")
+    if last.outcome in _NO_FAILURE and (work := work_on_driver(ctx)) is not None:
+        return waiting(ctx, work.reason, work.message, work.requeue_after_s)
     if last.outcome is StepOutcome.WITHDRAWN or (
         last.outcome is StepOutcome.DONE and last.kind is not StepKind.VALIDATE
     ):
