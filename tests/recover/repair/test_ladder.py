@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detectors.wire.contract import Fault, Origin, Remedy
+from detectors.wire.contract import Fault, Origin, Remedy, Severity, Subject, SubjectKind
 from recover.api import IncidentPhase
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase, StepKind, StepOutcome
@@ -108,6 +108,32 @@ def test_of_several_findings_the_one_that_asks_for_most_decides() -> None:
     scene.step()
 
     assert scene.repair.rung is REBOOT
+
+
+@pytest.mark.parametrize(
+    ("suspicion", "rung"), [(Remedy.INSPECT, RESET), (Remedy.NONE, RESET), (Remedy.REBOOT_NODE, REBOOT)]
+)
+@pytest.mark.parametrize("when", ["before the quarantine", "while the repair waits"])
+def test_a_suspicion_hands_no_node_over_that_a_reset_repairs(
+    when: str, suspicion: Remedy, rung: StepKind
+) -> None:
+    """An error of a network adapter, for example, stays a suspicion until the next boot."""
+    scene = broken(remedy=Remedy.RESET_DEVICE).occupied()
+    if when == "while the repair waits":
+        scene.settle()
+    adapter = Subject(kind=SubjectKind.NODE)
+    scene.world.finding(
+        on="n1",
+        code="mlx5-firmware-error",
+        fault=Fault.NETWORK,
+        severity=Severity.SUSPECT,
+        remedy=suspicion,
+        subject=adapter,
+    )
+
+    scene.settle()
+
+    assert (scene.repair.phase, scene.repair.rung) == (RepairPhase.WAITING, rung)
 
 
 def test_a_fault_that_only_a_person_mends_is_handed_over_with_what_to_do() -> None:
