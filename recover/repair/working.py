@@ -17,6 +17,7 @@ from detectors.wire.fitting import fit, refitted
 from detectors.wire.step_report import Outcome
 from recover.api.reasons import Reason
 from recover.api.repair_state import CheckRecord, Repair, RepairPhase, RepairStep, StepKind, StepOutcome
+from recover.diagnose.coverage import silence
 from recover.diagnose.goes_on import shown_at
 from recover.diagnose.signals import is_of_a_signal
 from recover.k8s.kinds import JOBS
@@ -215,13 +216,13 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
         if work is not None:  # the checks have met a node without its driver, for example
             why, how = f"{work.message}, so these results do not count: {why}", StepOutcome.WITHDRAWN
         return ended(ctx, how, why, checks=checks)
-    if told or not _agent_is_up(ctx):
+    if told or not _agent_is_up(ctx) or silence(ctx.world, ctx.node.name, ctx.now) is not None:
         return None
     return ended(ctx, StepOutcome.DONE, _counted(checks), checks=checks)
 
 
 def _agent_is_up(ctx: Context) -> bool:
-    """Whether the agent reports from this boot. Without its agent the node would return to service
+    """Whether the agent has reported from this boot. Without its agent the node would return to service
     unwatched."""
     health = ctx.health
     return health is not None and health.status.boot_id == ctx.node.boot_id
@@ -283,6 +284,9 @@ def _too_late(ctx: Context, step: RepairStep, job: Gang | None) -> str:
         return f"after {minutes} Job {step.job} has ended, and the report of its pod cannot be read"
     if told := _told_before_boot(ctx):
         return f"after {minutes} another controller still reports {', '.join(told)}, as before the reboot"
+    silent = silence(ctx.world, ctx.node.name, ctx.now)
+    if _agent_is_up(ctx) and silent is not None:
+        return f"after {minutes} {silent.why}"
     return f"after {minutes} the agent has not reported from this boot"
 
 

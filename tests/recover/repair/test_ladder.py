@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from detectors.wire.contract import Fault, Origin, Remedy, Severity, Subject, SubjectKind
 from recover.api import IncidentPhase
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase, StepKind, StepOutcome
+from recover.model import AgentPod
 from recover.model.modes import Mode
 from recover.repair import for_people
 from tests.recover.repair.scene import GOOD, NEW_BOOT, Scene, again, broken, rebooting, report, says
@@ -279,6 +281,34 @@ def test_a_node_does_not_return_before_its_agent_reports_from_the_new_boot() -> 
     scene.node_boots().settle()
 
     assert is_in(scene, RepairPhase.RETURNED)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_node_does_not_return_while_no_agent_runs_there_whatever_its_last_status_says(
+    is_there: bool,
+) -> None:
+    scene = validating(resetting())
+    scene.world.settings = msgspec.structs.replace(scene.world.settings, agents_are_pods=True)
+    gone = {"n1": AgentPod("n1", "n1-agent", ready=False)}
+    scene.world.agents = gone if is_there else {}
+
+    scene.job_ends(says=GOOD).settle()
+    assert is_in(scene, RepairPhase.VALIDATING)
+    scene.world.agents = {"n1": AgentPod("n1", "n1-agent", ready=True)}
+    scene.settle()
+
+    assert is_in(scene, RepairPhase.RETURNED)
+
+
+def test_an_agent_that_does_not_come_back_is_named_when_a_person_is_called() -> None:
+    scene = rebooting()
+    scene.world.settings = msgspec.structs.replace(scene.world.settings, agents_are_pods=True)
+    scene.node_boots().settle()
+
+    scene.job_ends(says=GOOD).later(7200).settle()
+
+    assert scene.repair.reason == Reason.VALIDATION_FAILED
+    assert "the agent's pod is missing" in scene.repair.message
 
 
 def test_what_the_agent_finds_after_the_reset_fails_the_validation_whatever_the_checks_say() -> None:
