@@ -17,7 +17,7 @@ __all__ = ["Endings"]
 class Endings:
     def __init__(self) -> None:
         self._by_people: dict[str, datetime] = {}
-        """Time at which a person last ended the quarantine, by node."""
+        """Time at which a person ended the last quarantine, by node."""
         self._explained: dict[str, list[datetime]] = {}
         """Times of the controller's writes of Incidents, by their node."""
 
@@ -26,6 +26,8 @@ class Endings:
             self._explained.setdefault(write.body["spec"]["node"], []).append(write.at)
         elif _ends_quarantine(write):
             self._by_people[write.body["metadata"]["name"]] = write.at
+        elif _begins_quarantine(write):
+            self._by_people.pop(write.body["metadata"]["name"], None)
 
     def ended_at(self, node: Object) -> datetime | None:
         """Returns when the last quarantine of the node ended: as the controller has recorded it or, if that
@@ -51,6 +53,12 @@ def _ends_quarantine(write: Write) -> bool:
     if write.by_controller or write.resource != NODES or write.old is None or write.new is None:
         return False
     return _is_out(write.old) and not _is_out(write.new)
+
+
+def _begins_quarantine(write: Write) -> bool:
+    if not write.by_controller or write.resource != NODES or write.old is None or write.new is None:
+        return False
+    return not _is_out(write.old) and _is_out(write.new)
 
 
 def _is_out(node: Object) -> bool:

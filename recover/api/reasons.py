@@ -241,7 +241,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
     ),
     Reason.DRIVER_WORK: Explanation(
         "A label of the Node says that another controller is replacing the driver or changing "
-        "the MIG layout of the node. A reset or reboot would interrupt this work.",
+        "the MIG layout of the node. A reset or reboot would interrupt this work, and checks would fail on a "
+        "healthy node.",
         "Nothing to do. The repair continues two minutes after that controller has ended its work. If the "
         "work does not end, look at the pods of that controller on the node.",
     ),

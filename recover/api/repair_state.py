@@ -98,6 +98,13 @@ class RepairStep(_Wire, frozen=True, kw_only=True):
     ] = None
     ended_at: datetime | None = None
     """Time at which the step ended."""
+    pod_ended_at: Annotated[
+        datetime | None,
+        Meta(
+            description="Time at which the pod of a successful reset ended, by the node's clock. The node's "
+            "agent dates its findings by the same clock."
+        ),
+    ] = None
     outcome: Annotated[
         StepOutcome | None, Meta(description="How the step ended; absent while the step is under way.")
     ] = None

@@ -7,10 +7,10 @@ highest rung decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from detectors.wire.contract import Finding, Remedy, SubjectKind
+from detectors.wire.contract import Finding, Remedy, Severity, SubjectKind
 from detectors.wire.fitting import refitted
 from recover.api import Incident
 from recover.api.repair_state import Repair, RepairPhase, StepKind
@@ -48,7 +48,7 @@ def first_rung(incident: Incident, found: Sequence[Finding], *, again: bool) -> 
     `again` says that the node was repaired and returned to service not long ago, and did not stay healthy.
     Then no reset is tried first.
     """
-    asked = [_asked(finding) for finding in found]
+    asked = list(_rungs(found))
     rung = max(asked, key=_RISING.index) if asked else _BY_LADDER[policies()[incident.fault].repair]
     return next_rung(rung) if again and rung is StepKind.RESET else rung
 
@@ -58,12 +58,21 @@ def more_asked(repair: Repair, found: Sequence[Finding]) -> Repair:
     higher rung. The rung never becomes lower."""
     if not found:
         return repair
-    rung = max([repair.rung, *map(_asked, found)], key=_RISING.index)
+    rung = max([repair.rung, *_rungs(found)], key=_RISING.index)
     return refitted(repair, rung=rung, devices=broken_devices(found))
 
 
 def next_rung(rung: StepKind | None) -> StepKind | None:
     return StepKind.REBOOT if rung is StepKind.RESET else None
+
+
+def _rungs(found: Sequence[Finding]) -> Iterator[StepKind | None]:
+    """Yields the rung of each finding. A suspicion calls no person: it takes no node out of service, so it
+    must not keep a node out that a reset or a reboot repairs."""
+    for finding in found:
+        rung = _asked(finding)
+        if rung is not None or finding.severity is not Severity.SUSPECT:
+            yield rung
 
 
 def _asked(finding: Finding) -> StepKind | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -180,13 +181,18 @@ def begun(ctx: Context, kind: StepKind, message: str) -> Repair:
     return moved(ctx, PHASE_OF[kind], message, within_s=within_s, steps=steps)
 
 
-def ended(ctx: Context, outcome: StepOutcome, message: str, **changes: Any) -> Repair:
+def ended(
+    ctx: Context,
+    outcome: StepOutcome,
+    message: str,
+    *,
+    pod_ended_at: datetime | None = None,
+    **changes: Any,
+) -> Repair:
     """Returns the repair with the end of the step that was under way. The next reconcile decides what
     follows."""
-    steps = [
-        refitted(step, ended_at=ctx.now, outcome=outcome, message=message) if step.outcome is None else step
-        for step in ctx.repair.steps
-    ]
+    end = partial(refitted, ended_at=ctx.now, outcome=outcome, message=message, pod_ended_at=pod_ended_at)
+    steps = [end(step) if step.outcome is None else step for step in ctx.repair.steps]
     return refitted(ctx.repair, steps=steps, **changes)
 
 

@@ -8,6 +8,7 @@ so that a step that was begun is never begun again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from detectors.wire.fitting import fitted
@@ -30,6 +31,7 @@ __all__ = [
     "label_of",
     "name_of",
     "not_ended",
+    "pod_ended_at",
     "remove",
     "report_of",
     "variables",
@@ -198,6 +200,14 @@ def has_told(world: World, job: Gang) -> bool:
     if pod is None:
         return job.terminal is not None and not job.terminal.succeeded
     return pod.ended
+
+
+def pod_ended_at(world: World, job: Gang) -> datetime | None:
+    """Returns when the last container of the Job's pod ended, by the node's clock, or None if that is not
+    known."""
+    pod = _pod_of(world, job)
+    ends = [c.finished_at for c in pod.containers if c.finished_at is not None] if pod is not None else []
+    return max(ends, default=None)
 
 
 def report_of(world: World, job: Gang) -> ValidationReport | str:

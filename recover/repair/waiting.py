@@ -32,7 +32,7 @@ from recover.triage import quarantine, restarts
 from recover.triage.guard import Denied
 from recover.triage.restarts import Grounds
 
-__all__ = ["in_the_way", "needs_person", "wait"]
+__all__ = ["in_the_way", "needs_person", "wait", "work_on_driver"]
 
 
 _NOTHING_BEGINS = (Reason.PAUSED, Reason.HELD, Reason.FLEET_BRAKE, Reason.DRIVER_WORK)
@@ -102,11 +102,8 @@ def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
     if ctx.guard.brakes:
         brake = ctx.guard.brakes[0]
         return InTheWay(Reason.FLEET_BRAKE, brake.words, max(0.01, (brake.until - ctx.now).total_seconds()))
-    if work := driver_work(ctx.node, ctx.now):
-        until = work[0].until
-        left_s = HELD_REQUEUE_S if until is None else (until - ctx.now).total_seconds()
-        message = f"{work[0].what} is in progress on {ctx.node.name}, or has just ended ({work[0].label})"
-        return InTheWay(Reason.DRIVER_WORK, message, left_s)
+    if (work := work_on_driver(ctx)) is not None:
+        return work
     if not ctx.node.ready and not _works_on_silent(ctx, rung):
         message = f"{ctx.node.name} is NotReady, so no Job can run there"
         return InTheWay(Reason.NODE_SILENT, message)
@@ -115,6 +112,17 @@ def in_the_way(ctx: Context, rung: StepKind) -> InTheWay | None:
         message = f"the {rung} of {ctx.node.name} waits until these pods have ended: {named(there)}"
         return InTheWay(Reason.PODS_OF_OTHERS, message)
     return None
+
+
+def work_on_driver(ctx: Context) -> InTheWay | None:
+    """Returns that another controller works on the driver of the node, or None."""
+    work = driver_work(ctx.node, ctx.now)
+    if not work:
+        return None
+    until = work[0].until
+    left_s = HELD_REQUEUE_S if until is None else (until - ctx.now).total_seconds()
+    message = f"{work[0].what} is in progress on {ctx.node.name}, or has just ended ({work[0].label})"
+    return InTheWay(Reason.DRIVER_WORK, message, left_s)
 
 
 def _works_on_silent(ctx: Context, rung: StepKind) -> bool:

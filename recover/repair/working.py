@@ -12,10 +12,12 @@ from datetime import timedelta
 
 import msgspec
 
+from detectors.wire.contract import Finding
 from detectors.wire.fitting import fit, refitted
 from detectors.wire.step_report import Outcome
 from recover.api.reasons import Reason
 from recover.api.repair_state import CheckRecord, Repair, RepairPhase, RepairStep, StepKind, StepOutcome
+from recover.diagnose.coverage import silence
 from recover.diagnose.goes_on import shown_at
 from recover.diagnose.signals import is_of_a_signal
 from recover.k8s.kinds import JOBS
@@ -35,16 +37,21 @@ from recover.repair.step_context import (
     moved,
     waiting,
 )
-from recover.repair.waiting import in_the_way
+from recover.repair.waiting import in_the_way, work_on_driver
 
 __all__ = ["is_begun", "work"]
 
 _ASK_AGAIN_S = 10.0
 """Pause after a refusal. In a large cluster something changes all the time, and each change causes a
 reconcile."""
+_NO_FAILURE = (StepOutcome.DONE, StepOutcome.WITHDRAWN)
+"""Ends of a step after which the checks or the return to service follow. Both wait while somebody works on
+the driver."""
 _HEARD_S = 1.0
 """Time until the next reconcile after a request. A refusal leaves no object whose change would start a
 reconcile."""
+_SECOND = timedelta(seconds=1)
+"""Kubernetes drops the fractions of a second of the time at which a container ended."""
 
 
 def work(ctx: Context) -> Reconciled:
@@ -79,7 +86,8 @@ def is_begun(ctx: Context, step: RepairStep) -> bool:
 def _begin(ctx: Context, step: RepairStep) -> Reconciled:
     """Checks once more, and creates the Job, or requests the reboot from the system outside."""
     if step.kind is StepKind.VALIDATE:
-        if why := ctx.paused or hold_of_node(ctx.node, ctx.now):
+        work = work_on_driver(ctx)
+        if why := ctx.paused or hold_of_node(ctx.node, ctx.now) or (work.message if work else ""):
             return Reconciled(repair=ended(ctx, StepOutcome.WITHDRAWN, why))
     else:
         obstacle = in_the_way(ctx, step.kind)
@@ -174,12 +182,16 @@ def _booted_since(ctx: Context, step: RepairStep) -> bool:
 
 
 def _was_reset(ctx: Context, job: Gang | None) -> Repair | None:
+    """Returns the repair with the end of the reset. The pod tells when a successful reset ended; without its
+    pod it is a success as well, at its deadline."""
     if job is None or job.terminal is None:
         return None
-    if job.terminal.succeeded:
-        return ended(ctx, StepOutcome.DONE, f"Job {job.ref.name} succeeded")
-    if not step_jobs.has_told(ctx.world, job):
+    succeeded = job.terminal.succeeded
+    if not step_jobs.has_told(ctx.world, job) and not (succeeded and ctx.expired()):
         return None
+    if succeeded:
+        at = step_jobs.pod_ended_at(ctx.world, job)
+        return ended(ctx, StepOutcome.DONE, f"Job {job.ref.name} succeeded", pod_ended_at=at)
     return ended(ctx, StepOutcome.FAILED, step_jobs.ended_badly(ctx.world, job))
 
 
@@ -199,14 +211,18 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
     if _booted_since(ctx, step):  # the boot that was checked is over
         bad.append(f"{ctx.node.name} booted again during its validation")
     if bad:
-        return ended(ctx, StepOutcome.FAILED, "; ".join(bad), checks=checks)
-    if told or not _agent_is_up(ctx):
+        work = work_on_driver(ctx)
+        why, how = "; ".join(bad), StepOutcome.FAILED
+        if work is not None:  # the checks have met a node without its driver, for example
+            why, how = f"{work.message}, so these results do not count: {why}", StepOutcome.WITHDRAWN
+        return ended(ctx, how, why, checks=checks)
+    if told or not _agent_is_up(ctx) or silence(ctx.world, ctx.node.name, ctx.now) is not None:
         return None
     return ended(ctx, StepOutcome.DONE, _counted(checks), checks=checks)
 
 
 def _agent_is_up(ctx: Context) -> bool:
-    """Whether the agent reports from this boot. Without its agent the node would return to service
+    """Whether the agent has reported from this boot. Without its agent the node would return to service
     unwatched."""
     health = ctx.health
     return health is not None and health.status.boot_id == ctx.node.boot_id
@@ -219,17 +235,21 @@ def _found_since(ctx: Context) -> list[str]:
     if health is None or health.status.boot_id != ctx.node.boot_id:
         return []
     last = next((s for s in reversed(ctx.repair.steps) if s.kind is not StepKind.VALIDATE), None)
-    reset_at = last.ended_at if last is not None and last.kind is StepKind.RESET else None
-    mended = ctx.repair.devices
-    return sorted(
-        {
-            finding.code
-            for finding in ctx.found
-            if reset_at is None
-            or shown_at(finding) > reset_at
-            or (mended and finding.subject.device not in mended)
-        }
-    )
+    if last is None or last.kind is not StepKind.RESET or _booted_since(ctx, last):
+        return sorted({finding.code for finding in ctx.found})
+    return sorted({finding.code for finding in ctx.found if not _is_mended(ctx, last, finding)})
+
+
+def _is_mended(ctx: Context, reset: RepairStep, finding: Finding) -> bool:
+    """Whether the reset has repaired the finding: the finding is about a device that was reset, and was shown
+    before. The clock of the node, which may be wrong, dates the findings; it also dates the end of the
+    reset's pod, to the second."""
+    devices = ctx.repair.devices
+    if devices and finding.subject.device not in devices:
+        return False
+    if reset.pod_ended_at is not None:
+        return shown_at(finding) < reset.pod_ended_at + _SECOND
+    return reset.ended_at is not None and shown_at(finding) <= reset.ended_at
 
 
 def _told_before_boot(ctx: Context) -> list[str]:
@@ -264,6 +284,9 @@ def _too_late(ctx: Context, step: RepairStep, job: Gang | None) -> str:
         return f"after {minutes} Job {step.job} has ended, and the report of its pod cannot be read"
     if told := _told_before_boot(ctx):
         return f"after {minutes} another controller still reports {', '.join(told)}, as before the reboot"
+    silent = silence(ctx.world, ctx.node.name, ctx.now)
+    if _agent_is_up(ctx) and silent is not None:
+        return f"after {minutes} {silent.why}"
     return f"after {minutes} the agent has not reported from this boot"
 
 
@@ -290,6 +313,8 @@ def _next(ctx: Context) -> Reconciled:
     name = ctx.node.name
     if last.outcome is StepOutcome.WITHDRAWN and last.kind is not StepKind.VALIDATE:
         return _wait_for(ctx, last.kind, f"the {last.kind} was postponed: {last.message}")
+    if last.outcome in _NO_FAILURE and (work := work_on_driver(ctx)) is not None:
+        return waiting(ctx, work.reason, work.message, work.requeue_after_s)
     if last.outcome is StepOutcome.WITHDRAWN or (
         last.outcome is StepOutcome.DONE and last.kind is not StepKind.VALIDATE
     ):

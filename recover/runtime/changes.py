@@ -182,6 +182,8 @@ class Changes:
             if node in self.pods.gangs_on:
                 self._touch_gangs_on(node)
                 self.wake.at_once()  # whether a gang's failure is its own may depend on it
+            elif (row := self.nodes.get(node)) is not None and row.quarantine is not None:
+                self.wake.at_once()  # a repaired node returns to service only with its agent
 
     def _index_pod(self, key: str, old: Pod | Bystander | None, new: Pod | Bystander | None) -> None:
         if new is not None and new.node and (old is None or old.node != new.node):

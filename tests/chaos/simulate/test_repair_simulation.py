@@ -7,7 +7,7 @@ import random
 import pytest
 
 from chaos.simulate.drawing import repair_script_of, run_seed
-from chaos.simulate.play import play
+from chaos.simulate.play import comes_to_rest, play
 from chaos.simulate.world import Simulation
 from chaos.simulated import lines
 from chaos.simulated.setup import Setup
@@ -24,6 +24,21 @@ SEEDS = range(12)
 @pytest.mark.parametrize("seed", asked_or(SEEDS))
 def test_no_script_of_faults_breaks_an_invariant_of_repairs_and_every_run_comes_to_rest(seed: int) -> None:
     run_seed(seed, repair_script_of)
+
+
+def test_a_fault_that_was_reset_after_a_person_ended_an_earlier_quarantine_is_not_left_there() -> None:
+    async def story(sim: Simulation) -> None:
+        sim.step_ends = AllGoesWell()
+        await sim.passes(30)
+        sim.kernel("n2", lines.DOUBLE_BIT_ERROR)
+        await sim.until(lambda: sim.cordoned() == ["n2"], within_s=10)
+        await sim.person.uncordon("n2")
+        await sim.passes(90)
+        sim.kernel("n2", lines.DOUBLE_BIT_ERROR)
+        await sim.until(lambda: returned(sim), within_s=900)
+        await comes_to_rest(sim)
+
+    play(story, Setup(nodes=3, settings=Settings(mode=Mode.REPAIR)))
 
 
 # --- killed at any instant --------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ kubelet and people come from the test, and the writes in answer come from the pr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 import msgspec
 
@@ -56,6 +57,8 @@ class Scene:
     def __init__(self, world: Worlds) -> None:
         self.world = world
         self.means = MEANS
+        self.clock_off_s = 0.0
+        """Seconds by which the clock of n1 is ahead of ours."""
 
     @property
     def incident(self) -> Incident:
@@ -109,7 +112,9 @@ class Scene:
         terminal = Terminal(succeeded=good, reason="" if good else "BackoffLimitExceeded", message="")
         self.world.repair_jobs[step.job] = msgspec.structs.replace(job, terminal=terminal)
         message = encode(says).decode() if isinstance(says, ValidationReport) else says
-        ended = Container(name=step.kind, running=False, exit_code=0 if good else 1, message=message)
+        at = self.world.now + timedelta(seconds=self.clock_off_s)
+        code = 0 if good else 1
+        ended = Container(name=step.kind, running=False, exit_code=code, message=message, finished_at=at)
         self.world.pods[job.ref.uid] = {
             f"{step.job}-uid": Pod(
                 namespace=SYSTEM,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from detectors.wire.contract import Fault, Origin, Remedy
+from detectors.wire.contract import Fault, Origin, Remedy, Severity, Subject, SubjectKind
 from recover.api import IncidentPhase
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase, StepKind, StepOutcome
+from recover.model import AgentPod
 from recover.model.modes import Mode
 from recover.repair import for_people
 from tests.recover.repair.scene import GOOD, NEW_BOOT, Scene, again, broken, rebooting, report, says
@@ -108,6 +110,32 @@ def test_of_several_findings_the_one_that_asks_for_most_decides() -> None:
     scene.step()
 
     assert scene.repair.rung is REBOOT
+
+
+@pytest.mark.parametrize(
+    ("suspicion", "rung"), [(Remedy.INSPECT, RESET), (Remedy.NONE, RESET), (Remedy.REBOOT_NODE, REBOOT)]
+)
+@pytest.mark.parametrize("when", ["before the quarantine", "while the repair waits"])
+def test_a_suspicion_hands_no_node_over_that_a_reset_repairs(
+    when: str, suspicion: Remedy, rung: StepKind
+) -> None:
+    """An error of a network adapter, for example, stays a suspicion until the next boot."""
+    scene = broken(remedy=Remedy.RESET_DEVICE).occupied()
+    if when == "while the repair waits":
+        scene.settle()
+    adapter = Subject(kind=SubjectKind.NODE)
+    scene.world.finding(
+        on="n1",
+        code="mlx5-firmware-error",
+        fault=Fault.NETWORK,
+        severity=Severity.SUSPECT,
+        remedy=suspicion,
+        subject=adapter,
+    )
+
+    scene.settle()
+
+    assert (scene.repair.phase, scene.repair.rung) == (RepairPhase.WAITING, rung)
 
 
 def test_a_fault_that_only_a_person_mends_is_handed_over_with_what_to_do() -> None:
@@ -253,6 +281,34 @@ def test_a_node_does_not_return_before_its_agent_reports_from_the_new_boot() -> 
     scene.node_boots().settle()
 
     assert is_in(scene, RepairPhase.RETURNED)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_node_does_not_return_while_no_agent_runs_there_whatever_its_last_status_says(
+    is_there: bool,
+) -> None:
+    scene = validating(resetting())
+    scene.world.settings = msgspec.structs.replace(scene.world.settings, agents_are_pods=True)
+    gone = {"n1": AgentPod("n1", "n1-agent", ready=False)}
+    scene.world.agents = gone if is_there else {}
+
+    scene.job_ends(says=GOOD).settle()
+    assert is_in(scene, RepairPhase.VALIDATING)
+    scene.world.agents = {"n1": AgentPod("n1", "n1-agent", ready=True)}
+    scene.settle()
+
+    assert is_in(scene, RepairPhase.RETURNED)
+
+
+def test_an_agent_that_does_not_come_back_is_named_when_a_person_is_called() -> None:
+    scene = rebooting()
+    scene.world.settings = msgspec.structs.replace(scene.world.settings, agents_are_pods=True)
+    scene.node_boots().settle()
+
+    scene.job_ends(says=GOOD).later(7200).settle()
+
+    assert scene.repair.reason == Reason.VALIDATION_FAILED
+    assert "the agent's pod is missing" in scene.repair.message
 
 
 def test_what_the_agent_finds_after_the_reset_fails_the_validation_whatever_the_checks_say() -> None:

@@ -156,6 +156,23 @@ def test_the_pods_of_a_gang_that_recovers_wait_for_nobody() -> None:
     assert (woken.at_once, woken.gangs) == (0, ["a-uid", "a-uid"])
 
 
+@pytest.mark.parametrize("in_quarantine", [True, False])
+def test_only_a_quarantined_node_without_a_gang_waits_for_its_agent(in_quarantine: bool) -> None:
+    """A repaired node returns to service once its agent is there."""
+    woken, name = Woken(), f"n{NODES_MAX - 1}"
+    note = {"incident": "i-0", "fault": "device-lost", "at": BORN.isoformat(), "cordoned": True}
+    body = node(name)
+    if in_quarantine:
+        body["metadata"]["annotations"]["rekindle.dev/quarantined-by"] = msgspec.json.encode(note).decode()
+    woken.cluster.put(NODES, body)
+    woken.cluster.drop(PODS, f"agent-{name}", "rekindle-system")
+    woken.at_once = 0
+
+    woken.cluster.put(PODS, objects.agent(name) | {"status": objects.running(BORN)})
+
+    assert bool(woken.at_once) is in_quarantine
+
+
 @pytest.mark.parametrize("kind", ["nodes", "health", "gangs", "outdated_specs", "unseen"])
 def test_the_sweep_finds_what_is_missing(kind: str) -> None:
     woken = Woken()
