@@ -1,4 +1,4 @@
-"""Reads the node itself. Once in a boot the source reads the records that were kept over the boot. At an
+"""Reads the node itself. Once in a boot the source reads the crash records that survived the reboot. At an
 interval it takes a sample of the pressure of the node's work and the number of its processes.
 
 All files are files of the kernel, in memory, or small files on the node's disk.

@@ -19,8 +19,8 @@ _ABOUT = """\
 Read the log of a training as the agent reads it, and print its steps, checkpoints, stalls and first error.
 
 The time of a line is the time that the container runtime or `kubectl logs --timestamps` has written \
-before the line. The command ignores times that the training prints. Without times of the first kind, \
-the command assumes one line each second, and shows neither the pace nor the stalls."""
+before the line. The command ignores times that the training prints. If the lines have no time from the \
+runtime or kubectl, the command assumes one line each second, and shows neither the pace nor the stalls."""
 
 
 def run(args: list[str]) -> int:

@@ -1,7 +1,7 @@
 """Takes back what a Recovery that no longer exists has left in its job, since no other part does. Pure.
 
-A person has deleted the Recovery while it ran, or the Recovery was old and the job's framework did not accept
-the removal of the affinity before. Rekindle at once takes back the checkpoint from which the ranks begin, and
+A person has deleted the Recovery while it ran, or the Recovery expired before the job's framework accepted
+the removal of the affinity. Rekindle at once takes back the checkpoint from which the ranks begin, and
 notes that in the job's mark. If the job stays stopped, an Event reports it. The affinity that avoids nodes
 follows as soon as the framework accepts its removal.
 """

@@ -3,9 +3,10 @@ kept free again when that node returns. Pure; a separate loop runs this module.
 
 Each node that is out of service gets one spare. A node is out of service if its quarantine keeps pods off.
 While a recovery keeps its gang off a node, the node also counts as out of service if it is dead, gone, or
-proven to be broken although a limit prevents the quarantine. Each reconcile reads from the nodes which nodes
-are out, and which spare replaces which node. People's changes take precedence: a taint that a person removes
-or sets again stays as the person left it, and a node whose label a person removes is no longer a spare.
+proven to be broken although a limit prevents the quarantine. Each reconcile derives from the Node objects
+which nodes are out of service, and which spare replaces which node. People's changes take precedence: a taint
+that a person removes or sets again stays as the person left it, and a node whose label a person removes is no
+longer a spare.
 """
 
 from __future__ import annotations
