@@ -105,7 +105,8 @@ class World(msgspec.Struct, frozen=True):
     being_quarantined: Collection[str] = ()
     """Nodes whose quarantine is being written: another loop has decided it, and it counts."""
     being_started: Collection[str] = ()
-    """Uids of the gangs whose start is being written. All recoveries decide at the same time."""
+    """Uids of the gangs whose restart or start is being written. Triage and all recoveries decide at the same
+    time."""
     recipes: Mapping[str, Recipe] = {}
     """The known issues by name: the built-in ones, and people's own."""
     signatures: tuple[Signature, ...] = ()

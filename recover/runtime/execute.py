@@ -49,6 +49,7 @@ from recover.runtime.telemetry import Metrics
 from recover.runtime.webhook import Outside
 from recover.triage.held_back_incidents import ALARMS
 from recover.triage.quarantine import takes_out
+from recover.triage.restarts import OPEN_RECOVERY
 from recover.workloads.patches import DELETE_JOB, START
 
 __all__ = ["Executor"]
@@ -72,7 +73,7 @@ waits for the next try."""
 
 Chain = tuple[Action, ...]
 
-_DROPPED_BY_A_PAUSE = frozenset({Act.QUARANTINE_NODE.value, "open-recovery"})
+_DROPPED_BY_A_PAUSE = frozenset({Act.QUARANTINE_NODE.value, OPEN_RECOVERY})
 """Writes that begin something new, and that a pause keeps back while they wait for their turn."""
 
 log = structlog.get_logger(__name__)
@@ -105,7 +106,7 @@ class Executor:
         self._being_quarantined: Counter[str] = Counter()
         """Node -> number of chains in flight that take the node out of service."""
         self._being_started: Counter[str] = Counter()
-        """Uid of a gang -> number of chains in flight that start the gang."""
+        """Uid of a gang -> number of chains in flight that open a Recovery of the gang, or start the gang."""
 
     @property
     def being_quarantined(self) -> frozenset[str]:
@@ -114,7 +115,7 @@ class Executor:
 
     @property
     def being_started(self) -> frozenset[str]:
-        """Uids of the gangs whose start is being written, from the moment of its decision."""
+        """Uids of the gangs whose restart or start is being written, from the moment of its decision."""
         return frozenset(self._being_started)
 
     async def run(self, plan: Plan) -> float | None:
@@ -139,7 +140,7 @@ class Executor:
         seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
         patches = [action for action in chain if isinstance(action, Patch)]
         in_flight = [(self._being_quarantined, patch.name) for patch in patches if takes_out(patch)]
-        in_flight += [(self._being_started, one.uid) for one in chain if _starts(one)]
+        in_flight += [(self._being_started, uid) for uid in map(_started, chain) if uid]
         for counter, name in in_flight:
             counter[name] += 1
         return self._begun(chain, seen, in_flight)
@@ -297,11 +298,14 @@ class Executor:
         log.info("asked", what=request.what, id=request.id, at=self._clock.now().isoformat())
 
 
-def _starts(action: Action) -> TypeGuard[Patch | Delete]:
-    """Whether the action starts a gang, or deletes a job that Rekindle then creates again."""
-    return (isinstance(action, Patch) and action.what == START) or (
-        isinstance(action, Delete) and action.what == DELETE_JOB
-    )
+def _started(action: Action) -> str:
+    """Returns the uid of the gang that the action starts, or for which it opens a Recovery, or whose job it
+    deletes to create the job again. Returns an empty string for any other action."""
+    if isinstance(action, Patch | Delete) and action.what in (START, DELETE_JOB):
+        return action.uid
+    if isinstance(action, Create) and action.what == OPEN_RECOVERY:
+        return str(action.body["spec"]["gang"]["uid"])
+    return ""
 
 
 def _has_no_deadline(action: Action) -> bool:

@@ -104,7 +104,7 @@ class Guard(msgspec.Struct, frozen=True):
             ),
             recent=frozenset(_recent_quarantines(world, now) | under_way),
             brakes=tuple(in_force(world, diagnoses, settings.budgets, now)),
-            restarted=frozenset(being_restarted(world)),
+            restarted=frozenset(being_restarted(world) | set(world.being_started)),
         )
 
     def after(self, node: str, incident: str) -> Guard:

@@ -34,6 +34,7 @@ from recover.triage.records import record_of, write_refused
 
 __all__ = [
     "CAUSES_MAX",
+    "OPEN_RECOVERY",
     "Grounds",
     "Restart",
     "decided",
@@ -44,6 +45,8 @@ __all__ = [
     "writes",
 ]
 
+OPEN_RECOVERY = "open-recovery"
+"""Name of the write that opens a Recovery."""
 CAUSES_MAX = limit(RecoverySpec, "causes")
 """Limit of causes in a Recovery's spec. A gang that loses more nodes at once needs no further cause to be
 stopped, and the next start avoids the other nodes because of their findings."""
@@ -264,7 +267,7 @@ def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple
     )
     return (
         Create(
-            what="open-recovery",
+            what=OPEN_RECOVERY,
             resource=RECOVERIES,
             name=name,
             namespace=gang.ref.namespace,

@@ -9,7 +9,7 @@ import pytest
 
 from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError
-from recover.k8s.kinds import JOBS, PADDLEJOBS, PODS, PYTORCHJOBS
+from recover.k8s.kinds import JOBS, PADDLEJOBS, PODS, PYTORCHJOBS, RECOVERIES
 from recover.model import Mark
 from recover.model.actions import Create, Delete, Patch, Plan
 from recover.model.modes import Mode, Modes, begun
@@ -136,11 +136,27 @@ def test_a_quarantine_is_known_to_all_loops_for_as_long_as_it_is_written(
     run(main, start=START)
 
 
-def test_a_start_is_known_to_all_recoveries_for_as_long_as_it_is_written() -> None:
+@pytest.mark.parametrize("what", ["start-gang", "open-recovery", "delete-job"])
+def test_a_start_is_known_to_all_loops_for_as_long_as_it_is_written(what: str) -> None:
+    job = gang()
+    writes = {
+        "start-gang": PyTorchJob().start(job, Mark("r", 1, "resumed"))[0],
+        "open-recovery": Create(
+            what=what,
+            resource=RECOVERIES,
+            name="r",
+            namespace="ml",
+            body={"metadata": {"name": "r"}, "spec": {"gang": {"uid": "llm-uid"}}},
+        ),
+        "delete-job": Delete(
+            what=what, resource=PYTORCHJOBS, name="llm", namespace="ml", uid="llm-uid", version="1"
+        ),
+    }
+
     async def main(clock: Clock) -> None:
         cluster = Scripted()
         executor = Executor(cluster, Observer(cluster, Settings(), lambda: None), Metrics(), clock)
-        start = executor.begin(tuple(PyTorchJob().start(gang(), Mark("r", 1, "resumed"))))
+        start = executor.begin((writes[what],))
 
         assert executor.being_started == {"llm-uid"}
         await start

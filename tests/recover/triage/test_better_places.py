@@ -47,6 +47,16 @@ def test_of_two_jobs_that_would_leave_for_the_same_free_node_one_leaves() -> Non
     assert len(degrade(degrade(two_jobs(8), "n1"), "n4").decide().restarts) == 2
 
 
+def test_a_restart_that_is_being_written_counts() -> None:
+    world = degrade(degrade(two_jobs(7), "n1"), "n4")
+    (first,) = world.decide().restarts
+    (other,) = {"llm", "bert"} - {first}
+
+    world.being_started = {f"{other}-uid"}
+
+    assert world.decide().restarts == [other]
+
+
 def test_two_jobs_on_one_degraded_node_leave_together_only_if_both_fit() -> None:
     half = {"Worker": template(containers=({"resources": {"limits": {GPU: 4}}},))}
     for nodes, restarts in ((2, ["bert"]), (3, ["bert", "llm"])):
