@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from detectors.wire.contract import Finding, Remedy, Severity, SubjectKind
 from detectors.wire.fitting import refitted
 from recover.api import Incident
-from recover.api.repair_state import Repair, RepairPhase, StepKind
+from recover.api.repair_state import Repair, StepKind
 from recover.model import World
 from recover.policy.faults import Ladder, policies
 
@@ -90,14 +90,12 @@ def broken_devices(found: Sequence[Finding]) -> list[str]:
 
 
 def earlier_repairs(world: World, node: str, window_s: float, now: datetime) -> list[Incident]:
-    """Returns the Incidents whose repair returned the node to service within the window, oldest first. A
-    repair without any step does not count: the node became Ready again by itself."""
+    """Returns the Incidents whose repair returned the node to service within the window, oldest first."""
     since = now - timedelta(seconds=window_s)
     found = []
     for incident in world.incidents.values():
         repair = incident.status.repair
-        if incident.spec.node != node or repair is None or repair.phase is not RepairPhase.RETURNED:
-            continue
-        if repair.steps and repair.phases[-1].at > since:
-            found.append((repair.phases[-1].at, incident))
+        at = repair.returned_at if repair is not None and incident.spec.node == node else None
+        if at is not None and at > since:
+            found.append((at, incident))
     return [incident for _, incident in sorted(found, key=lambda pair: pair[0])]
