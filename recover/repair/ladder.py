@@ -67,11 +67,12 @@ def next_rung(rung: StepKind | None) -> StepKind | None:
 
 
 def _rungs(found: Sequence[Finding]) -> Iterator[StepKind | None]:
-    """Yields the rung of each finding. A suspicion calls no person: it takes no node out of service, so it
-    must not keep a node out that a reset or a reboot repairs."""
+    """Yields the rung of each finding. A suspicion about anything but a broken device calls no person: it
+    takes no node out of service, so it must not keep a node out that a reset or a reboot repairs."""
+    broken = {f.subject.device for f in found if f.severity is not Severity.SUSPECT} - {""}
     for finding in found:
-        rung = _asked(finding)
-        if rung is not None or finding.severity is not Severity.SUSPECT:
+        rung, is_suspicion = _asked(finding), finding.severity is Severity.SUSPECT
+        if rung is not None or not is_suspicion or finding.subject.device in broken:
             yield rung
 
 
