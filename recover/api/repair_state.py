@@ -187,3 +187,9 @@ class Repair(_Wire, frozen=True, kw_only=True):
     @property
     def ended_at(self) -> datetime | None:
         return self.phases[-1].at if self.phases and not self.active else None
+
+    @property
+    def returned_at(self) -> datetime | None:
+        """Time at which this repair returned the node to service. None for a repair without any step: the
+        node became Ready again by itself."""
+        return self.ended_at if self.phase is RepairPhase.RETURNED and self.steps else None

@@ -5,9 +5,9 @@ Age counts from the end of an object. If age counted from its creation, an Incid
 spare part would be deleted in the moment in which it is closed.
 
 Only objects that are over are deleted, and no Incident for which a node is still in quarantine, for example
-because of a hold. While a job exists, some of its Recoveries stay: those that give the next one its number,
-have the running totals, tell pods that ended in earlier attempts from new pods, and say what recipes have
-changed. Long history is Prometheus' task.
+because of a hold, or whose repair still counts for the next repair of the node. While a job exists, some of
+its Recoveries stay: those that give the next one its number, have the running totals, tell pods that ended in
+earlier attempts from new pods, and say what recipes have changed. Long history is Prometheus' task.
 """
 
 from __future__ import annotations
@@ -49,16 +49,20 @@ NEAR_AGAIN_S = 30.0
 findings creates thousands a minute."""
 
 
-def expire(world: World, limits: Retention, now: datetime) -> Plan:
+def expire(world: World, limits: Retention, now: datetime, *, repairs_window_s: float = 0.0) -> Plan:
     """Returns what to delete now, and when to reconcile again: soon while more is to be deleted or the
-    maximum is near, otherwise after `interval_s`, since age comes without any change."""
+    maximum is near, otherwise after `interval_s`, since age comes without any change. The Incidents of
+    repairs that returned their node to service within `repairs_window_s` stay: their number limits the next
+    repairs."""
     standing = {
         node.quarantine.incident for node in world.subjects.nodes.values() if node.quarantine is not None
     }
     closed = [
         (incident.status.closed_at, incident.metadata, _whose(incident))
         for name, incident in world.incidents.items()
-        if incident.status.phase is IncidentPhase.CLOSED and name not in standing
+        if incident.status.phase is IncidentPhase.CLOSED
+        and name not in standing
+        and not _counts(incident, now - timedelta(seconds=repairs_window_s))
     ]
     needed, needed_by_absent = set[str](), dict[str, Recovery]()
     for uid in world.recoveries_of:
@@ -98,6 +102,13 @@ def expire(world: World, limits: Retention, now: datetime) -> Plan:
         chains=(*(chain for chain in chains if len(chain) == 1), *_some(read, CONFIRMED_MAX, now)),
         requeue_after_s=REST_AGAIN_S if is_more else again_s,
     )
+
+
+def _counts(incident: Incident, since: datetime) -> bool:
+    """Whether the Incident is of a repair that returned its node to service after `since`."""
+    repair = incident.status.repair
+    at = repair.returned_at if repair is not None else None
+    return at is not None and at > since
 
 
 def _some(things: list[T], count: int, now: datetime) -> list[T]:

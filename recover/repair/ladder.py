@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from detectors.wire.contract import Finding, Remedy, Severity, SubjectKind
 from detectors.wire.fitting import refitted
 from recover.api import Incident
-from recover.api.repair_state import Repair, RepairPhase, StepKind
+from recover.api.repair_state import Repair, StepKind
 from recover.model import World
 from recover.policy.faults import Ladder, policies
 
@@ -67,11 +67,12 @@ def next_rung(rung: StepKind | None) -> StepKind | None:
 
 
 def _rungs(found: Sequence[Finding]) -> Iterator[StepKind | None]:
-    """Yields the rung of each finding. A suspicion calls no person: it takes no node out of service, so it
-    must not keep a node out that a reset or a reboot repairs."""
+    """Yields the rung of each finding. A suspicion about anything but a broken device calls no person: it
+    takes no node out of service, so it must not keep a node out that a reset or a reboot repairs."""
+    broken = {f.subject.device for f in found if f.severity is not Severity.SUSPECT} - {""}
     for finding in found:
-        rung = _asked(finding)
-        if rung is not None or finding.severity is not Severity.SUSPECT:
+        rung, is_suspicion = _asked(finding), finding.severity is Severity.SUSPECT
+        if rung is not None or not is_suspicion or finding.subject.device in broken:
             yield rung
 
 
@@ -90,14 +91,12 @@ def broken_devices(found: Sequence[Finding]) -> list[str]:
 
 
 def earlier_repairs(world: World, node: str, window_s: float, now: datetime) -> list[Incident]:
-    """Returns the Incidents whose repair returned the node to service within the window, oldest first. A
-    repair without any step does not count: the node became Ready again by itself."""
+    """Returns the Incidents whose repair returned the node to service within the window, oldest first."""
     since = now - timedelta(seconds=window_s)
     found = []
     for incident in world.incidents.values():
         repair = incident.status.repair
-        if incident.spec.node != node or repair is None or repair.phase is not RepairPhase.RETURNED:
-            continue
-        if repair.steps and repair.phases[-1].at > since:
-            found.append((repair.phases[-1].at, incident))
+        at = repair.returned_at if repair is not None and incident.spec.node == node else None
+        if at is not None and at > since:
+            found.append((at, incident))
     return [incident for _, incident in sorted(found, key=lambda pair: pair[0])]

@@ -202,7 +202,7 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
         return None
     report = step_jobs.report_of(ctx.world, job)
     if isinstance(report, str):
-        return ended(ctx, StepOutcome.FAILED, report, checks=[])
+        return _not_passed(ctx, report, [])
     checks, bad = step_jobs.verdict(report, ctx.rules.validation.required)
     if not job.terminal.succeeded and not bad:
         bad = [step_jobs.ended_badly(ctx.world, job)]
@@ -211,14 +211,19 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
     if _booted_since(ctx, step):  # the boot that was checked is over
         bad.append(f"{ctx.node.name} booted again during its validation")
     if bad:
-        work = work_on_driver(ctx)
-        why, how = "; ".join(bad), StepOutcome.FAILED
-        if work is not None:  # the checks have met a node without its driver, for example
-            why, how = f"{work.message}, so these results do not count: {why}", StepOutcome.WITHDRAWN
-        return ended(ctx, how, why, checks=checks)
+        return _not_passed(ctx, "; ".join(bad), checks)
     if told or not _agent_is_up(ctx) or silence(ctx.world, ctx.node.name, ctx.now) is not None:
         return None
     return ended(ctx, StepOutcome.DONE, _counted(checks), checks=checks)
+
+
+def _not_passed(ctx: Context, why: str, checks: list[CheckRecord]) -> Repair:
+    """Returns the repair with the end of a validation that the node did not pass. Work on the driver may be
+    the cause: the checks met a node without its driver, or the work has evicted their pod."""
+    work = work_on_driver(ctx)
+    if work is None:
+        return ended(ctx, StepOutcome.FAILED, why, checks=checks)
+    return ended(ctx, StepOutcome.WITHDRAWN, f"{work.message}, so this does not count: {why}", checks=checks)
 
 
 def _agent_is_up(ctx: Context) -> bool:

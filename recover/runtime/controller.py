@@ -116,7 +116,7 @@ class Controller:
             return repair(world, settings, means, now)
 
         def expiry(world: World, now: datetime) -> Plan:
-            return expire(world, settings.retention, now)
+            return expire(world, settings.retention, now, repairs_window_s=settings.repair.repairs_window_s)
 
         node_conditions = NodeConditions(is_on=settings.node_condition)
         parts = LoopParts(self.observer, executor, self._modes, metrics, clock)

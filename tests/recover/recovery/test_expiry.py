@@ -21,6 +21,14 @@ from recover.api import (
     RecoverySpec,
     RecoveryStatus,
 )
+from recover.api.repair_state import (
+    Repair,
+    RepairPhase,
+    RepairPhaseTime,
+    RepairStep,
+    StepKind,
+    StepOutcome,
+)
 from recover.k8s.kinds import PYTORCHJOBS
 from recover.model import Quarantine
 from recover.model.actions import ConfirmGone, Delete
@@ -66,6 +74,25 @@ def test_closed_incidents_go_after_their_time_and_open_ones_stay() -> None:
     _incident(world, "young", days_old=29, phase=IncidentPhase.CLOSED)
 
     assert _gone(world) == ["old"]
+
+
+def test_a_repair_that_limits_the_next_repairs_of_its_node_stays_as_long_as_it_counts() -> None:
+    """Otherwise a node that fails again and again would be repaired without end."""
+    world = cluster()
+    for name, days in (("counts", 6), ("counts-no-longer", 8)):
+        _incident(world, name, days_old=days, phase=IncidentPhase.CLOSED, node="n1")
+        at = NOW - timedelta(days=days)
+        step = RepairStep(kind=StepKind.RESET, number=1, job="j", at=at, outcome=StepOutcome.DONE)
+        returned = RepairPhaseTime(phase=RepairPhase.RETURNED, at=at)
+        repair = Repair(phase=RepairPhase.RETURNED, phases=[returned], steps=[step])
+        incident = world.incidents[name]
+        status = msgspec.structs.replace(incident.status, repair=repair)
+        world.incidents[name] = msgspec.structs.replace(incident, status=status)
+    _incident(world, "without-repair", days_old=6, phase=IncidentPhase.CLOSED, node="n1")
+
+    for limits in (Retention(days=2), Retention(objects_max=1)):
+        found = expire(world.world(), limits, NOW, repairs_window_s=7 * 86400).actions
+        assert {a.name for a in found if isinstance(a, Delete)} == {"counts-no-longer", "without-repair"}
 
 
 def test_what_took_long_stays_for_its_time_after_its_end() -> None:

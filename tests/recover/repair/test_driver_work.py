@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from detectors.wire.contract import Remedy
+from detectors.wire.step_report import ValidationReport
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase, StepOutcome
 from tests.recover.repair.scene import GOOD, Scene, rebooting, report, says
@@ -47,10 +48,13 @@ def validating() -> Scene:
     return scene
 
 
-def test_checks_that_fail_while_somebody_works_on_the_driver_are_made_again_afterwards() -> None:
+@pytest.mark.parametrize("says_what", [report(devices="failed"), ""], ids=["a failed check", "no report"])
+def test_checks_that_fail_while_somebody_works_on_the_driver_are_made_again_afterwards(
+    says_what: ValidationReport | str,
+) -> None:
     scene = labelled(validating(), UPGRADE, "pod-restart-required")
 
-    scene.job_ends(good=False, says=report(devices="failed")).settle()
+    scene.job_ends(good=False, says=says_what).settle()
 
     assert says(scene) == (RepairPhase.VALIDATING, Reason.DRIVER_WORK)
     assert scene.repair.steps[-1].outcome is StepOutcome.WITHDRAWN

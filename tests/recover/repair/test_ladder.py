@@ -138,6 +138,25 @@ def test_a_suspicion_hands_no_node_over_that_a_reset_repairs(
     assert (scene.repair.phase, scene.repair.rung) == (RepairPhase.WAITING, rung)
 
 
+@pytest.mark.parametrize(("device", "rung"), [("GPU-n1", None), ("GPU-other", RESET)])
+def test_a_suspicion_about_the_broken_device_itself_asks_for_a_person(
+    device: str, rung: StepKind | None
+) -> None:
+    scene = broken(remedy=Remedy.RESET_DEVICE)
+    scene.world.finding(
+        on="n1",
+        code="engine-place-repeats",
+        fault=Fault.CORRUPTION,
+        severity=Severity.SUSPECT,
+        remedy=Remedy.INSPECT,
+        subject=Subject(kind=SubjectKind.DEVICE, device=device),
+    )
+
+    scene.settle()
+
+    assert scene.repair.rung is rung
+
+
 def test_a_fault_that_only_a_person_mends_is_handed_over_with_what_to_do() -> None:
     scene = broken(remedy=Remedy.CONTACT_SUPPORT, fault=Fault.CORRUPTION)
 
