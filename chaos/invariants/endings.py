@@ -17,7 +17,9 @@ __all__ = ["Endings"]
 class Endings:
     def __init__(self) -> None:
         self._by_people: dict[str, datetime] = {}
-        """Time at which a person ended the last quarantine, by node."""
+        """Time at which a person last ended a quarantine, by node."""
+        self._begun: dict[str, datetime] = {}
+        """Time at which the controller last began a quarantine, by node."""
         self._explained: dict[str, list[datetime]] = {}
         """Times of the controller's writes of Incidents, by their node."""
 
@@ -27,13 +29,17 @@ class Endings:
         elif _ends_quarantine(write):
             self._by_people[write.body["metadata"]["name"]] = write.at
         elif _begins_quarantine(write):
-            self._by_people.pop(write.body["metadata"]["name"], None)
+            self._begun[write.body["metadata"]["name"]] = write.at
 
     def ended_at(self, node: Object) -> datetime | None:
         """Returns when the last quarantine of the node ended: as the controller has recorded it or, if that
         is earlier, when a person ended it."""
-        recorded, ended = released_at(node), self._by_people.get(node["metadata"]["name"])
-        return recorded if recorded is None or ended is None else min(recorded, ended)
+        name = node["metadata"]["name"]
+        recorded, ended, begun = released_at(node), self._by_people.get(name), self._begun.get(name)
+        if recorded is None or ended is None:
+            return recorded
+        is_of_an_earlier_one = begun is not None and ended < begun < recorded
+        return recorded if is_of_an_earlier_one else min(recorded, ended)
 
     def is_answered(self, fault: HardwareFault, node: Object) -> bool:
         """Whether the end of the node's quarantine has answered the fault: the fault came before, and the

@@ -23,11 +23,11 @@ _NAME_CHARS_MAX = 120
 _CURSOR_UP = "\x1b[A"
 _COUNT = re.compile(r"[|%]\s{0,4}(?P<count>\d{1,15})/(?P<total>\d{1,15}|\?) \[\d[\d:]*<")
 _PERCENT = re.compile(r"\s*\d{1,3}%$")
-_END = re.compile(r"\](?=[^\s\],)}])")
+_END = re.compile(r"\](?=[^\s\],)}=:])")
 """The end of a bar after which another line follows at once: a bar does not end its line, and a logger that
 writes to the same stream begins none."""
 _LOSS = re.compile(
-    r"(?<!val_)(?<!eval_)(?<!test_)(?<!valid_)loss(?:/[a-z_/]{1,40})?[\"']?[:= ] {0,4}-?(?:\d|nan|inf)"
+    r"(?<!val_)(?<!eval_)(?<!test_)(?<!valid_)loss(?:/[a-z_/]{1,40})?[\"']?[:= ] {0,4}-?(?:\d|nan\b|inf\b)"
 )
 _RANK = re.compile(r"^\s*(?:\[[^\] ]{1,40}\]:|\([^)]{1,80}\)|\d{1,6}:)\s")
 """Prefix of a rank: `[rank3]: ` by torch, `(TaskRunner pid=1234) ` by Ray, `3: ` by srun --label."""

@@ -108,7 +108,7 @@ def _observed(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
     mark = mark_in(line)
     if mark is not None:
         return _marked(errors, mark, line, at)
-    if errors.announced is not _In.MAIN:
+    if errors.announced is not _In.MAIN and line.strip():
         errors = msgspec.structs.replace(errors, announced=_In.MAIN)
     if errors.open and _is_source(without_prefix(line)[1]):
         return errors
@@ -132,7 +132,7 @@ def _observed(errors: Errors, line: str, at: datetime, rows: Rows) -> Errors:
     row = rows.rows[row_index]
     if row.implies is Implies.NOTHING:
         return errors
-    if not _tells_more(errors, row_index, prefix, text, at, rows):
+    if not _tells_more(errors, row_index, prefix, text, at, rows, inside):
         return msgspec.structs.replace(
             errors, heard_at=at, quiet_lines=0, chained=errors.chained and not ends
         )
@@ -178,7 +178,9 @@ def restored(error: LogError | None, rows: Rows) -> Errors:
     return Errors(error=error, row_index=row_index, implies=implies, heard_at=error.at)
 
 
-def _tells_more(errors: Errors, row_index: int, prefix: str, text: str, at: datetime, rows: Rows) -> bool:
+def _tells_more(
+    errors: Errors, row_index: int, prefix: str, text: str, at: datetime, rows: Rows, inside: _In
+) -> bool:
     """Whether a line says more about why the process ended than the known error."""
     row = rows.rows[row_index]
     if errors.error is None:
@@ -186,6 +188,9 @@ def _tells_more(errors: Errors, row_index: int, prefix: str, text: str, at: date
     of_one_rank = prefix == errors.prefix
     goes_on = of_one_rank and (errors.open_lines > 0 or errors.chained)
     old, new = errors.implies, row.implies
+    if errors.of_thread and old.propagated and inside is _In.MAIN:
+        # The thread may have lost, or waited for, another server than a rank.
+        return new is not Implies.MAYBE_OWN
     if old is Implies.OWN_END:
         if new in (Implies.PEER_LOST, Implies.TIMED_OUT):
             is_message = of_one_rank and errors.open_lines > 0 and _OTHER_LINE.match(text) is None
@@ -195,9 +200,7 @@ def _tells_more(errors: Errors, row_index: int, prefix: str, text: str, at: date
         return new is Implies.OWN_FAULT and goes_on and row_index < errors.row_index
     if new is Implies.OWN_END and _WEIGHT[old] == _WEIGHT[Implies.PEER_LOST]:
         # After a wait in vain, an own end is only a consequence of the wait. A lost peer may be another rank
-        # of this container. A thread may have lost, or waited for, another server than a rank.
-        if errors.of_thread:
-            return True
+        # of this container.
         is_another = bool(prefix) and bool(errors.prefix) and not of_one_rank
         return old is Implies.PEER_LOST and is_another and at - errors.error.at <= _TOGETHER
     return _WEIGHT[new] > _WEIGHT[old]
@@ -206,7 +209,12 @@ def _tells_more(errors: Errors, row_index: int, prefix: str, text: str, at: date
 def _marked(errors: Errors, mark: Mark, line: str, at: datetime) -> Errors:
     if mark is Mark.CHAINED:
         is_same = without_prefix(line)[0] == errors.prefix
-        return msgspec.structs.replace(errors, chained=is_same) if errors.error is not None else errors
+        next_in = _In.THREAD if is_same and errors.of_thread else errors.announced
+        return (
+            msgspec.structs.replace(errors, chained=is_same, announced=next_in)
+            if errors.error is not None
+            else errors
+        )
     if mark is not Mark.TRACEBACK:
         follows = _In.THREAD if mark is Mark.IN_THREAD else _In.IGNORED
         return msgspec.structs.replace(errors, announced=follows)

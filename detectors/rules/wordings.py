@@ -134,8 +134,8 @@ _SAYS_NOTHING = frozenset(
     | {"info", "debug", "rank", "main", "root", "stdout", "stderr", "default", "pid", "t", "z", "tensorflow"}
 )
 _MONITORED = re.compile(r"epoch \d+, (?:global )?step \d+: \S{1,200} (?:reached|was not in top) ")
-"""What Lightning prints after a validation, hours apart: `Epoch 0, global step 40: 'val_loss' reached 0.3`.
-Before its version 1.6 it prints the name without quotes."""
+"""What Lightning before version 1.6 prints after a validation, hours apart: `Epoch 0, global step 40:
+val_loss reached 0.3`. Newer versions print the name in quotes."""
 _DIGITS = re.compile(r"[0-9]{1,16}")
 _PART = re.compile(r"\w+")
 _WORD = re.compile(r"[a-z]+")
@@ -160,6 +160,8 @@ def wording_in(line: str, lower: str) -> Wording | None:
     >>> wording_in("[Step 2/5] Downloading", "[step 2/5] downloading").plain
     False
     """
+    if "' reached " in lower or "' was not in top " in lower:
+        return None
     if (" reached " in lower or " was not in top " in lower) and _MONITORED.search(lower) is not None:
         return None
     best: tuple[int, int, int, str] | None = None

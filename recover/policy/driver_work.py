@@ -19,7 +19,7 @@ from msgspec import Meta
 from detectors.wire.contract import Origin
 from recover.model import Node
 
-__all__ = ["DriverWork", "driver_work", "work_labels"]
+__all__ = ["DriverWork", "driver_work", "lasts_at_most", "work_labels"]
 
 Words = Annotated[tuple[str, ...], Meta(min_length=1)]
 
@@ -67,6 +67,11 @@ def _table() -> _Table:
 def work_labels() -> frozenset[str]:
     """Returns the labels that show such work."""
     return frozenset(row.label for row in _table().work)
+
+
+def lasts_at_most() -> timedelta:
+    """Returns the time after which work that is still under way no longer counts."""
+    return timedelta(seconds=_table().lasts_max_s)
 
 
 def driver_work(node: Node, now: datetime) -> tuple[DriverWork, ...]:

@@ -69,10 +69,13 @@ def next_rung(rung: StepKind | None) -> StepKind | None:
 def _rungs(found: Sequence[Finding]) -> Iterator[StepKind | None]:
     """Yields the rung of each finding. A suspicion about anything but a broken device calls no person: it
     takes no node out of service, so it must not keep a node out that a reset or a reboot repairs."""
-    broken = {f.subject.device for f in found if f.severity is not Severity.SUSPECT} - {""}
+    broken = broken_devices([f for f in found if f.severity is not Severity.SUSPECT])
     for finding in found:
-        rung, is_suspicion = _asked(finding), finding.severity is Severity.SUSPECT
-        if rung is not None or not is_suspicion or finding.subject.device in broken:
+        is_suspicion, subject = finding.severity is Severity.SUSPECT, finding.subject
+        is_of_a_device = subject.kind is SubjectKind.DEVICE
+        may_be_broken = is_of_a_device and (not broken or not subject.device or subject.device in broken)
+        rung = _asked(finding)
+        if rung is not None or not is_suspicion or may_be_broken:
             yield rung
 
 

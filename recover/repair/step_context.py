@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -177,8 +178,14 @@ def begun(ctx: Context, kind: StepKind, message: str) -> Repair:
         boot_id=ctx.node.boot_id,
     )
     within_s = ctx.allowed_s(kind) + (ctx.rules.hands_off_s if kind is StepKind.RESET else 0.0)
-    steps = [*ctx.repair.steps, step]
-    return moved(ctx, PHASE_OF[kind], message, within_s=within_s, steps=steps)
+    return moved(ctx, PHASE_OF[kind], message, within_s=within_s, steps=[*_kept(ctx.repair.steps), step])
+
+
+def _kept(steps: Sequence[RepairStep]) -> list[RepairStep]:
+    """Returns the steps without the validations that were begun in vain, except the last. The list is
+    bounded, and the last reset or reboot must stay in it."""
+    in_vain = [s for s in steps if s.kind is StepKind.VALIDATE and s.outcome is StepOutcome.WITHDRAWN]
+    return [step for step in steps if step not in in_vain[:-1]]
 
 
 def ended(

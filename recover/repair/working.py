@@ -24,6 +24,7 @@ from recover.k8s.kinds import JOBS
 from recover.model import Gang, Refusal
 from recover.model.actions import ConfirmGone
 from recover.policy.consent import hold_of_node
+from recover.policy.driver_work import lasts_at_most
 from recover.repair import outside, step_jobs
 from recover.repair.for_people import look_at_job, see_to_that, then_release
 from recover.repair.ladder import next_rung
@@ -37,16 +38,13 @@ from recover.repair.step_context import (
     moved,
     waiting,
 )
-from recover.repair.waiting import in_the_way, work_on_driver
+from recover.repair.waiting import InTheWay, in_the_way, work_on_driver
 
 __all__ = ["is_begun", "work"]
 
 _ASK_AGAIN_S = 10.0
 """Pause after a refusal. In a large cluster something changes all the time, and each change causes a
 reconcile."""
-_NO_FAILURE = (StepOutcome.DONE, StepOutcome.WITHDRAWN)
-"""Ends of a step after which the checks or the return to service follow. Both wait while somebody works on
-the driver."""
 _HEARD_S = 1.0
 """Time until the next reconcile after a request. A refusal leaves no object whose change would start a
 reconcile."""
@@ -68,6 +66,8 @@ def work(ctx: Context) -> Reconciled:
         )
         return Reconciled(writes=(read,), repair=gone)
     if ctx.expired():
+        if step.kind is StepKind.VALIDATE and (work := _work_before_checks(ctx)) is not None:
+            return Reconciled(repair=_does_not_count(ctx, work))
         return Reconciled(repair=ended(ctx, StepOutcome.TIMED_OUT, _too_late(ctx, step, _job(ctx, step))))
     if not is_begun(ctx, step):
         return _begin(ctx, step)
@@ -86,7 +86,7 @@ def is_begun(ctx: Context, step: RepairStep) -> bool:
 def _begin(ctx: Context, step: RepairStep) -> Reconciled:
     """Checks once more, and creates the Job, or requests the reboot from the system outside."""
     if step.kind is StepKind.VALIDATE:
-        work = work_on_driver(ctx)
+        work = _work_before_checks(ctx)
         if why := ctx.paused or hold_of_node(ctx.node, ctx.now) or (work.message if work else ""):
             return Reconciled(repair=ended(ctx, StepOutcome.WITHDRAWN, why))
     else:
@@ -198,11 +198,15 @@ def _was_reset(ctx: Context, job: Gang | None) -> Repair | None:
 def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | None:
     """Returns the repair with the result of the validation. The report decides, and then the findings of the
     node's agent since, because the agent watches independently."""
-    if job is None or job.terminal is None or not step_jobs.has_told(ctx.world, job):
+    if job is None or job.terminal is None:
+        return None
+    if (work := _work_before_checks(ctx)) is not None:
+        return _does_not_count(ctx, work)
+    if not step_jobs.has_told(ctx.world, job):
         return None
     report = step_jobs.report_of(ctx.world, job)
     if isinstance(report, str):
-        return _not_passed(ctx, report, [])
+        return ended(ctx, StepOutcome.FAILED, report)
     checks, bad = step_jobs.verdict(report, ctx.rules.validation.required)
     if not job.terminal.succeeded and not bad:
         bad = [step_jobs.ended_badly(ctx.world, job)]
@@ -211,26 +215,38 @@ def _validated(ctx: Context, step: RepairStep, job: Gang | None) -> Repair | Non
     if _booted_since(ctx, step):  # the boot that was checked is over
         bad.append(f"{ctx.node.name} booted again during its validation")
     if bad:
-        return _not_passed(ctx, "; ".join(bad), checks)
-    if told or not _agent_is_up(ctx) or silence(ctx.world, ctx.node.name, ctx.now) is not None:
+        return ended(ctx, StepOutcome.FAILED, "; ".join(bad), checks=checks)
+    if told or not _agent_reports(ctx):
         return None
     return ended(ctx, StepOutcome.DONE, _counted(checks), checks=checks)
 
 
-def _not_passed(ctx: Context, why: str, checks: list[CheckRecord]) -> Repair:
-    """Returns the repair with the end of a validation that the node did not pass. Work on the driver may be
-    the cause: the checks met a node without its driver, or the work has evicted their pod."""
-    work = work_on_driver(ctx)
-    if work is None:
-        return ended(ctx, StepOutcome.FAILED, why, checks=checks)
-    return ended(ctx, StepOutcome.WITHDRAWN, f"{work.message}, so this does not count: {why}", checks=checks)
+def _does_not_count(ctx: Context, work: InTheWay) -> Repair:
+    """Returns the repair with the end of a validation that ended during work on the driver, whatever its
+    result: the checks met the driver of before, or none, or the work has evicted their pod."""
+    return ended(ctx, StepOutcome.WITHDRAWN, f"{work.message}, so the checks do not count")
 
 
-def _agent_is_up(ctx: Context) -> bool:
-    """Whether the agent has reported from this boot. Without its agent the node would return to service
-    unwatched."""
+def _work_before_checks(ctx: Context) -> InTheWay | None:
+    """Returns the work on the driver for which the checks and the return to service wait, or None. A driver
+    that fails again and again never ends its work, and the node would keep its place among the nodes under
+    repair. So Rekindle waits only for as long after the last reset or reboot as such work lasts at most."""
+    steps = ctx.repair.steps
+    last = next((s for s in reversed(steps) if s.kind is not StepKind.VALIDATE), steps[0])
+    since = last.ended_at if last.ended_at is not None else last.at
+    return work_on_driver(ctx) if ctx.now - since < lasts_at_most() else None
+
+
+def _has_reported(ctx: Context) -> bool:
+    """Whether the agent has reported from this boot."""
     health = ctx.health
     return health is not None and health.status.boot_id == ctx.node.boot_id
+
+
+def _agent_reports(ctx: Context) -> bool:
+    """Whether the agent has reported from this boot, and still does. Without its agent the node would return
+    to service unwatched."""
+    return _has_reported(ctx) and silence(ctx.world, ctx.node.name, ctx.now) is None
 
 
 def _found_since(ctx: Context) -> list[str]:
@@ -290,7 +306,7 @@ def _too_late(ctx: Context, step: RepairStep, job: Gang | None) -> str:
     if told := _told_before_boot(ctx):
         return f"after {minutes} another controller still reports {', '.join(told)}, as before the reboot"
     silent = silence(ctx.world, ctx.node.name, ctx.now)
-    if _agent_is_up(ctx) and silent is not None:
+    if _has_reported(ctx) and silent is not None:
         return f"after {minutes} {silent.why}"
     return f"after {minutes} the agent has not reported from this boot"
 
@@ -318,11 +334,13 @@ def _next(ctx: Context) -> Reconciled:
     name = ctx.node.name
     if last.outcome is StepOutcome.WITHDRAWN and last.kind is not StepKind.VALIDATE:
         return _wait_for(ctx, last.kind, f"the {last.kind} was postponed: {last.message}")
-    if last.outcome in _NO_FAILURE and (work := work_on_driver(ctx)) is not None:
-        return waiting(ctx, work.reason, work.message, work.requeue_after_s)
-    if last.outcome is StepOutcome.WITHDRAWN or (
+    is_unchecked = last.outcome is StepOutcome.WITHDRAWN or (
         last.outcome is StepOutcome.DONE and last.kind is not StepKind.VALIDATE
-    ):
+    )
+    work = _work_before_checks(ctx)
+    if is_unchecked and work is not None:
+        return waiting(ctx, work.reason, work.message, work.requeue_after_s)
+    if is_unchecked:
         return _driver_starts(ctx) or _begin_validation(
             ctx, f"Rekindle checks {name} before the node returns to service"
         )
@@ -330,6 +348,10 @@ def _next(ctx: Context) -> Reconciled:
         return _driver_starts(ctx) or _begin_validation(
             ctx, f"{name} booted again after its validation: Rekindle checks the node once more"
         )
+    if last.outcome is StepOutcome.DONE and work is not None:
+        return _begin_validation(ctx, f"{work.message}: Rekindle checks {name} again afterwards")
+    if last.outcome is StepOutcome.DONE and not _agent_reports(ctx):
+        return _begin_validation(ctx, f"the agent of {name} does not report: Rekindle checks the node again")
     found = _found_since(ctx) if last.outcome is StepOutcome.DONE else []
     if last.outcome is StepOutcome.DONE and not found:
         message = f"{name} was repaired and validated: {last.message}. The node takes pods again"
@@ -375,7 +397,7 @@ def _shows_devices(ctx: Context) -> bool:
     """Whether the driver runs: the agent shows a device, or the kubelet offers one. After a boot the kubelet
     offers no device before the device plugin has registered, which needs the driver. Of accelerators of other
     vendors the agent shows none."""
-    by_agent = _agent_is_up(ctx) and ctx.health is not None and bool(ctx.health.status.devices)
+    by_agent = _has_reported(ctx) and ctx.health is not None and bool(ctx.health.status.devices)
     return by_agent or any(ctx.node.allocatable.values())
 
 

@@ -138,7 +138,7 @@ def room(
     found = []
     for (request, stage), ranks in rules.items():
         larger = [
-            (rule, count * times)
+            (rule, max(0, count - gang.may_lack) * times)
             for (other, at), others in rules.items()
             if at == stage and len(rules) <= _SIZES_MAX and (times := _times(other, request))
             for rule, count in others
@@ -164,7 +164,7 @@ def may_use(gang: Gang, node: Node) -> bool:
 
 def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
     """Returns the room that is left after the places that are kept for other gangs."""
-    missing = min(found.size, max(0, found.size + sum(kept.values()) - found.places))
+    missing = min(found.size, max(found.lacking, found.size + sum(kept.values()) - found.places))
     return msgspec.structs.replace(found, missing=missing, kept_for=tuple(kept.items()) if missing else ())
 
 

@@ -1,4 +1,4 @@
-"""Counts the places that are kept for gangs which were started a moment ago. Pure.
+"""Counts the places that are kept for gangs which were started a moment ago, or are being restarted. Pure.
 
 Pods are neither created nor bound at once. Without these reserved places, two gangs that wait for the same
 places would start together, and each would take half of the places.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
+
+import msgspec
 
 from recover.api import Phase, Recovery
 from recover.k8s.quantities import parse_count
@@ -31,11 +33,11 @@ def reserved(
     """Returns the number of places for ranks with that request, by the name of the gang that will take them,
     for all other gangs that were started within the last `kept_s`, or are being started. `known` has the
     resources that nodes report."""
-    found = (
-        places_of(world, gang, set(world.being_started) - {gang.ref.uid}, request, known) if kept_s else {}
-    )
+    # While the Recovery of a gang is being opened, the gang's pods still use their places.
+    starting = {uid for uid in world.being_started if uid in world.gangs and not _runs(world.gangs[uid])}
+    found = places_of(world, gang, starting - {gang.ref.uid}, request, known) if kept_s else {}
     for recovery in world.recoveries.values():
-        other = _gang_of(world, recovery)
+        other = _gang_of(world, recovery) if _is_resuming(recovery) else None
         if other is None or other.ref.uid == gang.ref.uid:
             continue
         age = _started_ago(recovery, other, now)
@@ -56,7 +58,14 @@ def _gang_of(world: World, recovery: Recovery) -> Gang | None:
     if again is None or not again.definition or resource is None or (gang is not None and not gang.deleting):
         return gang
     workload = next(one for one in WORKLOADS if one.resource == resource)
-    return workload.parse(again.definition.encode())
+    try:
+        return workload.parse(again.definition.encode())
+    except msgspec.MsgspecError:  # no controller has written this
+        return gang
+
+
+def _runs(gang: Gang) -> bool:
+    return not (gang.suspended or gang.deleting or gang.terminal is not None)
 
 
 def being_restarted(world: World) -> set[str]:
@@ -75,7 +84,8 @@ def being_restarted(world: World) -> set[str]:
 def places_of(
     world: World, gang: Gang, uids: Collection[str], request: Request, known: Collection[str]
 ) -> dict[str, int]:
-    """Returns the same for all ranks of the other gangs with these uids."""
+    """Returns the number of places for ranks with that request that all ranks of the gangs `uids` will take,
+    by the name of the gang. `known` has the resources that nodes report."""
     found = {}
     for other in (world.gangs[uid] for uid in sorted(uids) if uid in world.gangs):
         rivals = _rivals(other, gang, request, known)
@@ -170,12 +180,17 @@ def _is_within(pod: Pod, request: Request) -> bool:
 
 
 def _started_ago(recovery: Recovery, gang: Gang, now: datetime) -> timedelta | None:
+    return now - recovery.status.phases[-1].at if _has_started(recovery, gang) else None
+
+
+def _is_resuming(recovery: Recovery) -> bool:
     phases = recovery.status.phases
-    if not recovery.active or not phases or phases[-1].phase is not Phase.RESUMING:
-        return None
-    return now - phases[-1].at if _has_started(recovery, gang) else None
+    return recovery.active and bool(phases) and phases[-1].phase is Phase.RESUMING
 
 
 def _has_started(recovery: Recovery, gang: Gang) -> bool:
+    """Whether the gang was started in the present attempt. The job of an earlier attempt keeps its mark if
+    its framework has permanently failed it, since such a job gets no stop."""
     mark = gang.mark
-    return mark is not None and (mark.recovery, mark.did) == (recovery.metadata.name, "resumed")
+    now = (recovery.metadata.name, recovery.status.attempt, "resumed")
+    return mark is not None and (mark.recovery, mark.attempt, mark.did) == now

@@ -181,7 +181,22 @@ def test_a_process_that_aborts_has_lost_a_peer_if_its_log_says_so(aborted: list[
         assert errors.error.code == "log-nccl-remote", lines
     alone = first(aborted).error
     assert alone is not None
-    assert alone.code == "log-aborted"
+    assert alone.code in ("log-aborted", "log-python-aborted")
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        # pytorch/torchtitan issue 1066
+        ("[rank0]:Fatal Python error: none_dealloc: deallocating None", "log-crash"),
+        ("Fatal Python error: take_gil: PyMUTEX_LOCK(gil->mutex) failed", "log-crash"),
+        ("failed to allocate 2.0G (2 bytes) from device: CUDA_ERROR_ECC_UNCORRECTABLE: x", "log-cuda-ecc"),
+    ],
+)
+def test_a_crash_or_a_broken_device_is_read_whatever_words_are_beside_it(line: str, code: str) -> None:
+    error = first([line]).error
+    assert error is not None
+    assert error.code == code
 
 
 @pytest.mark.parametrize(
@@ -194,6 +209,7 @@ def test_a_process_that_aborts_has_lost_a_peer_if_its_log_says_so(aborted: list[
         "slurmstepd: error: couldn't chdir to `/home/x': No such file or directory: going to /tmp instead",
         # tensorflow/tensorflow issue 52123, talmolab/sleap issue 2001: TensorFlow asks for less, and goes on
         "E cuda_driver.cc:733] failed to allocate 9.90G (10631275520 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: x",
+        "W host_allocator.cc:9] failed to allocate 2.0G (2147483648 bytes) from device: RESOURCE_EXHAUSTED: x",
         "E cuda_driver.cc:924] failed to alloc 17179869184 bytes on host: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
         "E cuda_driver.cc:764] failed to alloc 2740606464 bytes unified memory; result: CUDA_ERROR_OUT_OF_MEMORY: x",
         "W Could not load dynamic library 'libcuda.so.1'; dlerror: libcuda.so.1: cannot open shared",

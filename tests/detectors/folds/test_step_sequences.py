@@ -56,6 +56,14 @@ iterations:60, train acc:0.373, train loss:562.624, train loss ctc:1043.094,
 """,
         (120, 240, True),
     ),
+    "a bar with brackets in the names of its figures": (
+        """
+ 10%|##| 10/100 [00:10<01:15,  1.17it/s, acc[top1]=0.5, loss=0.310]
+ 11%|##| 11/100 [00:10<01:15,  1.17it/s, acc[top1]=0.5, loss=0.311]
+ 12%|##| 12/100 [00:10<01:15,  1.17it/s, acc[top1]: 0.5, loss=0.312]
+""",
+        (10, 12, True),
+    ),
     "bars that write over their line until the epoch ends": (
         """
       Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size

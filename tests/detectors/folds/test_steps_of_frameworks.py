@@ -84,6 +84,7 @@ def test_a_frameworks_step_line_is_read(line: str, step: int) -> None:
         "wrote /ckpt/step=40.ckpt",
         "Epoch 0, global step 40: 'val_loss' reached 0.31000 (best 0.31000), saving model to '/ckpt/epoch=0-step=40.ckpt' as top 1",
         "Epoch 1, global step 80: 'val_loss' was not in top 1",
+        "Epoch 3, global step 400: 'Validation Loss' reached 0.31000 (best 0.31000), saving model to '/c/1.ckpt' as top 1",
         'Epoch 99, global step 35399: val_wer reached 0.10433 (best 0.10433), saving model to "/exp/Conformer-CTC-BPE.ckpt" as top 5',
         "Epoch 100, global step 35799: val_wer was not in top 5",
         "  Continuing training from global step 410",

@@ -70,6 +70,27 @@ def test_a_connection_that_a_thread_lost_does_not_excuse_the_program_that_fails_
     assert first([*in_thread, TRACEBACK, "    all_reduce()", lost]).propagated
 
 
+def test_a_rank_that_lost_a_peer_is_not_blamed_because_a_thread_had_lost_something_before() -> None:
+    in_thread = [
+        "Exception in thread wandb:",
+        TRACEBACK,
+        "    self._send()",
+        "ConnectionResetError: [Errno 104] x",
+    ]
+    chained = ["", "During handling of the above exception, another exception occurred:", ""]
+    chained += [TRACEBACK, "    send()", "wandb.errors.CommError: could not upload"]
+    lost = [
+        TRACEBACK,
+        "    all_reduce()",
+        "DistBackendError: NCCL error in: x, remote process exited or there was a network error",
+    ]
+    cleanup = [TRACEBACK, "    close()", "RuntimeError: cannot clean up"]
+
+    assert first([*in_thread, *lost, *cleanup]).propagated
+    assert first([*in_thread, *chained]).propagated
+    assert first([*in_thread, *chained, *lost]).propagated
+
+
 def test_of_chained_exceptions_the_first_one_counts_unless_a_later_one_says_what_broke() -> None:
     during = "During handling of the above exception, another exception occurred:"
     full = [TRACEBACK, "    save()", "OSError: [Errno 28] No space left on device"]

@@ -71,7 +71,7 @@ def test_checks_that_fail_without_such_work_count_as_ever() -> None:
     assert says(scene) == (RepairPhase.HANDED_OVER, Reason.VALIDATION_FAILED)
 
 
-def test_a_validated_node_does_not_return_before_the_work_on_its_driver_is_over() -> None:
+def test_checks_that_pass_while_somebody_works_on_the_driver_are_made_again_with_the_new_driver() -> None:
     scene = labelled(validating(), UPGRADE, "pod-restart-required")
 
     scene.job_ends(says=GOOD).settle()
@@ -79,7 +79,33 @@ def test_a_validated_node_does_not_return_before_the_work_on_its_driver_is_over(
     assert says(scene) == (RepairPhase.VALIDATING, Reason.DRIVER_WORK)
     assert scene.world.nodes["n1"].unschedulable
     labelled(scene, UPGRADE, "upgrade-done").later(SETTLE_S + 1).settle()
+    assert scene.repair.phase is RepairPhase.VALIDATING
+    scene.job_ends(says=GOOD).settle()
     assert scene.repair.phase is RepairPhase.RETURNED
+
+
+def test_a_validation_that_finds_no_time_during_the_work_is_made_again() -> None:
+    scene = labelled(validating(), UPGRADE, "pod-restart-required")
+
+    scene.later(3600).settle()
+
+    assert says(scene) == (RepairPhase.VALIDATING, Reason.DRIVER_WORK)
+    labelled(scene, UPGRADE, "upgrade-done").later(SETTLE_S + 1).settle()
+    scene.job_ends(says=GOOD).settle()
+    assert scene.repair.phase is RepairPhase.RETURNED
+
+
+def test_work_that_begins_again_and_again_does_not_keep_a_node_under_repair_for_ever() -> None:
+    """A driver that crashes in a loop changes the label of its node all the time."""
+    scene = validating()
+    for _ in range(40):
+        labelled(scene.later(300), UPGRADE, "pod-restart-required").settle()
+        if scene.repair.step is None:
+            continue
+        scene.job_ends(good=False, says=report(devices="failed")).settle()
+
+    assert says(scene) == (RepairPhase.HANDED_OVER, Reason.VALIDATION_FAILED)
+    assert len(scene.repair.steps) < 6
 
 
 def test_a_fault_during_the_work_keeps_the_validated_node_out() -> None:
@@ -88,5 +114,6 @@ def test_a_fault_during_the_work_keeps_the_validated_node_out() -> None:
 
     scene.world.finding(on="n1", remedy=Remedy.REBOOT_NODE, boot_id=scene.world.nodes["n1"].boot_id)
     labelled(scene, UPGRADE, "upgrade-done").later(SETTLE_S + 1).settle()
+    scene.job_ends(says=GOOD).settle()
 
     assert scene.repair.phase is RepairPhase.HANDED_OVER

@@ -157,6 +157,27 @@ def test_a_suspicion_about_the_broken_device_itself_asks_for_a_person(
     assert scene.repair.rung is rung
 
 
+def test_a_suspicion_about_a_device_asks_for_a_person_if_nobody_knows_which_device_is_broken() -> None:
+    scene = broken(remedy=Remedy.RESET_DEVICE)
+    health = scene.world.health["n1"]
+    (fault,) = health.status.findings
+    unnamed = msgspec.structs.replace(fault, subject=Subject(kind=SubjectKind.DEVICE))
+    status = msgspec.structs.replace(health.status, findings=[unnamed])
+    scene.world.health["n1"] = msgspec.structs.replace(health, status=status)
+    scene.world.finding(
+        on="n1",
+        code="engine-place-repeats",
+        fault=Fault.CORRUPTION,
+        severity=Severity.SUSPECT,
+        remedy=Remedy.INSPECT,
+        subject=Subject(kind=SubjectKind.DEVICE, device="GPU-n1"),
+    )
+
+    scene.settle()
+
+    assert scene.repair.rung is None
+
+
 def test_a_fault_that_only_a_person_mends_is_handed_over_with_what_to_do() -> None:
     scene = broken(remedy=Remedy.CONTACT_SUPPORT, fault=Fault.CORRUPTION)
 
@@ -317,6 +338,20 @@ def test_a_node_does_not_return_while_no_agent_runs_there_whatever_its_last_stat
     scene.settle()
 
     assert is_in(scene, RepairPhase.RETURNED)
+
+
+def test_a_validated_node_whose_agent_is_gone_before_the_return_is_validated_again() -> None:
+    scene = validating(resetting())
+    scene.world.settings = msgspec.structs.replace(scene.world.settings, agents_are_pods=True)
+    scene.world.agents = {"n1": AgentPod("n1", "n1-agent", ready=True)}
+    scene.annotates(hold="true").job_ends(says=GOOD).settle()
+    assert is_in(scene, RepairPhase.VALIDATING)
+
+    scene.world.agents = {}
+    scene.annotates(hold="false").settle()
+
+    assert is_in(scene, RepairPhase.VALIDATING)
+    assert scene.repair.step is not None
 
 
 def test_an_agent_that_does_not_come_back_is_named_when_a_person_is_called() -> None:

@@ -89,6 +89,7 @@ def test_a_gang_whose_start_is_being_written_keeps_its_places() -> None:
     """One node that becomes free wakes all gangs that wait, and each decides before any start is written."""
     world = waiting()
     world.gangs["bert-uid"] = gang("bert", ranks=3, templates={"Worker": template()})
+    world.change_gang("bert", suspended=True)
     world.being_started = {"llm-uid"}
     assert estimate(world).fits, "its own start"
 
@@ -98,6 +99,25 @@ def test_a_gang_whose_start_is_being_written_keeps_its_places() -> None:
     assert "start-gang" not in [*step(world), *step(world)]
     world.being_started = set()
     assert "start-gang" in [*step(world), *step(world)]
+
+
+def test_a_gang_that_runs_claims_no_second_place_while_its_recovery_is_being_opened() -> None:
+    world = waiting()
+    world.gangs["bert-uid"] = gang("bert", ranks=3, templates={"Worker": template()})
+    world.being_started = {"bert-uid"}
+
+    assert estimate(world).fits
+
+
+def test_a_gang_that_the_present_attempt_has_not_started_keeps_no_place() -> None:
+    """A job that its framework has permanently failed keeps the mark of the attempt before."""
+    world = starts(waiting())
+    mine = world.recoveries[KEY]
+    world.recoveries[KEY] = msgspec.structs.replace(
+        mine, status=msgspec.structs.replace(mine.status, attempt=2)
+    )
+
+    assert estimate(world).fits
 
 
 def test_a_gang_that_asks_for_more_than_nodes_report_keeps_its_places_too() -> None:
