@@ -208,13 +208,11 @@ def _tells_more(
 
 def _marked(errors: Errors, mark: Mark, line: str, at: datetime) -> Errors:
     if mark is Mark.CHAINED:
+        if errors.error is None:
+            return errors
         is_same = without_prefix(line)[0] == errors.prefix
         next_in = _In.THREAD if is_same and errors.of_thread else errors.announced
-        return (
-            msgspec.structs.replace(errors, chained=is_same, announced=next_in)
-            if errors.error is not None
-            else errors
-        )
+        return msgspec.structs.replace(errors, chained=is_same, announced=next_in)
     if mark is not Mark.TRACEBACK:
         follows = _In.THREAD if mark is Mark.IN_THREAD else _In.IGNORED
         return msgspec.structs.replace(errors, announced=follows)
