@@ -131,19 +131,25 @@ class _Out(msgspec.Struct, frozen=True):
     """Nodes of gangs with a running recovery that no longer exist and on which a rank used accelerators. Each
     has the Incident, and another node of the gang."""
     lacking: Collection[str]
-    """Nodes that have fewer devices than a rank needs which ran there. The gang waits for room, or Rekindle
-    has used a spare and the gang's recovery still runs."""
+    """Nodes that offer a gang's ranks too few devices. A rank of the gang ran there and the gang waits for
+    room, or a spare replaces the node and the gang still needs the spare."""
     waited_for: Collection[str]
     """Nodes in `avoided` and `gone` whose gang is stopped by its recovery."""
 
     @classmethod
-    def of(cls, world: World, spares: Iterable[Spare], now: datetime) -> _Out:
+    def of(cls, world: World, spares: Collection[Spare], now: datetime) -> _Out:
         served = {spare.instead_of for spare in spares if spare.lent}
         devices = {name for spare in spares for name in spare.node.capacity}
         avoided: dict[str, str] = {}
         gone: dict[str, tuple[str, Node | None]] = {}
         lacking: set[str] = set()
         waited_for: set[str] = set()
+        for spare in (one for one in spares if one.lent):
+            node = world.nodes.get(spare.instead_of)
+            gangs = _gangs_of(world, spare.name)
+            if node is not None and any(_lacks_devices(node, gang, devices) for gang in gangs):
+                lacking.add(node.name)
+                avoided[node.name] = spare.incident
         for recovery in world.recoveries.values():
             if recovery.active:
                 told = {cause.node: cause.incident for cause in recovery.status.causes}
@@ -177,15 +183,18 @@ def _short_of_devices(world: World, recovery: Recovery, devices: Collection[str]
     """Returns the nodes that offer too few devices for each rank of the gang, although a rank ran there: a
     device may be gone after a reboot."""
     gang = world.gangs.get(recovery.gang_uid)
-    templates = gang.templates.values() if gang is not None else ()
-    requests = [request for one in templates if (request := request_of(one, devices))]
+    if gang is None:
+        return set()
     nodes = (world.nodes[name] for name in recovery.nodes_with_devices if name in world.nodes)
-    return {
-        node.name
-        for node in nodes
-        if requests
-        and all(any(node.allocatable.get(name, 0) < n for name, n in request) for request in requests)
-    }
+    return {node.name for node in nodes if _lacks_devices(node, gang, devices)}
+
+
+def _lacks_devices(node: Node, gang: Gang, devices: Collection[str]) -> bool:
+    """Whether the node offers too few devices for each rank of the gang that asks for devices."""
+    requests = [request for one in gang.templates.values() if (request := request_of(one, devices))]
+    return bool(requests) and all(
+        any(node.allocatable.get(name, 0) < count for name, count in request) for request in requests
+    )
 
 
 def _waits_for_room(recovery: Recovery) -> bool:
