@@ -1,6 +1,7 @@
 """Folds evidence about the node itself: why it has booted, its clock, its pressure and its processes. Pure.
 
-states.py makes findings from the observations. All of these findings are notes.
+states.py makes findings from the observations. With the packaged rows all of these findings are notes; a row
+of a user may have another severity.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ class Folded(msgspec.Struct, frozen=True):
     """The changes that a sample has made."""
 
     is_edge: bool = False
+    """Whether a change must be published at once."""
     is_count: bool = False
+    """Whether anything has changed."""
     is_doubtful: bool = False
     """Whether something graver than a note must be seen again before it counts."""
 
@@ -43,10 +45,10 @@ class States:
     ) -> None:
         """Takes the rules for these states.
 
-        `code_prefix`: one or more prefixes of the codes of these states; empty for any code. A finding that
-        other codes have followed is not ended. `unless_known`: a state is no new information if another
-        source has already reported as much about its device. `notes_at_once`: a note, too, is worth a write
-        when it begins.
+        `code_prefix`: one or more prefixes of the codes of these states; empty for any code. A finding with
+        consequences whose codes have none of these prefixes is not ended. `unless_known`: a state opens no
+        finding if another source has already reported as much about its device. `notes_at_once`: a note, too,
+        is worth a write when it begins.
         """
         self._source = source
         self._code_prefix = code_prefix

@@ -1,8 +1,9 @@
 """Folds samples of the volumes of a node's pods: which volumes show a fault now, and which no longer do.
 Pure.
 
-states.py makes findings from the observations. All of them are notes. Each is published at once, since a rank
-that has no room for its checkpoint ends within moments.
+states.py makes findings from the observations. With the packaged rows all of them are notes; a row of a user
+may have another severity. Each note is published at once, since a rank that has no room for its checkpoint
+ends within moments.
 """
 
 from __future__ import annotations

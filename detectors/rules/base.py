@@ -2,8 +2,8 @@
 
 A head alone proves nothing. The kernel begins some records with a name that a tenant chooses, of at most 15
 bytes: the name of a process (`NAME[4711]: segfault at ...`, and dozens of others) or of a network interface.
-So every rule requires more than 15 characters that no tenant can choose: the driver's own words, up to an
-address and after it.
+So a finding may be more than a note only if its line has more than 15 characters that no tenant can choose:
+the driver's own words, up to an address and after it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Rule(msgspec.Struct, Generic[C], frozen=True):
     """The kind of faults that the rule reads. Several rules may read one family; a family that no rule reads
     is not covered."""
     heads: tuple[str, ...]
-    """Literal beginnings of the lines that the rule reads. Escapes are decoded only after a head matched."""
+    """Literal beginnings of the lines that the rule reads. A head is compared before the escapes of /dev/kmsg
+    (`\\x0a`) are decoded."""
     match: Callable[[KernelLine, HostFacts, C], Draft | None]
     catalog: Callable[[UserRows], C]
     """Creates the catalogue by which `match` judges a line, from the packaged rows and those of a user."""

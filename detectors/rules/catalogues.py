@@ -1,5 +1,4 @@
-"""Adds the rows of a user's file to the catalogues of one run: rows of each rule's tables, and errors of
-logs."""
+"""Adds the rows of a user's file to the packaged rows of all tables that the file may extend."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ from detectors.rules.host_state_rows import HOST_STATES
 from detectors.rules.volume_rows import VOLUMES
 from detectors.service.settings import Catalogue
 
-__all__ = ["Catalogues", "extended"]
+__all__ = ["Catalogues", "extendable_tables"]
 
 
-def extended() -> tuple[Table[Any], ...]:
+def extendable_tables() -> tuple[Table[Any], ...]:
     """Returns the tables to which a user's file may add rows."""
     return (*tables(), ENGINE, GPU_HEALTH, FABRIC, VOLUMES, HOST_STATES, LOG_ERRORS)
 
@@ -46,7 +45,7 @@ class Catalogues(msgspec.Struct, frozen=True):
     def meanings(self) -> dict[str, str]:
         """Returns the meaning of each code whose row has one; a row of the user replaces the packaged row."""
         found = {}
-        for table in extended():
+        for table in extendable_tables():
             for row in (*table.packaged(), *self.user.of(table)):
                 code = f"xid-{row.code}" if table == XIDS else row.code
                 found[code] = getattr(row, "meaning", "")
@@ -60,7 +59,7 @@ class Catalogues(msgspec.Struct, frozen=True):
         problems: tuple[str, ...] = ()
         if settings.extra:
             try:
-                user, problems = user_rows(settings.extra, extended())
+                user, problems = user_rows(settings.extra, extendable_tables())
             except CatalogError as error:
                 problems = (str(error),)
         return Catalogues(user, packaged_log_errors(user.of(LOG_ERRORS)), problems)

@@ -1,4 +1,4 @@
-"""Defines the plain values that sources hand to rules and the core: kernel lines, host facts, pods. Pure."""
+"""Defines the plain values that sources, rules and folds exchange: kernel lines, host facts, pods. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Seen(msgspec.Struct, frozen=True):
     text: str
     source: Source = Source.KMSG
     since: datetime | None = None
-    """Time at which it began; None if only `at` is known."""
+    """Time at which the state began; None if only `at` is known."""
 
 
 class KernelLine(Seen, frozen=True):

@@ -57,7 +57,7 @@ def pressure_of(text: str) -> Pressure:
 
 
 def threads_of(text: str) -> int | None:
-    """Parses /proc/loadavg; returns the number of threads, or None if it has another form."""
+    """Parses /proc/loadavg; returns the number of threads, or None if the text has another form."""
     found = _LOADAVG.fullmatch(text.strip())
     return int(found["threads"]) if found is not None else None
 

@@ -8,8 +8,9 @@ Each row of the table of such a rule shows complete lines, with placeholders:
     {word}    anything without a space     {rest}  anything, to the end of the line
 
 A sentence begins where the line begins. A row that is not always a note (`info`) needs at least 16 fixed
-characters before its first {word} or {rest}: a name that a tenant chooses and the kernel prints before its
-own text is shorter (rules/base.py). {pci} counts as 10 fixed characters, every other placeholder as 1.
+characters before its first {word} or {rest}, because the kernel begins some records with a name of at most 15
+characters that a tenant chooses (rules/base.py). {pci} counts as 10 fixed characters, every other placeholder
+as 1.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _REGISTERS = ("Severity ", "Data {")
 
 
 class SxidRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One code. The head of sxid.toml explains the columns."""
+    """One code. The comment at the top of sxid.toml explains the fields."""
 
     code: int
     mnemonic: str

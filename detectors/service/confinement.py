@@ -43,8 +43,8 @@ _USE = _READ_FILE | _READ_DIR | _WRITE_FILE | _IOCTL_DEV
 _MAKE_DEVICES = 1 << 5 | 1 << 6 | 1 << 7
 """Permissions to remove a file, make a device, and make a folder."""
 _RIGHTS_OF = {1: 13, 2: 14, 3: 15, 4: 15}
-"""Number of permissions that a version of Landlock knows. From version 5 on there are 16 that are named
-here."""
+"""Number of permissions that a version of Landlock knows. Versions 5 and later know all 16 permissions that
+this file uses."""
 _SCOPES = 0b11
 """Scopes: no abstract socket and no signal except among our own processes."""
 

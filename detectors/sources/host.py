@@ -1,5 +1,5 @@
-"""Reads the node itself. Once in a boot the source reads the crash records that survived the reboot. At an
-interval it takes a sample of the pressure of the node's work and the number of its processes.
+"""Reads the node itself. When the agent starts, the source reads the crash records that survived the last
+reboot. At an interval it takes a sample of the pressure of the node's work and the number of its processes.
 
 All files are files of the kernel, in memory, or small files on the node's disk.
 Sources: Linux, Documentation/ABI/testing/pstore and sysfs-class-watchdog; systemd-pstore(8), which moves the
@@ -64,8 +64,9 @@ class Host:
 
 class HostReader:
     def __init__(self, host_root: Path, *, boot_id: str, proc: Path) -> None:
-        """Takes the root of the node's files. `proc` is a folder in which the kernel shows the node as a
-        whole; the /proc of any container does so, too."""
+        """Takes the root of the node's files. `proc` is the folder from which pressure and processes are
+        read. In the /proc of a container these files show the whole node, except `pid_max` since Linux
+        6.14."""
         self._root = host_root
         self._boot_id = boot_id
         self._proc = str(proc)

@@ -35,7 +35,7 @@ _MODULE = "detectors.sources.volumes_child"
 _WORDS_OF_MOUNT = 8
 _START_S = 30.0
 _STUCK_MAX = 3
-"""Number of children that cannot be ended at which no further child is started."""
+"""If so many children cannot be ended, the agent starts no further child."""
 _SILENT_MAX = 3
 """Number of silent file systems that one sample waits for. The others are asked in the next sample."""
 

@@ -4,7 +4,7 @@
     rekindle-sharded                                      the SHA-256 of each file, if commit.json has one
 
 All other files are read, too, since a disk may return errors; but no digest shows whether their data is what
-was written. scan.py calls this once a checkpoint looks complete.
+was written. scan.py calls this module as soon as a checkpoint looks complete.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ class _Window(io.RawIOBase):
 
 
 def _demand_modest(directory: bytes) -> None:
-    """Raises BadZipFile for a directory that zipfile would parse for long, since zipfile does not check the
-    clock."""
+    """Raises BadZipFile if the zip's directory (the list of its entries) is so long that zipfile would parse
+    it for a long time, since zipfile does not check the clock."""
     at = entries = 0
     while at + _ENTRY_BYTES <= len(directory):
         name_bytes, extra_bytes, comment_bytes = _LENGTHS.unpack_from(directory, at + _LENGTHS_AT)

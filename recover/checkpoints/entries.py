@@ -19,7 +19,8 @@ from recover.checkpoints.marker_template import Template
 __all__ = ["STEP_UNKNOWN", "Entry", "TellsStep", "entries_of", "step_of", "step_of_file"]
 
 STEP_UNKNOWN = -1
-"""Step of a file without a step in its name, from which no step could be read: older than all others."""
+"""Step of a file or directory without a step in its name, from which no step could be read: older than all
+others."""
 
 UNDATED_MAX = 32
 """Number of files, and of directories, without a step in their name that are examined: each must be opened to
@@ -36,7 +37,7 @@ _PLAIN_NAME = re.compile(r"[\w.=+-]{1,200}", re.ASCII)
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One checkpoint by its name. `files` are its files if it is no directory but files beside others."""
+    """One checkpoint by its name. `files` are its files, if the checkpoint is not a directory."""
 
     step: int
     name: str

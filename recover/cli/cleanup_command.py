@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--set",
-        metavar="GROUP.FIELD=VALUE",
+        metavar="[GROUP.]FIELD=VALUE",
         action="append",
         default=[],
         help="One of the controller's settings, for example namespace=NAME; you can repeat this option.",

@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--set",
-        metavar="GROUP.FIELD=VALUE",
+        metavar="[GROUP.]FIELD=VALUE",
         action="append",
         default=[],
         help="One setting, such as mode=recover or timing.settle_s=1; you can repeat this option.",

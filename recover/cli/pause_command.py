@@ -92,9 +92,9 @@ def _pause(
     access: Access,
 ) -> None:
     """Pause Rekindle for the whole cluster: Rekindle begins nothing until the pause ends. `rekindle resume`
-    ends the pause, and `--for` limits it. If
-    Rekindle stopped a job before the pause, Rekindle still starts this job again. A second call changes the
-    reason and the end."""
+    ends the pause, and `--for` limits it. If Rekindle stopped a job before the pause, Rekindle still starts
+    this job again. A second call replaces the reason and the end, and removes them if you do not give them
+    again."""
 
     async def work(writer: Writer) -> None:
         text, for_s, now = checked_reason(reason), duration_s(for_), datetime.now(UTC).replace(microsecond=0)

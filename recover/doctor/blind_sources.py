@@ -1,4 +1,5 @@
-"""Consequences of a source that the agent of a node cannot read, in the words of both reports. Pure."""
+"""Consequences of a source that the agent of a node cannot read, in the words that `rekindle doctor` uses for
+a job and for an installation. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from detectors.wire.contract import Source
 __all__ = ["UNSEEN"]
 
 UNSEEN: dict[Source, str] = {
-    Source.KMSG: "Rekindle does not see GPU faults there. If a rank fails, Rekindle cannot tell whether the "
-    "node or the program is the culprit",
+    Source.KMSG: "Rekindle sees no Xids there, and no faults of PCIe, memory or the host. If a rank fails, "
+    "Rekindle cannot tell whether the node or the program is the culprit",
     Source.NVML: "Rekindle does not see faults that only the driver shows: error counters, a lost GPU",
     Source.PODS: "Rekindle assumes that every GPU pod of the node holds the broken device",
     Source.LOGS: "Rekindle does not read steps and errors of ranks, and does not notice a hang",

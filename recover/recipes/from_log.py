@@ -14,9 +14,9 @@ __all__ = ["left_open"]
 
 
 def left_open(recipe: Recipe, shown: Collection[str]) -> tuple[tuple[Test, ...], ...] | None:
-    """Returns the clauses that the log does not decide, each with the tests of which one must be true; None
-    if the log shows that the recipe does not match. `shown` are the recipe's templates that lines of the log
-    match."""
+    """Returns the clauses that the log does not decide, or that compare its words with a literal, each with
+    the tests of which one must be true; None if the log shows that the recipe does not match. `shown` are the
+    recipe's templates that lines of the log match."""
     clauses = []
     for clause in recipe.match.all_of:
         tests = clause.any_of or [clause]

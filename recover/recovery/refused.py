@@ -1,8 +1,8 @@
 """Reports removals that the API server refuses, for example because of an admission policy, so that people
 read of them. Pure.
 
-The stop and the start of a gang report refusals by themselves (stop.py, resume.py). The removal of its old
-pods, and of the job that is to be created again, passes here.
+The stop and the start of a gang report refusals by themselves (stop.py, resume.py). `unless_refused` reports
+refused removals of old pods, and of a job that is to be created again.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Indexes the kept jobs and their recoveries by the keys that decisions use for lookups.
-changes.py updates the indexes."""
+"""Indexes the jobs that the caches keep (kept.py), and their recoveries, by the keys that decisions use for
+lookups. changes.py updates the indexes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class GangIndex:
     # --- what changes ---------------------------------------------------------------------------------------
 
     def change(self, old: Gang | None, new: Gang | None) -> tuple[Gang | None, Gang | None]:
-        """Takes a change of a job. Returns both views of the job; a Job of a repair is no gang, and its views
-        are None."""
+        """Takes a change of a job. Returns the old and the new view; a Job of a repair is no gang, and its
+        views are None."""
         if old is not None and is_of_a_repair(old.ref.namespace, old.labels, self._namespace):
             self.repair_jobs.pop(old.ref.name, None)
             old = None
@@ -63,7 +63,8 @@ class GangIndex:
 
     def is_at_home(self, pod: Pod) -> bool:
         """Whether the pod is in its gang's namespace. Anybody who knows a gang's uid can name the gang as the
-        owner of pods in another namespace, and the number of remembered pods is limited."""
+        owner of pods in another namespace. Such pods would push the gang's own pods out of the limited list
+        of remembered pods."""
         gang = self.gangs.get(pod.owner_uid)
         return gang is not None and gang.ref.namespace == pod.namespace
 

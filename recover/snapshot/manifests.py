@@ -45,7 +45,6 @@ _WHY_NOT = {
     "TrainJob": "Rekindle does not restart a TrainJob, whose controller owns the JobSet below it",
     **dict.fromkeys(
         (
-            "TFJob",
             "MPIJob",
             "XGBoostJob",
             "JAXJob",
@@ -62,8 +61,8 @@ _WHY_NOT = {
         "Rekindle does not restart this kind",
     ),
 }
-"""Kinds that people may expect Rekindle to restart, each with the reason why not. docs/for-job-owners.md has
-the list, too."""
+"""Kinds that people may expect Rekindle to restart, each with the reason why not. docs/for-job-owners.md
+explains the most common ones."""
 _RENDERED = "expected YAML or JSON without placeholders, as `helm template` prints it"
 
 

@@ -24,7 +24,7 @@ from recover.triage.guard import Allowed, Denied, Guard, Verdict
 from recover.triage.records import record_of, write_refused
 from recover.triage.restarts import Restart
 from recover.triage.spares import would_lift
-from recover.triage.wishes import TakeOut, Wish
+from recover.triage.wishes import NodeAction, Wish
 
 __all__ = ["Decision", "decide"]
 
@@ -65,7 +65,7 @@ def _decided(world: World, wish: Wish, guard: Guard, now: datetime) -> Decision:
     said: list[ActionRecord] = [asked] if isinstance(asked, ActionRecord) else []
     writes: tuple[Action, ...] = ()
     takes_out = False
-    if isinstance(asked, TakeOut):
+    if isinstance(asked, NodeAction):
         verdict = guard.may_quarantine(asked.node, diagnosis.name, diagnosis.seen_at, asked.level)
         said = list(_said(world, diagnosis, asked, verdict, now))
         if isinstance(verdict, Allowed):
@@ -76,7 +76,7 @@ def _decided(world: World, wish: Wish, guard: Guard, now: datetime) -> Decision:
 
 
 def _said(
-    world: World, diagnosis: Diagnosis, asked: TakeOut, verdict: Verdict, now: datetime
+    world: World, diagnosis: Diagnosis, asked: NodeAction, verdict: Verdict, now: datetime
 ) -> Iterator[ActionRecord]:
     refusal = asked.refusal
     said = write_refused(refusal) if refusal is not None and isinstance(verdict, Allowed) else verdict
@@ -98,7 +98,7 @@ def _no_more(world: World, diagnosis: Diagnosis, denied: Denied, now: datetime) 
             yield record_of(Act.LIFT_SPARE, record.target, denied, "", now)
 
 
-def _taken_out(diagnosis: Diagnosis, asked: TakeOut, now: datetime) -> tuple[Action, ...]:
+def _taken_out(diagnosis: Diagnosis, asked: NodeAction, now: datetime) -> tuple[Action, ...]:
     return (
         quarantine.quarantine(asked.node, diagnosis.name, diagnosis.fault, asked.level, now),
         Emit(

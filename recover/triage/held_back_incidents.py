@@ -30,10 +30,10 @@ from recover.triage.incidents import close, create, merged_records, update
 
 __all__ = ["ALARMS", "Gathered", "gathered", "held_back"]
 
-_OPEN_BRAKE, _OPEN_LIMIT, _MEMBERS = "open-brake", "open-limit", "name-members"
-ALARMS = frozenset({_OPEN_BRAKE, _OPEN_LIMIT, _MEMBERS})
-"""Names of the writes of these Incidents. People should learn of a fault of many nodes before they learn of
-each node."""
+_OPEN_BRAKE, _OPEN_GROUP, _MEMBERS = "open-brake", "open-limit", "name-members"
+ALARMS = frozenset({_OPEN_BRAKE, _OPEN_GROUP, _MEMBERS})
+"""Names of the writes of these Incidents. The executor sends them before those of single nodes, so that
+people learn of a fault of many nodes first."""
 
 Key = tuple[Reason, Fault]
 """The cause that holds the nodes back, and their fault class."""
@@ -220,7 +220,7 @@ def _new_groups(world: World, found: Gathered) -> Iterator[Action]:
             )
             status = fitted(IncidentStatus, fault=fault)
             yield create(
-                new_name(world, *key), spec, _kept(world, key[0], status, members, group), _OPEN_LIMIT
+                new_name(world, *key), spec, _kept(world, key[0], status, members, group), _OPEN_GROUP
             )
 
 
@@ -231,8 +231,8 @@ def _kept_or_closed(
     now: datetime,
 ) -> Iterator[Action]:
     """Updates or closes all Incidents about many nodes except those of engaged brakes. Each stays open while
-    its cause holds one of its members back, or while no other open Incident names a member that may be
-    broken."""
+    its cause holds one of its members back, or while one of its members may be broken and is named in no
+    other open Incident."""
     braking = {i.metadata.name for (why, _), i in found.joined.items() if why is Reason.FLEET_BRAKE}
     others = [incident for incident in found.opened if incident.metadata.name not in braking]
     standing = _Standing(world, found, failures, now) if others else None
@@ -278,9 +278,9 @@ class _Standing:
         return node in self._decided or self._is_unread(node, incident.fault)
 
     def _is_unread(self, name: str, fault: Fault) -> bool:
-        """Whether nobody knows if the node still has the fault, by the same tests as `closings` makes for the
-        Incident of one node: a Node that is only absent from the cache, a node that could not be judged, no
-        report, or findings that do not count while somebody works on the driver."""
+        """Whether nobody knows if the node still has the fault. These are the cases in which `closings` keeps
+        the Incident of one node open: a Node that is only absent from the cache, a node that could not be
+        judged, no report, or findings that do not count while somebody works on the driver."""
         node, health = self._world.nodes.get(name), self._world.health.get(name)
         if node is None:
             return not self._world.has_no_node(name)

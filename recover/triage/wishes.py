@@ -21,10 +21,10 @@ from recover.triage.guard import Allowed, Denied
 from recover.triage.records import record_of, write_refused
 from recover.triage.restarts import Restart
 
-__all__ = ["TakeOut", "Wish", "wish_for"]
+__all__ = ["NodeAction", "Wish", "wish_for"]
 
 
-class TakeOut(msgspec.Struct, frozen=True):
+class NodeAction(msgspec.Struct, frozen=True):
     """A node that should leave service, or take fewer pods."""
 
     node: Node
@@ -42,18 +42,19 @@ class Wish(msgspec.Struct, frozen=True):
 
     diagnosis: Diagnosis
     known: tuple[ActionRecord, ...]
-    node: TakeOut | ActionRecord | None
+    node: NodeAction | ActionRecord | None
     gangs: tuple[Restart | ActionRecord, ...]
 
 
-def wish_for(world: World, diagnosis: Diagnosis, lost: Mapping[str, Node], now: datetime) -> Wish:
-    """Returns the wish for the diagnosis. `lost` has the nodes that are out of service for an Incident that
-    does not exist, by the Incident's name."""
-    found_lost = [remade.record(lost[diagnosis.name], now)] if diagnosis.name in lost else []
+def wish_for(world: World, diagnosis: Diagnosis, without_incident: Mapping[str, Node], now: datetime) -> Wish:
+    """Returns the wish for the diagnosis. `without_incident` has the nodes that are out of service for an
+    Incident that does not exist, by the Incident's name."""
+    node = without_incident.get(diagnosis.name)
+    made_again = [remade.record(node, now)] if node is not None else []
     grounds = restarts.grounds_of(diagnosis)
     return Wish(
         diagnosis=diagnosis,
-        known=(*found_lost, *_blind(world, diagnosis, now)),
+        known=(*made_again, *_blind(world, diagnosis, now)),
         node=_node(world, diagnosis, now),
         gangs=tuple(restarts.wanted(world, grounds, affected, now) for affected in diagnosis.affected),
     )
@@ -68,7 +69,7 @@ def _blind(world: World, diagnosis: Diagnosis, now: datetime) -> Iterator[Action
             yield record_of(Act.QUARANTINE_NODE, name, Denied(Reason.BLIND, why), "", now)
 
 
-def _node(world: World, diagnosis: Diagnosis, now: datetime) -> TakeOut | ActionRecord | None:
+def _node(world: World, diagnosis: Diagnosis, now: datetime) -> NodeAction | ActionRecord | None:
     """Returns how the culprit node should leave service; a cordon waits until the blame is settled. Returns
     None if nothing is to be done, and a record if the action is done, is under way, or is refused by the API
     server for now."""
@@ -90,4 +91,4 @@ def _node(world: World, diagnosis: Diagnosis, now: datetime) -> TakeOut | Action
         return record_of(Act.QUARANTINE_NODE, node.name, write_refused(refusal), "", now)
     if is_under_way:
         return record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, now)
-    return TakeOut(node, level, words, refusal)
+    return NodeAction(node, level, words, refusal)

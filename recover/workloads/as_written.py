@@ -1,5 +1,5 @@
-"""Reads the parts of a job's manifest that matter for a recovery beyond the Gang: limits, deadlines, grace,
-gates. Pure.
+"""Reads the parts of a job's manifest that matter for a recovery and that the Gang does not contain: limits,
+deadlines, grace, gates. Pure.
 
 Each framework's file reads its own spec into an object that implements `Written`, for `rekindle doctor`. A
 missing field has the default of the API server or the framework.
@@ -50,8 +50,8 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 def restarting(ranks: int) -> str:
-    """Returns how many containers the kubelet restarts in their pods when one rank fails, as a clause: the
-    other ranks lose the connection to this rank, and fail too."""
+    """Returns a clause for people that says how many containers the kubelet restarts in their pods when one
+    rank fails. The other ranks usually lose the connection to that rank, and fail too."""
     if ranks < 2:
         return "its container restarts"
     return f"the other ranks usually fail too, so {ranks} containers restart"
@@ -80,8 +80,8 @@ class Resources(Camel, frozen=True):
 
 
 class Container(Camel, frozen=True):
-    """A container as people wrote it. It includes fields that other readers take from the raw containers:
-    here they are checked."""
+    """A container as people wrote it. Other readers take some of these fields from the raw container; this
+    struct checks their types."""
 
     name: str = ""
     env: list[Variable] = []

@@ -270,14 +270,15 @@ node.
 _NODE = """\
 # States of the node
 
-Generated from `detectors/catalog/host_states.toml` by `make docs`. The agent reads these states in `/proc`
-and `/sys`. Words such as `clock_s` are settings of the group `[host]` ([settings](settings.md)). The value
-`settings.catalogue` of the chart changes the meaning of a code: your row (`[[host_states]]`) replaces the
-packaged row of the same code. Each of your rows has one of the codes below. The page [host](host.md) lists
-the messages of the kernel log about the node itself.
+Generated from `detectors/catalog/host_states.toml` by `make docs`. The agent reads these states in `/proc`,
+`/sys` and the crash records of the node, and reads the time in the answers of the API server. Words such as
+`clock_s` are settings of the group `[host]` ([settings](settings.md)). The value `settings.catalogue` of the
+chart changes the meaning of a code: your row (`[[host_states]]`) replaces the packaged row of the same code.
+Each of your rows has one of the codes below. The page [host](host.md) lists the messages of the kernel log
+about the node itself.
 
-Every row is a note (`info`) about the node: for such a state, Rekindle quarantines no node, and restarts
-avoid no node.
+Every packaged row is a note (`info`) about the node: for such a state, Rekindle quarantines no node, and
+restarts avoid no node.
 
 - After a boot the agent reports once why the node has booted, if the node has a record of the cause.
   `rekindle why node/NAME` shows the cause. If a gang lost a rank before that boot, its Incident has the

@@ -1,6 +1,6 @@
 """Model of an installation, as its checks see it. Pure.
 
-inspect.py reads it with the permissions of kubectl's user; all_checks.py has the table of checks.
+inspect.py builds the model with the permissions of kubectl's user; all_checks.py has the table of checks.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 from detectors.catalog.load import packaged_rows, rows_of
 from detectors.catalog.log_errors import packaged_log_errors
 from detectors.catalog.xid import XIDS, XidCatalog, XidRow
-from detectors.rules.catalogues import Catalogues, extended
+from detectors.rules.catalogues import Catalogues, extendable_tables
 from detectors.rules.error_lines import TRIGGERS, compiled, row_in
 from detectors.rules.fabric_rows import fabric_rows
 from detectors.service.settings import Catalogue
@@ -286,7 +286,7 @@ def test_the_setting_names_every_table_of_a_users_file() -> None:
     (row,) = (line for line in page.splitlines() if line.startswith("| `extra` |"))
 
     named = set(re.findall(r"`\[\[(\w+)\]\]`", row))
-    assert named == {table.name for table in extended()}
+    assert named == {table.name for table in extendable_tables()}
 
 
 def test_a_missing_users_file_is_told(tmp_path: Path) -> None:
