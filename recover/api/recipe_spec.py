@@ -208,7 +208,7 @@ class Placement(_Part, frozen=True, kw_only=True):
 
 
 class Change(_Part, frozen=True, kw_only=True):
-    """Changes that Rekindle makes. Rekindle never edits a pod template: for such a change write `advise`."""
+    """Changes that Rekindle makes. For any other change of a pod template write `advise`."""
 
     env: Annotated[dict[str, Annotated[str, Meta(max_length=1024)]], Meta(max_length=32)] = {}
     """Variables for the new containers. The containers read them by `envFrom`, so a variable in the `env` of

@@ -64,8 +64,9 @@ def _steps(reading: Reading) -> Iterator[str]:
     yield from _without_times(reading)
     if reading.of_epoch:
         yield (
-            "  The number begins again with each epoch: Rekindle sees that the job trains, and cannot tell "
-            "from which step it resumed."
+            "  Rekindle takes this number for a count that begins again with each epoch: Rekindle sees that "
+            "the job trains, and cannot tell from which step it resumed. If the number counts the steps of "
+            f"the whole run, annotate the job with {STEP_TEMPLATE}."
         )
     for rival in reading.rivals:
         yield (

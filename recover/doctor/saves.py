@@ -172,7 +172,7 @@ def volume(case: Case) -> Iterator[Finding]:
         return
     where = case.at(f"metadata.annotations[{ANNOTATION}]", value)
     try:
-        kind = mounted(case.gang).volume.kind
+        volume = mounted(case.gang).volume
     except Unscannable:
         yield Finding(
             name="checkpoints-on-no-volume",
@@ -187,14 +187,17 @@ def volume(case: Case) -> Iterator[Finding]:
     try:
         place = location(case.gang)
     except Unscannable as why:
-        name, severity, means = _UNSCANNED.get(kind, ("checkpoints-not-scanned", Severity.RISKS, _UNVERIFIED))
+        name, severity, means = _UNSCANNED.get(
+            volume.kind, ("checkpoints-not-scanned", Severity.RISKS, _UNVERIFIED)
+        )
         yield Finding(
             name=name,
             severity=severity,
             what=str(why),
             where=where,
             means=means,
-            fix=f"{_A_CLAIM}; or use nfs",
+            fix=f"make the volume {volume.name} of the pod template a claim that all nodes can mount: "
+            f"`{{name: {volume.name}, persistentVolumeClaim: {{claimName: NAME}}}}`; or use nfs",
         )
         return
     same = [

@@ -167,8 +167,9 @@ class _WrittenJob(Camel, frozen=True):
             yield Hazard(
                 name="no-retry",
                 severity=Severity.RISKS,
-                what="the operator adds up the restarts of all containers in the running pods, and makes the "
-                f"job fail permanently {f'when the sum is {limit}' if limit else 'at the first restart'}",
+                what="the training-operator adds up the restarts of all containers in the running pods, and "
+                "makes the job fail permanently "
+                f"{f'when the sum is {limit}' if limit else 'at the first restart'}",
                 field="spec.runPolicy.backoffLimit",
                 value=str(limit),
                 means="Rekindle does not stop an elastic job when one rank fails, so the restarts add up"
