@@ -120,6 +120,19 @@ def test_each_rank_of_the_owners_training_writes_its_own_part_and_only_the_first
     assert parts(tmp_path) == {"DONE", *(f"weights-{rank}.bin" for rank in range(5))}
 
 
+def test_a_save_that_breaks_off_in_a_folder_of_an_earlier_save_leaves_no_marker(tmp_path: Path) -> None:
+    """A job that resumes from an earlier step saves the same steps again."""
+    trained(tmp_path)
+    part = tmp_path / "step-20" / "weights-0.bin"
+    part.unlink()
+    part.mkdir()  # the part cannot be written
+
+    with pytest.raises(subprocess.CalledProcessError):
+        trained(tmp_path, REKINDLE_RESUME_FROM=str(tmp_path / "step-10"), REKINDLE_RESUME_STEP="10")
+
+    assert {path.parent.name for path in tmp_path.glob("step-*/DONE")} == {"step-10", "step-30"}
+
+
 def parts(folder: Path) -> set[str]:
     return {path.name for path in (folder / "step-10").iterdir()}
 

@@ -18,8 +18,8 @@ from recover.checkpoints.annotation import (
 from recover.doctor.case import Case, Finding, Place, Severity
 from recover.k8s.pod_specs import Mounts
 from recover.model import Gang, Template, Volume, VolumeKind
+from recover.recovery.scan_place import MOUNTABLE, Unscannable, location, mounted
 from recover.recovery.scan_place import Place as ScanPlace
-from recover.recovery.scan_place import Unscannable, location, mounted
 from recover.recovery.scan_spec import user_of
 from recover.stories.words import some
 
@@ -172,7 +172,7 @@ def volume(case: Case) -> Iterator[Finding]:
         return
     where = case.at(f"metadata.annotations[{ANNOTATION}]", value)
     try:
-        volume = mounted(case.gang).volume
+        found = mounted(case.gang)
     except Unscannable:
         yield Finding(
             name="checkpoints-on-no-volume",
@@ -188,7 +188,7 @@ def volume(case: Case) -> Iterator[Finding]:
         place = location(case.gang)
     except Unscannable as why:
         name, severity, means = _UNSCANNED.get(
-            volume.kind, ("checkpoints-not-scanned", Severity.RISKS, _UNVERIFIED)
+            found.volume.kind, ("checkpoints-not-scanned", Severity.RISKS, _UNVERIFIED)
         )
         yield Finding(
             name=name,
@@ -196,8 +196,7 @@ def volume(case: Case) -> Iterator[Finding]:
             what=str(why),
             where=where,
             means=means,
-            fix=f"make the volume {volume.name} of the pod template a claim that all nodes can mount: "
-            f"`{{name: {volume.name}, persistentVolumeClaim: {{claimName: NAME}}}}`; or use nfs",
+            fix=_scannable(found),
         )
         return
     same = [
@@ -224,6 +223,17 @@ def _without_mode(volume: Volume) -> dict[str, object]:
     """Returns the source of the volume without its field readOnly: two volumes with the same result are the
     same storage."""
     return {name: value for name, value in volume.source.items() if name != "readOnly"}
+
+
+def _scannable(place: ScanPlace) -> str:
+    """Returns how a scan could mount the volume."""
+    if place.volume.kind in MOUNTABLE:
+        return f"mount the volume {place.volume.name} with subPath instead of subPathExpr"
+    name = place.volume.name
+    return (
+        f"in the pod template, make the volume {name} a claim that all nodes can mount: "
+        f"`{{name: {name}, persistentVolumeClaim: {{claimName: NAME}}}}`; or use nfs"
+    )
 
 
 def _no_volume(gang: Gang, path: str) -> str:

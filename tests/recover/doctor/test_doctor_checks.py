@@ -98,6 +98,25 @@ TWO_JOBS = [
 
 
 @pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (volume(hostPath={"path": "/d"}), "`{name: ckpt, persistentVolumeClaim: {claimName: NAME}}`"),
+        (
+            of_container("job", "volumeMounts", [{**MOUNT, "subPathExpr": "$(POD_NAME)"}]),
+            "mount the volume ckpt with subPath instead of subPathExpr",
+        ),
+    ],
+    ids=["a folder of the node", "a folder of each pod"],
+)
+def test_the_fix_of_a_volume_that_no_scan_mounts_fits_the_volume_of_the_manifest(
+    change: Change, words: str
+) -> None:
+    ((_, finding),) = found(case("job", change)).items()
+
+    assert words in finding.fix
+
+
+@pytest.mark.parametrize(
     ("kind", "changes", "name", "severity", "field"),
     [
         ("job", [(LABEL, "observe")], "not-opted-in", "fails", LABELLED),

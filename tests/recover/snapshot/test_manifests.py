@@ -1,4 +1,4 @@
-"""Tests what commands say about a document that is no job which Rekindle restarts."""
+"""Tests what commands say about a document that Rekindle cannot restart as a job."""
 
 from __future__ import annotations
 

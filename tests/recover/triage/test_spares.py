@@ -16,7 +16,7 @@ from recover.model import NodeSignal, PodPhase, SignalKind, Template
 from recover.model.modes import Mode
 from recover.triage.spare_node import SPARE, SPARE_FOR
 from recover.triage.spares import keep_spares
-from tests.acting import advanced, end_pods, only_recovery, recovering, start_pods, step
+from tests.acting import advanced, end_pods, only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang
 from tests.facts import names
 from tests.recover.triage.spare_cases import (
@@ -34,7 +34,6 @@ from tests.recover.triage.spare_cases import (
     spares,
     told,
 )
-from tests.recover.triage.test_capacity import occupied, template
 
 # --- keeping, using and returning a spare -----------------------------------------------------------------
 
@@ -286,95 +285,6 @@ def test_a_node_that_is_deleted_lets_in_a_spare_like_its_gangs_other_nodes() -> 
     assert comes_to_rest(world) == ["lift-spare n8"]
     world.recoveries.clear()
     assert comes_to_rest(world) == ["return-spare n8"]
-
-
-@pytest.mark.parametrize("left", [7, 0])
-def test_a_node_that_lacks_devices_lets_a_spare_in_while_its_gang_waits_for_room(left: int) -> None:
-    """A GPU may be gone after a reboot. That alone makes its node a suspect, and no node is cordoned for a
-    suspicion."""
-    world = waiting_for_room(spares("n7", nodes=8))
-    world.change_node("n1", allocatable={"nvidia.com/gpu": left}, capacity={"nvidia.com/gpu": max(7, left)})
-    recovering(world.crash("llm", rank=1))
-    assert comes_to_rest(world) == []
-    advanced(world, Phase.BLOCKED)
-    assert only_recovery(world).status.reason == Reason.NO_CAPACITY
-
-    assert comes_to_rest(world) == ["lift-spare n7"]
-    assert lent(world) == {"n7": "n1"}
-
-    assert step(world) == ["recovery-resuming"]
-    assert "start-gang" in step(world)
-    assert comes_to_rest(world) == [], "its pods have no place yet"
-    world.recoveries.clear()
-    assert comes_to_rest(world) == ["return-spare n7"]
-
-
-def test_a_spare_serves_as_long_as_a_gang_on_it_finds_too_few_devices_on_the_node_it_left() -> None:
-    """The gang that recovered still needs the spare's place when it crashes again."""
-    world = waiting_for_room(spares("n7", nodes=8))
-    world.change_node("n1", allocatable={"nvidia.com/gpu": 7}, capacity={"nvidia.com/gpu": 7})
-    recovering(world.crash("llm", rank=1))
-    advanced(world, Phase.BLOCKED)
-    assert comes_to_rest(world) == ["lift-spare n7"]
-    advanced(world, Phase.RESUMING)
-    step(world)
-    runs_on(world, "n0", "n7", "n2", "n3")
-    world.recoveries.clear()
-    assert comes_to_rest(world) == [], "the gang trains on the spare"
-
-    recovering(world.later(3600).crash("llm", rank=2))
-    advanced(world, Phase.RESUMING)
-    assert comes_to_rest(world) == [], "the gang is about to start on the spare again"
-    step(world)
-    runs_on(world, "n0", "n7", "n2", "n3")
-    world.recoveries.clear()
-    assert comes_to_rest(world) == []
-
-    world.change_node("n1", allocatable={"nvidia.com/gpu": 8}, capacity={"nvidia.com/gpu": 8})
-    assert comes_to_rest(world) == ["return-spare n7"]
-
-
-def test_a_spare_returns_when_the_gang_that_needed_it_has_ended() -> None:
-    world = waiting_for_room(spares("n7", nodes=8))
-    world.change_node("n1", allocatable={"nvidia.com/gpu": 7}, capacity={"nvidia.com/gpu": 7})
-    recovering(world.crash("llm", rank=1))
-    advanced(world, Phase.BLOCKED)
-    assert comes_to_rest(world) == ["lift-spare n7"]
-    advanced(world, Phase.RESUMING)
-    step(world)
-    runs_on(world, "n0", "n7", "n2", "n3")
-    world.recoveries.clear()
-
-    end_pods(world)
-    assert comes_to_rest(world) == ["return-spare n7"]
-
-
-def test_a_gang_that_waits_for_nodes_that_others_use_lets_no_spare_in() -> None:
-    world = waiting_for_room(spares("n7", nodes=8))
-    recovering(world.crash("llm", rank=1))
-    for name in ("n0", "n1"):
-        occupied(world, name)
-    advanced(world, Phase.BLOCKED)
-    assert only_recovery(world).status.reason == Reason.NO_CAPACITY
-
-    assert comes_to_rest(world) == []
-
-
-def waiting_for_room(world: Worlds) -> Worlds:
-    """Returns a cluster without a free node, except for the spare."""
-    asked = template()
-    for name in ("n4", "n5", "n6"):
-        occupied(world, name)
-    return world.running(gang(templates={"Worker": asked}))
-
-
-def runs_on(world: Worlds, *nodes: str) -> None:
-    """Lets the framework place the gang's new ranks on these nodes."""
-    start_pods(world)
-    pods = world.pods["llm-uid"]
-    for (uid, pod), node in zip(list(pods.items()), nodes, strict=True):
-        pods[uid] = msgspec.structs.replace(pod, node=node)
-    world.change_gang(suspended=False)
 
 
 def nowhere(world: Worlds, *, accelerators: int, has_run: bool) -> Worlds:
