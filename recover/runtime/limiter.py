@@ -2,9 +2,11 @@
 before each write.
 
 Acts on nodes, jobs and pods go before reports, so that the reports of a storm of findings do not delay a
-stop. Among the reports, a report about many nodes comes first. Events have the same place as other reports,
-since a chain keeps its object busy until its Event is written. Writes to the NodeHealths of agents, other
-writes of upkeep, and the deletion of old objects come last.
+stop. While acts are in flight, and for a moment after them, reports wait even if a slot is free, since each
+request also takes time of the API server from the others. Among the reports, a report about many nodes comes
+first, and waits for no act. Events have the same place as other reports, since a chain keeps its object busy
+until its Event is written. Writes to the NodeHealths of agents, other writes of upkeep, and the deletion of
+old objects come last.
 
 If the API server reports overload (429, 503), the limiter halves the number of slots, and waits as long as
 Retry-After requests, 30 s at most. With success the slots come back one at a time. A slow write releases its
@@ -23,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -33,7 +36,17 @@ import structlog
 from detectors.client.kubeapi import ApiError
 from recover.runtime.telemetry import Metrics
 
-__all__ = ["READS_MAX", "READS_OF_ONE_MAX", "SLOTS_MAX", "SLOW_MAX", "SLOW_S", "Limiter", "Urgency"]
+__all__ = [
+    "ACTS_ALONE_S",
+    "ACTS_ALONE_S_MAX",
+    "READS_MAX",
+    "READS_OF_ONE_MAX",
+    "SLOTS_MAX",
+    "SLOW_MAX",
+    "SLOW_S",
+    "Limiter",
+    "Urgency",
+]
 
 SLOTS_MAX = 8
 """Number of slots. More writes in flight gain no throughput and cost latency (measured on an API server: the
@@ -47,6 +60,11 @@ READS_MAX = 8
 limit of connections (kubeapi.py)."""
 READS_OF_ONE_MAX = 4
 """Maximum number of live reads of one namespace, or of objects without a namespace."""
+ACTS_ALONE_S = 0.025
+"""Time after the last act for which reports still wait. The answer to an act is often the reason for the next
+act, as in the stop after the creation of the Recovery."""
+ACTS_ALONE_S_MAX = 0.25
+"""Longest time for which acts in a row keep reports waiting that could have a slot."""
 RETRY_AFTER_S_MAX = 30.0
 """Longest wait that the limiter accepts. A longer wait that a server or a proxy requests would leave broken
 gangs as they are."""
@@ -74,6 +92,9 @@ class _Held:
 
     is_slow = False
 
+    def __init__(self, urgency: Urgency) -> None:
+        self.urgency = urgency
+
 
 class Limiter:
     def __init__(self, metrics: Metrics) -> None:
@@ -82,6 +103,13 @@ class Limiter:
         self._in_flight = 0
         self._slow = 0
         """Number of writes that have released their slots and are not answered yet."""
+        self._acts = 0
+        """Number of acts that occupy a slot."""
+        self._acts_since_s = self._acts_until_s = -math.inf
+        """Beginning and end of the last acts in a row, by the clock of the event loop. The pauses between
+        them are not longer than `ACTS_ALONE_S`."""
+        self._reports_turn: asyncio.TimerHandle | None = None
+        """Timer of the reports that wait for acts."""
         self._waiting: list[tuple[Urgency, int, int, asyncio.Future[None]]] = []
         self._numbers = itertools.count()
         self._reading: Counter[str] = Counter()
@@ -114,7 +142,7 @@ class Limiter:
         """Occupies a slot for one write, and adapts to its outcome. Among writes of one urgency the lowest
         order goes first, then the earliest."""
         await self._take(urgency, order)
-        held = _Held()
+        held = _Held(urgency)
         making_room = asyncio.get_running_loop().call_later(SLOW_S, self._make_room, held)
         try:
             with self._learning():
@@ -124,8 +152,7 @@ class Limiter:
             if held.is_slow:
                 self._slow -= 1
             else:
-                self._in_flight -= 1
-                self._let_in()
+                self._release(urgency)
 
     @asynccontextmanager
     async def read(self, namespace: str) -> AsyncIterator[None]:
@@ -156,8 +183,7 @@ class Limiter:
         if self._slow < SLOW_MAX:
             held.is_slow = True
             self._slow += 1
-            self._in_flight -= 1
-            self._let_in()
+            self._release(held.urgency)
 
     async def _take(self, urgency: Urgency, order: int) -> None:
         turn = asyncio.get_running_loop().create_future()
@@ -168,16 +194,46 @@ class Limiter:
         except asyncio.CancelledError:
             # let in and cancelled at the same moment: the slot goes to the next write
             if not turn.cancelled():
-                self._in_flight -= 1
-                self._let_in()
+                self._release(urgency)
             raise
 
     def _let_in(self) -> None:
         while self._waiting and self._in_flight < self._slots and self._pause is None:
-            *_, turn = heapq.heappop(self._waiting)
+            if self._waiting[0][0] >= Urgency.REPORT and (wait_s := self._acts_alone_s()) > 0:
+                self._let_in_after(wait_s)
+                return
+            urgency, *_, turn = heapq.heappop(self._waiting)
             if not turn.cancelled():
-                self._in_flight += 1
+                self._occupy(urgency)
                 turn.set_result(None)
+
+    def _occupy(self, urgency: Urgency) -> None:
+        self._in_flight += 1
+        if urgency is not Urgency.ACT:
+            return
+        now_s = asyncio.get_running_loop().time()
+        if not self._acts and now_s > self._acts_until_s + ACTS_ALONE_S:
+            self._acts_since_s = now_s
+        self._acts += 1
+
+    def _release(self, urgency: Urgency) -> None:
+        self._in_flight -= 1
+        if urgency is Urgency.ACT:
+            self._acts -= 1
+            self._acts_until_s = asyncio.get_running_loop().time()
+        self._let_in()
+
+    def _acts_alone_s(self) -> float:
+        """Returns for how many more seconds reports wait if no act begins or ends before; 0 or less if it is
+        their turn."""
+        now_s = asyncio.get_running_loop().time()
+        longest_s = self._acts_since_s + ACTS_ALONE_S_MAX - now_s
+        return longest_s if self._acts else min(longest_s, self._acts_until_s + ACTS_ALONE_S - now_s)
+
+    def _let_in_after(self, wait_s: float) -> None:
+        if self._reports_turn is not None:
+            self._reports_turn.cancel()
+        self._reports_turn = asyncio.get_running_loop().call_later(wait_s, self._let_in)
 
     async def _take_read(self, namespace: str) -> None:
         turn = asyncio.get_running_loop().create_future()

@@ -13,6 +13,8 @@ from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import CONNECTIONS_MAX, ApiError
 from recover.policy.settings import DeviceReports, Settings
 from recover.runtime.limiter import (
+    ACTS_ALONE_S,
+    ACTS_ALONE_S_MAX,
     READS_MAX,
     READS_OF_ONE_MAX,
     SLOTS_MAX,
@@ -103,6 +105,57 @@ def test_an_act_overtakes_the_reports_that_wait() -> None:
         assert desk.sent.index("act") == SLOTS_MAX
         await asyncio.gather(*reports)
         assert len(desk.sent) == 21
+
+    played(story)
+
+
+def test_reports_wait_for_an_act_and_for_what_its_answer_causes() -> None:
+    async def story(desk: Desk) -> None:
+        act = asyncio.create_task(desk.write("act", Urgency.ACT))
+        await asyncio.sleep(0)
+        alarm = asyncio.create_task(desk.write("alarm", Urgency.ALARM))
+        reports = [asyncio.create_task(desk.write("report", Urgency.REPORT)) for _ in range(2)]
+        await asyncio.sleep(WRITE_S + ACTS_ALONE_S / 2)
+        await desk.write("next act", Urgency.ACT)
+
+        assert desk.sent == ["act", "alarm", "next act"]
+        began_s = now_s()
+        await asyncio.gather(act, alarm, *reports)
+        assert now_s() - began_s == pytest.approx(ACTS_ALONE_S + WRITE_S)
+
+    played(story)
+
+
+def test_acts_in_a_row_do_not_keep_a_report_waiting_for_long() -> None:
+    async def story(desk: Desk) -> None:
+        async def acts() -> None:
+            for _ in range(100):
+                await desk.write("act", Urgency.ACT)
+
+        for _ in range(2):  # the second row of acts begins long after the first
+            row = asyncio.create_task(acts())
+            await asyncio.sleep(0)
+            began_s = now_s()
+            await desk.write("report", Urgency.REPORT)
+            assert now_s() - began_s == pytest.approx(ACTS_ALONE_S_MAX + WRITE_S)
+            await row
+            await asyncio.sleep(1)
+
+    played(story)
+
+
+def test_an_act_that_nobody_answers_keeps_no_report_waiting() -> None:
+    async def story(desk: Desk) -> None:
+        async def slow() -> None:
+            async with desk.limiter.slot(Urgency.ACT):
+                await asyncio.sleep(1000)
+
+        waiting = asyncio.create_task(slow())
+        await asyncio.sleep(2 * SLOW_S)
+        began_s = now_s()
+        await desk.write("report", Urgency.REPORT)
+        assert now_s() - began_s == pytest.approx(WRITE_S)
+        waiting.cancel()
 
     played(story)
 
