@@ -68,5 +68,5 @@ def parse_marker(text: str) -> Template:
         raise TemplateError("{step} may stand once, in the name of the checkpoint's directory")
     entry = parts.pop(0) if "{step}" in parts[0] else ""
     if not parts:
-        raise TemplateError("{step} may stand once, in the name of the checkpoint's directory")
+        raise TemplateError("it names a directory, and the name of the marker's file must follow it")
     return Template(entry=entry, folders=tuple(parts[:-1]), file=parts[-1])

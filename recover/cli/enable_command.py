@@ -1,4 +1,4 @@
-"""`rekindle enable -f FILE`: prints the manifest with everything that its jobs need for a restart.
+"""`rekindle enable -f FILE`: prints the manifest with its jobs' consent, and with what their ranks read.
 
 The command changes nothing in a cluster. If the file or an option cannot be used (exit status 2), the command
 prints no manifest. A file without a job is printed unchanged (exit status 3).
@@ -51,10 +51,10 @@ def _enable(
         ),
     ] = None,
 ) -> None:
-    """Print a manifest with everything that its jobs need for a restart: the consent and, for a Job or
-    JobSet, an envFrom by which resumed ranks read the path of their checkpoint. The rest of the manifest
-    stays as it is, and the command changes nothing in a cluster. The command checks the jobs as `rekindle
-    doctor` does, and prints the problems that remain to standard error."""
+    """Print a manifest with the consent of its jobs to automatic restarts and, for a Job or JobSet, with an
+    envFrom by which resumed ranks read the path of their checkpoint. The rest of the manifest stays as it is,
+    and the command changes nothing in a cluster. The command checks the jobs as `rekindle doctor` does, and
+    prints the problems that remain, which you must correct yourself, to standard error."""
     if len(files) > 1:
         _tell(f"-f is given {len(files)} times: expected one file, because one manifest is printed")
         raise typer.Exit(Exit.UNUSABLE)

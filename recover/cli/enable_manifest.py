@@ -46,8 +46,8 @@ class Enabled(msgspec.Struct, frozen=True):
     """All documents, in their order. A document that is no job of a known kind is unchanged."""
     jobs: int
     notes: tuple[str, ...]
-    """Sentences for the person: each names a document that was left unchanged, or a reference that was
-    repaired."""
+    """Sentences for the person: each names a document that was left unchanged, or a value of the person that
+    was replaced."""
 
 
 def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enabled:
@@ -71,10 +71,9 @@ def enabled(documents: Sequence[Any], file: str, checkpoint: str = "") -> Enable
 
 
 def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str) -> list[str]:
-    """Changes the job, and returns one sentence for each `envFrom` entry of people that was repaired. If the
-    API server generates the name of the job, the job cannot name its ConfigMap, so its containers stay as
-    they are."""
-    repaired: list[str] = []
+    """Changes the job, and returns one sentence for each value of people that was replaced. If the API server
+    generates the name of the job, the job cannot name its ConfigMap, so its containers stay as they are."""
+    replaced: list[str] = []
     gang = gang_in(job, workload, file, where)
     templates = list(_templates(job, workload.pod_templates, file, where))
     metadata = job["metadata"]
@@ -83,15 +82,22 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
         for field in said or ["labels"]:  # if both have a value, the refusal would count
             metadata[field] = {**(metadata.get(field) or {}), AUTO_RECOVERY: OptIn.ENABLED.value}
     if checkpoint:
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION: checkpoint}
+        annotations = metadata.get("annotations") or {}
+        before = annotations.get(ANNOTATION, checkpoint)
+        if before != checkpoint:
+            replaced.append(
+                f"{file}: {where}: {described(job)}: --checkpoint replaced the annotation {ANNOTATION}: "
+                f"{before!r}"
+            )
+        metadata["annotations"] = {**annotations, ANNOTATION: checkpoint}
     if gang.ref.name:
         for field, template in templates:
             place = f"{file}: {where}: {field}"
             spec = template["spec"]
             for container in spec["containers"]:
                 convert(container, _Container, file=file, where=where)
-                repaired += _renamed(container, gang.ref, place)
-            repaired += [
+                replaced += _renamed(container, gang.ref, place)
+            replaced += [
                 f"{place}: container {c.get('name', '')}: Rekindle set `optional: true` for the configMapRef "
                 f"{name}: this ConfigMap does not exist before the job's first recovery, and without "
                 "`optional: true` the pods of the job would not start"
@@ -107,7 +113,7 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
                     spec["containers"], reading_environment(listed, gang), strict=True
                 )
             ]
-    return repaired
+    return replaced
 
 
 def _renamed(container: Any, ref: GangRef, where: str) -> Iterator[str]:

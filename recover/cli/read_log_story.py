@@ -8,7 +8,7 @@ from detectors.catalog.log_errors import Implies, packaged_log_errors
 from detectors.catalog.steps import packaged_steps
 from detectors.rules.step_lines import LOSS_BAR, PLAIN, PLAIN_OF_EPOCH, PLAIN_OF_RUN, TEMPLATE
 from detectors.text.printing import printable
-from recover.cli.read_log_reading import Reading
+from recover.cli.read_log_reading import KnownIssue, Reading
 from recover.policy.settings import Timing
 from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE
 from recover.stories.words import counted, duration, some
@@ -68,7 +68,7 @@ def _steps(reading: Reading) -> Iterator[str]:
             "the job trains, and cannot tell from which step it resumed. If the number counts the steps of "
             f"the whole run, annotate the job with {STEP_TEMPLATE}."
         )
-    for rival in reading.rivals:
+    for rival in reading.rivals if reading.source != TEMPLATE else ():
         yield (
             f"  The number in {_called(rival)} rises as well. If this number is the step, annotate "
             f"the job with {STEP_TEMPLATE}."
@@ -138,9 +138,12 @@ def _unread(reading: Reading) -> Iterator[str]:
 def _saves(reading: Reading) -> Iterator[str]:
     saves = reading.answer.saves
     if not saves:
-        yield "Checkpoints: Rekindle has found no line about a checkpoint."
+        yield "Checkpoints: no line is about a checkpoint."
         return
-    numbers = [f"step {save.step}" if save.step is not None else f"line {save.line}" for save in saves]
+    numbers = [
+        f"step {save.step}" if save.step is not None else f"an unknown step in line {save.line}"
+        for save in saves
+    ]
     yield f"Checkpoints: {counted(len(saves), 'line')} about checkpoints, for {some(numbers, 4)}."
     if not reading.saved:
         yield (
@@ -164,15 +167,31 @@ def _errors(reading: Reading) -> Iterator[str]:
         yield "First error: none."
     else:
         kind = _IMPLIED.get(_implies(error.code), "a failure of this rank")
-        yield f"First error: {error.code} in line {error.line}, {kind}: {error.text[:_CHARS_MAX]}"
+        first = "First error: none of this rank. Line" if error.propagated else "First error: line"
+        yield f"{first} {error.line} has {error.code}, {kind}: {error.text[:_CHARS_MAX]}"
+    possible = [issue for issue in reading.answer.known_issues if issue.conditions]
     for issue in reading.answer.known_issues:
-        kind = "Possible known issue" if issue.conditions else "Known issue"
-        yield f"{kind}: {issue.recipe} in line {issue.line}: {issue.title}"
-        if issue.conditions:
-            yield "  The log alone does not show this issue. All of these must also be true:"
-        yield from (f"  - {condition}" for condition in issue.conditions)
-        to_see = "what these conditions mean, and what to change" if issue.conditions else "what to change"
-        yield f"  To see {to_see}: rekindle recipes show {issue.recipe}"
+        if not issue.conditions:
+            yield f"Known issue: {issue.recipe} in line {issue.line}: {issue.title}"
+            yield f"  To see what to change: rekindle recipes show {issue.recipe}"
+    if len(possible) == 1:
+        yield from _possible_issue(*possible)
+    elif possible:
+        yield from _possible_issues(possible)
+
+
+def _possible_issue(issue: KnownIssue) -> Iterator[str]:
+    yield f"Possible known issue: {issue.recipe} in line {issue.line}: {issue.title}"
+    yield "  The log alone does not show this issue. All of these must also be true:"
+    yield from (f"  - {condition}" for condition in issue.conditions)
+    yield (f"  To see what these conditions mean, and what to change: rekindle recipes show {issue.recipe}")
+
+
+def _possible_issues(issues: list[KnownIssue]) -> Iterator[str]:
+    """Yields issues that share their lines. Their conditions together would hide the rest of the answer."""
+    yield "Possible known issues: the log alone does not show whether the job has one of these:"
+    yield from (f"  - {issue.recipe} in line {issue.line}: {issue.title}" for issue in issues)
+    yield "  To see the conditions of an issue, and what to change: rekindle recipes show ISSUE"
 
 
 def _implies(code: str) -> Implies:

@@ -65,6 +65,7 @@ def _of_ranks(case: Case, at: CheckpointLocation) -> Iterator[Finding]:
         if (folder := _in_template(template, at.path, case.gang.ref.namespace)) is not None
     }
     if len(set(found.values())) < 2:
+        yield from _without_folder(case, at)
         return
     yield Finding(
         name="checkpoint-folders-differ",
@@ -75,6 +76,31 @@ def _of_ranks(case: Case, at: CheckpointLocation) -> Iterator[Finding]:
         "checkpoints, that ranks save into another",
         fix=f"mount the same volume at {at.path} in all pod templates",
     )
+
+
+def _without_folder(case: Case, at: CheckpointLocation) -> Iterator[Finding]:
+    """Reports templates that mount nothing at the path, if another template mounts a volume there. Their
+    ranks may need no checkpoints, as the ranks of a coordinator."""
+    mounts = {
+        name: any(
+            PurePosixPath(at.path).is_relative_to(mount.path)
+            for volume in template.volumes
+            for mount in volume.mounts
+        )
+        for name, template in case.gang.templates.items()
+    }
+    for name in (name for name, is_mounted in mounts.items() if not is_mounted and any(mounts.values())):
+        field = f"{case.spec.template_field(name)}.spec"
+        yield Finding(
+            name="checkpoint-folder-missing",
+            severity=Severity.ADVICE,
+            what=f"the pods of {name} mount no volume at {at.path}",
+            where=case.at(f"{field}.containers"),
+            means=f"a rank of {name} cannot load the checkpoint from which the other ranks resume, and loses "
+            "what it saves there",
+            fix=f"nothing, if the ranks of {name} neither save nor load checkpoints; otherwise mount the "
+            f"volume of the checkpoints at {at.path} in {field}",
+        )
 
 
 def _in_template(template: Template, path: str, namespace: str) -> _Folder | None:

@@ -174,7 +174,7 @@ def volume(case: Case) -> Iterator[Finding]:
     try:
         found = mounted(case.gang)
     except Unscannable:
-        yield Finding(
+        yield _missing_volume(case, path) or Finding(
             name="checkpoints-on-no-volume",
             severity=Severity.FAILS,
             what=_no_volume(case.gang, path),
@@ -236,20 +236,32 @@ def _scannable(place: ScanPlace) -> str:
     )
 
 
-def _no_volume(gang: Gang, path: str) -> str:
-    """Returns why no volume is mounted at the path: a mount may name a volume that the template does not
-    have."""
-    for template in gang.templates.values():
+def _missing_volume(case: Case, path: str) -> Finding | None:
+    """Reports a mount at the path that names a volume that the template does not have."""
+    for name, template in case.gang.templates.items():
         volumes = [volume.name for volume in template.volumes]
+        field = f"{case.spec.template_field(name)}.spec"
         for container in template.containers:
+            called = str(container.get("name", ""))
             for mount in msgspec.convert(container, Mounts).volume_mounts:
                 at = mount.mount_path.rstrip("/")
-                if mount.name not in volumes and f"{path}/".startswith(f"{at}/"):
-                    return (
-                        f"container {container.get('name', '')} mounts the volume {mount.name!r} at {at}, "
-                        "and the pod template has no volume of that name; its volumes: "
-                        f"{some(volumes) or 'none'}"
-                    )
+                if mount.name in volumes or not f"{path}/".startswith(f"{at}/"):
+                    continue
+                return Finding(
+                    name="checkpoints-on-missing-volume",
+                    severity=Severity.FAILS,
+                    what=f"container {called} mounts the volume {mount.name!r} at {at}, and the pod template "
+                    f"has no volume of that name; its volumes: {some(volumes) or 'none'}",
+                    where=case.at(f"{field}.containers[{called}].volumeMounts", mount.name),
+                    means="the API server refuses the pods of the job",
+                    fix=f"add the volume {mount.name} to {field}.volumes, or correct the name in the "
+                    "volumeMount",
+                )
+    return None
+
+
+def _no_volume(gang: Gang, path: str) -> str:
+    """Returns what the templates mount instead of a volume at the path."""
     if not any(template.containers for template in gang.templates.values()):
         return "the pod template has no containers, so no volume is mounted"
     places = [f"{what} at {where}" for where, what in _lasting(gang).items()]

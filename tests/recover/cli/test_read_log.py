@@ -222,9 +222,40 @@ def test_an_issue_that_also_depends_on_other_facts_is_called_possible(
     assert run([str(path)]) == 0
     told = capsys.readouterr().out.splitlines()
     assert not [line for line in told if line.startswith("Known issue")]
-    (possible,) = (line for line in told if not missing(line, "Possible", "cuda-majors-apart", "line 2"))
-    below = "\n".join(told[told.index(possible) + 1 :]).partition("See:")[0]
-    assert not missing(below, *issues["cuda-majors-apart"])
+    head = told.index("Possible known issues: the log alone does not show whether the job has one of these:")
+    below = told[head + 1 : head + 1 + len(issues)]
+    assert [line.split()[1] for line in below] == list(issues)
+    assert len(issues) > 1
+    assert all(" in line 2: " in line for line in below)
+
+
+def test_the_conditions_of_a_single_possible_issue_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(
+        tmp_path,
+        "paddle::memory::Alloc",
+        "FatalError: `Segmentation fault` is detected by the operating system",
+    )
+    (issue,) = answer(path, capsys)["knownIssues"]
+
+    assert run([str(path)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    (head,) = (n for n, line in enumerate(told) if line.startswith("Possible known issue: "))
+    assert issue["recipe"] in told[head]
+    assert not missing("\n".join(told[head:]), *issue["conditions"])
+
+
+def test_an_error_that_another_rank_caused_is_no_first_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(
+        tmp_path, "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=121, OpType=ALLREDUCE"
+    )
+
+    assert run([str(path)]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("First error"))
+    assert line.startswith("First error: none of this rank. Line 1 has log-nccl-timeout, a propagated error")
 
 
 def test_alternatives_of_a_condition_stand_on_one_line_as_a_list(

@@ -177,6 +177,7 @@ def test_what_is_undone_is_not_done_again_until_the_fault_is_shown_again_and_the
         await sim.until(
             lambda: sim.recovery_is(Phase.CHOOSING) or sim.is_suspended(), within_s=60, every_s=0.01
         )
+        await sim.until(lambda: bool(sim.incidents()), within_s=1, every_s=0.01)
         (incident,) = (i.metadata.name for i in sim.incidents())
         assert "is under way" in planned(sim, incident).obstacles[0]
         await sim.until(lambda: sim.recovery_is(Phase.SUCCEEDED), within_s=120)

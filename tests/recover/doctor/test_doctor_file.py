@@ -132,7 +132,7 @@ def test_strict_ends_with_1_also_for_a_risk(tmp_path: Path, capsys: Captured) ->
         (
             "volumeMounts: [{name: ckpt",
             "volumeMounts: [{name: ckp",
-            "checkpoints-on-no-volume",
+            "checkpoints-on-missing-volume",
             ("'ckp'", "ckpt"),
         ),
         ("nvidia.com/gpu:", "nvidia.com/gpus:", "resource-unknown", ("nvidia.com/gpu?",)),
@@ -210,7 +210,9 @@ def test_only_the_ranks_that_mount_a_claim_are_counted(tmp_path: Path, capsys: C
     head = TORCH.partition("    Worker:\n")[0]
     one = f"{head}    Master:\n{master}    Worker:\n{unmounted}"
 
-    assert found(f"{claim('ReadWriteOncePod')}---\n{one}", tmp_path, capsys)[1] == []
+    (finding,) = found(f"{claim('ReadWriteOncePod')}---\n{one}", tmp_path, capsys)[1]
+    assert finding["name"] == "checkpoint-folder-missing"
+    assert finding["what"] == "the pods of Worker mount no volume at /ckpt"
 
 
 JOBSET = (CASES / "jobset.yaml").read_text()

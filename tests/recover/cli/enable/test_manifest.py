@@ -110,6 +110,14 @@ def test_an_annotation_that_says_no_is_changed_since_it_would_overrule_a_label()
     assert "labels" not in document["metadata"]
 
 
+def test_another_checkpoint_than_the_persons_is_told() -> None:
+    answer = made(job(annotations={"rekindle.dev/checkpoint": "/data;format=orbax"}), checkpoint="/ckpt")
+
+    assert answer.documents[0]["metadata"]["annotations"]["rekindle.dev/checkpoint"] == "/ckpt"
+    (note,) = answer.notes
+    assert not missing(note, "replaced the annotation rekindle.dev/checkpoint: '/data;format=orbax'")
+
+
 @pytest.mark.parametrize("optional", [{}, {"optional": True}])
 def test_a_source_that_names_the_configmap_of_another_kind_gets_the_name_of_ours(
     optional: dict[str, Any],
