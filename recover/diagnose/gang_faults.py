@@ -20,8 +20,8 @@ from recover.diagnose.first_loss import exit_words, told_by_log
 from recover.diagnose.first_step import first_step_due, is_unknown, steps_are_readable
 from recover.diagnose.mended import trains_on, trains_without
 from recover.diagnose.neighbours import neighbours_fault
-from recover.diagnose.pod_volumes import failed_volumes, volumes_of
-from recover.diagnose.ranks import is_dead, is_surplus, last_stop_or_start, losses, stalled_at
+from recover.diagnose.pod_volumes import failed_volumes_of, volumes_of
+from recover.diagnose.ranks import is_dead, last_stop_or_start, losses, stalled_at, without_surplus
 from recover.diagnose.starts import departed, new_pods
 from recover.diagnose.verdicts import OUTSIDE, judged
 from recover.model import Gang, Pod, PodPhase, World
@@ -90,8 +90,10 @@ class GangState(msgspec.Struct, frozen=True):
 
 def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangState:
     pods = new_pods(world, gang)
-    there = [p for p in [*pods, *departed(world, gang, pods)] if not is_surplus(p, pods, gang)]
-    lost = [loss for loss in losses(world, there, now) if not _is_its_end(gang, pods, loss)]
+    there = without_surplus([*pods, *departed(world, gang, pods)], pods, gang)
+    lost = losses(world, there, now)
+    if gang.ends_by_success and any(pod.phase is PodPhase.SUCCEEDED for pod in pods):
+        lost = [loss for loss in lost if loss.code != "deleted"]  # the framework ends the other ranks
     if not lost and (unseen := failed_unseen(world, gang, pods, now)) is not None:
         lost = [unseen]
     is_whole = not lost
@@ -106,11 +108,6 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     dead = is_dead(world, pods, lost, timing, now) or hangs
     is_ordinary = is_whole and not may_hang
     return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due, unknown_on, is_ordinary)
-
-
-def _is_its_end(gang: Gang, pods: list[Pod], loss: Loss) -> bool:
-    has_succeeded = any(pod.phase is PodPhase.SUCCEEDED for pod in pods)
-    return gang.ends_by_success and has_succeeded and loss.code == "deleted"
 
 
 def gang_faults(
@@ -326,7 +323,8 @@ def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:
     seen_at = min(at, now)  # a node's clock may run ahead
     used = sorted({p.node for p in state.pods if p.node})
     unseen = [(node, why) for node in used if (why := why_not_covered(world, node, at, now))][:_SUSPECTS_MAX]
-    silent = [(p, t) for p in state.pods if (t := failed_volumes(world, p.node, p.uid, at)).findings]
+    told = failed_volumes_of(world, [(p.node, p.uid) for p in state.pods], at)
+    silent = [(pod, trouble) for pod, trouble in zip(state.pods, told, strict=True) if trouble.findings]
     waits = max((told for _, told in silent), key=lambda told: told.nodes, default=None)
     if state.dead and waits is not None:
         why = f"no rank has made a step within the time limit, and {waits.words}; no node is the culprit"

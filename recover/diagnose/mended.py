@@ -60,12 +60,10 @@ def _made_for(gone: list[Loss], present: Iterable[Pod]) -> list[Pod]:
     pods, because the clock that dates a loss may be behind."""
     if not gone:
         return []
-    lost_at, born_at = (
-        min(_lost_after(loss) for loss in gone),
-        [loss.created for loss in gone if loss.created is not None],
-    )
+    lost_at = min(_lost_after(loss) for loss in gone)
+    born_at = max((loss.created for loss in gone if loss.created is not None), default=None)
     made = ((pod, pod.created) for pod in present)
-    return [p for p, at in made if at is not None and at >= lost_at and all(at > born for born in born_at)]
+    return [p for p, at in made if at is not None and at >= lost_at and (born_at is None or at > born_at)]
 
 
 def _lost_after(loss: Loss) -> datetime:
@@ -76,4 +74,5 @@ def _lost_after(loss: Loss) -> datetime:
 def _places(gone: list[Loss]) -> int:
     """Returns how many different ranks the lost pods stand for. A pod that was created after the loss of
     another pod replaced that pod, so both are the same rank."""
-    return sum(1 for loss in gone if loss.created is None or all(loss.created < o.at for o in gone))
+    first = min((loss.at for loss in gone), default=None)
+    return sum(1 for loss in gone if loss.created is None or first is None or loss.created < first)

@@ -6,7 +6,7 @@ several nodes show the same volume as failed, none of these nodes is at fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -15,7 +15,7 @@ from detectors.rules.volume_rows import VOLUME_BROKEN, VOLUME_FULL, VOLUME_INODE
 from detectors.wire.contract import Finding
 from recover.model import World
 
-__all__ = ["Trouble", "failed_volumes", "full_volumes", "volumes_of"]
+__all__ = ["Trouble", "failed_volumes", "failed_volumes_of", "full_volumes", "volumes_of"]
 
 _FULL = (VOLUME_FULL, VOLUME_INODES)
 _FAILED = (VOLUME_SILENT, VOLUME_BROKEN)
@@ -46,13 +46,24 @@ def full_volumes(world: World, node: str, pod: str, at: datetime) -> Trouble:
 
 def failed_volumes(world: World, node: str, pod: str, at: datetime) -> Trouble:
     """Returns the silent or broken volumes of the pod."""
-    found = tuple(_told(world, node, pod, at, _FAILED))
-    which = {_which(finding) for finding in found}
-    nodes = sum(
-        any(f.code in _FAILED and _which(f) in which and _is_about(f, at) for f in health.status.findings)
-        for health in world.health.values()
-    )
-    return Trouble(found, nodes if found else 0)
+    (trouble,) = failed_volumes_of(world, [(node, pod)], at)
+    return trouble
+
+
+def failed_volumes_of(world: World, pods: Sequence[tuple[str, str]], at: datetime) -> list[Trouble]:
+    """Returns the silent or broken volumes of each pod, which is given as its node and its uid. The reports
+    of all nodes are read at most once, because all ranks of a gang may mount the volume that fails."""
+    found = [_told(world, node, pod, at, _FAILED) for node, pod in pods]
+    shown: dict[str, set[str]] = {_which(finding): set() for told in found for finding in told}
+    for node, health in world.health.items() if shown else ():
+        for finding in health.status.findings:
+            which = _which(finding) if finding.code in _FAILED else ""
+            if which in shown and _is_about(finding, at):
+                shown[which].add(node)
+    return [
+        Trouble(tuple(told), len(set().union(*(shown[_which(finding)] for finding in told))))
+        for told in found
+    ]
 
 
 def volumes_of(world: World, node: str, pod: str, at: datetime) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import zip_longest
@@ -18,7 +19,6 @@ from recover.policy.settings import Timing
 __all__ = [
     "is_dead",
     "is_down",
-    "is_surplus",
     "last_stop_or_start",
     "lingers",
     "losses",
@@ -26,6 +26,7 @@ __all__ = [
     "resumed_at",
     "stalled_at",
     "started_at",
+    "without_surplus",
 ]
 
 _SIGTERM = 143
@@ -87,14 +88,17 @@ def is_down(recovery: Recovery, gang: Gang) -> bool:
     return recovery.active and (mark is None or (mark.recovery, mark.attempt, mark.did) != attempt)
 
 
-def is_surplus(pod: Pod, pods: list[Pod], gang: Gang) -> bool:
-    """Whether the pod was told to end while as many ranks stay as the gang should have, all of them created
-    before that: people have scaled the gang down."""
+def without_surplus(there: list[Pod], pods: list[Pod], gang: Gang) -> list[Pod]:
+    """Returns `there` without the pods that were told to end while as many of `pods` stay as the gang should
+    have ranks, all of them created before that: people have scaled the gang down."""
+    staying = (pod.created for pod in pods if pod.deleting_since is None and not pod.ended)
+    born = sorted(at for at in staying if at is not None)
+    return [pod for pod in there if not _is_surplus(pod, born, gang)]
+
+
+def _is_surplus(pod: Pod, born: list[datetime], gang: Gang) -> bool:
     at = pod.was_rank_until
-    if pod.deleting_since is None or at is None:
-        return False
-    peers = [p for p in pods if p.deleting_since is None and not p.ended and p.created and p.created < at]
-    return len(peers) >= gang.size
+    return pod.deleting_since is not None and at is not None and bisect_left(born, at) >= gang.size
 
 
 def losses(world: World, pods: list[Pod], now: datetime) -> list[Loss]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -136,6 +137,8 @@ class World(msgspec.Struct, frozen=True):
     new_pods_memo: dict[str, list[Pod]] | None = None
     """Gang uid -> the pods of its present start, if they were searched since the last change that they depend
     on (diagnose/starts.py). None: nothing is remembered, since nothing would remove outdated entries."""
+    capacity_memo: dict[Any, Any] | None = None
+    """What triage/capacity.py has found since the last change of a Node or a pod. None, as above."""
 
     @property
     def subjects(self) -> Subjects:

@@ -17,11 +17,11 @@ from datetime import datetime, timedelta
 from detectors.wire.fitting import refitted
 from recover.api import Phase
 from recover.api.reasons import EventReason, Reason
-from recover.model import World
+from recover.model import Node, World
 from recover.recovery import known_issues
 from recover.recovery.again import pause_s
 from recover.recovery.context import Context, Step, moved
-from recover.triage.capacity import Room, room
+from recover.triage.capacity import Room, remembered, room
 from recover.triage.reserved import CREATED_S, RESERVED_S
 
 __all__ = ["is_autoscaled", "without_room"]
@@ -41,11 +41,13 @@ _CLUSTER_AUTOSCALER = frozenset({"DeletionCandidateOfClusterAutoscaler", "ToBeDe
 
 def is_autoscaled(world: World) -> bool:
     """Whether an autoscaler has created, or may remove, a node with accelerators."""
-    nodes = (node for node in world.nodes.values() if node.is_accelerated)
-    return any(
+    return remembered(world, "autoscaled", lambda: any(map(_is_autoscaled, world.nodes.values())))
+
+
+def _is_autoscaled(node: Node) -> bool:
+    return node.is_accelerated and (
         any(label in node.labels for label in _KARPENTER)
         or any(taint.key in _CLUSTER_AUTOSCALER for taint in node.taints)
-        for node in nodes
     )
 
 

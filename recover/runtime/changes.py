@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -68,6 +69,8 @@ class Changes:
         self.departed = Departed(now)
         self.gone_nodes = GoneNodes()
         self.signalling: dict[str, Node] = {}
+        self.capacity_memo: dict[Any, Any] = {}
+        """The same mapping as World.capacity_memo."""
         self._built_in = built_in()
         self.in_force = settle(self._built_in, ())
 
@@ -76,8 +79,10 @@ class Changes:
     def of_any(self, _key: str, _old: object, _new: object) -> None:
         self.wake.at_once()
 
-    def of_namespace(self, name: str, _old: object, _new: object) -> None:
+    def of_namespace(self, name: str, old: object, new: object) -> None:
         """Takes a change of a namespace. Its label or annotation may now give consent for all its jobs."""
+        if old == new:
+            return
         for uid, gang in self.jobs.gangs.items():
             if gang.ref.namespace == name:
                 self._touch_gang(uid)
@@ -93,6 +98,9 @@ class Changes:
 
     def of_job(self, _key: str, old: Gang | None, new: Gang | None) -> None:
         old, new = self.jobs.change(old, new)
+        if old is not None and new is not None and msgspec.structs.replace(old, version=new.version) == new:
+            self.subject_index.gang_renewed(new)
+            return
         for gang in (old, new):
             if gang is not None and not self.jobs.is_to_run(gang.ref.uid):
                 self.departed.forget(gang.ref.uid)
@@ -139,6 +147,7 @@ class Changes:
         if old is not None and new is not None and msgspec.structs.replace(old, version=new.version) == new:
             self.subject_index.node_renewed(new)
             return
+        self.capacity_memo.clear()
         was_subject = self.subject_index.is_subject(name)
         self.subject_index.node_changed(name, old, new, self.health.get(name))
         self._note_whether_uncached(name)
@@ -169,7 +178,10 @@ class Changes:
         or a Bystander, or back."""
         self._of_agent(*(pod if isinstance(pod, AgentPod) else None for pod in (old, new)))
         before, after = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
-        is_news = _is_news(before, after) and (self._is_read(before) or self._is_read(after))
+        is_news = _is_news(before, after)
+        if is_news:
+            self.capacity_memo.clear()
+        is_news = is_news and (self._is_read(before) or self._is_read(after))
         self._index_pod(key, before, after)
         ranks = (None if isinstance(pod, Bystander) else pod for pod in (before, after))
         self._of_rank(key, *ranks, is_news=is_news)
@@ -184,6 +196,8 @@ class Changes:
                 self.wake.at_once()  # whether a gang's failure is its own may depend on it
             elif (row := self.nodes.get(node)) is not None and row.quarantine is not None:
                 self.wake.at_once()  # a repaired node returns to service only with its agent
+            else:
+                self.wake.soon()  # the condition of the node says whether its agent reports
 
     def _index_pod(self, key: str, old: Pod | Bystander | None, new: Pod | Bystander | None) -> None:
         if new is not None and new.node and (old is None or old.node != new.node):

@@ -16,12 +16,14 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeGuard
 
+import msgspec
 import structlog
 import tenacity
 
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.resource import Resource
 from recover.api import Act
+from recover.api.repair_state import StepKind
 from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES, RECIPES, RECOVERIES
 from recover.kube.clock import Clock
 from recover.kube.cluster import Cluster
@@ -50,7 +52,7 @@ from recover.runtime.webhook import Outside
 from recover.triage.held_back_incidents import ALARMS
 from recover.triage.quarantine import takes_out
 from recover.triage.restarts import OPEN_RECOVERY
-from recover.workloads.patches import DELETE_JOB, START
+from recover.workloads.patches import DELETE_JOB, START, STOP
 
 __all__ = ["Executor"]
 
@@ -67,20 +69,48 @@ UNTOLD_AGAIN_S = 60.0
 PERMISSIONS_AGAIN_S = 5.0
 """Pause until the next reconcile if the API server did not know our permissions."""
 
+DECISION_S_MAX = 5.0
+"""Age of a decision from which a write that begins something new is not sent any more: in the meantime people
+may have set a hold, or the brake may have engaged. A decision is this old only if the API server has
+requested a wait, or answers slowly."""
+
+OUTCOME_S_MAX = 30.0
+"""Longest time for which the executor tries to learn the outcome of a write without an answer."""
+
 Slot = Callable[[], AbstractAsyncContextManager[None]]
 """A slot of the limiter. It is taken for each request or pair of requests, and released while the executor
 waits for the next try."""
 
 Chain = tuple[Action, ...]
 
-_DROPPED_BY_A_PAUSE = frozenset({Act.QUARANTINE_NODE.value, OPEN_RECOVERY})
-"""Writes that begin something new, and that a pause keeps back while they wait for their turn."""
+_BEGINS = frozenset(
+    {
+        Act.QUARANTINE_NODE.value,
+        Act.RELEASE_NODE.value,
+        OPEN_RECOVERY,
+        STOP,
+        *(f"{kind}-node" for kind in StepKind),
+    }
+)
+"""Writes that begin something new. They are not sent if what they were decided from may have changed while
+they waited for their turn."""
 
 log = structlog.get_logger(__name__)
 
 
-class _PausedError(Exception):
-    """The write is not sent because people have paused Rekindle since the decision."""
+class _OutdatedError(Exception):
+    """The write is not sent because people have paused Rekindle since the decision, or because the decision
+    is too old."""
+
+
+class _Decision(msgspec.Struct, frozen=True):
+    """What a chain remembers of the moment of its decision."""
+
+    at_s: float
+    """Time by the clock of the event loop."""
+    was_paused: bool
+    seen: Mapping[int, Node | Gang | None]
+    """Objects that the patches of the chain were decided from, by the ids of the patches."""
 
 
 class Executor:
@@ -118,11 +148,12 @@ class Executor:
         """Uids of the gangs whose restart or start is being written, from the moment of its decision."""
         return frozenset(self._being_started)
 
-    async def run(self, plan: Plan) -> float | None:
+    async def run(self, plan: Plan, events: asyncio.TaskGroup | None = None) -> float | None:
         """Writes the plan. Returns in how many seconds to reconcile again, sooner than planned after a
         failure, or None if nothing requires another reconcile. If the plan has one chain, the caller
-        continues directly after the last answer to that chain, before any other task does."""
-        writing = [self.begin(chain) for chain in plan.chains if chain]
+        continues directly after the last answer to that chain, before any other task does. The caller does
+        not wait for Events if they may be tasks of the group `events`."""
+        writing = [self.begin(chain, events) for chain in plan.chains if chain]
         waits = [plan.requeue_after_s]
         if len(writing) == 1:
             waits.append(await writing.pop())
@@ -132,44 +163,57 @@ class Executor:
             waits.append(outcome)
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def begin(self, chain: Chain) -> Coroutine[Any, Any, float | None]:
+    def begin(
+        self, chain: Chain, events: asyncio.TaskGroup | None = None
+    ) -> Coroutine[Any, Any, float | None]:
         """Remembers what the decision knew of the objects; the quarantines and starts of the chain count from
         now on.
         Call this at the moment of the decision. Returns a coroutine that writes the chain, and returns in how
-        many seconds to reconcile again after a failure, otherwise None."""
-        seen = {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)}
+        many seconds to reconcile again after a failure, otherwise None. The coroutine does not wait for
+        Events if they may be tasks of the group `events`."""
+        decision = _Decision(
+            asyncio.get_running_loop().time(),
+            self._is_paused(),
+            {id(a): self._requests.seen(a) for a in chain if isinstance(a, Patch)},
+        )
         patches = [action for action in chain if isinstance(action, Patch)]
         in_flight = [(self._being_quarantined, patch.name) for patch in patches if takes_out(patch)]
         in_flight += [(self._being_started, uid) for uid in map(_started, chain) if uid]
         for counter, name in in_flight:
             counter[name] += 1
-        return self._begun(chain, seen, in_flight)
+        return self._begun(chain, decision, in_flight, events)
 
     async def _begun(
         self,
         chain: Chain,
-        seen: Mapping[int, Node | Gang | None],
+        decision: _Decision,
         in_flight: Iterable[tuple[Counter[str], str]],
+        events: asyncio.TaskGroup | None,
     ) -> float | None:
         try:
-            return await self._chain(chain, seen)
+            return await self._chain(chain, decision, events)
         finally:
             for counter, name in in_flight:  # `-=` of a Counter would iterate over everything in flight
                 counter[name] -= 1
                 if not counter[name]:
                     del counter[name]
 
-    async def _chain(self, chain: Chain, seen: Mapping[int, Node | Gang | None]) -> float | None:
+    async def _chain(
+        self, chain: Chain, decision: _Decision, events: asyncio.TaskGroup | None
+    ) -> float | None:
         order = next(self._chains)  # the chain that began first is finished first
         # Events come last, so that no other action waits for an Event.
-        chain = tuple(sorted(chain, key=lambda action: isinstance(action, Emit)))
-        for number, action in enumerate(chain):
+        told = [action for action in chain if isinstance(action, Emit)]
+        acts = [action for action in chain if not isinstance(action, Emit)]
+        for number, action in enumerate(acts):
             # an action before an urgent one is as urgent
-            urgency = min(_urgency(later) for later in chain[number:])
+            urgency = min(_urgency(later) for later in acts[number:])
             try:
-                await self._write(action, partial(self.limiter.slot, urgency, order), seen.get(id(action)))
-            except _PausedError:
-                log.info("write not done: Rekindle was paused after its decision", what=_what(action))
+                kind = "" if isinstance(action, Ask) else action.resource.plural
+                slot = partial(self.limiter.slot, urgency, order, kind=kind)
+                news = await self._write(action, slot, decision)
+            except _OutdatedError as why:
+                log.info("write not done, deciding again", what=_what(action), why=str(why))
                 return REQUEUE_S
             except Transient as error:
                 self._note(action, error)
@@ -185,15 +229,29 @@ class Executor:
                 return REFUSED_AGAIN_S if is_known else UNTOLD_AGAIN_S
             if isinstance(action, Write):
                 self._observer.refusals.forget(action)
+            told += [news] if news is not None else []
+        for event in told:
+            if events is None:
+                await self._emit(event, order)
+            else:
+                events.create_task(self._emit(event, order))
         return None
 
-    def _is_kept_back(self, action: Action) -> bool:
-        """Whether a pause keeps the action back. A pause counts from the moment when it is seen, also for a
-        decision that waits to be written."""
-        if _what(action) not in _DROPPED_BY_A_PAUSE:
-            return False
+    def _is_paused(self) -> bool:
         pause = self._observer.pause()
         return pause is not None and pause.lasts(self._clock.now())
+
+    def _check_age(self, action: Action, decision: _Decision) -> None:
+        """Raises _OutdatedError if the action begins something new, and must be decided again. A pause counts
+        from the moment when it is seen, also for a decision that waits to be written. A decision that was
+        made in a pause has considered the pause."""
+        if _what(action) not in _BEGINS:
+            return
+        if self._is_paused() and not decision.was_paused:
+            raise _OutdatedError("Rekindle was paused after the decision")
+        age_s = asyncio.get_running_loop().time() - decision.at_s
+        if age_s > DECISION_S_MAX:
+            raise _OutdatedError(f"the decision is {age_s:.0f} s old")
 
     def _note(self, action: Action, error: Transient | Permanent) -> bool:
         """Keeps a refusal for the decisions. Returns False if decisions do not read this refusal. A failed
@@ -209,16 +267,15 @@ class Executor:
             return self._observer.refused(action, refusal)
         return False
 
-    async def _write(self, action: Action, slot: Slot, seen: Node | Gang | None) -> None:
-        if isinstance(action, Emit):
-            await self._emit(action, slot)
-            return
+    async def _write(self, action: Action, slot: Slot, decision: _Decision) -> Emit | None:
+        """Makes one action. Returns an Event about something that people must know, or None."""
         if isinstance(action, Ask):
             await self._ask(action)
-            return
+            return None
         if isinstance(action, ConfirmGone | ConfirmListed):
             await self._confirm(action)
-            return
+            return None
+        assert not isinstance(action, Emit), "Events are written after the chain"
         outcome, news = "unfinished", None
         try:
             async for attempt in tenacity.AsyncRetrying(
@@ -229,16 +286,15 @@ class Executor:
             ):
                 with attempt:
                     async with slot():
-                        if self._is_kept_back(action):
-                            raise _PausedError
-                        news = await self._requests.apply(action, seen)
+                        self._check_age(action, decision)
+                        news = await self._requests.apply(action, decision.seen.get(id(action)))
             outcome = "done"
-        except _PausedError:
+        except _OutdatedError:
             outcome = "stale"
             raise
         except ReplyLost as error:
             outcome = "unknown"
-            await self._requests.read_again(action)
+            await self._learn_outcome(action)
             raise Transient(str(error), retry_in_s=REQUEUE_S) from error
         except ApiError as error:
             there = await self._requests.read_again(action)
@@ -255,8 +311,18 @@ class Executor:
         finally:
             self._metrics.writes.labels(what=_what(action), outcome=outcome).inc()
         log.info("written", what=_what(action), target=_target(action), at=self._clock.now().isoformat())
-        if news is not None:
-            await self._emit(news, slot)
+        return news
+
+    async def _learn_outcome(self, action: Create | Ensure | Patch | Delete) -> None:
+        """Reads the object until the API server answers. A quarantine whose outcome is unknown counts in the
+        budgets meanwhile, since its chain is still in flight."""
+        reading = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_result(lambda is_known: not is_known),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=5.0),
+            stop=tenacity.stop_after_delay(OUTCOME_S_MAX),
+            retry_error_callback=lambda _: False,
+        )
+        await reading(self._requests.read_outcome, action)
 
     async def _confirm(self, asked: ConfirmGone | ConfirmListed) -> None:
         """Compares the API server's answer with the cache. Raises Transient if they differ or no answer came,
@@ -276,14 +342,16 @@ class Executor:
                 raise Transient(str(error), retry_in_s=again_s) from error
             raise Permanent(str(error), denied=error.status == 403) from error
 
-    async def _emit(self, event: Emit, slot: Slot) -> None:
+    async def _emit(self, event: Emit, order: int) -> None:
         """Writes an Event. An Event that cannot be written is logged and delays nothing."""
+        about = event.regarding["name"]
         try:
-            async with slot():
+            async with self.limiter.slot(Urgency.REPORT, order, learns=False):
                 await self._requests.emit(event, self._clock.now())
         except (ApiError, ReplyLost) as error:
-            about = event.regarding["name"]
             log.warning("event not written", reason=event.reason, object=about, why=str(error))
+        except Exception:  # the task may belong to a group whose other tasks must go on
+            log.exception("event not written", reason=event.reason, object=about)
 
     async def _ask(self, request: Ask) -> None:
         """Sends a request to a system outside the cluster. A later reconcile sends it again until the system
@@ -316,9 +384,12 @@ def _has_no_deadline(action: Action) -> bool:
 
 def _urgency(action: Action) -> Urgency:
     """Returns the urgency of a write. Incidents and Events report. NodeHealths, Recipes, the conditions of
-    Nodes and the deletion of old objects are upkeep. All other writes act."""
+    Nodes and the deletion of old objects are upkeep. A soft taint only tells the scheduler what to prefer.
+    All other writes act."""
     if isinstance(action, Ask):
         return Urgency.ACT
+    if isinstance(action, Patch) and action.what == Act.QUARANTINE_NODE and not takes_out(action):
+        return Urgency.PREFERENCE
     if isinstance(action, Emit):
         return Urgency.REPORT
     if isinstance(action, Delete) and action.resource in (INCIDENTS, RECOVERIES):

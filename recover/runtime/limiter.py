@@ -4,14 +4,19 @@ before each write.
 Acts on nodes, jobs and pods go before reports, so that the reports of a storm of findings do not delay a
 stop. While acts are in flight, and for a moment after them, reports wait even if a slot is free, since each
 request also takes time of the API server from the others. Among the reports, a report about many nodes comes
-first, and waits for no act. Events have the same place as other reports, since a chain keeps its object busy
-until its Event is written. Writes to the NodeHealths of agents, other writes of upkeep, and the deletion of
+first, and waits for no act. Writes to the NodeHealths of agents, other writes of upkeep, and the deletion of
 old objects come last.
 
+Some writes have at most half of the slots, so that the others go on if nobody answers these: the reports,
+because Events are often in an etcd of their own; and the writes to a kind of which a write is slow at the
+moment, because the webhook of this kind may hang. Eight such writes in the same moment delay the others for
+`SLOW_S`.
+
 If the API server reports overload (429, 503), the limiter halves the number of slots, and waits as long as
-Retry-After requests, 30 s at most. With success the slots come back one at a time. A slow write releases its
-slot before it is answered: it waits for a webhook or for the network, and other writes need not wait for
-that.
+Retry-After requests, 30 s at most. With success the slots come back one at a time. The answers to Events
+count for nothing here: many clusters limit the rate of Events alone (the admission plugin EventRateLimit). A
+slow write releases its slot before it is answered: it waits for a webhook or for the network, and other
+writes need not wait for that.
 
 Live reads take no slot of a write. They have a few places of their own, and one namespace gets only some of
 these places, so that reads of one namespace that hang delay only the acts that wait for them.
@@ -28,7 +33,7 @@ import itertools
 import math
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from enum import IntEnum
 
 import structlog
@@ -51,8 +56,9 @@ __all__ = [
 SLOTS_MAX = 8
 """Number of slots. More writes in flight gain no throughput and cost latency (measured on an API server: the
 knee is at 4-8)."""
-SLOW_S = 1.0
-"""Time after which an unanswered write makes room for another."""
+SLOW_S = 0.25
+"""Time after which an unanswered write makes room for another. The webhook of a framework that hangs delays
+all stops of this framework, and eight of them would delay all other writes for this time."""
 SLOW_MAX = 56
 """Maximum number of slow writes at once; further slow writes keep their slots."""
 READS_MAX = 8
@@ -64,10 +70,13 @@ ACTS_ALONE_S = 0.025
 """Time after the last act for which reports still wait. The answer to an act is often the reason for the next
 act, as in the stop after the creation of the Recovery."""
 ACTS_ALONE_S_MAX = 0.25
-"""Longest time for which acts in a row keep reports waiting that could have a slot."""
+"""Longest time for which acts keep reports waiting that could have a slot."""
 RETRY_AFTER_S_MAX = 30.0
 """Longest wait that the limiter accepts. A longer wait that a server or a proxy requests would leave broken
 gangs as they are."""
+
+REPORTS = "reports"
+"""The group of all reports. No kind has this name as its plural."""
 
 log = structlog.get_logger(__name__)
 
@@ -78,8 +87,10 @@ class Urgency(IntEnum):
     ACT = 0
     ALARM = 1
     """Writes about many nodes at once, which people must see soon."""
-    REPORT = 2
-    UPKEEP = 3
+    PREFERENCE = 2
+    """Soft taints, which keep no pod off a node."""
+    REPORT = 3
+    UPKEEP = 4
     """Writes that may come for each node at once. No decision waits for them."""
 
 
@@ -87,13 +98,20 @@ def is_overload(error: BaseException) -> bool:
     return isinstance(error, ApiError) and error.status in (429, 503)
 
 
+_Turn = tuple[Urgency, int, int, "_Held", asyncio.Future[None]]
+"""A write that waits: urgency, order, a number that no other write has, and the slot that it will have."""
+
+
 class _Held:
     """The slot of one write."""
 
     is_slow = False
 
-    def __init__(self, urgency: Urgency) -> None:
-        self.urgency = urgency
+    def __init__(self, urgency: Urgency, kind: str) -> None:
+        self.is_act = urgency is Urgency.ACT
+        self.is_report = urgency >= Urgency.REPORT
+        self.group = REPORTS if self.is_report else kind
+        """The writes that share half of the slots if some of them hang."""
 
 
 class Limiter:
@@ -103,14 +121,21 @@ class Limiter:
         self._in_flight = 0
         self._slow = 0
         """Number of writes that have released their slots and are not answered yet."""
+        self._slow_of: Counter[str] = Counter()
+        """The same number by group."""
+        self._held_of: Counter[str] = Counter()
+        """Number of writes that occupy a slot, by group."""
         self._acts = 0
         """Number of acts that occupy a slot."""
-        self._acts_since_s = self._acts_until_s = -math.inf
-        """Beginning and end of the last acts in a row, by the clock of the event loop. The pauses between
-        them are not longer than `ACTS_ALONE_S`."""
+        self._acts_until_s = -math.inf
+        """Time at which the last act released its slot, by the clock of the event loop."""
+        self._kept_since_s: float | None = None
+        """Time since which reports wait for acts; None if none waits."""
         self._reports_turn: asyncio.TimerHandle | None = None
         """Timer of the reports that wait for acts."""
-        self._waiting: list[tuple[Urgency, int, int, asyncio.Future[None]]] = []
+        self._waiting: list[_Turn] = []
+        self._parked: dict[str, list[_Turn]] = {}
+        """Writes whose group has its half of the slots, by group. They wait beside the others."""
         self._numbers = itertools.count()
         self._reading: Counter[str] = Counter()
         """Reads in flight, by namespace."""
@@ -133,26 +158,32 @@ class Limiter:
     def waiting(self) -> Counter[Urgency]:
         """Returns the number of waiting requests by urgency. Reads count as acts, since acts wait for
         them."""
-        found = Counter(urgency for urgency, *_, turn in self._waiting if not turn.done())
+        turns = itertools.chain(self._waiting, *self._parked.values())
+        found = Counter(urgency for urgency, *_, turn in turns if not turn.done())
         reads = sum(not turn.done() for turns in self._to_read.values() for turn in turns)
         return found + Counter({Urgency.ACT: reads})
 
     @asynccontextmanager
-    async def slot(self, urgency: Urgency, order: int = 0) -> AsyncIterator[None]:
-        """Occupies a slot for one write, and adapts to its outcome. Among writes of one urgency the lowest
-        order goes first, then the earliest."""
-        await self._take(urgency, order)
-        held = _Held(urgency)
+    async def slot(
+        self, urgency: Urgency, order: int = 0, *, kind: str = "", learns: bool = True
+    ) -> AsyncIterator[None]:
+        """Occupies a slot for one write to that kind, and adapts to its outcome if `learns`. Among writes of
+        one urgency the lowest order goes first, then the earliest."""
+        held = _Held(urgency, kind)
+        await self._take(urgency, order, held)
         making_room = asyncio.get_running_loop().call_later(SLOW_S, self._make_room, held)
         try:
-            with self._learning():
+            with self._learning() if learns else nullcontext():
                 yield
         finally:
             making_room.cancel()
             if held.is_slow:
                 self._slow -= 1
+                self._slow_of -= Counter((held.group,))
+                self._unpark(held.group)
+                self._let_in()
             else:
-                self._release(urgency)
+                self._release(held)
 
     @asynccontextmanager
     async def read(self, namespace: str) -> AsyncIterator[None]:
@@ -180,60 +211,77 @@ class Limiter:
             self._went_well()
 
     def _make_room(self, held: _Held) -> None:
-        if self._slow < SLOW_MAX:
+        if self._slow < SLOW_MAX and self._slow_of[held.group] < SLOW_MAX // 2:
             held.is_slow = True
             self._slow += 1
-            self._release(held.urgency)
+            self._slow_of[held.group] += 1
+            self._release(held)
 
-    async def _take(self, urgency: Urgency, order: int) -> None:
+    async def _take(self, urgency: Urgency, order: int, held: _Held) -> None:
         turn = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (urgency, order, next(self._numbers), turn))
+        heapq.heappush(self._waiting, (urgency, order, next(self._numbers), held, turn))
         self._let_in()
         try:
             await turn
         except asyncio.CancelledError:
             # let in and cancelled at the same moment: the slot goes to the next write
             if not turn.cancelled():
-                self._release(urgency)
+                self._release(held)
             raise
 
     def _let_in(self) -> None:
         while self._waiting and self._in_flight < self._slots and self._pause is None:
-            if self._waiting[0][0] >= Urgency.REPORT and (wait_s := self._acts_alone_s()) > 0:
-                self._let_in_after(wait_s)
+            *_, held, turn = self._waiting[0]
+            if turn.cancelled():
+                heapq.heappop(self._waiting)
+            elif self._has_its_half(held.group):
+                self._parked.setdefault(held.group, []).append(heapq.heappop(self._waiting))
+            elif held.is_report and not self._is_turn_of_reports():
                 return
-            urgency, *_, turn = heapq.heappop(self._waiting)
-            if not turn.cancelled():
-                self._occupy(urgency)
+            else:
+                heapq.heappop(self._waiting)
+                self._occupy(held)
                 turn.set_result(None)
+        if not self._waiting and not self._parked:
+            self._kept_since_s = None
 
-    def _occupy(self, urgency: Urgency) -> None:
+    def _has_its_half(self, group: str) -> bool:
+        """Whether the group may not have more slots than it has."""
+        is_limited = group == REPORTS or self._slow_of[group] > 0
+        return is_limited and self._held_of[group] >= max(1, self._slots // 2)
+
+    def _unpark(self, group: str) -> None:
+        for turn in self._parked.pop(group, ()):
+            heapq.heappush(self._waiting, turn)
+
+    def _occupy(self, held: _Held) -> None:
         self._in_flight += 1
-        if urgency is not Urgency.ACT:
-            return
-        now_s = asyncio.get_running_loop().time()
-        if not self._acts and now_s > self._acts_until_s + ACTS_ALONE_S:
-            self._acts_since_s = now_s
-        self._acts += 1
+        self._held_of[held.group] += 1
+        self._acts += held.is_act
 
-    def _release(self, urgency: Urgency) -> None:
+    def _release(self, held: _Held) -> None:
         self._in_flight -= 1
-        if urgency is Urgency.ACT:
-            self._acts -= 1
+        self._held_of -= Counter((held.group,))
+        self._acts -= held.is_act
+        if held.is_act:
             self._acts_until_s = asyncio.get_running_loop().time()
+        self._unpark(held.group)
         self._let_in()
 
-    def _acts_alone_s(self) -> float:
-        """Returns for how many more seconds reports wait if no act begins or ends before; 0 or less if it is
-        their turn."""
-        now_s = asyncio.get_running_loop().time()
-        longest_s = self._acts_since_s + ACTS_ALONE_S_MAX - now_s
-        return longest_s if self._acts else min(longest_s, self._acts_until_s + ACTS_ALONE_S - now_s)
-
-    def _let_in_after(self, wait_s: float) -> None:
+    def _is_turn_of_reports(self) -> bool:
+        """Whether acts leave a report its turn now. If they do not, a timer asks again."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        quiet_s = math.inf if self._acts else self._acts_until_s + ACTS_ALONE_S
+        since_s = now_s if self._kept_since_s is None else self._kept_since_s
+        turn_s = min(quiet_s, since_s + ACTS_ALONE_S_MAX)
+        if turn_s <= now_s:
+            return True
+        self._kept_since_s = since_s
         if self._reports_turn is not None:
             self._reports_turn.cancel()
-        self._reports_turn = asyncio.get_running_loop().call_later(wait_s, self._let_in)
+        self._reports_turn = loop.call_at(turn_s, self._let_in)
+        return False
 
     async def _take_read(self, namespace: str) -> None:
         turn = asyncio.get_running_loop().create_future()
@@ -293,3 +341,7 @@ class Limiter:
         self._good += 1
         if self._good >= self._slots and self._slots < SLOTS_MAX:
             self._good, self._slots = 0, self._slots + 1
+            for group in list(self._parked):
+                self._unpark(group)
+            self._let_in()
+            self._let_read()

@@ -20,6 +20,7 @@ from recover.api import Incident, Recovery
 from recover.k8s.kinds import (
     CONFIGMAPS,
     INCIDENTS,
+    JOBS,
     NAMESPACES,
     NODEHEALTHS,
     NODES,
@@ -111,9 +112,13 @@ class Observer:
         await self.device_maps.synced()
 
     async def run(self) -> None:
+        """Runs all reflectors. Jobs are listed after the pods, because only its pods show that a Job is a
+        training if admission adds the devices to the pods (kept.py)."""
+        of_kind = dict(zip(self._caches, self.reflectors, strict=False))
         async with asyncio.TaskGroup() as group:
             for reflector in (*self.reflectors, *self.device_maps.reflectors):
-                group.create_task(reflector.run())
+                after = of_kind[PODS] if reflector is of_kind[JOBS] else None
+                group.create_task(_run(reflector, after))
 
     def absorb(self, resource: Resource, raw: bytes) -> None:
         """Takes the answer to one of our own writes. Kinds that the controller does not watch are ignored."""
@@ -218,10 +223,17 @@ class Observer:
             counted=self.subject_index.counted,
             pods_on=pods.pods_on,
             new_pods_memo=self.subject_index.new_pods_memo,
+            capacity_memo=changes.capacity_memo,
         )
 
     def _report_change(self, node: str) -> None:
         self.nodes.revise(node, self.device_maps.added)
+
+
+async def _run(reflector: Reflector, after: Reflector | None) -> None:
+    if after is not None:
+        await after.synced.wait()
+    await reflector.run()
 
 
 def _workloads(settings: Settings, kept: Kept, changes: Changes) -> list[Cache[Gang]]:

@@ -29,7 +29,7 @@ class Recoveries:
         self._queue = KeyedQueue()
         self._is_woken = False
         self._took_s: dict[str, float] = {}
-        """Duration of the last reconcile of each recovery, until its plan was made."""
+        """Duration of the last reconcile of each recovery until its plan was made, if it was long."""
 
     def wake(self) -> None:
         """Wakes every recovery that still has something to do, after a change. All changes of one turn of the
@@ -57,28 +57,34 @@ class Recoveries:
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
-                    group.create_task(self._work(await self._queue.take()))
+                    group.create_task(self._work(await self._queue.take(), group))
                     # a reconcile blocks the event loop; other tasks get their turn in between
                     await asyncio.sleep(0)
         finally:
             self._queue.close()
 
-    async def _work(self, key: str) -> None:
+    async def _work(self, key: str, events: asyncio.TaskGroup) -> None:
         wait_s: float | None
-        self._took_s.pop(key, None)
         try:
-            wait_s = await self._reconcile(key)
+            wait_s = await self._reconcile(key, events)
         except Exception:
             self._parts.metrics.errors.labels(loop="recovery").inc()
             log.exception("recovery failed, trying again", recovery=key, pause_s=ERROR_PAUSE_S)
             wait_s = ERROR_PAUSE_S
-        if rest_s := rest_after(self._took_s.pop(key, 0.0)):
+        if rest_s := self._rest_s(key):
             await asyncio.sleep(rest_s)
         self._queue.done(key)
         if wait_s is not None:
             self._queue.add_after(key, wait_s)
 
-    async def _reconcile(self, key: str) -> float | None:
+    def _rest_s(self, key: str) -> float:
+        """Returns the rest after a reconcile. All long reconciles count together: every change may wake
+        hundreds of gangs that wait for room, and each of them compares all nodes."""
+        for gone in self._took_s.keys() - self._observer.recoveries.rows.keys():
+            del self._took_s[gone]
+        return rest_after(sum(self._took_s.values())) if key in self._took_s else 0.0
+
+    async def _reconcile(self, key: str, events: asyncio.TaskGroup | None = None) -> float | None:
         """Reconciles and writes. Once a new phase is written, its actions follow at once: through the queue
         they would come after the reconciles of everything that the write has changed. A turn ends after as
         many reconciles as there are phases; the change that the last write causes brings the key into the
@@ -88,19 +94,27 @@ class Recoveries:
             recovery = rows.get(key)
             if recovery is None:
                 return None
-            wait_s = await self._reconcile_once(key, recovery)
+            wait_s = await self._reconcile_once(key, recovery, events)
             after = rows.get(key)
             if after is None or after.status.phase is recovery.status.phase:
                 break
         return wait_s
 
-    async def _reconcile_once(self, key: str, recovery: Recovery) -> float | None:
+    async def _reconcile_once(
+        self, key: str, recovery: Recovery, events: asyncio.TaskGroup | None
+    ) -> float | None:
         self._parts.metrics.reconciles.labels(loop="recovery").inc()
         with self._parts.metrics.reconcile_seconds.labels(loop="recovery").time():
             world = self._parts.world()
             began_s = asyncio.get_running_loop().time()
             plan = advance(recovery, world, self._settings, self._parts.clock.now())
-            self._took_s[key] = asyncio.get_running_loop().time() - began_s
-        again_s = await self._parts.executor.run(plan)
+            self._note_duration(key, asyncio.get_running_loop().time() - began_s)
+        again_s = await self._parts.executor.run(plan, events)
         waits = [wait_s for wait_s in (again_s, self._parts.modes.changes_in_s()) if wait_s is not None]
         return min(waits, default=None)
+
+    def _note_duration(self, key: str, took_s: float) -> None:
+        if rest_after(took_s):
+            self._took_s[key] = took_s
+        else:
+            self._took_s.pop(key, None)

@@ -11,9 +11,10 @@ from recover.triage.node_condition import STATUS_OF
 
 __all__ = ["Refusals", "Write"]
 
-REFUSED_MAX = 1024
-"""Maximum number of remembered refusals. A forgotten refusal is recorded again after the next try of its
-write."""
+REFUSED_MAX = 20_000
+"""Maximum number of remembered refusals: twice the Nodes of a large cluster, because a policy may refuse a
+write to each Node. The write of a forgotten refusal is tried again at once, and its next refusal wakes all
+decisions."""
 
 Write = Create | Ensure | Patch | Delete | Ask
 """Kinds of writes whose refusal decisions read."""

@@ -20,6 +20,7 @@ from recover.k8s.kinds import EVENTS
 from recover.kube.cluster import Cluster
 from recover.model import Gang, Node
 from recover.model.actions import Create, Delete, Emit, Ensure, Patch
+from recover.runtime.answers import may_pass
 from recover.runtime.cache import Cache
 from recover.runtime.observe import Observer
 
@@ -217,6 +218,18 @@ class Requests:
             return None
         self._observer.absorb(action.resource, raw)
         return raw
+
+    async def read_outcome(self, action: Create | Ensure | Patch | Delete) -> bool:
+        """Reads the object after a write without an answer. Returns False if the API server has not told
+        whether the write happened."""
+        try:
+            raw = await self._cluster.get(action.resource, action.name, action.namespace)
+        except ReplyLost:
+            return False
+        except ApiError as error:
+            return not may_pass(error)
+        self._observer.absorb(action.resource, raw)
+        return True
 
     async def emit(self, event: Emit, at: datetime) -> None:
         """Writes the Event. Raises the cluster's errors, except if the Event exists already."""

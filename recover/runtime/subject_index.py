@@ -139,6 +139,11 @@ class SubjectIndex:
             self.gangs[uid] = gang
             self._to_ask[_What.GANG, uid] = None
 
+    def gang_renewed(self, gang: Gang) -> None:
+        """Takes a job of which only the version has changed, as with a framework's own counters."""
+        if gang.ref.uid in self.gangs:
+            self.gangs[gang.ref.uid] = gang
+
     def is_subject(self, node: str) -> bool:
         """Whether the Node or its NodeHealth is a subject, so that a decision reads it at each reconcile."""
         return node in self.nodes or node in self.health

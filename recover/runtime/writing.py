@@ -52,7 +52,7 @@ class Writing:
                 continue
             self._busy |= objects
             self._idle.clear()
-            group.create_task(self._write(self._executor.begin(chain), objects))
+            group.create_task(self._write(self._executor.begin(chain, group), objects))
 
     async def settled(self, at_most_s: float | None) -> None:
         """Waits until nothing is in flight, or at most for that time. None: waits as long as it takes."""

@@ -10,8 +10,9 @@ kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintToleration,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
@@ -25,7 +26,9 @@ from recover.triage.reserved import RESERVED_S, Request, places_of, request_of, 
 from recover.triage.spare_node import SPARE
 from recover.workloads.patches import REQUIRED, avoiding, required_terms
 
-__all__ = ["Room", "may_use", "priority_of", "room"]
+__all__ = ["Room", "may_use", "priority_of", "remembered", "room"]
+
+T = TypeVar("T")
 
 RULES_MAX = 5000
 """Length of a gang's rules about nodes beyond which the gang counts as fitting. Each reconcile compares the
@@ -117,17 +120,91 @@ def room(
     """
     if _length(gang) > RULES_MAX:
         return Room()
-    reported = {name for node in world.nodes.values() for name in node.capacity}
-    start = Mark(recovery="", attempt=1, did="", placed=tuple(placed))
+    reported = remembered(world, "reported", lambda: _reported(world))
+    others = frozenset(beside) - {gang.ref.uid}
+    asked = _Asked(gang, without, tuple(placed), priority, tuple(tolerations), others)
+    found = [
+        _less_kept(
+            needs,
+            {
+                **reserved(world, gang, request, reported, now, kept_s),
+                **places_of(world, gang, others, request, reported),
+            },
+        )
+        for request, needs in _known_needs(world, asked, reported, now)
+    ]
+    return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
+
+
+def remembered(world: World, key: Hashable, find: Callable[[], T]) -> T:
+    """Returns what `find` returns, which only the Nodes and the pods of the World decide. Many gangs may ask
+    at each reconcile, and the answer takes a look at all nodes."""
+    memo = world.capacity_memo
+    if memo is None:
+        return find()
+    if key not in memo:
+        memo[key] = find()
+    found: T = memo[key]
+    return found
+
+
+def _reported(world: World) -> frozenset[str]:
+    """Returns the names of all resources of which a node has some."""
+    return frozenset(name for node in world.nodes.values() for name in node.capacity)
+
+
+_Needs = list[tuple[Request, Room]]
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """What `room` was asked; its arguments are explained there."""
+
+    gang: Gang
+    without: Mapping[str, str]
+    placed: tuple[Requirement, ...]
+    priority: int | None
+    tolerations: tuple[Toleration, ...]
+    beside: frozenset[str]
+
+    @property
+    def key(self) -> Hashable:
+        """Returns a value that is the same for the same question about a gang of that uid."""
+        rest = (self.placed, self.priority, self.tolerations)
+        return self.gang.ref.uid, frozenset(self.without.items()), self.beside, repr(rest)
+
+
+def _known_needs(world: World, asked: _Asked, reported: Collection[str], now: datetime) -> _Needs:
+    """Returns the needs (`_needs`), from the World's memo if the memo has them. What is found while a pod is
+    being deleted is not remembered: time alone may change whether the pod counts."""
+    memo, key = world.capacity_memo, asked.key
+    known = memo.get(key) if memo is not None else None
+    if known is not None and known[0] is asked.gang:
+        needs: _Needs = known[1]
+        return needs
+    needs = _needs(world, asked, reported, now)
+    is_timeless = remembered(world, "timeless", lambda: not _is_any_deleted(world))
+    if memo is not None and is_timeless:
+        memo[key] = asked.gang, needs
+    return needs
+
+
+def _is_any_deleted(world: World) -> bool:
+    return any(pod.deleting_since is not None for pods in world.pods_of.values() for pod in pods.values())
+
+
+def _needs(world: World, asked: _Asked, reported: Collection[str], now: datetime) -> _Needs:
+    """Returns the room for the ranks with each request, as if no place were kept for other gangs."""
+    gang = asked.gang
+    start = Mark(recovery="", attempt=1, did="", placed=asked.placed)
     groups: dict[tuple[Request, int], list[tuple[Template, int]]] = {}
     for name, template in gang.templates.items():
         request = request_of(template, reported)
         count = template.count or (gang.size if len(gang.templates) == 1 else 0)
         if request and count:
             groups.setdefault((request, _stage(gang, name)), []).append((template, count))
-    first = priority if priority is not None else priority_of(world, gang)
-    used = _used(world, {gang.ref.uid, *beside}, first, now) if groups else {}
-    added = written([*tolerations, *of_pods(world, gang)])
+    first = asked.priority if asked.priority is not None else priority_of(world, gang)
+    used = _used(world, {gang.ref.uid, *asked.beside}, first, now) if groups else {}
+    added = written([*asked.tolerations, *of_pods(world, gang)])
     rules = {
         (request, stage): [
             (_Rules.of(one, gang, start, [*added, *of_resources(name for name, _ in request)]), count)
@@ -135,7 +212,7 @@ def room(
         ]
         for (request, stage), ranks in groups.items()
     }
-    found = []
+    found: _Needs = []
     for (request, stage), ranks in rules.items():
         larger = [
             (rule, max(0, count - gang.may_lack) * times)
@@ -143,13 +220,8 @@ def room(
             if at == stage and len(rules) <= _SIZES_MAX and (times := _times(other, request))
             for rule, count in others
         ]
-        kept = {
-            **reserved(world, gang, request, reported, now, kept_s),
-            **places_of(world, gang, set(beside) - {gang.ref.uid}, request, reported),
-        }
-        needs = _room_of(world.nodes.values(), request, ranks, larger, without, used)
-        found.append(_less_kept(needs, kept))
-    return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
+        found.append((request, _room_of(world.nodes.values(), request, ranks, larger, asked.without, used)))
+    return found
 
 
 def may_use(gang: Gang, node: Node) -> bool:

@@ -85,6 +85,9 @@ class Guard(msgspec.Struct, frozen=True):
     brakes: tuple[Brake, ...]
     restarted: frozenset[str]
     """Uids of the gangs that are being restarted, and have no place until they are started."""
+    degraded: dict[str, str] = msgspec.field(default_factory=dict)
+    """Nodes that are no better places than a degraded node, each with the reason. Empty until a verdict needs
+    them: most reconciles need none."""
 
     @classmethod
     def of(cls, world: World, diagnoses: Iterable[Diagnosis], settings: Settings, now: datetime) -> Guard:
@@ -204,10 +207,14 @@ class Guard(msgspec.Struct, frozen=True):
         return self._within_attempts(gang)
 
     def _no_better(self, off: str) -> dict[str, str]:
-        """Returns the nodes that are no better places than the degraded node `off`, each with the reason."""
-        tainted = (node.name for node in self.world.subjects.nodes.values() if is_tainted(node))
-        told = {name: f"{code} is open there" for name, code in degraded(self.world, self.now).items()}
-        return {**dict.fromkeys(tainted, "degraded"), **told, off: "degraded"}
+        """Returns the nodes that are no better places than the degraded node `off`, each with the reason. The
+        answer rarely depends on `off`, so the room that a gang has is found once for all its nodes."""
+        if not self.degraded:
+            tainted = (node.name for node in self.world.subjects.nodes.values() if is_tainted(node))
+            self.degraded.update(dict.fromkeys(tainted, "degraded"))
+            told = degraded(self.world, self.now).items()
+            self.degraded.update((name, f"{code} is open there") for name, code in told)
+        return {off: "degraded", **self.degraded}
 
     def _within_attempts(self, gang: Gang) -> Verdict:
         history = self.world.history(gang.ref.uid)

@@ -30,6 +30,7 @@ from recover.diagnose.gang_faults import gang_state
 from recover.diagnose.whole import runs
 from recover.model import Gang, Node, World
 from recover.policy.settings import Timing
+from recover.triage.quarantine import is_tainted
 from recover.triage.spare_node import spare_of
 
 __all__ = ["is_ordinary_gang", "is_ordinary_node", "is_ordinary_report", "is_seen"]
@@ -40,8 +41,9 @@ _ANY_TIME = datetime.max.replace(tzinfo=UTC)
 
 def is_ordinary_node(node: Node) -> bool:
     """Whether the node is ready, no other controller has marked it, Rekindle has written nothing on it, and
-    it is no spare."""
-    is_bare = node.quarantine is None and node.told is None and not node.signals
+    it is no spare. A person may have removed the note of a quarantine and not its taint, or may have written
+    the taint."""
+    is_bare = node.quarantine is None and node.told is None and not node.signals and not is_tainted(node)
     return node.ready and is_bare and spare_of(node) is None
 
 

@@ -29,6 +29,7 @@ from recover.workloads.as_written import PodTemplate as WrittenTemplate
 from recover.workloads.base import StopsAtOnce, Workload, gang_of
 from recover.workloads.patches import (
     START,
+    STOP,
     avoiding,
     changes_affinity,
     gang_patch,
@@ -185,7 +186,7 @@ class Job(StopsAtOnce, Workload):
         return convert(job, _WrittenObject, file=file, where=where).spec
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
-        return [gang_patch(gang, "stop-gang", self.suspending(True), mark)]
+        return [gang_patch(gang, STOP, self.suspending(True), mark)]
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         """Starts the Job. Before Kubernetes 1.36 the affinity may change only in a Job that was never

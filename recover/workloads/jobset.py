@@ -37,6 +37,7 @@ from recover.workloads.base import Operator, Workload, gang_of
 from recover.workloads.job import ON_FAILURE, WrittenJob, restarts_counted
 from recover.workloads.patches import (
     START,
+    STOP,
     avoiding,
     changes_affinity,
     gang_patch,
@@ -241,7 +242,7 @@ class JobSet(Workload):
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
         aimed = msgspec.structs.replace(mark, restarts=gang.restarts + 1)
-        return [gang_patch(gang, "stop-gang", self.suspending(True), aimed)]
+        return [gang_patch(gang, STOP, self.suspending(True), aimed)]
 
     def unfinished(self, gang: Gang) -> list[Patch]:
         """Returns the patch that sets the number of restarts that the mark names, unless the JobSet has

@@ -36,6 +36,7 @@ from recover.workloads.as_written import PodTemplate as WrittenTemplate
 from recover.workloads.base import Operator, StopsAtOnce, Workload, gang_of
 from recover.workloads.patches import (
     START,
+    STOP,
     avoiding,
     changes_affinity,
     gang_patch,
@@ -243,7 +244,7 @@ class KubeflowJob(StopsAtOnce, Workload):
         return msgspec.structs.replace(gang, foreign_owner=gang.foreign_owner or other, may_lack=may_lack)
 
     def stop(self, gang: Gang, mark: Mark) -> list[Patch]:
-        return [self._tested(gang, gang_patch(gang, "stop-gang", self.suspending(True), mark))]
+        return [self._tested(gang, gang_patch(gang, STOP, self.suspending(True), mark))]
 
     def start(self, gang: Gang, mark: Mark, parts: Sequence[Gang] = ()) -> list[Patch]:
         changes = {

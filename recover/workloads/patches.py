@@ -24,6 +24,7 @@ __all__ = [
     "MARK",
     "REQUIRED",
     "START",
+    "STOP",
     "asked_by_people",
     "asks_for_device",
     "avoiding",
@@ -48,8 +49,8 @@ __all__ = [
 
 MARK = key("recovery")
 """Annotation that names the recovery and attempt that stopped or started the job last."""
-START = "start-gang"
-"""Name of the patch that starts a gang."""
+START, STOP = "start-gang", "stop-gang"
+"""Names of the patches that start and stop a gang."""
 DELETE_JOB = "delete-job"
 """Name of the deletion of a job that Rekindle creates again."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

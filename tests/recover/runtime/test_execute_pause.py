@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
 from chaos.cluster.virtual import Clock, run
-from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, RECOVERIES
-from recover.model.actions import Create, Plan
+from detectors.client.kubeapi import ApiError
+from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, PYTORCHJOBS, RECOVERIES
+from recover.model.actions import Create, Patch, Plan
 from recover.policy.settings import Settings
-from recover.runtime.execute import REQUEUE_S, Executor
+from recover.runtime.execute import DECISION_S_MAX, REQUEUE_S, Executor
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
 from tests.recover.runtime.executing import SPEC, START
 from tests.recover.scripted import Scripted
+
+
+def pause(observer: Observer, data: dict[str, str]) -> None:
+    metadata = {"name": "rekindle-pause", "namespace": "rekindle-system", "resourceVersion": "1"}
+    observer._pause.absorb(msgspec.json.encode({"metadata": metadata, "data": data}))
 
 
 @pytest.mark.parametrize(
@@ -41,11 +49,12 @@ def test_what_begins_something_is_dropped_in_a_pause_and_reports_are_written(
 
     async def main(clock: Clock) -> tuple[float | None, Observer]:
         observer = Observer(cluster, Settings(), lambda: None)
-        if data is not None:
-            metadata = {"name": "rekindle-pause", "namespace": "rekindle-system", "resourceVersion": "1"}
-            observer._pause.absorb(msgspec.json.encode({"metadata": metadata, "data": data}))
         executor = Executor(cluster, observer, Metrics(), clock)
-        return await executor.run(Plan(chains=((begins,), (report,)))), observer
+        writing = [executor.begin((action,)) for action in (begins, report)]
+        if data is not None:
+            pause(observer, data)
+        again_s, _ = await asyncio.gather(*writing)
+        return again_s, observer
 
     again_s, observer = run(main, start=START)
 
@@ -54,3 +63,38 @@ def test_what_begins_something_is_dropped_in_a_pause_and_reports_are_written(
     assert again_s == (REQUEUE_S if is_paused else None)
     assert CONFIGMAPS not in observer._caches, "no other ConfigMap is kept"
     assert observer.world(None).refused == {}, "nobody has refused it"  # type: ignore[arg-type]
+
+
+STOP = Patch(
+    what="stop-gang", resource=PYTORCHJOBS, name="llm", namespace="ml", uid="llm-uid", body={"spec": {}}
+)
+
+
+def test_a_stop_that_was_decided_in_a_pause_is_sent() -> None:
+    """A gang that Rekindle has stopped before is stopped again also in a pause: it is down already."""
+    cluster = Scripted()
+
+    async def main(clock: Clock) -> float | None:
+        observer = Observer(cluster, Settings(), lambda: None)
+        pause(observer, {})
+        return await Executor(cluster, observer, Metrics(), clock).run(Plan(chains=((STOP,),)))
+
+    assert run(main, start=START) is None
+    assert cluster.calls == [("patch", "llm")]
+
+
+@pytest.mark.parametrize(("wait_s", "is_sent"), [(DECISION_S_MAX - 1, True), (DECISION_S_MAX + 1, False)])
+def test_what_begins_something_is_decided_again_after_a_long_wait_for_its_turn(
+    wait_s: float, is_sent: bool
+) -> None:
+    """In the meantime people may have set a hold, or the brake may have engaged."""
+    cluster = Scripted(patch=[ApiError(429, "TooManyRequests", "slow down", wait_s)])
+
+    async def main(clock: Clock) -> float | None:
+        observer = Observer(cluster, Settings(), lambda: None)
+        return await Executor(cluster, observer, Metrics(), clock).run(Plan(chains=((STOP,),)))
+
+    again_s = run(main, start=START)
+
+    assert cluster.calls == [("patch", "llm")] * (2 if is_sent else 1)
+    assert again_s == (None if is_sent else REQUEUE_S)
