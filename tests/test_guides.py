@@ -102,6 +102,18 @@ def test_the_owners_training_saves_what_the_scan_chooses_resumes_from_there_and_
     assert (steps[0].step, steps[-1].step) == (31, 60)
 
 
+def test_a_process_that_its_launcher_starts_again_in_its_container_does_not_go_back(tmp_path: Path) -> None:
+    """Its environment still names the checkpoint of the recovery."""
+    trained(tmp_path)
+    told = {"REKINDLE_RESUME_FROM": str(tmp_path / "step-10"), "REKINDLE_RESUME_STEP": "10"}
+
+    first = trained(tmp_path, TORCHELASTIC_RESTART_COUNT="0", **told)
+    again = trained(tmp_path, TORCHELASTIC_RESTART_COUNT="1", **told)
+
+    assert first[0].endswith("step-10 at step 10")
+    assert again[0].endswith("step-40 at step 40")
+
+
 def test_each_rank_of_the_owners_training_writes_its_own_part_and_only_the_first_writes_the_marker(
     tmp_path: Path,
 ) -> None:

@@ -79,6 +79,11 @@ def _enable(job: Any, workload: Workload, file: str, where: str, checkpoint: str
     metadata = job["metadata"]
     if opt_in(gang, None) is not OptIn.ENABLED:
         said = [field for field in ("labels", "annotations") if AUTO_RECOVERY in (metadata.get(field) or {})]
+        replaced += [
+            f"{file}: {where}: {described(job)}: this command replaced metadata.{field}[{AUTO_RECOVERY}]: "
+            f"{metadata[field][AUTO_RECOVERY]!r}"
+            for field in said
+        ]
         for field in said or ["labels"]:  # if both have a value, the refusal would count
             metadata[field] = {**(metadata.get(field) or {}), AUTO_RECOVERY: OptIn.ENABLED.value}
     if checkpoint:

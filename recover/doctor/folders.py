@@ -16,6 +16,8 @@ from recover.stories.words import some
 
 __all__ = ["same", "with_sharers"]
 
+_LASTING = frozenset({VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI, VolumeKind.HOST_PATH})
+
 
 class _Folder(msgspec.Struct, frozen=True):
     """A folder of a volume. Two equal folders are the same folder; two unequal folders may be the same one
@@ -79,18 +81,24 @@ def _of_ranks(case: Case, at: CheckpointLocation) -> Iterator[Finding]:
 
 
 def _without_folder(case: Case, at: CheckpointLocation) -> Iterator[Finding]:
-    """Reports templates that mount nothing at the path, if another template mounts a volume there. Their
-    ranks may need no checkpoints, as the ranks of a coordinator."""
-    mounts = {
-        name: any(
-            PurePosixPath(at.path).is_relative_to(mount.path)
-            for volume in template.volumes
-            for mount in volume.mounts
-        )
-        for name, template in case.gang.templates.items()
-    }
-    for name in (name for name, is_mounted in mounts.items() if not is_mounted and any(mounts.values())):
-        field = f"{case.spec.template_field(name)}.spec"
+    """Reports templates that mount nothing at the path, or a volume that ends with the pod, if another
+    template mounts a lasting volume there. Ranks of a template that mounts nothing may need no checkpoints,
+    as the ranks of a coordinator."""
+    kinds = {name: _kind_at(template, at.path) for name, template in case.gang.templates.items()}
+    lasting = [name for name, kind in kinds.items() if kind in _LASTING]
+    for name in (name for name in kinds if lasting and name not in lasting):
+        kind, field = kinds[name], f"{case.spec.template_field(name)}.spec"
+        if kind is not None:
+            yield Finding(
+                name="checkpoint-folder-lost",
+                severity=Severity.FAILS,
+                what=f"at {at.path} the pods of {name} have a volume of the kind {kind}, and the pods of "
+                f"{some(lasting)} have a lasting volume",
+                where=case.at(f"{field}.volumes"),
+                means=f"what a rank of {name} saves there is lost at each restart",
+                fix=f"mount the volume of {lasting[0]} at {at.path} in {field}",
+            )
+            continue
         yield Finding(
             name="checkpoint-folder-missing",
             severity=Severity.ADVICE,
@@ -101,6 +109,17 @@ def _without_folder(case: Case, at: CheckpointLocation) -> Iterator[Finding]:
             fix=f"nothing, if the ranks of {name} neither save nor load checkpoints; otherwise mount the "
             f"volume of the checkpoints at {at.path} in {field}",
         )
+
+
+def _kind_at(template: Template, path: str) -> VolumeKind | None:
+    """Returns the kind of the volume that the template mounts at the path; None if it mounts none."""
+    mounts = [
+        (len(PurePosixPath(mount.path).parts), volume.kind)
+        for volume in template.volumes
+        for mount in volume.mounts
+        if PurePosixPath(path).is_relative_to(mount.path)
+    ]
+    return max(mounts)[1] if mounts else None
 
 
 def _in_template(template: Template, path: str, namespace: str) -> _Folder | None:

@@ -169,11 +169,11 @@ def elastic(case: Case) -> Iterator[Finding]:
             name="elastic",
             severity=Severity.ADVICE,
             what=f"the job is elastic: it continues while at least {least} of its {case.gang.size} pods run",
-            where=case.at("spec.elasticPolicy.minReplicas"),
+            where=case.at(case.spec.elastic_field),
             means=f"if at most {case.gang.may_lack} workers are lost and another worker makes steps, "
             "Rekindle does not act, because the framework's controller creates the lost workers again; if "
             "the other workers stall, Rekindle restarts the whole gang",
-            fix="nothing, if you want this; otherwise remove spec.elasticPolicy",
+            fix=f"nothing, if you want this; otherwise remove {case.spec.elastic_field}",
         )
 
 

@@ -28,7 +28,13 @@ __all__ = ["annotation", "claim", "claim_of", "volume"]
 _UNVERIFIED = (
     "no checkpoint is verified: the framework chooses the checkpoint, and may choose an incomplete one"
 )
-_UNSCANNED = {
+_READ_ONLY_KINDS = (
+    VolumeKind.CONFIG_MAP,
+    VolumeKind.SECRET,
+    VolumeKind.PROJECTED,
+    VolumeKind.DOWNWARD_API,
+)
+_UNSCANNED: dict[VolumeKind, tuple[str, Severity, str]] = {
     VolumeKind.EMPTY_DIR: (
         "checkpoints-in-empty-dir",
         Severity.FAILS,
@@ -39,6 +45,14 @@ _UNSCANNED = {
         Severity.RISKS,
         "no checkpoint is verified; and a rank that moves to another node has no checkpoint, "
         "unless all nodes share that folder",
+    ),
+    **dict.fromkeys(
+        _READ_ONLY_KINDS,
+        (
+            "checkpoints-on-read-only-volume",
+            Severity.FAILS,
+            "Kubernetes mounts such a volume read-only: no rank can save a checkpoint there",
+        ),
     ),
 }
 _FROM_STORE = "the training then loads its newest checkpoint from the store by itself"
@@ -229,6 +243,8 @@ def _scannable(place: ScanPlace) -> str:
     """Returns how a scan could mount the volume."""
     if place.volume.kind in MOUNTABLE:
         return f"mount the volume {place.volume.name} with subPath instead of subPathExpr"
+    if place.volume.kind in _READ_ONLY_KINDS:
+        return f"{_A_CLAIM}, and mount it at {place.at.path}"
     name = place.volume.name
     return (
         f"in the pod template, make the volume {name} a claim that all nodes can mount: "

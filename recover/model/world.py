@@ -138,7 +138,7 @@ class World(msgspec.Struct, frozen=True):
     """Gang uid -> the pods of its present start, if they were searched since the last change that they depend
     on (diagnose/starts.py). None: nothing is remembered, since nothing would remove outdated entries."""
     capacity_memo: dict[Any, Any] | None = None
-    """What triage/capacity.py has found since the last change of a Node or a pod. None, as above."""
+    """Answers of triage/capacity.py since the last change of a Node or a pod, by question. None, as above."""
 
     @property
     def subjects(self) -> Subjects:

@@ -104,7 +104,7 @@ class _OutdatedError(Exception):
 
 
 class _Decision(msgspec.Struct, frozen=True):
-    """What a chain remembers of the moment of its decision."""
+    """The facts that a chain keeps about the moment of its decision."""
 
     at_s: float
     """Time by the clock of the event loop."""

@@ -157,7 +157,7 @@ _Needs = list[tuple[Request, Room]]
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """What `room` was asked; its arguments are explained there."""
+    """The arguments of `room`, which explains them."""
 
     gang: Gang
     without: Mapping[str, str]

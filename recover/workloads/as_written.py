@@ -113,6 +113,11 @@ class Written(Protocol):
         empty if there are none."""
         ...
 
+    @property
+    def elastic_field(self) -> str:
+        """The field by which the job trains with fewer ranks; empty if its kind has no such field."""
+        ...
+
     def templates(self) -> Mapping[str, PodTemplate]:
         """Returns the templates by the names of Gang.templates."""
         ...

@@ -121,6 +121,7 @@ class WrittenJob(Camel, frozen=True):
     template: WrittenTemplate = WrittenTemplate()
 
     placed_late: ClassVar[str] = ""
+    elastic_field: ClassVar[str] = ""
 
     def templates(self) -> Mapping[str, WrittenTemplate]:
         return {"": self.template}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -122,6 +122,8 @@ class _WrittenJobSet(Camel, frozen=True):
     replicated_jobs: list[_WrittenReplicatedJob] = []
     failure_policy: _WrittenPolicy | None = None
     ttl_seconds_after_finished: int | None = None
+
+    elastic_field: ClassVar[str] = ""
 
     @property
     def placed_late(self) -> str:

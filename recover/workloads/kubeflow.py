@@ -125,6 +125,8 @@ class _WrittenJob(Camel, frozen=True):
     replicas: dict[str, _WrittenReplica]
     run_policy: _WrittenPolicy = _WrittenPolicy()
 
+    elastic_field: str = ""
+
     placed_late: ClassVar[str] = ""
 
     def templates(self) -> Mapping[str, WrittenTemplate]:
@@ -193,6 +195,8 @@ class KubeflowJob(StopsAtOnce, Workload):
 
     resource: Resource
     replica_specs: str
+    elastic_field = "spec.elasticPolicy"
+    """Field by which a job of the kind trains with fewer ranks."""
     default_policy = "OnFailure"
     """Restart policy that the operator gives to a role without one."""
     decoder: msgspec.json.Decoder[Any]
@@ -223,7 +227,9 @@ class KubeflowJob(StopsAtOnce, Workload):
         }
         at = f"{where}: spec.runPolicy".lstrip(": ")
         policy = convert(spec.get("runPolicy", {}), _WrittenPolicy, file=file, where=at)
-        return _WrittenJob(field=field, replicas=replicas, run_policy=policy)
+        return _WrittenJob(
+            field=field, replicas=replicas, run_policy=policy, elastic_field=self.elastic_field
+        )
 
     def parse(self, raw: bytes) -> Gang:
         job: KubeflowObject[KubeflowSpec] = self.decoder.decode(raw)

@@ -35,5 +35,6 @@ class TFJob(KubeflowJob):
     resource = TFJOBS
     framework = Framework.TENSORFLOW
     replica_specs = _REPLICAS
+    elastic_field = "spec.enableDynamicWorker"
     default_policy = "Never"
     decoder = msgspec.json.Decoder(KubeflowObject[_Spec])

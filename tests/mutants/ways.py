@@ -194,6 +194,12 @@ _ORDINARY = of(
         "reserves are never let in",
     ),
     (
+        "way: a node with our taint alone",
+        "not node.signals and not is_tainted(node)",
+        "not node.signals",
+        "a gang leaves its degraded node for another degraded node",
+    ),
+    (
         "way: a node that we have taken out",
         "is_bare = node.quarantine is None and node.told is None and not node.signals",
         "is_bare = node.told is None and not node.signals",

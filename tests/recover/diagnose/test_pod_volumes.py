@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
-from detectors.wire.contract import Fault, Origin, Severity, Subject, SubjectKind
+from detectors.wire.contract import Fault, NodeHealth, Origin, Severity, Subject, SubjectKind
 from detectors.wire.training import Edge, LogError
 from recover.api import Blame
+from recover.diagnose.gang_faults import gang_faults, gang_state
+from recover.policy.settings import Timing
 from tests.builders import Worlds, cluster, gang
 
 CKPT = "volume pvc-7 (nfs4, nas:/ckpt)"
@@ -132,6 +135,37 @@ def test_a_gang_that_waits_for_a_silent_volume_hangs_and_says_for_which() -> Non
     assert "and the same is true on 3 nodes; no node is the culprit" in incident.status.summary
     assert {e.code for e in incident.status.evidence} == {"stalled", "volume-silent"}
     assert world.decide().cordons == []
+
+
+class Counting(dict[str, NodeHealth]):
+    """The reports of the nodes, and how often all of them are read."""
+
+    reads = 0
+
+    def items(self) -> Any:
+        self.reads += 1
+        return super().items()
+
+    def values(self) -> Any:
+        self.reads += 1
+        return super().values()
+
+
+@pytest.mark.parametrize("silent", [0, 20])
+def test_the_reports_of_all_nodes_are_not_read_for_each_rank(silent: int) -> None:
+    """If shared storage is silent, tens of thousands of ranks hang at the same moment."""
+    world = cluster(nodes=21).running(gang("llm", ranks=20)).stall()
+    for rank in range(silent):
+        volume(world, "volume-silent", rank=rank)
+    seen = world.world()
+    reports = Counting(seen.health)
+    state = gang_state(seen, seen.gangs["llm-uid"], Timing(), world.now)
+
+    gang_faults(
+        msgspec.structs.replace(seen, health=reports), {"llm-uid": state}, frozenset(), Timing(), world.now
+    )
+
+    assert reports.reads == bool(silent)
 
 
 def test_the_incident_of_a_lost_rank_names_why_its_node_has_booted() -> None:

@@ -120,3 +120,62 @@ def test_jobs_whose_checkpoints_are_kept_apart_are_no_warning(
     found = findings([write(tmp_path, f"{JOB}---\n{other}")], capsys)
 
     assert not any(found.values())
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "severity"),
+    [
+        (
+            [("persistentVolumeClaim: {claimName: ckpt}", "emptyDir: {}")],
+            "checkpoint-folder-lost",
+            "fails",
+        ),
+        (
+            [("            volumeMounts: [{name: ckpt, mountPath: /ckpt}]\n", "")],
+            "checkpoint-folder-missing",
+            "advice",
+        ),
+    ],
+)
+def test_a_role_without_a_lasting_volume_at_the_path_is_told(
+    changes: list[tuple[str, str]], name: str, severity: str, tmp_path: Path, capsys: Captured
+) -> None:
+    found = findings([write(tmp_path, with_master(*changes))], capsys)["llm"]
+
+    (one,) = (one for one in found if one["name"] == name)
+    assert one["severity"] == severity
+    assert not missing(one["what"], "Master", "/ckpt")
+
+
+@pytest.mark.parametrize("source", ["secret: {secretName: a}", "configMap: {name: a}", "projected: {}"])
+def test_checkpoints_on_a_volume_that_is_always_read_only_fail(
+    source: str, tmp_path: Path, capsys: Captured
+) -> None:
+    text = JOB.replace("persistentVolumeClaim: {claimName: ckpt}", source)
+
+    (one,) = findings([write(tmp_path, text)], capsys)["llm"]
+
+    assert (one["name"], one["severity"]) == ("checkpoints-on-read-only-volume", "fails")
+    assert not missing(one["fix"], "persistentVolumeClaim", "/ckpt")
+    assert "make the volume" not in one["fix"], "its content is needed"
+
+
+def test_who_is_told_to_allow_a_new_creation_is_told_how_long_the_failed_job_must_stay(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    text = JOB.replace("    rekindle.dev/on-terminal: recreate\n", "").replace(
+        "spec:\n", "spec:\n  backoffLimit: 0\n  ttlSecondsAfterFinished: 30\n", 1
+    )
+
+    (one,) = findings([write(tmp_path, text)], capsys)["llm"]
+
+    assert not missing(one["fix"], "rekindle.dev/on-terminal", "spec.ttlSecondsAfterFinished: 3600")
+
+
+def test_an_elastic_tfjob_is_told_its_own_field(tmp_path: Path, capsys: Captured) -> None:
+    text = (CASES / "tfjob.yaml").read_text().replace("spec:\n", "spec:\n  enableDynamicWorker: true\n", 1)
+
+    (one,) = findings([write(tmp_path, text)], capsys)["llm"]
+
+    assert one["name"] == "elastic"
+    assert not missing(one["fix"], "spec.enableDynamicWorker")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,12 +10,14 @@ import pytest
 from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError, ReplyLost
 from detectors.wire.resource import Resource
+from recover.api import Act
+from recover.api.marks import UNHEALTHY
 from recover.k8s.kinds import CONFIGMAPS, INCIDENTS, NODES, PODS
 from recover.kube.errors import NotLeaderError
 from recover.model.actions import Action, Create, Delete, Emit, Ensure, Patch, Plan
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
-from recover.runtime.execute import Executor
+from recover.runtime.execute import REQUEUE_S, Executor
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
 from tests.recover.runtime.executing import SPEC, START, execute, patch
@@ -286,6 +289,60 @@ def test_our_own_object_is_created_where_it_is_missing_without_the_nulls_of_a_pa
     execute(cluster, (Ensure(what="e", resource=CONFIGMAPS, name="env", namespace="ml", body=body),))
 
     assert cluster.bodies[-1]["data"] == {"A": "1"}
+
+
+class Cut(Scripted):
+    """Loses the reply to a patch, and then answers no read for ten seconds."""
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> bytes:
+        await super().get(resource, name, namespace)
+        if len(self.calls) < 4:
+            await asyncio.sleep(5)
+            raise ReplyLost("connection refused")
+        return raw("n1", 8, namespace="")
+
+
+def test_a_quarantine_without_an_answer_counts_until_the_node_was_read() -> None:
+    """Otherwise another node would take the place of the first in the budget."""
+    taint = {"key": UNHEALTHY, "value": "device-lost", "effect": "NoSchedule"}
+    body = {"spec": {"unschedulable": True, "taints": [taint]}}
+    cordon = Patch(what=Act.QUARANTINE_NODE, resource=NODES, name="n1", uid="n1-uid", body=body)
+    cluster = Cut(patch=[ReplyLost("connection reset")])
+
+    async def main(clock: Clock) -> float | None:
+        executor = Executor(cluster, Observer(cluster, Settings(), lambda: None), Metrics(), clock)
+        writing = asyncio.create_task(executor.begin((cordon,)))
+        await asyncio.sleep(9)
+        assert executor.being_quarantined == {"n1"}
+        again_s = await writing
+        assert not executor.being_quarantined
+        return again_s
+
+    assert run(main, start=START) == REQUEUE_S
+    assert cluster.calls == [("patch", "n1"), *[("get", "n1")] * 3]
+
+
+class SlowEvents(Scripted):
+    async def create(
+        self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
+    ) -> bytes:
+        await asyncio.sleep(5)
+        return await super().create(resource, body, namespace, strict=strict)
+
+
+def test_nobody_waits_for_an_event_that_may_be_a_task_of_its_own() -> None:
+    """Events are often in an etcd of their own, which may hang."""
+    told = Emit(reason="R", message="m", regarding={"name": "n1", "uid": "u"}, key="k")
+    cluster = SlowEvents()
+
+    async def main(clock: Clock) -> None:
+        executor = Executor(cluster, Observer(cluster, Settings(), lambda: None), Metrics(), clock)
+        async with asyncio.TaskGroup() as events:
+            await executor.run(Plan(chains=((patch(), told),)), events)
+            assert (clock.now() - START).total_seconds() < 1
+
+    run(main, start=START)
+    assert [method for method, _ in cluster.calls] == ["patch", "create"]
 
 
 def test_an_event_that_cannot_be_written_holds_nothing_up() -> None:

@@ -11,8 +11,10 @@ import pytest
 from chaos.cluster.virtual import Clock, run
 from detectors.client.kubeapi import ApiError
 from detectors.wire.resource import Resource
-from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, RECIPES
-from recover.model.actions import Create, Plan
+from recover.api import Act
+from recover.api.marks import UNHEALTHY
+from recover.k8s.kinds import INCIDENTS, NODEHEALTHS, NODES, RECIPES
+from recover.model.actions import Create, Patch, Plan
 from recover.policy.settings import Settings
 from recover.runtime.execute import Executor
 from recover.runtime.limiter import SLOTS_MAX
@@ -24,12 +26,17 @@ from tests.recover.scripted import Scripted
 
 
 class Slow(Scripted):
-    """Lets each creation take a while, so that other writes wait for their turn."""
+    """Lets each write take a while, so that other writes wait for their turn."""
 
     async def create(
         self, resource: Resource, body: Any, namespace: str = "", *, strict: bool = False
     ) -> bytes:
         answer = await super().create(resource, body, namespace, strict=strict)
+        await asyncio.sleep(0.01)
+        return answer
+
+    async def patch(self, resource: Resource, *args: Any, **kwargs: Any) -> bytes:
+        answer = await super().patch(resource, *args, **kwargs)
         await asyncio.sleep(0.01)
         return answer
 
@@ -66,6 +73,19 @@ def test_people_learn_of_a_fault_of_many_nodes_before_they_learn_of_each(what: s
     execute(cluster, *[(report("i"),)] * 20, (alarm,))
 
     assert cluster.calls.index(("create", "many")) == SLOTS_MAX / 2
+
+
+def test_a_soft_taint_goes_behind_what_stops_a_gang() -> None:
+    """A soft taint only tells the scheduler what to prefer, and 300 nodes may get one at the same moment."""
+    cluster = Slow()
+    taint = {"key": UNHEALTHY, "value": "device-degraded", "effect": "PreferNoSchedule"}
+    soft = Patch(
+        what=Act.QUARANTINE_NODE, resource=NODES, name="n", uid="u", body={"spec": {"taints": [taint]}}
+    )
+
+    execute(cluster, *[(soft,)] * 20, (patch("act"),))
+
+    assert cluster.calls.index(("patch", "act")) == SLOTS_MAX
 
 
 def test_a_report_that_an_act_waits_for_is_as_urgent_as_the_act() -> None:

@@ -3,6 +3,7 @@ read."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from chaos.apiserver.client import Client
+from chaos.apiserver.store import MemoryCluster
 from detectors.wire.resource import Resource
 from recover.api.marks import SCAN_OF
-from recover.k8s.kinds import INCIDENTS, JOBS, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.k8s.kinds import INCIDENTS, JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECOVERIES
+from recover.kube.cluster import ListPage
 from recover.model import DEPARTED_MAX, World
 from recover.model.modes import Mode, Modes, begun
 from recover.policy.settings import Settings
@@ -571,3 +575,32 @@ def test_nodes_of_which_others_say_something_are_indexed_and_a_heartbeat_is_no_n
     put(made, node(5, "True", "2026-11-21T11:04:00Z"))
     relist(made.nodes, [], "9")
     assert not seen(made).signalling
+
+
+async def test_a_job_whose_pods_alone_show_devices_is_a_gang_whatever_answers_first() -> None:
+    """Admission may add the devices to the pods. The list of Jobs is short, and would be answered first."""
+    store = MemoryCluster(lambda: NOW)
+    consent = {"rekindle.dev/auto-recovery": "enabled"}
+    store.create(NAMESPACES, {"metadata": {"name": "ml", "labels": consent}})
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "train"}]}}
+    meta: dict[str, Any] = {"name": "llm", "namespace": "ml"}
+    made = store.create(JOBS, {"metadata": meta, "spec": {"template": template}}, "ml")
+    owner = OWNER | {"uid": made.body["metadata"]["uid"]}
+    meta = {"name": "llm-0", "namespace": "ml", "ownerReferences": [owner]}
+    store.create(PODS, {"metadata": meta, "spec": GPU}, "ml")
+
+    class LatePods(Client):
+        async def list(self, resource: Resource, **of: Any) -> ListPage:
+            await asyncio.sleep(0.05 if resource == PODS else 0)
+            return await super().list(resource, **of)
+
+    observer = Observer(LatePods(store, "controller"), Settings(), lambda: None, lambda: NOW)
+    watching = asyncio.create_task(observer.run())
+    try:
+        async with asyncio.timeout(20):
+            await observer.synced()
+        known = [gang for cache in observer.workloads for gang in cache.rows]
+        assert known == ["ml/llm"]
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)

@@ -24,6 +24,7 @@ from recover.runtime.loop_parts import LoopParts
 from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.observe import Observer
 from recover.runtime.recovery_loop import Recoveries
+from recover.runtime.rest import rest_after
 from recover.runtime.telemetry import Metrics
 from tests.builders import gang
 from tests.recover.runtime.executing import SPEC, patch
@@ -170,6 +171,25 @@ async def test_a_recovery_whose_phases_go_round_hands_its_turn_back(monkeypatch:
         await tested._reconcile("ml/r1")
 
     assert looks == len(Phase)
+
+
+def test_recoveries_that_take_long_rest_together() -> None:
+    """Each of them compares all nodes, and one change may wake hundreds of them."""
+    cluster, metrics, clock = Scripted(), Metrics(), WallClock()
+    observer = Observer(cluster, Settings(), lambda: None)
+    for name in ("r1", "r2", "r3"):
+        observer.absorb(RECOVERIES, raw(name, 7, spec=SPEC))
+    modes = ModeKeeper(cluster, observer, Settings(), clock)
+    executor = Executor(cluster, observer, metrics, clock)
+    tested = Recoveries(LoopParts(observer, executor, modes, metrics, clock), Settings())
+
+    for name, took_s in (("r1", 0.02), ("r2", 0.03), ("r3", 0.001), ("gone", 0.5)):
+        tested._note_duration(f"ml/{name}", took_s)
+
+    assert tested._rest_s("ml/r1") == tested._rest_s("ml/r2") == pytest.approx(rest_after(0.05))
+    assert tested._rest_s("ml/r3") == 0.0
+    tested._note_duration("ml/r2", 0.001)
+    assert tested._rest_s("ml/r1") == pytest.approx(rest_after(0.02))
 
 
 class Stopping(Scripted):

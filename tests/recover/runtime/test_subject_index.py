@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from chaos.bench.scale import objects
 from detectors.wire.contract import NodeHealthStatus
 from detectors.wire.training import Edge
+from recover.api.marks import UNHEALTHY
 from recover.k8s.kinds import JOBS, NAMESPACES, NODEHEALTHS, NODES, PODS, RECIPES, RECOVERIES
 from recover.policy.settings import Settings
 from recover.runtime.changes import Wake
@@ -173,6 +174,46 @@ def test_only_a_quarantined_node_without_a_gang_waits_for_its_agent(in_quarantin
     assert bool(woken.at_once) is in_quarantine
 
 
+@pytest.mark.parametrize("ready", [False, True])
+def test_the_condition_of_an_idle_node_follows_its_agent(ready: bool) -> None:
+    woken, name = Woken(), f"n{NODES_MAX - 1}"
+    agent(woken, name, ready=not ready)
+    woken.soon = 0
+
+    agent(woken, name, ready=ready)
+
+    assert woken.soon
+
+
+def test_a_new_version_of_a_job_or_a_namespace_alone_wakes_nobody() -> None:
+    """A framework writes its own counters into the status of a job."""
+    woken = Woken()
+    woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed"))
+    woken.cluster.ask()
+    before = woken.cluster.world().subjects.gangs["a-uid"].version
+    woken.at_once = woken.soon = 0
+
+    woken.cluster.put(JOBS, job("a"))
+    woken.cluster.put(NAMESPACES, {"metadata": {"name": "ml"}})
+
+    assert (woken.at_once, woken.soon) == (0, 0)
+    assert woken.cluster.world().subjects.gangs["a-uid"].version != before
+
+
+def test_what_is_remembered_of_the_capacity_ends_with_a_change_of_a_node_or_a_pod() -> None:
+    woken = Woken()
+    for change, is_kept in (
+        (lambda: woken.report("n0", objects.health_status("n0", BORN)), True),
+        (lambda: woken.cluster.put(JOBS, job("a", suspend=True)), True),
+        (lambda: woken.cluster.put(NODES, node("n1", ready=False)), False),
+        (lambda: woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed")), False),
+        (lambda: woken.cluster.drop(PODS, "a-1", "ml"), False),
+    ):
+        woken.cluster.world().capacity_memo["known"] = True  # type: ignore[index]
+        change()
+        assert bool(woken.cluster.world().capacity_memo) is is_kept
+
+
 @pytest.mark.parametrize("kind", ["nodes", "health", "gangs", "outdated_specs", "unseen"])
 def test_the_sweep_finds_what_is_missing(kind: str) -> None:
     woken = Woken()
@@ -227,6 +268,11 @@ def quarantined(name: str) -> dict[str, Any]:
     note = {"incident": "i-0", "fault": "device-lost", "at": BORN.isoformat(), "cordoned": True}
     body["metadata"]["annotations"] = {"rekindle.dev/quarantined-by": msgspec.json.encode(note).decode()}
     return body
+
+
+def tainted(name: str) -> dict[str, Any]:
+    taint = {"key": UNHEALTHY, "value": "device-degraded", "effect": "PreferNoSchedule"}
+    return node(name) | {"spec": {"taints": [taint]}}
 
 
 def spare(name: str) -> dict[str, Any]:
@@ -369,6 +415,12 @@ WAYS: dict[str, tuple[Callable[[Woken], None], Callable[[Woken], None], str, str
     "a node comes": (nothing, lambda w: w.cluster.put(NODES, node("n7")), "outdated_specs", "n7"),
     "a node is not ready": (nothing, lambda w: w.cluster.put(NODES, node("n2", ready=False)), "nodes", "n2"),
     "a node is quarantined": (nothing, lambda w: w.cluster.put(NODES, quarantined("n2")), "nodes", "n2"),
+    "a node has the taint of a quarantine without its note": (
+        nothing,
+        lambda w: w.cluster.put(NODES, tainted("n2")),
+        "nodes",
+        "n2",
+    ),
     "a node is a spare": (nothing, lambda w: w.cluster.put(NODES, spare("n2")), "nodes", "n2"),
     "a node has a signal": (nothing, lambda w: w.cluster.put(NODES, signalling("n2")), "nodes", "n2"),
     "the report of a node with a signal": (

@@ -178,7 +178,8 @@ def test_what_will_not_work_in_spite_of_it_is_told_as_doctor_finds_it(
     status, out, err = asked(capsys, "-f", str(job))
 
     assert (status, 'rekindle.dev/auto-recovery: "enabled"' in out) == (0, True)
-    limit, checkpoint = notes(err)
+    consent, limit, checkpoint = notes(err)
+    assert not missing(consent, "metadata.annotations[rekindle.dev/auto-recovery]: 'observe'")
     for note, fix in (
         (limit, "spec.backoffLimit: 6"),
         (checkpoint, '{rekindle.dev/checkpoint: "/ckpt"}'),
