@@ -102,11 +102,12 @@ def _unread(reading: Reading) -> Iterator[str]:
         yield f"Steps: none. {blind}"
     else:
         yield f"Steps: none, and an error in line {error.line}."
-        yield (
-            "  If the program ended before its first step, this log does not show how it prints steps: read "
-            "the log of a run that trained."
-        )
-        yield f"  Otherwise {blind}"
+        if not reading.answer.saves:
+            yield (
+                "  If the program ended before its first step, this log does not show how it prints steps: "
+                "read the log of a run that trained."
+            )
+        yield f"  {blind if reading.answer.saves else f'Otherwise {blind}'}"
     for name in reading.unproven:
         yield (
             f"  Rekindle has found a number in {_called(name)}. Rekindle takes this number for the step when "
@@ -144,8 +145,12 @@ def _saves(reading: Reading) -> Iterator[str]:
         f"step {save.step}" if save.step is not None else f"an unknown step in line {save.line}"
         for save in saves
     ]
-    yield f"Checkpoints: {counted(len(saves), 'line')} about checkpoints, for {some(numbers, 4)}."
-    if not reading.saved:
+    distinct = list(dict.fromkeys(numbers))
+    yield f"Checkpoints: {counted(len(saves), 'line')} about checkpoints, for {some(distinct, 4)}."
+    last_step = max((step.line for step in reading.answer.steps), default=0)
+    if not reading.saved and 0 < last_step < saves[0].line:
+        yield "  The log ends before a line shows whether the checkpoint is complete, such as the next step."
+    elif not reading.saved:
         yield (
             "  No line shows when a checkpoint is complete. If a device of the job is degraded and still "
             "works, Rekindle does not notice the next checkpoint, and moves the job to other nodes after "

@@ -344,3 +344,28 @@ def test_a_second_file_is_no_option(tmp_path: Path, capsys: pytest.CaptureFixtur
 
     assert ended.value.code == 2
     assert not missing(capsys.readouterr().err, "too many", "oom.log")
+
+
+def test_a_log_that_ends_at_a_save_is_no_proof_that_completion_is_never_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = log(
+        tmp_path, "step 1/100 loss 0.3", "step 2/100 loss 0.2", "[Torch] Saving step-2/mp_rank_00.pt..."
+    )
+
+    assert run([str(path)]) == 0
+
+    told = capsys.readouterr().out
+    assert "The log ends before a line shows whether the checkpoint is complete" in told
+    assert "timing.checkpoint_grace_s" not in told
+
+
+def test_a_step_is_named_once_however_many_lines_are_about_its_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "saving checkpoint at iteration      10 to /ckpt"
+    path = log(tmp_path, "step 1/100 loss 0.3", line, line, "step 2/100 loss 0.3")
+
+    assert run([str(path)]) == 0
+
+    assert "2 lines about checkpoints, for step 10." in capsys.readouterr().out
