@@ -17,9 +17,11 @@ from recover.model.actions import Action, Ask, ConfirmListed, Emit, Plan
 from recover.runtime.execute import Executor
 from recover.runtime.telemetry import Metrics
 
-__all__ = ["ERROR_PAUSE_S", "Writing", "either"]
+__all__ = ["ERROR_PAUSE_S", "LEFT_OUT_AGAIN_S", "Writing", "either"]
 
 ERROR_PAUSE_S = 1.0
+LEFT_OUT_AGAIN_S = 0.2
+"""Pause until the next reconcile if a chain was left out because of another chain that has failed."""
 
 log = structlog.get_logger(__name__)
 
@@ -69,8 +71,8 @@ class Writing:
         self._busy -= objects
         if not self._busy:
             self._idle.set()
-        if wait_s is None and objects & self._left_out:
-            wait_s = 0.0
+        if objects & self._left_out:  # they do not share the pause of a refused chain
+            wait_s = 0.0 if wait_s is None else min(wait_s, LEFT_OUT_AGAIN_S)
         self._left_out -= objects
         if wait_s is not None:
             self._again(wait_s)

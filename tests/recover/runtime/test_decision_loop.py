@@ -23,6 +23,7 @@ from recover.runtime.loop_parts import LoopParts
 from recover.runtime.mode_keeper import ModeKeeper
 from recover.runtime.observe import Observer
 from recover.runtime.telemetry import Metrics
+from recover.runtime.writing import LEFT_OUT_AGAIN_S, Writing
 from tests.recover.scripted import Scripted, quarantine
 
 
@@ -219,3 +220,21 @@ async def test_a_refused_write_is_tried_again_after_its_pause_and_not_at_each_ch
     await asyncio.wait({running})
 
     assert cluster.calls.count(("patch", "n1")) <= 2, "the first refusal is news, and is looked at once"
+
+
+async def test_what_was_left_out_does_not_share_the_pause_of_a_refused_write() -> None:
+    """A node whose soft taint a policy denies may have lost a GPU meanwhile."""
+    cluster = Slow()
+    cluster.answers["patch"] = [ApiError(403, "Forbidden", "denied by a policy")]
+    observer = Observer(cluster, Settings(), lambda: None)
+    executor = Executor(cluster, observer, Metrics(), WallClock())
+    pauses: list[float] = []
+    writing = Writing("x", executor, Metrics(), pauses.append)
+
+    async with asyncio.TaskGroup() as group:
+        writing.begin(Plan(chains=(write("n1"),)), group)
+        await asyncio.sleep(0)
+        writing.begin(Plan(chains=(write("n1"),)), group)
+        cluster.answer.set()
+
+    assert pauses == [LEFT_OUT_AGAIN_S]
