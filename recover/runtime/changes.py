@@ -81,7 +81,7 @@ class Changes:
 
     def of_namespace(self, name: str, old: object, new: object) -> None:
         """Takes a change of a namespace. Its label or annotation may now give consent for all its jobs."""
-        if old == new:
+        if old is not None and old == new:
             return
         for uid, gang in self.jobs.gangs.items():
             if gang.ref.namespace == name:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import time
@@ -41,6 +42,10 @@ NODES_COUNT, RANKS = 5, 2
 LIMIT_S = 420.0
 """Time limit of one recovery in seconds: outages, a lease that must expire, a kubelet's pause, and the five
 minutes for which Kubernetes' Job controller may forget a job (recover/recovery/wake.py) may add up."""
+APART_S = 12.0
+"""Least time in seconds between two kernel lines of one node. Within ten seconds the agent takes the second
+line for a repetition of the first (detectors/folds/chain.py), which a person has answered by the release of
+the node: Rekindle would act on the repetition ten minutes later at the latest."""
 DEAD_S = (1.0, 6.0)
 FORGOTTEN_S = 15.0
 ALONE_S = 60.0
@@ -106,6 +111,8 @@ class Lab:
         self._disturbances: list[str] = []
         self._is_cordoned = False
         self._nudged: dict[str, float] = {}
+        self._struck_s: dict[str, float] = {}
+        """Time of the last kernel line of each node."""
         self._printed: set[str] = set()
         """Uids of pods that have made their first steps after a fault."""
 
@@ -189,6 +196,8 @@ class Lab:
         """Breaks always the first GPU, which may already have been lost in the round before."""
         self._is_cordoned = True
         bad = str(pod["spec"]["nodeName"])
+        await asyncio.sleep(max(0.0, self._struck_s.get(bad, -math.inf) + APART_S - time.monotonic()))
+        self._struck_s[bad] = time.monotonic()
         host = self.stage.agents[bad].host
         pci = host.gpus[0].pci.removesuffix(".0")
         host.append_kmsg(f"NVRM: Xid (PCI:{pci}): 79, pid=4242, name=python3, GPU has fallen off the bus.")
