@@ -10,6 +10,7 @@ import tomllib
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
@@ -105,13 +106,16 @@ def test_the_owners_training_saves_what_the_scan_chooses_resumes_from_there_and_
 def test_a_process_that_its_launcher_starts_again_in_its_container_does_not_go_back(tmp_path: Path) -> None:
     """Its environment still names the checkpoint of the recovery."""
     trained(tmp_path)
+    (tmp_path / "tmp").mkdir()
     told = {"REKINDLE_RESUME_FROM": str(tmp_path / "step-10"), "REKINDLE_RESUME_STEP": "10"}
+    told["TMPDIR"] = str(tmp_path / "tmp")  # the container's own
 
-    first = trained(tmp_path, TORCHELASTIC_RESTART_COUNT="0", **told)
-    again = trained(tmp_path, TORCHELASTIC_RESTART_COUNT="1", **told)
+    first, again = (trained(tmp_path, LOCAL_RANK="3", **told) for _ in range(2))
+    neighbour = trained(tmp_path, LOCAL_RANK="4", **told)
 
     assert first[0].endswith("step-10 at step 10")
     assert again[0].endswith("step-40 at step 40")
+    assert neighbour[0].endswith("step-10 at step 10"), "each rank of the container begins there once"
 
 
 def test_each_rank_of_the_owners_training_writes_its_own_part_and_only_the_first_writes_the_marker(
@@ -150,14 +154,15 @@ def parts(folder: Path) -> set[str]:
 
 
 def trained(folder: Path, **told: str) -> list[str]:
-    """Returns the lines that the page's training prints."""
-    run = subprocess.run(
-        [sys.executable, "-c", TRAINING],
-        env={"CHECKPOINT_DIR": str(folder), **told},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """Returns the lines that the page's training prints in a new container."""
+    with TemporaryDirectory() as tmp:
+        run = subprocess.run(
+            [sys.executable, "-c", TRAINING],
+            env={"CHECKPOINT_DIR": str(folder), "TMPDIR": tmp, **told},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     return run.stdout.splitlines()
 
 
