@@ -70,9 +70,9 @@ PERMISSIONS_AGAIN_S = 5.0
 """Pause until the next reconcile if the API server did not know our permissions."""
 
 DECISION_S_MAX = 5.0
-"""Age of a decision from which a write that begins something new is not sent any more: in the meantime people
-may have set a hold, or the brake may have engaged. A decision is this old only if the API server has
-requested a wait, or answers slowly."""
+"""Greatest age of a decision at which a write that begins something new is still sent: later, people may have
+set a hold, or the brake may have engaged. A decision is this old only if the API server has requested a wait,
+or answers slowly."""
 
 OUTCOME_S_MAX = 30.0
 """Longest time for which the executor tries to learn the outcome of a write without an answer."""
@@ -92,8 +92,8 @@ _BEGINS = frozenset(
         *(f"{kind}-node" for kind in StepKind),
     }
 )
-"""Writes that begin something new. They are not sent if what they were decided from may have changed while
-they waited for their turn."""
+"""Writes that begin something new. They are not sent if the facts behind the decision may have changed during
+the wait for a slot."""
 
 log = structlog.get_logger(__name__)
 
@@ -151,8 +151,8 @@ class Executor:
     async def run(self, plan: Plan, events: asyncio.TaskGroup | None = None) -> float | None:
         """Writes the plan. Returns in how many seconds to reconcile again, sooner than planned after a
         failure, or None if nothing requires another reconcile. If the plan has one chain, the caller
-        continues directly after the last answer to that chain, before any other task does. The caller does
-        not wait for Events if they may be tasks of the group `events`."""
+        continues directly after the last answer to that chain, before any other task does. If `events` is
+        given, the Events become tasks of this group, and nobody waits for them."""
         writing = [self.begin(chain, events) for chain in plan.chains if chain]
         waits = [plan.requeue_after_s]
         if len(writing) == 1:
@@ -169,8 +169,8 @@ class Executor:
         """Remembers what the decision knew of the objects; the quarantines and starts of the chain count from
         now on.
         Call this at the moment of the decision. Returns a coroutine that writes the chain, and returns in how
-        many seconds to reconcile again after a failure, otherwise None. The coroutine does not wait for
-        Events if they may be tasks of the group `events`."""
+        many seconds to reconcile again after a failure, otherwise None. If `events` is given, the Events
+        become tasks of this group, and nobody waits for them."""
         decision = _Decision(
             asyncio.get_running_loop().time(),
             self._is_paused(),

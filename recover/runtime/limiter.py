@@ -7,10 +7,10 @@ request also takes time of the API server from the others. Among the reports, a 
 first, and waits for no act. Writes to the NodeHealths of agents, other writes of upkeep, and the deletion of
 old objects come last.
 
-Some writes have at most half of the slots, so that the others go on if nobody answers these: the reports,
-because Events are often in an etcd of their own; and the writes to a kind of which a write is slow at the
-moment, because the webhook of this kind may hang. Eight such writes in the same moment delay the others for
-`SLOW_S`.
+Two groups of writes have at most half of the slots, so that the others go on if nobody answers these: the
+reports, except those about many nodes, because Events are often in a separate etcd; and, once a write to a
+kind is slow, all writes to this kind, because its webhook may hang. Before the first of them is slow, eight
+such writes delay the others for `SLOW_S`.
 
 If the API server reports overload (429, 503), the limiter halves the number of slots, and waits as long as
 Retry-After requests, 30 s at most. With success the slots come back one at a time. The answers to Events
@@ -57,8 +57,8 @@ SLOTS_MAX = 8
 """Number of slots. More writes in flight gain no throughput and cost latency (measured on an API server: the
 knee is at 4-8)."""
 SLOW_S = 0.25
-"""Time after which an unanswered write makes room for another. The webhook of a framework that hangs delays
-all stops of this framework, and eight of them would delay all other writes for this time."""
+"""Time after which an unanswered write makes room for another. If the webhook of a framework hangs, all stops
+of this framework hang, and eight stops would delay all other writes for this time."""
 SLOW_MAX = 56
 """Maximum number of slow writes at once; further slow writes keep their slots."""
 READS_MAX = 8
@@ -70,7 +70,7 @@ ACTS_ALONE_S = 0.025
 """Time after the last act for which reports still wait. The answer to an act is often the reason for the next
 act, as in the stop after the creation of the Recovery."""
 ACTS_ALONE_S_MAX = 0.25
-"""Longest time for which acts keep reports waiting that could have a slot."""
+"""Longest time for which acts delay a report that could have a slot."""
 RETRY_AFTER_S_MAX = 30.0
 """Longest wait that the limiter accepts. A longer wait that a server or a proxy requests would leave broken
 gangs as they are."""
@@ -99,7 +99,8 @@ def is_overload(error: BaseException) -> bool:
 
 
 _Turn = tuple[Urgency, int, int, "_Held", asyncio.Future[None]]
-"""A write that waits: urgency, order, a number that no other write has, and the slot that it will have."""
+"""A write that waits: urgency, order, a number that no other write has, the slot that it will have, and the
+future that lets it in."""
 
 
 class _Held:
@@ -246,7 +247,7 @@ class Limiter:
             self._kept_since_s = None
 
     def _has_its_half(self, group: str) -> bool:
-        """Whether the group may not have more slots than it has."""
+        """Whether the group has all the slots that it may have."""
         is_limited = group == REPORTS or self._slow_of[group] > 0
         return is_limited and self._held_of[group] >= max(1, self._slots // 2)
 

@@ -44,7 +44,8 @@ class Writing:
         self._idle.set()
 
     def begin(self, plan: Plan, group: asyncio.TaskGroup) -> None:
-        """Starts the chains whose objects no other chain writes. There are never more tasks than objects."""
+        """Starts the chains whose objects no other chain writes. There are never more chains than objects.
+        Events are further tasks of the group."""
         for chain in plan.chains:
             objects = {_object(action) for action in chain}
             if not chain:

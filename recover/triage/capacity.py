@@ -137,8 +137,8 @@ def room(
 
 
 def remembered(world: World, key: Hashable, find: Callable[[], T]) -> T:
-    """Returns what `find` returns, which only the Nodes and the pods of the World decide. Many gangs may ask
-    at each reconcile, and the answer takes a look at all nodes."""
+    """Returns the result of `find`, which may depend on Nodes and pods only, and remembers it until one of
+    them changes. Many gangs may ask at each reconcile, and the answer needs all nodes."""
     memo = world.capacity_memo
     if memo is None:
         return find()
@@ -168,7 +168,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Hashable:
-        """Returns a value that is the same for the same question about a gang of that uid."""
+        """Returns the key of the memo: the uid of the gang, and all other arguments."""
         rest = (self.placed, self.priority, self.tolerations)
         return self.gang.ref.uid, frozenset(self.without.items()), self.beside, repr(rest)
 

@@ -41,8 +41,8 @@ _ANY_TIME = datetime.max.replace(tzinfo=UTC)
 
 def is_ordinary_node(node: Node) -> bool:
     """Whether the node is ready, no other controller has marked it, Rekindle has written nothing on it, and
-    it is no spare. A person may have removed the note of a quarantine and not its taint, or may have written
-    the taint."""
+    it is no spare. The taint is examined as well, because people may remove only the note of a quarantine, or
+    write only the taint."""
     is_bare = node.quarantine is None and node.told is None and not node.signals and not is_tainted(node)
     return node.ready and is_bare and spare_of(node) is None
 
