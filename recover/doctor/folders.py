@@ -17,6 +17,17 @@ from recover.stories.words import some
 __all__ = ["same", "with_sharers"]
 
 _LASTING = frozenset({VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI, VolumeKind.HOST_PATH})
+_KEEPS_NOTHING = frozenset(
+    {
+        VolumeKind.EMPTY_DIR,
+        VolumeKind.CONFIG_MAP,
+        VolumeKind.SECRET,
+        VolumeKind.PROJECTED,
+        VolumeKind.DOWNWARD_API,
+    }
+)
+"""Volumes that end with the pod, or to which no rank can write. Of a kind that is in neither set, such as
+cephfs, nothing is known."""
 
 
 class _Folder(msgspec.Struct, frozen=True):
@@ -81,13 +92,15 @@ def _of_ranks(case: Case, at: CheckpointLocation) -> Iterator[Finding]:
 
 
 def _without_folder(case: Case, at: CheckpointLocation) -> Iterator[Finding]:
-    """Reports templates that mount nothing at the path, or a volume that ends with the pod, if another
-    template mounts a lasting volume there. Ranks of a template that mounts nothing may need no checkpoints,
+    """Reports templates that mount nothing at the path, or a volume that keeps nothing, if another template
+    mounts a lasting volume there. Ranks of a template that mounts nothing may need no checkpoints,
     as the ranks of a coordinator."""
     kinds = {name: _kind_at(template, at.path) for name, template in case.gang.templates.items()}
     lasting = [name for name, kind in kinds.items() if kind in _LASTING]
     for name in (name for name in kinds if lasting and name not in lasting):
         kind, field = kinds[name], f"{case.spec.template_field(name)}.spec"
+        if kind is not None and kind not in _KEEPS_NOTHING:
+            continue
         if kind is not None:
             yield Finding(
                 name="checkpoint-folder-lost",
@@ -95,7 +108,7 @@ def _without_folder(case: Case, at: CheckpointLocation) -> Iterator[Finding]:
                 what=f"at {at.path} the pods of {name} have a volume of the kind {kind}, and the pods of "
                 f"{some(lasting)} have a lasting volume",
                 where=case.at(f"{field}.volumes"),
-                means=f"what a rank of {name} saves there is lost at each restart",
+                means=f"a rank of {name} cannot save there, or what it saves is lost at each restart",
                 fix=f"mount the volume of {lasting[0]} at {at.path} in {field}",
             )
             continue

@@ -78,11 +78,19 @@ class Recoveries:
             self._queue.add_after(key, wait_s)
 
     def _rest_s(self, key: str) -> float:
-        """Returns the rest after a reconcile. All long reconciles count together: every change may wake
-        hundreds of gangs that wait for room, and each of them compares all nodes."""
-        for gone in self._took_s.keys() - self._observer.recoveries.rows.keys():
+        """Returns the rest after a reconcile. The long reconciles of blocked recoveries count together: every
+        change may wake hundreds of gangs that wait for room, and each of them compares all nodes. A gang that
+        is being restarted does not rest for them."""
+        rows = self._observer.recoveries.rows
+        for gone in self._took_s.keys() - rows.keys():
             del self._took_s[gone]
-        return rest_after(sum(self._took_s.values())) if key in self._took_s else 0.0
+        if key not in self._took_s:
+            return 0.0
+        if rows[key].status.phase is not Phase.BLOCKED:
+            return rest_after(self._took_s[key])
+        return rest_after(
+            sum(s for one, s in self._took_s.items() if rows[one].status.phase is Phase.BLOCKED)
+        )
 
     async def _reconcile(self, key: str, events: asyncio.TaskGroup | None = None) -> float | None:
         """Reconciles and writes. Once a new phase is written, its actions follow at once: through the queue

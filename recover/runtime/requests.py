@@ -213,23 +213,25 @@ class Requests:
         """Reads the object, so that the next reconcile sees its present state even if the watch is late.
         Returns None if the read fails."""
         try:
-            raw = await self._cluster.get(action.resource, action.name, action.namespace)
+            return await self._read(action)
         except (ApiError, ReplyLost):
             return None
-        self._observer.absorb(action.resource, raw)
-        return raw
 
     async def read_outcome(self, action: Create | Ensure | Patch | Delete) -> bool:
         """Reads the object after a write without an answer. Returns False if the API server has not told
         whether the write happened."""
         try:
-            raw = await self._cluster.get(action.resource, action.name, action.namespace)
+            await self._read(action)
         except ReplyLost:
             return False
         except ApiError as error:
             return not may_pass(error)
-        self._observer.absorb(action.resource, raw)
         return True
+
+    async def _read(self, action: Create | Ensure | Patch | Delete) -> bytes:
+        raw = await self._cluster.get(action.resource, action.name, action.namespace)
+        self._observer.absorb(action.resource, raw)
+        return raw
 
     async def emit(self, event: Emit, at: datetime) -> None:
         """Writes the Event. Raises the cluster's errors, except if the Event exists already."""

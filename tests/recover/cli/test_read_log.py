@@ -229,14 +229,13 @@ def test_an_issue_that_also_depends_on_other_facts_is_called_possible(
     assert all(" in line 2: " in line for line in below)
 
 
+CRASHED = ("paddle::memory::Alloc", "FatalError: `Segmentation fault` is detected by the operating system")
+
+
 def test_the_conditions_of_a_single_possible_issue_are_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = log(
-        tmp_path,
-        "paddle::memory::Alloc",
-        "FatalError: `Segmentation fault` is detected by the operating system",
-    )
+    path = log(tmp_path, *CRASHED)
     (issue,) = answer(path, capsys)["knownIssues"]
 
     assert run([str(path)]) == 0
@@ -261,11 +260,7 @@ def test_an_error_that_another_rank_caused_is_no_first_error(
 def test_alternatives_of_a_condition_stand_on_one_line_as_a_list(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = log(
-        tmp_path,
-        "paddle::memory::Alloc",
-        "FatalError: `Segmentation fault` is detected by the operating system",
-    )
+    path = log(tmp_path, *CRASHED)
 
     issues = {one["recipe"]: one["conditions"] for one in answer(path, capsys)["knownIssues"]}
 

@@ -147,6 +147,16 @@ def test_a_role_without_a_lasting_volume_at_the_path_is_told(
     assert not missing(one["what"], "Master", "/ckpt")
 
 
+def test_a_volume_of_a_kind_of_which_nothing_is_known_is_not_said_to_be_lost(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    lasting = ("persistentVolumeClaim: {claimName: ckpt}", "cephfs: {monitors: [a]}")
+
+    found = findings([write(tmp_path, with_master(lasting))], capsys)["llm"]
+
+    assert "checkpoint-folder-lost" not in {one["name"] for one in found}
+
+
 @pytest.mark.parametrize("source", ["secret: {secretName: a}", "configMap: {name: a}", "projected: {}"])
 def test_checkpoints_on_a_volume_that_is_always_read_only_fail(
     source: str, tmp_path: Path, capsys: Captured

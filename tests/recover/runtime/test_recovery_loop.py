@@ -173,21 +173,23 @@ async def test_a_recovery_whose_phases_go_round_hands_its_turn_back(monkeypatch:
     assert looks == len(Phase)
 
 
-def test_recoveries_that_take_long_rest_together() -> None:
+def test_blocked_recoveries_that_take_long_rest_together_and_a_restart_does_not_rest_for_them() -> None:
     """Each of them compares all nodes, and one change may wake hundreds of them."""
     cluster, metrics, clock = Scripted(), Metrics(), WallClock()
     observer = Observer(cluster, Settings(), lambda: None)
     for name in ("r1", "r2", "r3"):
-        observer.absorb(RECOVERIES, raw(name, 7, spec=SPEC))
+        observer.absorb(RECOVERIES, raw(name, 7, spec=SPEC, status={"phase": "Blocked"}))
+    observer.absorb(RECOVERIES, raw("restarts", 7, spec=SPEC, status={"phase": "Resuming"}))
     modes = ModeKeeper(cluster, observer, Settings(), clock)
     executor = Executor(cluster, observer, metrics, clock)
     tested = Recoveries(LoopParts(observer, executor, modes, metrics, clock), Settings())
 
-    for name, took_s in (("r1", 0.02), ("r2", 0.03), ("r3", 0.001), ("gone", 0.5)):
+    for name, took_s in (("r1", 0.02), ("r2", 0.03), ("r3", 0.001), ("gone", 0.5), ("restarts", 0.01)):
         tested._note_duration(f"ml/{name}", took_s)
 
     assert tested._rest_s("ml/r1") == tested._rest_s("ml/r2") == pytest.approx(rest_after(0.05))
     assert tested._rest_s("ml/r3") == 0.0
+    assert tested._rest_s("ml/restarts") == pytest.approx(rest_after(0.01))
     tested._note_duration("ml/r2", 0.001)
     assert tested._rest_s("ml/r1") == pytest.approx(rest_after(0.02))
 
