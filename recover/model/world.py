@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -18,6 +17,7 @@ from recover.model.agents import AgentPod
 from recover.model.gangs import Gang
 from recover.model.judged_recipes import JudgedRecipe
 from recover.model.modes import Modes
+from recover.model.node_groups import GroupedNodes, NodeGroups
 from recover.model.nodes import Node
 from recover.model.pods import Bystander, Pod
 from recover.model.subjects import Subjects
@@ -137,8 +137,9 @@ class World(msgspec.Struct, frozen=True):
     new_pods_memo: dict[str, list[Pod]] | None = None
     """Gang uid -> the pods of its present start, if they were searched since the last change that they depend
     on (diagnose/starts.py). None: nothing is remembered, since nothing would remove outdated entries."""
-    capacity_memo: dict[Any, Any] | None = None
-    """Answers of triage/capacity.py since the last change of a Node or a pod, by question. None, as above."""
+    kept_groups: GroupedNodes | None = None
+    """The nodes in groups, as the controller keeps them for the questions of `grouped`. None: nothing is
+    kept."""
 
     @property
     def subjects(self) -> Subjects:
@@ -192,6 +193,19 @@ class World(msgspec.Struct, frozen=True):
         gang = self.gangs.get(gang_uid)
         pods = self.pods_on.get((gang_uid, node), {}).values()
         return [p for p in pods if gang is None or p.namespace == gang.ref.namespace]
+
+    def pods_bound_to(self, node: str) -> Iterator[Pod]:
+        """Yields all pods with an owner that are bound to the node, also those that claim to belong to a job
+        of another namespace."""
+        for uid in self.gangs_on.get(node, ()):
+            pods = self.pods_of.get(uid, {}) if self.pods_on is None else self.pods_on.get((uid, node), {})
+            yield from (pod for pod in pods.values() if pod.node == node)
+
+    def grouped(self, question: Hashable, key_of: Callable[[Node], Hashable]) -> NodeGroups:
+        """Returns the nodes in groups with the same key. The key of a node may depend on the node and on
+        `pods_bound_to` it, and otherwise only on the question."""
+        kept = self.kept_groups if self.kept_groups is not None else GroupedNodes()
+        return kept.of(question, self.nodes, key_of)
 
     def parts(self, gang: Gang) -> list[Gang]:
         """Returns the jobs that the gang's framework has created for the gang, in the order of their names.

@@ -21,7 +21,7 @@ from recover.model import Node, World
 from recover.recovery import known_issues
 from recover.recovery.again import pause_s
 from recover.recovery.context import Context, Step, moved
-from recover.triage.capacity import Room, remembered, room
+from recover.triage.capacity import Room, room
 from recover.triage.reserved import CREATED_S, RESERVED_S
 
 __all__ = ["is_autoscaled", "without_room"]
@@ -41,7 +41,7 @@ _CLUSTER_AUTOSCALER = frozenset({"DeletionCandidateOfClusterAutoscaler", "ToBeDe
 
 def is_autoscaled(world: World) -> bool:
     """Whether an autoscaler has created, or may remove, a node with accelerators."""
-    return remembered(world, "autoscaled", lambda: any(map(_is_autoscaled, world.nodes.values())))
+    return any(group.key for group in world.grouped("autoscaled", _is_autoscaled).groups)
 
 
 def _is_autoscaled(node: Node) -> bool:

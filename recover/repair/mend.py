@@ -22,6 +22,7 @@ from recover.api.marks import REPAIR_OF
 from recover.api.reasons import Reason
 from recover.api.repair_state import Repair, RepairPhase, RepairPhaseTime, StepOutcome
 from recover.diagnose.answered import known_of
+from recover.diagnose.awaited import Awaiting
 from recover.diagnose.goes_on import shown_at
 from recover.diagnose.released import is_released
 from recover.k8s.kinds import INCIDENTS
@@ -59,6 +60,7 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
     if not concerned:
         return Plan(chains=tuple(chains))
     guard, limits = Guard.of(world, (), settings, now), Limits.of(world, settings.repair, now)
+    saves = Awaiting(world)
     for incident in concerned:
         node = world.nodes.get(incident.spec.node)
         if node is None:
@@ -75,6 +77,7 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
             means=means,
             limits=limits,
             guard=guard,
+            saves=saves,
             now=now,
         )
         look = _look(ctx)
@@ -82,6 +85,8 @@ def repair(world: World, settings: Settings, means: Means, now: datetime) -> Pla
             guard = guard.after(node.name, incident.metadata.name)
         if look.begins is not None:
             limits = limits.after(look.begins, node.name)
+        for gang in look.restarts:
+            guard = guard.after_restart(gang)
         chains += [*look.independent, (*look.writes, *_written(ctx, look))]
         if look.requeue_after_s is not None:
             waits.append(look.requeue_after_s)

@@ -41,7 +41,7 @@ def opted_in_gangs(world: World, node: Node, rung: StepKind, namespace: str) -> 
     """Yields the gangs that have opted in to automatic recovery and have a pod on the node for which the step
     must wait: these gangs can be moved."""
     for gang in world.gangs_living_on(node.name):
-        there = [pod for pod in world.pods(gang.ref.uid) if pod.node == node.name]
+        there = world.pods_at(gang.ref.uid, node.name)
         is_in_the_way = any(_counts(pod, node, rung, namespace) for pod in there)
         if is_in_the_way and opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.ENABLED:
             yield gang
@@ -54,10 +54,7 @@ def named(pods: Iterable[str]) -> str:
 
 
 def _pods(world: World, node: Node) -> Iterator[Pod]:
-    for uid in world.gangs_on.get(node.name, ()):
-        for pod in world.pods_of.get(uid, {}).values():
-            if pod.node == node.name:
-                yield pod
+    yield from world.pods_bound_to(node.name)
     yield from (scan for scan in world.scans.values() if scan.node == node.name)
 
 

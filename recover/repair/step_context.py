@@ -22,9 +22,10 @@ from recover.api.repair_state import (
     StepOutcome,
 )
 from recover.diagnose.answered import answers
+from recover.diagnose.awaited import Awaiting
 from recover.diagnose.what_counts import open_findings
 from recover.k8s.bodies import regarding
-from recover.model import Node, World
+from recover.model import Gang, Node, World
 from recover.model.actions import Action, Emit
 from recover.model.modes import InForce
 from recover.policy.settings import Repairs, Settings
@@ -68,6 +69,7 @@ class Context(msgspec.Struct, frozen=True):
     means: Means
     limits: Limits
     guard: Guard
+    saves: Awaiting
     now: datetime
 
     @property
@@ -136,6 +138,8 @@ class Reconciled(msgspec.Struct, frozen=True):
     """Step that begins and uses the limits of repairs."""
     closes: bool = False
     """Whether the Incident is over."""
+    restarts: tuple[Gang, ...] = ()
+    """Gangs for which Recoveries are opened."""
     requeue_after_s: float | None = None
 
 

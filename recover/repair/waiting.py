@@ -8,20 +8,20 @@ move them. The repair waits for all other pods until the deadline, and then a pe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from detectors.wire.contract import Fault
 from detectors.wire.fitting import fitted
-from recover.api import Act, ActionRecord, Blame, Cause, Outcome
+from recover.api import Act, Blame, Cause, Outcome
 from recover.api.reasons import EventReason, Reason
 from recover.api.repair_state import StepKind
-from recover.diagnose.awaited import Awaited, Awaiting
+from recover.diagnose.awaited import Awaited
 from recover.diagnose.diagnosis import AffectedGang
 from recover.diagnose.due import arrived_at
 from recover.model import Gang
-from recover.model.actions import Action
 from recover.policy.consent import hold_of_node
 from recover.policy.driver_work import driver_work
 from recover.repair.for_people import move_pods, then_release
@@ -152,47 +152,57 @@ def _occupied(ctx: Context, rung: StepKind, obstacle: InTheWay) -> Reconciled:
             f"evict them: {obstacle.message}",
             move_pods(rung, ctx.node),
         )
-    moves, records, due = _moves(ctx, rung)
+    leaving = _leaving(ctx, rung)
+    due = (one.due for one in leaving if one.due is not None)
     waits = [ctx.left_s(), *((moment - ctx.now).total_seconds() for moment in due if moment > ctx.now)]
     look = waiting(ctx, obstacle.reason, obstacle.message, min(w for w in waits if w is not None))
-    return msgspec.structs.replace(look, independent=moves, records=tuple(records))
+    return _moved(ctx, rung, leaving, look)
 
 
-def _moves(
-    ctx: Context, rung: StepKind
-) -> tuple[tuple[tuple[Action, ...], ...], list[ActionRecord], list[datetime]]:
-    """Returns the Recoveries of the opted-in gangs on the node, each at the gang's next checkpoint, and when
-    its grace period is over at the latest. If a gang is not moved, the reason has a separate record: triage
-    records why that gang is not restarted for the fault itself, and may have a different reason. A gang that
-    is being restarted already leaves the node anyway."""
-    began = ctx.repair.phases[-1].at
-    saves = Awaiting(ctx.world)
-    grounds = _grounds(ctx, rung, began)
-    gangs = [
-        _leaving(ctx, gang, began, saves.of(gang, ctx.incident.metadata.name))
-        for gang in opted_in_gangs(ctx.world, ctx.node, rung, ctx.settings.namespace)
-    ]
-    still = (one for one in gangs if ctx.world.active_recovery(one.gang.ref.uid) is None)
+def _moved(ctx: Context, rung: StepKind, leaving: Sequence[AffectedGang], look: Reconciled) -> Reconciled:
+    """Adds the Recoveries of the gangs that leave the node. If a gang is not moved, the reason has a separate
+    record: triage records why that gang is not restarted for the fault itself, and may have a different
+    reason. A gang that is being restarted already, for example for another node, leaves this node anyway."""
+    grounds = _grounds(ctx, rung, _began(ctx))
+    still = (
+        one
+        for one in leaving
+        if one.gang.ref.uid not in ctx.guard.restarted and ctx.world.active_recovery(one.gang.ref.uid) is None
+    )
     wishes = [restarts.wanted(ctx.world, grounds, one, ctx.now) for one in still]
     records, allowed = restarts.decided(ctx.world, wishes, ctx.guard, ctx.now)
-    told = [
-        r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=Act.MOVE_GANG) for r in records
-    ]
-    return (
-        tuple(restarts.writes(ctx.world, allowed, ctx.now)),
-        told,
-        [one.due for one in gangs if one.due is not None],
+    return msgspec.structs.replace(
+        look,
+        independent=tuple(restarts.writes(ctx.world, allowed, ctx.now)),
+        records=tuple(
+            r if r.outcome is Outcome.DONE else msgspec.structs.replace(r, action=Act.MOVE_GANG)
+            for r in records
+        ),
+        restarts=tuple(one.gang for one in allowed),
     )
 
 
-def _leaving(ctx: Context, gang: Gang, began: datetime, awaited: Awaited) -> AffectedGang:
+def _leaving(ctx: Context, rung: StepKind) -> list[AffectedGang]:
+    """Returns the opted-in gangs on the node, each with the time at which it leaves: at its next checkpoint,
+    and when its grace period is over at the latest."""
+    gangs = opted_in_gangs(ctx.world, ctx.node, rung, ctx.settings.namespace)
+    return [_leaves(ctx, gang, ctx.saves.of(gang, ctx.incident.metadata.name)) for gang in gangs]
+
+
+def _leaves(ctx: Context, gang: Gang, awaited: Awaited) -> AffectedGang:
     """Returns the gang with the time at which it leaves the node. The grace period begins with the repair, or
     when the gang comes to the node, whichever is later: a gang that a restart has just brought here has no
     checkpoint yet."""
+    began = _began(ctx)
     came = arrived_at(ctx.world, ctx.node, gang) or began
     due = max(began, came) + timedelta(seconds=ctx.settings.timing.checkpoint_grace_s)
     is_saved = awaited is Awaited.SAVED
     return AffectedGang(gang=gang, due=ctx.now if is_saved else due, dead=False, awaited=awaited)
+
+
+def _began(ctx: Context) -> datetime:
+    """Returns when the repair began to wait."""
+    return ctx.repair.phases[-1].at
 
 
 def _grounds(ctx: Context, rung: StepKind, began: datetime) -> Grounds:

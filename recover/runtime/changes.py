@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -16,6 +15,7 @@ from recover.api import Recovery
 from recover.model import AgentPod, Bystander, Gang, Node, Pod, PodPhase
 from recover.model.agent_readiness import AgentPods
 from recover.model.judged_recipes import SeenRecipe
+from recover.model.node_groups import GroupedNodes
 from recover.policy.settings import Settings
 from recover.recipes.load import built_in
 from recover.recipes.objects import settle
@@ -69,8 +69,7 @@ class Changes:
         self.departed = Departed(now)
         self.gone_nodes = GoneNodes()
         self.signalling: dict[str, Node] = {}
-        self.capacity_memo: dict[Any, Any] = {}
-        """The same mapping as World.capacity_memo."""
+        self.node_groups = GroupedNodes()
         self._built_in = built_in()
         self.in_force = settle(self._built_in, ())
 
@@ -147,7 +146,7 @@ class Changes:
         if old is not None and new is not None and msgspec.structs.replace(old, version=new.version) == new:
             self.subject_index.node_renewed(new)
             return
-        self.capacity_memo.clear()
+        self.node_groups.touch(name)
         was_subject = self.subject_index.is_subject(name)
         self.subject_index.node_changed(name, old, new, self.health.get(name))
         self._note_whether_uncached(name)
@@ -179,8 +178,9 @@ class Changes:
         self._of_agent(*(pod if isinstance(pod, AgentPod) else None for pod in (old, new)))
         before, after = (None if isinstance(pod, AgentPod) else pod for pod in (old, new))
         is_news = _is_news(before, after)
-        if is_news:
-            self.capacity_memo.clear()
+        for pod in (before, after):
+            if is_news and pod is not None:
+                self.node_groups.touch(pod.node)
         is_news = is_news and (self._is_read(before) or self._is_read(after))
         self._index_pod(key, before, after)
         ranks = (None if isinstance(pod, Bystander) else pod for pod in (before, after))

@@ -223,7 +223,7 @@ class Observer:
             counted=self.subject_index.counted,
             pods_on=pods.pods_on,
             new_pods_memo=self.subject_index.new_pods_memo,
-            capacity_memo=changes.capacity_memo,
+            kept_groups=changes.node_groups,
         )
 
     def _report_change(self, node: str) -> None:

@@ -6,43 +6,37 @@ accelerators are counted, because the cache does not keep pods without accelerat
 as fitting: a resource that no node reports, a template whose number of ranks is not known, rules between
 pods, volumes. Ranks that begin only when others have succeeded use the places of those others. Sources:
 kube-scheduler's filter plugins NodeResourcesFit, NodeAffinity, TaintToleration, NodeUnschedulable.
+
+The nodes are counted in groups (offers.py). Only the nodes on which the gang itself runs, and those that it
+must not use, are counted one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from heapq import nsmallest
+from itertools import chain
 
 import msgspec
 
 from recover.api import Requirement, Toleration
 from recover.api.marks import UNHEALTHY
-from recover.model import Gang, Mark, Node, Pod, Taint, Template, World
-from recover.model.tolerations import of_pods, of_resources, tolerates, written
-from recover.recipes.placement import carries
+from recover.model import Gang, Mark, Node, Taint, World
+from recover.model.tolerations import of_pods, of_resources, written
+from recover.triage.node_rules import NodeRules, are_too_long
+from recover.triage.offers import Asked, Offer, free_slots, offer_of, offers, slots
 from recover.triage.quarantine import out_words
 from recover.triage.reserved import RESERVED_S, Request, places_of, request_of, reserved
 from recover.triage.spare_node import SPARE
-from recover.workloads.patches import REQUIRED, avoiding, required_terms
 
-__all__ = ["Room", "may_use", "priority_of", "remembered", "room"]
+__all__ = ["Room", "may_use", "priority_of", "room"]
 
-T = TypeVar("T")
-
-RULES_MAX = 5000
-"""Length of a gang's rules about nodes beyond which the gang counts as fitting. Each reconcile compares the
-rules with each node, and one job must not delay the reconciles of all other jobs."""
-ENDING_S = 180.0
-"""Time within which a deleted pod has to end so that a start does not wait for it. A deleted pod occupies its
-accelerators until it has ended. The time equals the default of `timing.stop_deadline_s`."""
 LOWEST_PRIORITY = -(2**31)
-_TEMPLATE, _REQUIREMENT = 30, 10
-"""Lengths of a template and of a requirement of its affinity, in units of the length of one value."""
 _SIZES_MAX = 4
 """Number of different requests of a gang up to which the ranks with a larger request count beside those with
 a smaller one. The cost grows with the square of the number, and a job rarely has more roles with devices."""
-_PARTS = ("matchExpressions", "matchFields")
 _NAMED_MAX = 8
 _KEPT_NAMED_MAX = 4
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -62,8 +56,10 @@ class Room(msgspec.Struct, frozen=True):
     request: str = ""
     """Request of one such rank, for example `nvidia.com/gpu: 8`."""
     out: tuple[tuple[str, str], ...] = ()
-    """Nodes that have the resources that a rank requests and cannot take the rank, each with the reason. The
-    nodes that have too few devices at all come last."""
+    """The first nodes that have the resources that a rank requests and cannot take the rank, each with the
+    reason. The nodes that have too few devices at all come last."""
+    out_more: int = 0
+    """Number of further such nodes."""
     in_use: int = 0
     """Number of nodes that could take a rank if other pods did not use their accelerators."""
     kept_for: tuple[tuple[str, int], ...] = ()
@@ -82,9 +78,8 @@ class Room(msgspec.Struct, frozen=True):
             return self.kept_words
         ranks = f"{self.lacking} of {self.size} ranks" if self.size > 1 else "the rank"
         verb = "have" if self.lacking > 1 else "has"
-        named = "; ".join(f"{name}: {why}" for name, why in self.out[:_NAMED_MAX])
-        more = len(self.out) - _NAMED_MAX
-        named += f"; and {more} more" if more > 0 else ""
+        named = "; ".join(f"{name}: {why}" for name, why in self.out)
+        named += f"; and {self.out_more} more" if self.out_more else ""
         return (f"{ranks} {verb} no place ({self.request} each)") + (
             f". Nodes that the job cannot use: {named}" if named else ""
         )
@@ -118,120 +113,44 @@ def room(
     the uids of other gangs that are being restarted: their pods do not count, and each of their ranks needs a
     place.
     """
-    if _length(gang) > RULES_MAX:
+    if are_too_long(gang):
         return Room()
-    reported = remembered(world, "reported", lambda: _reported(world))
+    reported = _reported(world)
     others = frozenset(beside) - {gang.ref.uid}
-    asked = _Asked(gang, without, tuple(placed), priority, tuple(tolerations), others)
-    found = [
-        _less_kept(
-            needs,
-            {
-                **reserved(world, gang, request, reported, now, kept_s),
-                **places_of(world, gang, others, request, reported),
-            },
-        )
-        for request, needs in _known_needs(world, asked, reported, now)
-    ]
+    first = priority if priority is not None else priority_of(world, gang)
+    restarted = {gang.ref.uid, *others}
+    found = []
+    for need in _needs(world, gang, placed, tolerations, reported):
+        alone = _room_of(world, need, first, without, restarted, now)
+        kept = reserved(world, gang, need.request, reported, now, kept_s)
+        kept |= places_of(world, gang, others, need.request, reported)
+        found.append(_less_kept(alone, kept))
     return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
-
-
-def remembered(world: World, key: Hashable, find: Callable[[], T]) -> T:
-    """Returns the result of `find`, which may depend on Nodes and pods only, and remembers it until one of
-    them changes. Many gangs may ask at each reconcile, and the answer needs all nodes."""
-    memo = world.capacity_memo
-    if memo is None:
-        return find()
-    if key not in memo:
-        memo[key] = find()
-    found: T = memo[key]
-    return found
-
-
-def _reported(world: World) -> frozenset[str]:
-    """Returns the names of all resources of which a node has some."""
-    return frozenset(name for node in world.nodes.values() for name in node.capacity)
-
-
-_Needs = list[tuple[Request, Room]]
-
-
-class _Asked(msgspec.Struct, frozen=True):
-    """The arguments of `room`, which explains them."""
-
-    gang: Gang
-    without: Mapping[str, str]
-    placed: tuple[Requirement, ...]
-    priority: int | None
-    tolerations: tuple[Toleration, ...]
-    beside: frozenset[str]
-
-    @property
-    def key(self) -> Hashable:
-        """Returns the key of the memo: the uid of the gang, and all other arguments."""
-        rest = (self.placed, self.priority, self.tolerations)
-        return self.gang.ref.uid, frozenset(self.without.items()), self.beside, repr(rest)
-
-
-def _known_needs(world: World, asked: _Asked, reported: Collection[str], now: datetime) -> _Needs:
-    """Returns the needs (`_needs`), from the World's memo if the memo has them. What is found while a pod is
-    being deleted is not remembered: time alone may change whether the pod counts."""
-    memo, key = world.capacity_memo, asked.key
-    known = memo.get(key) if memo is not None else None
-    if known is not None and known[0] is asked.gang:
-        needs: _Needs = known[1]
-        return needs
-    needs = _needs(world, asked, reported, now)
-    is_timeless = remembered(world, "timeless", lambda: not _is_any_deleted(world))
-    if memo is not None and is_timeless:
-        memo[key] = asked.gang, needs
-    return needs
-
-
-def _is_any_deleted(world: World) -> bool:
-    return any(pod.deleting_since is not None for pods in world.pods_of.values() for pod in pods.values())
-
-
-def _needs(world: World, asked: _Asked, reported: Collection[str], now: datetime) -> _Needs:
-    """Returns the room for the ranks with each request, as if no place were kept for other gangs."""
-    gang = asked.gang
-    start = Mark(recovery="", attempt=1, did="", placed=asked.placed)
-    groups: dict[tuple[Request, int], list[tuple[Template, int]]] = {}
-    for name, template in gang.templates.items():
-        request = request_of(template, reported)
-        count = template.count or (gang.size if len(gang.templates) == 1 else 0)
-        if request and count:
-            groups.setdefault((request, _stage(gang, name)), []).append((template, count))
-    first = asked.priority if asked.priority is not None else priority_of(world, gang)
-    used = _used(world, {gang.ref.uid, *asked.beside}, first, now) if groups else {}
-    added = written([*asked.tolerations, *of_pods(world, gang)])
-    rules = {
-        (request, stage): [
-            (_Rules.of(one, gang, start, [*added, *of_resources(name for name, _ in request)]), count)
-            for one, count in ranks
-        ]
-        for (request, stage), ranks in groups.items()
-    }
-    found: _Needs = []
-    for (request, stage), ranks in rules.items():
-        larger = [
-            (rule, max(0, count - gang.may_lack) * times)
-            for (other, at), others in rules.items()
-            if at == stage and len(rules) <= _SIZES_MAX and (times := _times(other, request))
-            for rule, count in others
-        ]
-        found.append((request, _room_of(world.nodes.values(), request, ranks, larger, asked.without, used)))
-    return found
 
 
 def may_use(gang: Gang, node: Node) -> bool:
     """Whether the node selector and the affinity of the gang allow the node for ranks that request devices
     which the node has. Taints, and pods that run there, do not matter here."""
-    if _length(gang) > RULES_MAX:
+    if are_too_long(gang):
         return True
     start = Mark(recovery="", attempt=1, did="")
     asking = [template for template in gang.templates.values() if request_of(template, node.capacity)]
-    return not asking or any(_Rules.of(template, gang, start, ()).suits(node) for template in asking)
+    return not asking or any(NodeRules.of(template, gang, start, ()).suits(node) for template in asking)
+
+
+def priority_of(world: World, gang: Gang) -> int | None:
+    """Returns the priority of the gang's pods, or the lowest priority if no pod is evicted for them. Returns
+    None if the pods are gone and only the name of their priority class is known."""
+    known = [pod.priority if pod.preempts else LOWEST_PRIORITY for pod in world.pods(gang.ref.uid)]
+    if known:
+        return max(known)
+    return None if any(template.priority_class for template in gang.templates.values()) else 0
+
+
+def _reported(world: World) -> frozenset[str]:
+    """Returns the names of all resources of which a node has some."""
+    groups = world.grouped("resources", lambda node: tuple(node.capacity))
+    return frozenset(name for group in groups.groups for name in group.key)  # type: ignore[attr-defined]
 
 
 def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
@@ -240,58 +159,60 @@ def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
     return msgspec.structs.replace(found, missing=missing, kept_for=tuple(kept.items()) if missing else ())
 
 
-def _room_of(
-    nodes: Iterable[Node],
-    request: Request,
-    ranks: Sequence[tuple[_Rules, int]],
-    larger: Sequence[tuple[_Rules, int]],
-    without: Mapping[str, str],
-    used: Mapping[str, Mapping[str, int]],
-) -> Room:
-    """Returns the room for the ranks of all templates with the same request: the rules of each template come
-    with the number of its ranks. `larger` has the templates whose ranks need several of these places on one
-    node, each with the number of places. Neither one template nor all templates together may lack places."""
-    rules = [*ranks, *larger]
-    places, short = 0, [count for _, count in rules]
-    out: list[tuple[str, str]] = []
-    small: list[tuple[str, str]] = []
-    in_use = 0
-    for node in nodes:
-        suited = [index for index, (rule, _) in enumerate(rules) if rule.suits(node)]
-        if not suited or not all(node.capacity.get(name, 0) for name, _ in request):
-            continue
-        if not _slots(node.capacity, request):
-            small.append((node.name, _too_few(node.capacity, request)))
-            continue
-        whys = {index: _why_out(node, rules[index][0], without, request) for index in suited}
-        if all(whys.values()):
-            out.append((node.name, whys[suited[0]]))
-            continue
-        slots = _slots(_free(node, used), request)
-        in_use += not slots
-        places += slots
-        short = [left - (0 if whys.get(i, "-") else slots) for i, left in enumerate(short)]
-    size, wanted = sum(count for _, count in ranks), sum(count for _, count in rules)
-    lacking = min(size, max(0, wanted - places, *short))
-    return Room(
-        missing=lacking,
-        lacking=lacking,
-        places=places - (wanted - size),
-        size=size,
-        request=", ".join(f"{name}: {n}" for name, n in request),
-        out=(*sorted(out), *sorted(small)),
-        in_use=in_use,
-    )
-
-
-def _free(node: Node, used: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
-    taken = used.get(node.name)
-    if not taken:
-        return node.allocatable
-    return {name: n - taken.get(name, 0) for name, n in node.allocatable.items()}
-
-
 # --- what the ranks ask for -------------------------------------------------------------------------------
+
+
+class _Need(msgspec.Struct, frozen=True):
+    """The ranks with one request that run at the same time."""
+
+    request: Request
+    ranks: list[tuple[NodeRules, int]]
+    """The rules of each template, with the number of its ranks."""
+    larger: list[tuple[NodeRules, int]]
+    """The templates whose ranks need several places of this request on one node, each with the number of
+    places."""
+
+    @property
+    def size(self) -> int:
+        return sum(count for _, count in self.ranks)
+
+    def asked(self, priority: int | None) -> Asked:
+        rules = [rule for rule, _ in (*self.ranks, *self.larger)]
+        return Asked(
+            request=self.request,
+            labels=tuple(sorted({label for rule in rules for label in rule.labels})),
+            by_name=any(rule.read_node_names for rule in rules),
+            priority=priority,
+        )
+
+
+def _needs(
+    world: World,
+    gang: Gang,
+    placed: Sequence[Requirement],
+    tolerations: Sequence[Toleration],
+    reported: Collection[str],
+) -> list[_Need]:
+    start = Mark(recovery="", attempt=1, did="", placed=tuple(placed))
+    added = written([*tolerations, *of_pods(world, gang)])
+    rules: dict[tuple[Request, int], list[tuple[NodeRules, int]]] = {}
+    for name, template in gang.templates.items():
+        request = request_of(template, reported)
+        count = template.count or (gang.size if len(gang.templates) == 1 else 0)
+        if request and count:
+            tolerated = [*added, *of_resources(resource for resource, _ in request)]
+            rule = NodeRules.of(template, gang, start, tolerated)
+            rules.setdefault((request, _stage(gang, name)), []).append((rule, count))
+    found = []
+    for (request, stage), ranks in rules.items():
+        larger = [
+            (rule, max(0, count - gang.may_lack) * times)
+            for (other, at), others in rules.items()
+            if at == stage and len(rules) <= _SIZES_MAX and (times := _times(other, request))
+            for rule, count in others
+        ]
+        found.append(_Need(request, ranks, larger))
+    return found
 
 
 def _stage(gang: Gang, name: str) -> int:
@@ -307,83 +228,114 @@ def _stage(gang: Gang, name: str) -> int:
     return stage
 
 
-def _length(gang: Gang) -> int:
-    """Returns the length of the templates' required affinity. Tolerations and selectors do not count:
-    tolerations are compared only with distinct taints, and the comparison of a selector reads at most one key
-    more than those that the node has."""
-    total = 0
-    for template in gang.templates.values():
-        total += _TEMPLATE
-        for term in required_terms(template.affinity):
-            total += _REQUIREMENT
-            for part in _PARTS:
-                total += sum(_REQUIREMENT + len(one.get("values") or ()) for one in term.get(part) or ())
-    return total
+def _times(other: Request, request: Request) -> int:
+    """Returns how many places with the request one rank with the other request takes at least, if it is a
+    larger one for the same devices. Returns 0 otherwise."""
+    if len(other) != 1 or len(request) != 1 or other[0][0] != request[0][0] or other == request:
+        return 0
+    return other[0][1] // request[0][1]
 
 
-class _Rules(msgspec.Struct, frozen=True):
-    """The nodes that the ranks of one template may use by the template itself, without the changes that
-    Rekindle made to the template."""
+# --- what the nodes offer ---------------------------------------------------------------------------------
 
-    tolerations: tuple[Mapping[str, object], ...]
-    selector: Mapping[str, str]
-    terms: tuple[tuple[list[Requirement], list[Requirement]], ...] | None
-    """Terms on the labels and fields of a node; one of the terms must match."""
-    tolerated: dict[tuple[str, str, str], bool] = {}
-    """Results for the taints that were compared so far. Most nodes have the same taints."""
 
-    @classmethod
-    def of(cls, template: Template, gang: Gang, start: Mark, added: Sequence[Mapping[str, object]]) -> _Rules:
-        affinity = avoiding(template.affinity, gang, start).get("nodeAffinity") or {}
-        required = affinity.get(REQUIRED)
-        terms = tuple(map(_term, required.get("nodeSelectorTerms", ()))) if required else None
-        return cls((*template.tolerations, *added), template.node_selector, terms)
+def _room_of(
+    world: World,
+    need: _Need,
+    priority: int | None,
+    without: Mapping[str, str],
+    restarted: Collection[str],
+    now: datetime,
+) -> Room:
+    """Returns the room for the ranks as if no place were kept for other gangs. The pods of the `restarted`
+    gangs do not count."""
+    asked = need.asked(priority)
+    groups, tally = offers(world, asked), _Tally(need, without, now)
+    theirs = {pod.node for uid in restarted for pod in world.pods_of.get(uid, {}).values()}
+    single = {name for name in {*theirs, *without} if groups.key(name) is not None}
+    taken = Counter(groups.key(name) for name in single)
+    for key, names in groups.groups:
+        count = len(names) - taken[key]
+        if isinstance(key, Offer) and count:
+            others = (name for name in names if name not in single)
+            first = next(others)
+            tally.add(world.nodes[first], key, count, chain((first,), others))
+    for name in single:
+        offer = groups.key(name)
+        if name in theirs:
+            pods = (pod for pod in world.pods_bound_to(name) if pod.owner_uid not in restarted)
+            offer = offer_of(world.nodes[name], asked, pods)
+        if isinstance(offer, Offer):
+            tally.add(world.nodes[name], offer, 1, (name,))
+    return tally.room(world.nodes)
 
-    def tolerates(self, taint: Taint) -> bool:
-        parts = (taint.key, taint.value, taint.effect)
-        if parts not in self.tolerated:
-            self.tolerated[parts] = tolerates(self.tolerations, taint)
-        return self.tolerated[parts]
 
-    def suits(self, node: Node) -> bool:
-        if any(node.labels.get(name) != value for name, value in self.selector.items()):
-            return False
-        return self.terms is None or any(
-            (labels or fields)  # an empty term matches no node
-            and carries(node.labels, labels)
-            and carries({"metadata.name": node.name}, fields)
-            for labels, fields in self.terms
+class _Tally:
+    """Counts the places for the ranks of one need, group of nodes by group of nodes."""
+
+    def __init__(self, need: _Need, without: Mapping[str, str], now: datetime) -> None:
+        self._need = need
+        self._rules = [*need.ranks, *need.larger]
+        self._without = without
+        self._now = now
+        self._places = 0
+        self._short = [count for _, count in self._rules]
+        """Number of places that the ranks of each template lack so far."""
+        self._in_use = 0
+        self._out: list[str] = []
+        self._small: list[str] = []
+
+    def add(self, sample: Node, offer: Offer, count: int, names: Iterable[str]) -> None:
+        """Counts `count` nodes with the same offer. `sample` is one of them, and `names` yields their names.
+        A node of `without` comes alone."""
+        suited = [index for index, (rule, _) in enumerate(self._rules) if rule.suits(sample)]
+        if not suited:
+            return
+        if not slots(offer.capacity, self._need.request):
+            self._small.extend(names)
+            return
+        allowed = [index for index in suited if not self._why_out(sample, self._rules[index][0])]
+        if not allowed:
+            self._out.extend(names)
+            return
+        free = free_slots(offer, self._need.request, self._now)
+        self._in_use += 0 if free else count
+        self._places += free * count
+        for index in allowed:
+            self._short[index] -= free * count
+
+    def room(self, nodes: Mapping[str, Node]) -> Room:
+        """Returns the room. Neither one template nor all templates together may lack places."""
+        size, wanted = self._need.size, sum(count for _, count in self._rules)
+        lacking = min(size, max(0, wanted - self._places, *self._short))
+        out = [(name, self._first_why(nodes[name])) for name in nsmallest(_NAMED_MAX, self._out)]
+        small = nsmallest(_NAMED_MAX - len(out), self._small)
+        out += [(name, _too_few(nodes[name].capacity, self._need.request)) for name in small]
+        return Room(
+            missing=lacking,
+            lacking=lacking,
+            places=self._places - (wanted - size),
+            size=size,
+            request=", ".join(f"{name}: {n}" for name, n in self._need.request),
+            out=tuple(out),
+            out_more=len(self._out) + len(self._small) - len(out),
+            in_use=self._in_use,
         )
 
+    def _first_why(self, node: Node) -> str:
+        return next(self._why_out(node, rule) for rule, _ in self._rules if rule.suits(node))
 
-def _term(term: Mapping[str, object]) -> tuple[list[Requirement], list[Requirement]]:
-    return _requirements(term, "matchExpressions"), _requirements(term, "matchFields")
-
-
-def _requirements(term: Mapping[str, object], part: str) -> list[Requirement]:
-    found = term.get(part)
-    return [
-        Requirement(
-            key=str(one["key"]),
-            operator=str(one["operator"]),
-            values=[str(v) for v in one.get("values") or ()],
-        )
-        for one in (found if isinstance(found, list) else [])
-    ]
+    def _why_out(self, node: Node, rule: NodeRules) -> str:
+        return self._without.get(node.name, "") or _why_out(node, rule, self._need.request)
 
 
-# --- what a node offers -----------------------------------------------------------------------------------
-
-
-def _why_out(node: Node, rules: _Rules, without: Mapping[str, str], request: Request) -> str:
+def _why_out(node: Node, rules: NodeRules, request: Request) -> str:
     """Returns why the node takes no rank, whatever pods run there. Returns an empty string if the node may
     take a rank."""
-    if node.name in without:
-        return without[node.name]
     if not node.ready:
         return "not ready"
-    if not _slots(node.allocatable, request):
-        short = next((name for name, n in request if node.allocatable.get(name, 0) < n), request[0][0])
+    short = next((name for name, n in request if node.allocatable.get(name, 0) < n), "")
+    if short:
         left, whole = node.allocatable.get(short, 0), node.capacity.get(short, 0)
         return f"only {left} of {whole} {short} are allocatable"
     if node.unschedulable and not rules.tolerates(_UNSCHEDULABLE):
@@ -405,54 +357,3 @@ def _tainted(node: Node, taint: Taint) -> str:
     if taint.key == SPARE:
         return "a spare that is kept free"
     return f"taint {taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
-
-
-def _times(other: Request, request: Request) -> int:
-    """Returns how many places with the request one rank with the other request takes at least, if it is a
-    larger one for the same devices. Returns 0 otherwise."""
-    if len(other) != 1 or len(request) != 1 or other[0][0] != request[0][0] or other == request:
-        return 0
-    return other[0][1] // request[0][1]
-
-
-def _slots(offered: Mapping[str, int], request: Request) -> int:
-    return min(max(0, offered.get(name, 0)) // n for name, n in request)
-
-
-def _used(
-    world: World, restarted: Collection[str], priority: int | None, now: datetime
-) -> dict[str, dict[str, int]]:
-    """Returns the accelerators that the pods of other gangs than the `restarted` ones use, by node and
-    resource. Pods that end soon, and pods that the scheduler would evict for this gang, do not count. If the
-    gang's priority is not known, no pod counts, because the scheduler might evict any of them."""
-    found: dict[str, dict[str, int]] = {}
-    for uid, pods in world.pods_of.items() if priority is not None else ():
-        for pod in pods.values() if uid not in restarted else ():
-            if pod.node and pod.requests and _holds(pod, priority, now):
-                there = found.setdefault(pod.node, {})
-                for name, n in pod.requests:
-                    there[name] = there.get(name, 0) + n
-    return found
-
-
-def _holds(pod: Pod, priority: int | None, now: datetime) -> bool:
-    is_evictable = priority is None or pod.priority < priority
-    return not is_evictable and not pod.ended and not _ends_soon(pod, now)
-
-
-def _ends_soon(pod: Pod, now: datetime) -> bool:
-    """Whether the pod is being deleted and must end soon. The pod's owner chooses how long the pod may take
-    to end, and the pod may ignore the signal. A pod that has not ended long after its time is stuck, for
-    example in the driver of a device."""
-    if pod.deleting_since is None:
-        return False
-    return pod.deleting_until is None or abs(pod.deleting_until - now) <= timedelta(seconds=ENDING_S)
-
-
-def priority_of(world: World, gang: Gang) -> int | None:
-    """Returns the priority of the gang's pods, or the lowest priority if no pod is evicted for them. Returns
-    None if the pods are gone and only the name of their priority class is known."""
-    known = [pod.priority if pod.preempts else LOWEST_PRIORITY for pod in world.pods(gang.ref.uid)]
-    if known:
-        return max(known)
-    return None if any(template.priority_class for template in gang.templates.values()) else 0

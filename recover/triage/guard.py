@@ -20,7 +20,6 @@ from recover.api import Phase, Recovery
 from recover.api.marks import UNHEALTHY
 from recover.api.reasons import Reason
 from recover.diagnose.diagnosis import AffectedGang, Diagnosis
-from recover.diagnose.what_counts import degraded
 from recover.model import Gang, Node, World
 from recover.model.left_stopped import is_left_stopped
 from recover.model.left_stopped import words as left_stopped_words
@@ -37,9 +36,8 @@ from recover.policy.consent import (
 from recover.policy.faults import QuarantineLevel
 from recover.policy.settings import Budgets, Settings
 from recover.triage.attempts import annotated, began
+from recover.triage.better_places import BetterPlaces
 from recover.triage.brake import Brake, in_force
-from recover.triage.capacity import room
-from recover.triage.quarantine import is_tainted
 from recover.triage.reserved import being_restarted
 
 __all__ = [
@@ -85,9 +83,7 @@ class Guard(msgspec.Struct, frozen=True):
     brakes: tuple[Brake, ...]
     restarted: frozenset[str]
     """Uids of the gangs that are being restarted, and have no place until they are started."""
-    degraded: dict[str, str] = msgspec.field(default_factory=dict)
-    """Nodes that are no better places than a degraded node, each with the reason. Empty until a verdict needs
-    them: most reconciles need none."""
+    places: BetterPlaces
 
     @classmethod
     def of(cls, world: World, diagnoses: Iterable[Diagnosis], settings: Settings, now: datetime) -> Guard:
@@ -108,6 +104,7 @@ class Guard(msgspec.Struct, frozen=True):
             recent=frozenset(_recent_quarantines(world, now) | under_way),
             brakes=tuple(in_force(world, diagnoses, settings.budgets, now)),
             restarted=frozenset(being_restarted(world) | set(world.being_started)),
+            places=BetterPlaces(world, now),
         )
 
     def after(self, node: str, incident: str) -> Guard:
@@ -194,7 +191,7 @@ class Guard(msgspec.Struct, frozen=True):
         if not affected.dead and self.brakes:
             return Denied(Reason.FLEET_BRAKE, self.brakes[0].words)
         if not affected.dead and affected.may_stay:
-            free = room(self.world, gang, self.now, without=self._no_better(off), beside=self.restarted)
+            free = self.places.room(gang, off, self.restarted)
             if not free.fits:
                 where = (
                     f"{gang.ref} continues to train on its nodes, because no better place is free. Away "
@@ -205,16 +202,6 @@ class Guard(msgspec.Struct, frozen=True):
             ended = f"Rekindle could not start {gang.ref} again, because ranks {gang.done_ranks} have ended"
             return Denied(Reason.RANKS_ENDED, f"{ended}. The other ranks continue")
         return self._within_attempts(gang)
-
-    def _no_better(self, off: str) -> dict[str, str]:
-        """Returns the nodes that are no better places than the degraded node `off`, each with the reason. The
-        answer rarely depends on `off`, so the room that a gang has is found once for all its nodes."""
-        if not self.degraded:
-            tainted = (node.name for node in self.world.subjects.nodes.values() if is_tainted(node))
-            self.degraded.update(dict.fromkeys(tainted, "degraded"))
-            told = degraded(self.world, self.now).items()
-            self.degraded.update((name, f"{code} is open there") for name, code in told)
-        return {off: "degraded", **self.degraded}
 
     def _within_attempts(self, gang: Gang) -> Verdict:
         history = self.world.history(gang.ref.uid)

@@ -15,12 +15,6 @@ _CAPACITY = of(
         "a gang is started that does not fit",
     ),
     (
-        "what others use is free",
-        "    if not taken:\n        return node.allocatable\n",
-        "    if taken is None or taken:\n        return node.allocatable\n",
-        "a gang is started on a full cluster",
-    ),
-    (
         "quarantined nodes have room",
         "if node.unschedulable and not rules.tolerates(_UNSCHEDULABLE):",
         "if node.unschedulable and rules.tolerates(_UNSCHEDULABLE):",
@@ -28,9 +22,19 @@ _CAPACITY = of(
     ),
     (
         "a gang's own places count as taken",
-        "for pod in pods.values() if uid not in restarted else ():",
-        "for pod in pods.values():",
+        "for pod in world.pods_bound_to(name) if pod.owner_uid not in restarted)",
+        "for pod in world.pods_bound_to(name))",
         "on a full cluster a stopped gang waits for its own old places",
+    ),
+)
+
+_OFFERS = of(
+    "recover/triage/offers.py",
+    (
+        "what others use is free",
+        "left=tuple(n - taken for n, taken",
+        "left=tuple(n for n, taken",
+        "a gang is started on a full cluster",
     ),
 )
 
@@ -90,6 +94,7 @@ _SPARES = of(
 
 PLACES: tuple[Mutant, ...] = (
     *_CAPACITY,
+    *_OFFERS,
     *_AGAIN,
     *_ATTEMPTS,
     *_SPARES,

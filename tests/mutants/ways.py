@@ -42,6 +42,18 @@ _CHANGES = of(
         "a gang with a rank on a silent node waits for ever",
     ),
     (
+        "way: a node, to what it offers",
+        "        self.node_groups.touch(name)\n",
+        "",
+        "a gang is started on nodes that are out of service",
+    ),
+    (
+        "way: a pod, to what its node offers",
+        "                self.node_groups.touch(pod.node)\n",
+        "                pass\n",
+        "a gang is started on a full cluster",
+    ),
+    (
         "way: a node that comes or goes, as an uncached node",
         "        self._note_whether_uncached(name)\n        is_ordinary = ",
         "        is_ordinary = ",

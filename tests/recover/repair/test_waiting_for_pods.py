@@ -6,9 +6,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from detectors.wire.contract import Remedy
+from detectors.wire.contract import Fault, Remedy, Severity
 from recover.api.reasons import Reason
 from recover.api.repair_state import RepairPhase, StepOutcome
+from recover.model.actions import Create
 from tests.recover.repair.scene import broken, pending, says
 
 
@@ -89,6 +90,20 @@ def test_a_gang_that_asked_for_recovery_and_trains_there_is_moved_at_its_next_ch
     (recovery,) = scene.world.recoveries.values()
     assert recovery.spec.gang.name == "llm"
     assert recovery.spec.avoid_node == "n1"
+
+
+def test_a_gang_on_two_nodes_that_are_to_be_repaired_is_moved_once() -> None:
+    scene = pending()
+    scene.world.finding(on="n2", fault=Fault.MEMORY_DEGRADED, severity=Severity.PENDING)
+    scene.triage()
+    scene.settle()
+    assert [i.status.repair is not None for i in scene.world.incidents.values()] == [True, True]
+
+    scene.later(scene.world.settings.timing.checkpoint_grace_s)
+
+    assert [a.what for a in scene.look().actions if isinstance(a, Create)] == ["open-recovery"]
+    scene.settle()
+    assert len(scene.world.recoveries) == 1
 
 
 def test_a_gang_that_came_to_the_waiting_node_has_its_grace_period_from_then_on() -> None:

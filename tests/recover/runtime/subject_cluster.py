@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,6 +27,7 @@ from recover.runtime.observe import Observer
 from recover.runtime.subject_index import SubjectIndex
 from recover.runtime.telemetry import Metrics
 from recover.triage.nodehealths import upkeep
+from recover.triage.offers import Asked, offers
 from recover.triage.plan import plan
 from recover.triage.spares import keep_spares
 from tests.recover.scripted import Scripted
@@ -46,6 +47,7 @@ __all__ = [
     "made_anew",
     "names",
     "node",
+    "offered",
     "pod",
     "progress",
     "recovery",
@@ -141,6 +143,7 @@ class Cluster:
             recounted.node_changed(name, None, node, None)
         assert recounted.counted == self.observer.subject_index.counted
         assert set(of_everything(world).subjects.uncached_nodes) == set(world.subjects.uncached_nodes)
+        assert offered(world) == offered(of_everything(world))
 
     def _gauges(self, world: World) -> set[str]:
         derive(self.metrics, world, NOW, suspicion_s=3600.0)
@@ -150,6 +153,12 @@ class Cluster:
             for sample in metric.samples
             if not sample.name.endswith("_created")
         }
+
+
+def offered(world: World) -> dict[Hashable, set[str]]:
+    """Returns the names of the nodes by what they offer to the ranks of the gangs."""
+    asked = Asked(request=(("nvidia.com/gpu", 8),), labels=(), by_name=False, priority=0)
+    return {group.key: set(group.names) for group in offers(world, asked).groups}
 
 
 def _version(raw: bytes) -> int:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chaos.bench.scale import objects
+from chaos.simulated.oracle import of_everything
 from detectors.wire.contract import NodeHealthStatus
 from detectors.wire.training import Edge
 from recover.api.marks import UNHEALTHY
@@ -35,6 +36,7 @@ from tests.recover.runtime.subject_cluster import (
     job,
     made_anew,
     node,
+    offered,
     pod,
     progress,
     recovery,
@@ -200,18 +202,19 @@ def test_a_new_version_of_a_job_or_a_namespace_alone_wakes_nobody() -> None:
     assert woken.cluster.world().subjects.gangs["a-uid"].version != before
 
 
-def test_what_is_remembered_of_the_capacity_ends_with_a_change_of_a_node_or_a_pod() -> None:
+def test_what_the_nodes_offer_is_known_after_each_change_of_a_node_or_a_pod() -> None:
     woken = Woken()
-    for change, is_kept in (
-        (lambda: woken.report("n0", objects.health_status("n0", BORN)), True),
-        (lambda: woken.cluster.put(JOBS, job("a", suspend=True)), True),
-        (lambda: woken.cluster.put(NODES, node("n1", ready=False)), False),
-        (lambda: woken.cluster.put(PODS, pod("a", 0, "n0", phase="Failed")), False),
-        (lambda: woken.cluster.drop(PODS, "a-1", "ml"), False),
+    for change in (
+        lambda: woken.cluster.put(NODES, node("n1", ready=False)),
+        lambda: woken.cluster.put(PODS, pod("a", 0, "n2")),
+        lambda: woken.cluster.put(PODS, pod("a", 0, "n2", phase="Failed")),
+        lambda: woken.cluster.drop(PODS, "a-1", "ml"),
+        lambda: woken.cluster.drop(NODES, "n2"),
     ):
-        woken.cluster.world().capacity_memo["known"] = True  # type: ignore[index]
+        before = offered(woken.cluster.world())
         change()
-        assert bool(woken.cluster.world().capacity_memo) is is_kept
+        world = woken.cluster.world()
+        assert offered(world) == offered(of_everything(world)) != before
 
 
 @pytest.mark.parametrize("kind", ["nodes", "health", "gangs", "outdated_specs", "unseen"])

@@ -283,7 +283,7 @@ def test_rules_that_are_too_long_are_not_compared_with_each_node(
     """One job of 512 KiB took eleven seconds of each reconcile pass over a thousand nodes."""
     world = machines(3)
     world.change_gang(templates=roles)
-    monkeypatch.setattr("recover.triage.capacity.carries", lambda *_: pytest.fail("a rule is read"))
+    monkeypatch.setattr("recover.triage.node_rules.carries", lambda *_: pytest.fail("a rule is read"))
 
     assert estimate(world).fits
 
@@ -295,7 +295,7 @@ def test_a_few_hundred_terms_are_read() -> None:
 
 def test_equal_taints_are_compared_with_the_tolerations_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = []
-    monkeypatch.setattr("recover.triage.capacity.tolerates", lambda *pair: compared.append(pair) or True)
+    monkeypatch.setattr("recover.triage.node_rules.tolerates", lambda *pair: compared.append(pair) or True)
     world = machines(8)
     for at, name in enumerate(world.nodes):
         world.change_node(name, taints=(Taint("a", "NoSchedule", time_added=f"2026-11-2{at}T00:00:00Z"),))

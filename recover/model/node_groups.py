@@ -1,0 +1,94 @@
+"""Groups the nodes by what a question reads of them, so that an answer needs one look at each group: a large
+cluster has few nodes that differ. The controller keeps the groups between its reconciles, and only the
+changed nodes are placed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import NamedTuple
+
+from recover.model.nodes import Node
+
+__all__ = ["QUESTIONS_MAX", "Group", "GroupedNodes", "NodeGroups"]
+
+QUESTIONS_MAX = 16
+"""Number of questions whose groups are kept. The groups of one question take about 1 MB for 10,000 nodes."""
+
+
+class Group(NamedTuple):
+    key: Hashable
+    names: dict[str, None]
+    """Names of the nodes."""
+
+
+class NodeGroups:
+    """The nodes in groups with the same key. The key of a node has all that the question reads of the node
+    and of the pods on it."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[Hashable, Group] = {}
+        self._group_of: dict[str, Group] = {}
+        self._changed: set[str] | None = None
+        """Names of nodes whose key may be outdated. None: all."""
+
+    @property
+    def groups(self) -> Collection[Group]:
+        return self._by_key.values()
+
+    def key(self, name: str) -> Hashable:
+        """Returns the key of the node; None if there is no such node."""
+        group = self._group_of.get(name)
+        return group.key if group is not None else None
+
+    def touch(self, name: str) -> None:
+        if self._changed is not None:
+            self._changed.add(name)
+
+    def refresh(self, nodes: Mapping[str, Node], key_of: Callable[[Node], Hashable]) -> None:
+        """Places the changed nodes in their groups."""
+        for name in nodes if self._changed is None else self._changed:
+            node = nodes.get(name)
+            self._leave(name)
+            if node is not None:
+                self._enter(name, key_of(node))
+        self._changed = set()
+
+    def _enter(self, name: str, key: Hashable) -> None:
+        group = self._by_key.get(key)
+        if group is None:
+            group = self._by_key[key] = Group(key, {})
+        group.names[name] = None
+        self._group_of[name] = group
+
+    def _leave(self, name: str) -> None:
+        group = self._group_of.pop(name, None)
+        if group is None:
+            return
+        del group.names[name]
+        if not group.names:
+            del self._by_key[group.key]
+
+
+class GroupedNodes:
+    """The groups of the questions that were asked last."""
+
+    def __init__(self) -> None:
+        self._by_question: dict[Hashable, NodeGroups] = {}
+
+    def of(
+        self, question: Hashable, nodes: Mapping[str, Node], key_of: Callable[[Node], Hashable]
+    ) -> NodeGroups:
+        """Returns the groups for the question as the nodes and their pods are now. The question must name all
+        that `key_of` reads apart from the node and its pods."""
+        groups = self._by_question.pop(question, None) or NodeGroups()
+        self._by_question[question] = groups
+        if len(self._by_question) > QUESTIONS_MAX:
+            del self._by_question[next(iter(self._by_question))]
+        groups.refresh(nodes, key_of)
+        return groups
+
+    def touch(self, name: str) -> None:
+        """Records that the node, or a pod on it, has changed."""
+        for groups in self._by_question.values():
+            groups.touch(name)
