@@ -76,8 +76,8 @@ def run(args: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         "bench checkpoints",
-        f"{ABOUT} The command also counts the files that the scan opens: once if the newest checkpoint is "
-        "complete, and once if some of the newest checkpoints are incomplete.",
+        f"{ABOUT} The command also counts the files that the scan opens, in two cases: the newest checkpoint "
+        "is complete, or some of the newest checkpoints are incomplete.",
         row="bench",
     )
     add_count(parser, "--checkpoints", "Number of checkpoints", least=2, most=20_000, default=1000)

@@ -244,13 +244,13 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--mounted-at", type=_absolute, metavar="PATH",
-        help="The path where the training mounts that volume. Absolute links begin with this path.",
+        help="The path where the training mounts that volume: the command needs it to follow absolute links.",
     )  # fmt: skip
     command.add_argument(
         "--other-user", action="store_true",
-        help="For a training that runs as another user than this command: if this command has no "
-                "permission to read the newest checkpoint, it chooses none, because the training may be "
-                "able to read the newest one.",
+        help="Use this option if the training runs as another user than this command: if this command "
+                "has no permission to read the newest checkpoint, it then chooses no older one, because "
+                "the training may have the permission.",
     )  # fmt: skip
     command.add_argument(
         "--mark", type=_name, default="by-hand", metavar="NAME",

@@ -94,9 +94,9 @@ def _parser() -> argparse.ArgumentParser:
         "wrote, except the ConfigMaps of active Recoveries. Changes by people stay. A quarantined node stays "
         "cordoned if its fault is still open, or if no agent reports from the node. While a job is stopped "
         "for a restart, while not all ranks of a restarted job run, or while a node is under repair, the "
-        "command waits for up to a minute, then refuses and changes nothing. If a controller began such "
-        "work just before the command ended the controllers, the command also refuses, says so, and changes "
-        "nothing else.",
+        "command waits for up to a minute, then refuses and changes nothing. The command also refuses if a "
+        "controller began such work while the command ended the controllers: then the controllers have "
+        "ended, and nothing else has changed.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="Print one line for each change, and change nothing."

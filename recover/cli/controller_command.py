@@ -85,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         default="",
         help="The name of this controller in the Lease: the name of the pod (default: host name and a "
-        "random suffix). A controller that starts again under the same name leads at once, so two "
-        "controllers must never have the same name.",
+        "random suffix). A controller that ended and starts again under the same name leads at once, so two "
+        "controllers must not have the same name at the same time.",
     )
     parser.add_argument(
         "--log-level",

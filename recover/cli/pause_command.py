@@ -91,10 +91,10 @@ def _pause(
     *,
     access: Access,
 ) -> None:
-    """Pause Rekindle for the whole cluster: Rekindle begins nothing until the pause ends. `rekindle resume`
-    ends the pause, and `--for` limits it. If Rekindle stopped a job before the pause, Rekindle still starts
-    this job again. A second call replaces the reason and the end, and removes them if you do not give them
-    again."""
+    """Pause Rekindle for the whole cluster: Rekindle begins nothing new until the pause ends. `rekindle
+    resume` ends the pause, and `--for` sets its longest duration. If Rekindle stopped a job before the pause,
+    Rekindle still starts this job again. If Rekindle is paused already, the command sets the reason and the
+    duration as you give them now, and removes those that you do not give."""
 
     async def work(writer: Writer) -> None:
         text, for_s, now = checked_reason(reason), duration_s(for_), datetime.now(UTC).replace(microsecond=0)
@@ -127,8 +127,8 @@ def _pause(
 
 def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -> None:
     """End a pause. Rekindle then restarts jobs that are down, and acts on each fault of a node that occurs
-    again or is still present. Rekindle does not act on faults that occurred during the pause and not since:
-    the command lists these faults."""
+    again or is still present. Rekindle does not act on faults that occurred only during the pause: the
+    command lists these faults."""
 
     async def work(writer: Writer) -> None:
         space = await _release(writer.cluster, namespace)

@@ -1,9 +1,9 @@
-"""Turns a plan into API writes. I/O only: the writes, and whether to make them, were decided before.
+"""Sends the writes of a plan to the API server. I/O only: the decisions are made before.
 
-Every write carries its precondition, and every answer is absorbed into the caches at once. If a reply is
-lost, the outcome is unknown: the executor reads the object again, and the next reconcile decides from that
-version. A write that the lease no longer allows is not sent (recover/kube/fenced.py); the process then ends
-soon.
+Every write contains its precondition, and the executor absorbs every answer into the caches at once. If the
+connection breaks before the answer, nobody knows whether the write took place: the executor reads the object
+again, and the next reconcile decides from that version. Once the lease no longer allows writes, none is sent
+(recover/kube/fenced.py), and the process ends soon.
 """
 
 from __future__ import annotations
@@ -254,10 +254,10 @@ class Executor:
             raise _OutdatedError(f"the decision is {age_s:.0f} s old")
 
     def _note(self, action: Action, error: Transient | Permanent) -> bool:
-        """Keeps a refusal for the decisions. Returns False if decisions do not read this refusal. A failed
-        precondition is no refusal: the patch only has to be made again for the newer version. A patch of a
-        job that fails because a framework's webhook is down is no refusal either, since the deadline of the
-        recovery shows the failure."""
+        """Keeps a refusal for the decisions. Returns False for a failure that the decisions do not read. A
+        failed precondition is no refusal: the next reconcile makes the patch for the newer version. A patch
+        of a job that fails because a framework's webhook is down is no refusal either, since the deadline of
+        the recovery shows the failure."""
         may_pass = isinstance(error, Transient) or error.may_pass
         is_refused = isinstance(error, Permanent) or (error.refused and _has_no_deadline(action))
         if isinstance(action, Create | Ask) or (isinstance(action, Ensure | Patch | Delete) and is_refused):

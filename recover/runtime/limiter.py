@@ -314,8 +314,8 @@ class Limiter:
                 turn.set_result(None)
 
     def _slow_down(self, error: ApiError, *, began_in: int) -> None:
-        """Reduces the number of slots. Several refusals at the same moment halve it once: all but the first
-        began under the larger number."""
+        """Halves the number of slots. `began_in` is the number of halvings before the refused write was sent:
+        of several writes that are refused together, only the first halves the slots."""
         self._metrics.writes_throttled.inc()
         if error.retry_after_s:
             self._wait(min(error.retry_after_s, RETRY_AFTER_S_MAX))

@@ -2,12 +2,12 @@
 then depends on what is out of the ordinary, not on the size of the cluster.
 
 changes.py reports each change. Everything that a change may concern becomes a subject at once, and stays one
-until a check shows that it is ordinary. A check that waits for its turn is called a question, and `ask`
-answers the questions. triage/ordinary.py lists the changes after which each check is made again. A reconcile
-before the check therefore sees too much, and never too little.
+until a check shows that it is ordinary. triage/ordinary.py lists the changes after which each check is made
+again. A reconcile before the check therefore sees too much, and never too little. Checks that are due wait in
+a queue of questions, and `ask` answers the questions.
 
-A sweep asks all questions again, a few at a time. A subject that the sweep finds missing is a defect: the
-sweep counts it, logs it, and adds it to the subjects.
+A sweep makes the checks of everything again, a few at a time. A subject that the sweep finds missing is a
+defect: the sweep counts the defect, logs it, and adds the subject.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class _What(Enum):
     REPORT = auto()
     GANG = auto()
     SPEC = auto()
-    """Whether the spec of the node's NodeHealth is up to date, and contains no request that may end at any
-    time."""
+    """Whether the spec of the node's NodeHealth is up to date, and contains no request to the agent, which
+    could become outdated without a change on this node."""
     SIGHT = auto()
     """Whether the node's agent reads all its sources."""
 
@@ -167,9 +167,8 @@ class SubjectIndex:
         return not self._to_ask
 
     def ask(self, world: World, now: datetime, at_most: int | None = None) -> int:
-        """Asks for one slice of time, and at least one question if any waits. Returns the number of questions
-        asked. The oldest questions come first: a caller that asks as many questions as waited at first has
-        asked all of these, however fast new ones arrive."""
+        """Answers waiting questions, the oldest first, for one slice of time: at least one question if any
+        waits, and at most `at_most`. Returns the number of answered questions."""
         asked, ends_s = 0, _now_s() + SLICE_S
         while self._to_ask and (at_most is None or asked < at_most):
             (what, name), _ = self._to_ask.popitem(last=False)
@@ -205,9 +204,10 @@ class SubjectIndex:
     # --- the sweep ----------------------------------------------------------------------------------------
 
     def sweep(self, world: World, now: datetime) -> tuple[int, bool]:
-        """Asks for one slice of time about everything that is no subject. Returns the number of missing
-        subjects and wrong counts, and whether that was the last slice. The first slice also counts the nodes
-        again, and clears `new_pods_memo`, so that the next reconcile computes its entries again."""
+        """Checks, for one slice of time, everything that is no subject. Returns the number of missing
+        subjects and wrong counts, and whether this slice was the last of the sweep. The first slice of a
+        sweep also counts the nodes again, and clears `new_pods_memo`, so that the next reconcile fills it
+        again."""
         missed, ends_s = 0, _now_s() + SLICE_S
         if self._to_sweep is None:
             self._to_sweep = iter(_all(world))

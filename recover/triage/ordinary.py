@@ -13,11 +13,12 @@ out of each reconcile (World.subjects), and examines them here after each change
 | settings for an agent | the Node, its NodeHealth, pods there; labels and annotations of their jobs, and |
 | | their namespaces; the log lines of people's recipes |
 | coverage of an agent | the Node, its NodeHealth, its agent |
+| name of a node that is not in the cache | the Node, pods that name it (subject_index.py) |
 
-An object that becomes unreadable, or readable again, counts as changed. Time alone never makes an ordinary
-object unusual. If agents are not pods, time can make an unusual gang ordinary: Rekindle awaits no first step
-of a gang while the agent of one of its ranks has been silent for too long. The next report of that agent is a
-change. An object that was not examined yet counts as unusual.
+An object that becomes unreadable, or readable again, counts as changed. An object that was not examined yet
+counts as unusual. Time alone never makes an ordinary object unusual. Time can make an unusual gang ordinary,
+if agents are not pods: while the agent of one of its ranks is silent for too long, Rekindle does not wait for
+the first step of the gang. The next report of that agent is a change, and the gang is examined again.
 """
 
 from __future__ import annotations
