@@ -20,6 +20,7 @@ _LASTING = frozenset({VolumeKind.CLAIM, VolumeKind.NFS, VolumeKind.CSI, VolumeKi
 _KEEPS_NOTHING = frozenset(
     {
         VolumeKind.EMPTY_DIR,
+        VolumeKind.EPHEMERAL,
         VolumeKind.CONFIG_MAP,
         VolumeKind.SECRET,
         VolumeKind.PROJECTED,

@@ -35,11 +35,17 @@ _READ_ONLY_KINDS = (
     VolumeKind.DOWNWARD_API,
 )
 _UNSCANNED: dict[VolumeKind, tuple[str, Severity, str]] = {
-    VolumeKind.EMPTY_DIR: (
-        "checkpoints-in-empty-dir",
-        Severity.FAILS,
-        "Kubernetes deletes the volume with the pod: the job starts from its first step at each restart",
-    ),
+    **{
+        kind: (
+            name,
+            Severity.FAILS,
+            "Kubernetes deletes the volume with the pod: the job starts from its first step at each restart",
+        )
+        for kind, name in (
+            (VolumeKind.EMPTY_DIR, "checkpoints-in-empty-dir"),
+            (VolumeKind.EPHEMERAL, "checkpoints-on-ephemeral-volume"),
+        )
+    },
     VolumeKind.HOST_PATH: (
         "checkpoints-on-host-path",
         Severity.RISKS,

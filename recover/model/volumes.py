@@ -16,6 +16,8 @@ class VolumeKind(StrEnum):
     CSI = "csi"
     HOST_PATH = "hostPath"
     EMPTY_DIR = "emptyDir"
+    EPHEMERAL = "ephemeral"
+    """A claim that Kubernetes creates for one pod, and deletes with the pod."""
     CONFIG_MAP = "configMap"
     SECRET = "secret"
     PROJECTED = "projected"

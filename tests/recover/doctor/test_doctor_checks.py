@@ -145,8 +145,15 @@ def test_the_fix_of_a_volume_that_no_scan_mounts_fits_the_volume_of_the_manifest
         ("job", [annotated("checkpoint", "ckpt")], "checkpoint-annotation-unusable", "risks", CHECKPOINT),
         ("job", [annotated("checkpoint", "/data")], "checkpoints-on-no-volume", "fails", CHECKPOINT),
         ("job", [volume(emptyDir={})], "checkpoints-in-empty-dir", "fails", CHECKPOINT),
+        (
+            "job",
+            [volume(ephemeral={"volumeClaimTemplate": {"spec": {}}})],
+            "checkpoints-on-ephemeral-volume",
+            "fails",
+            CHECKPOINT,
+        ),
         ("job", [volume(hostPath={"path": "/d"})], "checkpoints-on-host-path", "risks", CHECKPOINT),
-        ("job", [volume(ephemeral={})], "checkpoints-not-scanned", "risks", CHECKPOINT),
+        ("job", [volume(cephfs={"monitors": []})], "checkpoints-not-scanned", "risks", CHECKPOINT),
         ("job", [volume(csi={"driver": "d"})], "checkpoints-not-scanned", "risks", CHECKPOINT),
         (
             "job",

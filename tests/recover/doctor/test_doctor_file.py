@@ -47,6 +47,28 @@ def test_the_mounted_path_is_proposed_for_the_checkpoints(tmp_path: Path, capsys
     assert not missing(fix, 'rekindle.dev/checkpoint: "/ckpt"')
 
 
+@pytest.mark.parametrize(
+    ("metadata", "is_enabled"),
+    [
+        ("{name: team, labels: {rekindle.dev/auto-recovery: enabled}}", True),
+        ("{name: team, annotations: {rekindle.dev/auto-recovery: enabled}}", True),
+        ("{name: team, labels: {rekindle.dev/auto-recovery: observe}}", False),
+        ("{name: team}", False),
+        ("{name: other, labels: {rekindle.dev/auto-recovery: enabled}}", False),
+        ("{name: team, labels: [rekindle.dev/auto-recovery]}", False),
+    ],
+)
+def test_the_consent_of_a_namespace_of_the_same_file_counts(
+    metadata: str, is_enabled: bool, tmp_path: Path, capsys: Captured
+) -> None:
+    without = JOB.replace("  labels: {rekindle.dev/auto-recovery: enabled}\n", "")
+    space = f"apiVersion: v1\nkind: Namespace\nmetadata: {metadata}\n---\n"
+
+    run(["-f", write(tmp_path, space + without)])
+
+    assert ("Not enabled: " not in capsys.readouterr().out) is is_enabled
+
+
 @pytest.mark.parametrize(("mode", "found"), [("ReadWriteMany", ""), ("ReadWriteOncePod", "claim-of-one-pod")])
 def test_claims_of_the_same_file_are_read(mode: str, found: str, tmp_path: Path, capsys: Captured) -> None:
     ended = run(["-f", write(tmp_path, f"{claim(mode)}---\n{JOB}")])
