@@ -218,7 +218,7 @@ class Worlds:
             at=at,
             instance=instance,
             first_step=first_step,
-            first_step_at=at,
+            first_step_at=at - timedelta(hours=1) if edge is Edge.STALLED else at,
             last_step=last_step,
             last_step_at=at,
             first_error=first_error,

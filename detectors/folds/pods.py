@@ -21,6 +21,8 @@ from detectors.wire.training import Edge, PodProgress, PodSettings
 
 __all__ = ["PodFold"]
 
+_PAUSE_GROWTH = 1.1
+"""Least factor by which the longest pause grows between two writes about it."""
 _HEARD_ALONE_S = 60.0
 """Time in seconds after which a step that only one line has named is published. The job prints its steps so
 seldom that the second line may come much later."""
@@ -86,6 +88,8 @@ class PodFold:
         """Whether the last step or sign of work has come since the last tick."""
         self._was_away = False
         """Whether the agent has started again and has read no step since."""
+        self._told_pause_s: float | None = None
+        """The longest pause that is published."""
 
     @property
     def ended_at(self) -> datetime | None:
@@ -138,7 +142,9 @@ class PodFold:
             of_epoch=published.step_of_epoch,
             alive_at=published.last_step_at if is_stepping else None,
             durations_s=(published.median_step_s,) if published.median_step_s is not None else (),
+            longest_s=published.longest_pause_s or 0.0,
         )
+        self._told_pause_s = published.longest_pause_s
         if not is_stepping and published.last_step is not None and published.last_step_at is not None:
             self._heard, self._told_heard = (published.last_step, published.last_step_at), True
         self._saves = saves.restored(self._saves, published.last_save)
@@ -207,6 +213,7 @@ class PodFold:
         if line.saves or self._saves.pending is not None:
             self._saved(line.saves, before, at)
         if is_old:
+            self._progress = progress.read_again(self._progress, self._steps.lead, at)
             return False
         return self._moved(before, at, alive=line.alive, pauses=bool(line.saves) or line.evaluates)
 
@@ -282,9 +289,21 @@ class PodFold:
         if self._progress.last_step_at == was.last_step_at or self._edge is Edge.ENDED:
             return False
         self._errors = first_error.survived(self._errors, at)
+        has_paused = self._tells_pause()
         if self._edge in (None, Edge.STARTED):
             return self._turn(Edge.STEPPING, at)
-        return self._turn(Edge.RESUMED, at) if self._edge is Edge.STALLED else False
+        return self._turn(Edge.RESUMED, at) if self._edge is Edge.STALLED else has_paused
+
+    def _tells_pause(self) -> bool:
+        """Returns True if the longest pause is longer than the published one, and long enough to make the
+        limit longer: the next start of the job, or of the agent, needs to know the pause."""
+        longest_s, told_s = self._progress.longest_s, self._told_pause_s or 0.0
+        if not progress.makes_limit_longer(longest_s, self._settings.stall_min_s):
+            return False
+        if longest_s <= _PAUSE_GROWTH * told_s:
+            return False
+        self._told_pause_s = longest_s
+        return True
 
     def tick(self, now: datetime) -> bool:
         """Returns True if the container has stalled just now."""
@@ -301,7 +320,7 @@ class PodFold:
             stall_min_s=self._settings.stall_min_s,
             stall_factor=self._settings.stall_factor,
             announced_s=self._settings.pause_s,
-            hang_timeout_s=self._job.hang_timeout_s,
+            job=self._job,
             goes_on=self._goes_on,
             in_parts=self._held.in_parts,
         )
@@ -377,6 +396,7 @@ class PodFold:
             last_step_at=steps.last_step_at if heard is None else heard[1],
             step_of_epoch=steps.of_epoch,
             median_step_s=progress.median_step_s(self._progress),
+            longest_pause_s=self._told_pause_s,
             last_save=self._saves.last,
             first_error=self._errors.error,
             known_lines=list(self._known.lines),

@@ -14,6 +14,7 @@ from statistics import median
 import msgspec
 
 from detectors.rules.step_track import Track
+from detectors.wire.training import PodSettings
 
 __all__ = [
     "Progress",
@@ -21,9 +22,11 @@ __all__ = [
     "began",
     "clock_set",
     "is_milestone",
+    "makes_limit_longer",
     "median_step_s",
     "observe",
     "pausing",
+    "read_again",
     "stall_limit_s",
 ]
 
@@ -31,6 +34,7 @@ _DURATIONS_MAX = 32
 _TOGETHER_S = 0.005
 _LONGEST_FACTOR = 1.5
 _MILESTONE_FACTOR = 3.0
+_HUNG_FACTOR = 2.0
 _INTERVAL_MIN = 50
 """Least interval of checkpoints in steps. With fewer steps, each takes so long that ten of them are a longer
 limit."""
@@ -136,12 +140,24 @@ def pausing(progress: Progress, at: datetime, limit_s: float) -> Progress:
     return msgspec.structs.replace(progress, alive_at=at, pausing_at=since)
 
 
+def read_again(progress: Progress, track: Track | None, at: datetime) -> Progress:
+    """Takes a line that an earlier run of the agent has read: only the pace of the steps is learned again."""
+    if track is None or track.last == progress.heard_step or _are_together(progress.heard_at, at):
+        return progress
+    return _with_pause(progress, track.last, at)
+
+
 def _with_step(progress: Progress, step: int, at: datetime) -> Progress:
     """Counts lines that came together as one: a program that buffers its output prints a hundred steps at a
     time."""
-    last_at = progress.last_step_at
-    if last_at is not None and 0 <= (at - last_at).total_seconds() < _TOGETHER_S:
-        return progress
+    return progress if _are_together(progress.last_step_at, at) else _with_pause(progress, step, at)
+
+
+def _are_together(before: datetime | None, at: datetime) -> bool:
+    return before is not None and 0 <= (at - before).total_seconds() < _TOGETHER_S
+
+
+def _with_pause(progress: Progress, step: int, at: datetime) -> Progress:
     pauses_s, durations_s = progress.pauses_s, progress.durations_s
     pause_s = (at - progress.heard_at).total_seconds() if progress.heard_at is not None else -1.0
     before, longest_s = progress.heard_step, progress.longest_s
@@ -171,7 +187,7 @@ def stall_limit_s(
     stall_min_s: float,
     stall_factor: float,
     announced_s: float,
-    hang_timeout_s: float | None,
+    job: PodSettings,
     goes_on: bool = False,
     in_parts: bool = False,
 ) -> float | None:
@@ -180,10 +196,10 @@ def stall_limit_s(
 
     Many steps may pass between two lines that contain one, and during that time no line is due. `goes_on`:
     the steps are in a line that does not end, which the runtime writes in large parts. `in_parts`: lines with
-    steps are held back, in this way or until they end. The job's own limit (`hang_timeout_s`) was not meant
-    for the silence between such lines, so a longer silence may be due.
+    steps are held back, in this way or until they end. The job's own limit (`job.hang_timeout_s`) was not
+    meant for the silence between such lines, so a longer silence may be due.
     """
-    known = len(progress.pauses_s) >= _PARTS_MIN
+    known, hang_timeout_s = len(progress.pauses_s) >= _PARTS_MIN, job.hang_timeout_s
     if hang_timeout_s is not None and hang_timeout_s <= 0:
         return None
     if hang_timeout_s is not None:
@@ -194,12 +210,27 @@ def stall_limit_s(
     step_s = median_step_s(progress) or 0.0
     pause_s = median(progress.pauses_s) if progress.pauses_s else 0.0
     limit_s = max(stall_min_s, stall_factor * step_s) + max(0.0, pause_s - step_s)
-    limit_s = max(limit_s, _LONGEST_FACTOR * progress.longest_s)
+    limit_s = max(limit_s, _LONGEST_FACTOR * max(progress.longest_s, job.longest_pause_s or 0.0))
+    if job.hung_s is not None and _is_where_it_hung(progress, job):
+        limit_s = max(limit_s, _HUNG_FACTOR * job.hung_s)
     if goes_on:
         limit_s = max(limit_s, stall_min_s + _PARTS_FACTOR * pause_s)
     if is_milestone(progress):
         limit_s = max(limit_s, _MILESTONE_FACTOR * stall_min_s)
     return max(limit_s, announced_s) if progress.pausing_at is not None else limit_s
+
+
+def makes_limit_longer(longest_s: float, stall_min_s: float) -> bool:
+    """Whether this longest pause makes the limit longer than the shortest limit."""
+    return _LONGEST_FACTOR * longest_s > stall_min_s
+
+
+def _is_where_it_hung(progress: Progress, job: PodSettings) -> bool:
+    """Whether the training has not passed the step at which its last start was stopped. A healthy job that is
+    silent there for long, for example because it evaluates, would be stopped there again and again."""
+    if job.hung_step is None or progress.last_step is None:
+        return True
+    return progress.last_step <= job.hung_step + progress.stride
 
 
 def is_milestone(progress: Progress) -> bool:

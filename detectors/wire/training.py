@@ -135,6 +135,13 @@ class PodProgress(Wire, frozen=True, kw_only=True):
         ),
     ] = False
     median_step_s: Annotated[float | None, Meta(description="Median time of a step, in seconds.")] = None
+    longest_pause_s: Annotated[
+        float | None,
+        Meta(
+            description="Longest time in seconds between two lines with a step. Absent until the pause makes "
+            "the time longer after which the job counts as hung, and for an older agent."
+        ),
+    ] = None
     last_save: Annotated[
         LastSave | None,
         Meta(
@@ -170,8 +177,8 @@ class PodProgress(Wire, frozen=True, kw_only=True):
 
 
 class PodSettings(Wire, frozen=True, kw_only=True):
-    """How the agent reads the log of one pod, from the annotations of the pod's job, and what the controller
-    waits for in that log."""
+    """How the agent reads the log of one pod, from the annotations of the pod's job and from the earlier
+    starts of the job, and what the controller waits for in that log."""
 
     uid: Annotated[str, Meta(max_length=64)]
     """UID of the pod."""
@@ -184,6 +191,21 @@ class PodSettings(Wire, frozen=True, kw_only=True):
             description="Seconds without a new step after which the job counts as hung; 0 disables the "
             "detection."
         ),
+    ] = None
+    longest_pause_s: Annotated[
+        float | None,
+        Meta(description="Longest pause between two steps in an earlier start of the job, in seconds."),
+    ] = None
+    hung_s: Annotated[
+        float | None,
+        Meta(
+            description="Seconds without a step for which the job's last start was stopped. At the same step "
+            "the job counts as hung only after twice this time."
+        ),
+    ] = None
+    hung_step: Annotated[
+        int | None,
+        Meta(description="The last step before that stop. Absent if the steps begin again with each epoch."),
     ] = None
     awaits_save: Annotated[
         str,

@@ -201,7 +201,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "that the API server accepts this write of the ServiceAccount rekindle-controller.",
     ),
     Reason.FOREIGN_OWNER: Explanation(
-        "Another controller or a person manages this object, and Rekindle does not override them.",
+        "Another controller or a person manages this object, and Rekindle does not override them. If "
+        "somebody undid the stop or the start of a recovery, Rekindle does not stop that job for a day.",
         "Make the change through that controller, or remove the object from its control.",
     ),
     Reason.TERMINAL_JOB: Explanation(

@@ -21,6 +21,7 @@ __all__ = [
     "Cause",
     "CheckpointChoice",
     "FailedLog",
+    "Pace",
     "Phase",
     "PhaseTime",
     "RecipeOutcome",
@@ -212,6 +213,24 @@ class Witness(Wire, frozen=True, kw_only=True):
     """Node on which the pod ran."""
 
 
+class Pace(Wire, frozen=True, kw_only=True):
+    """How long the ranks were silent between two steps before the stop. Their agents get these times at the
+    next start."""
+
+    longest_pause_s: Annotated[
+        float | None,
+        Meta(description="Longest pause between two steps in seconds, if it is longer than most."),
+    ] = None
+    hung_s: Annotated[
+        float | None,
+        Meta(description="Seconds without a step, if the job is restarted because it made no steps."),
+    ] = None
+    hung_step: Annotated[
+        int | None,
+        Meta(description="The last step in that case. Absent if the steps begin again with each epoch."),
+    ] = None
+
+
 class FailedLog(Wire, frozen=True, kw_only=True):
     """End of a failed rank's log, which the Recovery keeps because the pod is deleted."""
 
@@ -319,6 +338,8 @@ class RecoverySpec(Wire, frozen=True, kw_only=True):
     gpus: Annotated[int, Meta(description="Number of accelerators that the job holds.", ge=0)] = 0
     witnesses: Annotated[list[Witness], Meta(max_length=8)] = []
     """Ranks that were lost first, or whose steps were readable before the stop."""
+    pace: Pace | None = None
+    """How long the ranks were silent before the stop. Absent if no agent has reported a long pause."""
     causes: Annotated[
         list[Cause],
         Meta(description="Every fault for which triage has decided to restart this job.", max_length=64),

@@ -14,11 +14,10 @@ from datetime import datetime, timedelta
 from detectors.wire.contract import CoverageState, NodeHealth, Source
 from recover.api import Phase
 from recover.diagnose.coverage import silence
-from recover.k8s.durations import parse_s
 from recover.model import Gang, Pod, PodPhase, World
 from recover.policy.consent import OptIn, opt_in
 from recover.policy.settings import Timing
-from recover.policy.step_words import HANG_TIMEOUT
+from recover.policy.step_words import hang_timeout_s
 
 __all__ = [
     "first_step_due",
@@ -67,7 +66,7 @@ def limit_of(gang: Gang, timing: Timing) -> float | None:
 
 
 def _own_limit_s(gang: Gang) -> float | None:
-    return parse_s(gang.annotations.get(HANG_TIMEOUT, ""))
+    return hang_timeout_s(gang.annotations)
 
 
 def steps_were_read(world: World, gang: Gang) -> bool:

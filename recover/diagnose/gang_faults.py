@@ -23,6 +23,7 @@ from recover.diagnose.neighbours import neighbours_fault
 from recover.diagnose.pod_volumes import failed_volumes_of, volumes_of
 from recover.diagnose.ranks import is_dead, last_stop_or_start, losses, stalled_at, without_surplus
 from recover.diagnose.starts import departed, new_pods
+from recover.diagnose.unread_ranks import unread_on
 from recover.diagnose.verdicts import OUTSIDE, judged
 from recover.model import Gang, Pod, PodPhase, World
 from recover.model.actions import Failure
@@ -52,6 +53,8 @@ class GangState(msgspec.Struct, frozen=True):
     unknown_on: tuple[str, ...] = ()
     """Nodes whose agents read more than they publish, with ranks of a gang that may hang. These ranks may
     make steps, so the gang does not count as hanging although no other rank makes a step."""
+    unread_on: tuple[str, ...] = ()
+    """The same for nodes with ranks whose logs nobody reads (unread_ranks.py)."""
     is_ordinary: bool = False
     """Whether no rank is lost, the gang has not stalled as a whole, and no first step is awaited. Time alone
     does not change this state: it lasts until one of the objects changes from which it is read."""
@@ -104,10 +107,11 @@ def gang_state(world: World, gang: Gang, timing: Timing, now: datetime) -> GangS
     may_hang = stalled is not None or due is not None
     unknown_on = tuple(sorted({pod.node for pod in pods if is_unknown(world, pod)})) if may_hang else ()
     is_silent = due is not None and now >= due and steps_are_readable(world, gang)
-    hangs = (stalled is not None or is_silent) and not unknown_on
+    unread = unread_on(world, pods, now) if stalled is not None else ()
+    hangs = (stalled is not None or is_silent) and not unknown_on and not unread
     dead = is_dead(world, pods, lost, timing, now) or hangs
     is_ordinary = is_whole and not may_hang
-    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due, unknown_on, is_ordinary)
+    return GangState(gang, tuple(pods), tuple(lost), dead, stalled, due, unknown_on, unread, is_ordinary)
 
 
 def gang_faults(
@@ -309,13 +313,23 @@ def _no_first_step(state: GangState, due: datetime, now: datetime) -> Diagnosis:
 
 def _unknown(state: GangState) -> str:
     """Returns why Rekindle does not act on a gang that may hang."""
-    more = len(state.unknown_on) - 3
-    nodes = ", ".join(state.unknown_on[:3]) + (f" and {more} more nodes" if more > 0 else "")
+    cannot = "Rekindle cannot tell whether the job hangs, and does not restart the job"
+    if not state.unknown_on:
+        return (
+            f"{cannot}: nobody reads the logs of its ranks on {_some(state.unread_on)}, and the other ranks "
+            "may have printed only their first steps. See why no agent reports from there, or restart the "
+            "job if its logs show no progress"
+        )
     return (
-        "Rekindle cannot tell whether the job hangs, and does not restart the job: too many containers print "
-        f"logs on {nodes}, so the agent leaves out pods there. Keep pods without devices off these nodes, or "
-        "restart the job if its logs show no progress"
+        f"{cannot}: too many containers print logs on {_some(state.unknown_on)}, so the agent leaves out "
+        "pods there. Keep pods without devices off these nodes, or restart the job if its logs show no "
+        "progress"
     )
+
+
+def _some(nodes: Sequence[str]) -> str:
+    more = len(nodes) - 3
+    return ", ".join(nodes[:3]) + (f" and {more} more nodes" if more > 0 else "")
 
 
 def _hang(world: World, state: GangState, now: datetime) -> Diagnosis:

@@ -114,6 +114,8 @@ class Changes:
         self.jobs.change_recovery(key, old, new)
         for uid in {uid for r in (old, new) if r is not None for uid in self.jobs.kin(r)}:
             self._touch_gang(uid)
+            if old is None or new is None or old.spec.pace != new.spec.pace:
+                self._tell_agents_of(uid)
         self.wake.at_once()
 
     # --- nodes and their reports ----------------------------------------------------------------------------

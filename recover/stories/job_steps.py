@@ -167,7 +167,10 @@ def _foreign(case: _Case) -> Iterator[str]:
     )
     if case.recovery is not None and not case.recovery.active:
         meta = case.recovery.metadata
-        yield f"To let Rekindle decide again: `kubectl delete recovery -n {meta.namespace} {meta.name}`."
+        yield (
+            "To let Rekindle decide again before a day has passed: "
+            f"`kubectl delete recovery -n {meta.namespace} {meta.name}`."
+        )
 
 
 def _refused(case: _Case) -> Iterator[str]:

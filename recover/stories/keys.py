@@ -157,7 +157,7 @@ KEYS = (
         usable=lambda text: parse_s(text) is not None,
         pattern=r"(?i)\s*(off|0|([0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h|d))+)\s*",
         expected="a duration such as 20m or 1h30m, or off",
-        instead="the default limit applies",
+        instead="Rekindle does not restart the job for missing steps, as with off",
     ),
     Key(
         name=CHECKPOINT_ON_SIGTERM,

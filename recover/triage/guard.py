@@ -50,6 +50,13 @@ __all__ = [
 ]
 
 
+_ZERO_UUID = "00000000-0000-0000-0000-000000000000"
+_NOT_FOUGHT = timedelta(days=1)
+"""Time after a recovery whose stop or start somebody undid in which Rekindle does not stop the gang again: it
+would fight the other controller at each fault. The time ends, because the other was perhaps a person who
+changed the job only once."""
+
+
 class Allowed(msgspec.Struct, frozen=True):
     pass
 
@@ -157,7 +164,7 @@ class Guard(msgspec.Struct, frozen=True):
             ("domain", limits.domain_label, None),
         ):
             value = node.labels.get(label)
-            if value is None:
+            if value is None or _names_no_fabric(value):
                 continue
             peers = self.world.accelerated(label, value)
             limit = limits.domain_nodes_max if percent is None else _share(peers, percent)
@@ -264,11 +271,11 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
     if gang.foreign_owner:
         return Denied(Reason.FOREIGN_OWNER, f"{gang.foreign_owner} decides when {gang.ref} runs")
     fought = _fought(world, gang)
-    if fought is not None:
+    if fought is not None and now < (until := fought.status.phases[-1].at + _NOT_FOUGHT):
         return Denied(
             Reason.FOREIGN_OWNER,
-            f"somebody undid Recovery {fought.metadata.name}: {fought.status.message}. When "
-            "Rekindle may decide again, delete that Recovery",
+            f"somebody undid Recovery {fought.metadata.name}: {fought.status.message}. Rekindle decides "
+            f"about the job again from {until:%Y-%m-%d %H:%M} UTC on, or as soon as you delete that Recovery",
         )
     terminal = gang.terminal
     # The time of a recovery counts towards the job's deadline, and no owner wants the job to end because of
@@ -288,8 +295,7 @@ def may_touch(world: World, gang: Gang, now: datetime, *, heeds_pause: bool = Tr
 
 
 def _fought(world: World, gang: Gang) -> Recovery | None:
-    """Returns the gang's last recovery, if somebody undid its stop or start. Rekindle does not try that
-    twice."""
+    """Returns the gang's last recovery, if somebody undid its stop or start."""
     history = world.history(gang.ref.uid)
     if not history:
         return None
@@ -302,8 +308,15 @@ def _groups(world: World, name: str, limits: Budgets) -> Iterator[tuple[str, str
     node = world.nodes.get(name)
     if node is not None and node.is_accelerated:
         for label in {limits.pool_label, limits.domain_label}:
-            if label in node.labels:
-                yield label, node.labels[label]
+            value = node.labels.get(label)
+            if value is not None and not _names_no_fabric(value):
+                yield label, value
+
+
+def _names_no_fabric(value: str) -> bool:
+    """Whether the value of the domain's label is the one of GPUs without a fabric of their own: their driver
+    reports a cluster id of zeros, so all such nodes of a Kubernetes cluster would be one domain."""
+    return value.startswith(_ZERO_UUID)
 
 
 def _share(total: int, percent: float) -> int:

@@ -17,16 +17,16 @@ from detectors.text.sharing import in_turn
 from detectors.wire.contract import NodeHealth, NodeHealthSpec
 from detectors.wire.fitting import fit, fitted, refitted
 from detectors.wire.training import PodSettings
-from recover.api import GangRef
+from recover.api import GangRef, Pace
 from recover.api.repair_state import StepKind
 from recover.diagnose.awaited import requests
+from recover.diagnose.pace import known_pace
 from recover.k8s.bodies import body, builtins
-from recover.k8s.durations import parse_s
 from recover.k8s.kinds import NODEHEALTHS, NODES
 from recover.model import Gang, Node, Pod, World
 from recover.model.actions import Action, Create, Patch, Plan
 from recover.policy.consent import OptIn, opt_in
-from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE, usable_template
+from recover.policy.step_words import HANG_TIMEOUT, STEP_TEMPLATE, hang_timeout_s, usable_template
 
 __all__ = ["is_spec_current", "upkeep"]
 
@@ -112,32 +112,36 @@ def _pods(world: World, node: str, waits: Mapping[str, str]) -> list[PodSettings
 
 
 def _named(world: World, node: str, waits: Mapping[str, str]) -> Iterator[_Named]:
-    """Yields only pods whose job has settings, or whose next checkpoint the controller waits for, because the
-    agent knows the common forms by itself. On a crowded node, where the agent leaves out some pods, the pods
-    of all jobs that opted in follow: the agent reads the pods of its spec first."""
+    """Yields only pods whose job has settings or a known pace, or whose next checkpoint the controller waits
+    for, because the agent knows the common forms by itself. On a crowded node, where the agent leaves out
+    some pods, the pods of all jobs that opted in follow: the agent reads the pods of its spec first."""
     uids = sorted(world.gangs_on.get(node, ()))
     crowded = bool(uids) and world.is_crowded(node)
     for uid in uids:
         gang = world.gangs.get(uid)
         if gang is None:
             continue
-        says = STEP_TEMPLATE in gang.annotations or HANG_TIMEOUT in gang.annotations
+        pace = known_pace(world.history(uid))
+        says = STEP_TEMPLATE in gang.annotations or HANG_TIMEOUT in gang.annotations or pace is not None
         if not says and not crowded and not waits:
             continue
         opted_in = opt_in(gang, world.namespaces.get(gang.ref.namespace)) is OptIn.ENABLED
         is_named = says or (crowded and opted_in)
         for pod in world.pods_at(uid, node):
             if not pod.ended and (is_named or pod.uid in waits):
-                yield _Named(gang.ref, _settings(gang, pod, waits.get(pod.uid, "")), opted_in)
+                yield _Named(gang.ref, _settings(gang, pod, pace, waits.get(pod.uid, "")), opted_in)
 
 
-def _settings(gang: Gang, pod: Pod, awaits_save: str) -> PodSettings:
-    template = gang.annotations.get(STEP_TEMPLATE, "")
+def _settings(gang: Gang, pod: Pod, pace: Pace | None, awaits_save: str) -> PodSettings:
+    template, pace = gang.annotations.get(STEP_TEMPLATE, ""), pace or Pace()
     return fitted(
         PodSettings,
         uid=pod.uid,
         step_template=template if usable_template(template) else "",
-        hang_timeout_s=parse_s(gang.annotations.get(HANG_TIMEOUT, "")),
+        hang_timeout_s=hang_timeout_s(gang.annotations),
+        longest_pause_s=pace.longest_pause_s,
+        hung_s=pace.hung_s,
+        hung_step=pace.hung_step,
         awaits_save=awaits_save,
     )
 

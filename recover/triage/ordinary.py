@@ -10,8 +10,8 @@ out of each reconcile (World.subjects), and examines them here after each change
 | report | the NodeHealth, or its Node |
 | gang | the job, its parts, its pods, its recoveries; its namespace; |
 | | Nodes, NodeHealths and agents where its pods are, and whether such a Node is proven to be gone |
-| settings for an agent | the Node, its NodeHealth, pods there; labels and annotations of their jobs, and |
-| | their namespaces; the log lines of people's recipes |
+| settings for an agent | the Node, its NodeHealth, pods there; labels and annotations of their jobs, their |
+| | recoveries, and their namespaces; the log lines of people's recipes |
 | coverage of an agent | the Node, its NodeHealth, its agent |
 | name of a node that is not in the cache | the Node, pods that name it (subject_index.py) |
 

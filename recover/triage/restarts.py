@@ -19,6 +19,7 @@ from recover.api.reasons import EventReason, Reason
 from recover.diagnose.awaited import Awaited
 from recover.diagnose.caught import about_gang
 from recover.diagnose.diagnosis import AffectedGang, Diagnosis, fingerprint
+from recover.diagnose.pace import pace_before_stop
 from recover.diagnose.ranks import is_down, resumed_at
 from recover.diagnose.starts import nodes_without_devices, ranks
 from recover.diagnose.witnesses import witnesses
@@ -262,6 +263,7 @@ def open_recovery(world: World, gang: Gang, grounds: Sequence[Grounds]) -> tuple
             sum(p.accelerators for p in pods), gang.size * max((p.accelerators for p in pods), default=0)
         ),
         witnesses=witnesses(world, gang, first.lost, [first.off]),
+        pace=pace_before_stop(world, pods, {one.cause.fault for one in grounds}),
         priority=priority_of(world, gang),
         tolerations=of_pods(world, gang),
     )

@@ -107,10 +107,16 @@ _CHANGES = of(
     ),
     (
         "way: a recovery",
-        "        for uid in {uid for r in (old, new) if r is not None for uid in self.jobs.kin(r)}:\n"
-        "            self._touch_gang(uid)\n",
-        "",
+        "            self._touch_gang(uid)\n            if old is None or new is None or old.spec.pace",
+        "            if old is None or new is None or old.spec.pace",
         "a failure that a recovery has left behind is not judged",
+    ),
+    (
+        "way: a recovery, to the agents of its gang",
+        "            if old is None or new is None or old.spec.pace != new.spec.pace:\n"
+        "                self._tell_agents_of(uid)\n",
+        "",
+        "agents do not learn how long the gang may be silent",
     ),
     (
         "way: an agent's pod",

@@ -101,7 +101,8 @@ def test_of_a_volume_s_source_only_what_says_which_it_is_reaches_the_scan() -> N
         ({"hostPath": {"path": "/"}}, VolumeKind.HOST_PATH),
         ({"secret": {"secretName": "s"}}, VolumeKind.SECRET),
         ({"projected": {"sources": []}}, VolumeKind.PROJECTED),
-        ({"ephemeral": {}}, VolumeKind.OTHER),
+        ({"ephemeral": {}}, VolumeKind.EPHEMERAL),
+        ({"cephfs": {}}, VolumeKind.OTHER),
     ],
 )
 def test_a_volume_that_may_hand_over_secrets_or_the_node_is_refused_with_a_reason_and_the_gang_starts(

@@ -2,17 +2,54 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 
 from detectors.wire.contract import Fault, Severity
-from recover.api import Phase
+from recover.api import Phase, PhaseTime
 from recover.api.reasons import Reason
 from recover.model import PodPhase
 from recover.recovery.advance import advance
+from recover.triage.guard import Denied, may_touch
 from tests.acting import advanced, only_recovery, recovering
-from tests.builders import cluster, gang
+from tests.builders import Worlds, cluster, gang
 from tests.facts import names
+
+
+def undone(world: Worlds, ago: timedelta) -> Worlds:
+    """Adds a recovery of the gang whose stop somebody undid that long ago."""
+    recovery = only_recovery(recovering(world.crash(rank=1)))
+    ended = PhaseTime(phase=Phase.ESCALATED, attempt=1, at=world.now - ago)
+    status = msgspec.structs.replace(
+        recovery.status, phase=Phase.ESCALATED, reason=str(Reason.FOREIGN_OWNER), phases=[ended]
+    )
+    world.recoveries["ml/" + recovery.metadata.name] = msgspec.structs.replace(recovery, status=status)
+    world.incidents.clear()
+    return world
+
+
+@pytest.mark.parametrize(("hours", "is_allowed"), [(1, False), (23, False), (25, True)])
+def test_a_stop_that_somebody_undid_is_not_repeated_for_a_day(hours: int, *, is_allowed: bool) -> None:
+    world = undone(cluster().running(gang()), timedelta(hours=hours))
+
+    verdict = may_touch(world.world(), world.gangs["llm-uid"], world.now)
+
+    assert isinstance(verdict, Denied) is not is_allowed
+    if isinstance(verdict, Denied):
+        assert verdict.reason is Reason.FOREIGN_OWNER
+        assert names(verdict.message, "UTC", "delete that Recovery")
+
+
+def test_nodes_whose_gpus_have_no_fabric_are_no_domain() -> None:
+    """The driver then reports a cluster id of zeros, the same on all nodes."""
+    world = cluster(nodes=200)
+    for name in world.nodes:
+        world.change_node(name, labels={"nvidia.com/gpu.clique": "00000000-0000-0000-0000-000000000000.0"})
+    world.finding(on="n1").finding(on="n9")
+
+    assert sorted(world.decide().cordons) == ["n1", "n9"]
 
 
 @pytest.mark.parametrize("number", ["²", "-1", "0", "many", "9" * 5000, "", " 3"])

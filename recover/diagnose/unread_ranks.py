@@ -1,0 +1,45 @@
+"""Finds ranks that may make steps although all ranks with a readable log have stalled. Pure.
+
+Some trainings print their first steps on all ranks, and later steps only on rank 0. If nobody reads the log
+of rank 0, because its node has no agent or is silent, then the silence of the other ranks proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from detectors.wire.training import Edge, PodProgress
+from recover.diagnose.first_step import is_read
+from recover.model import Pod, World
+
+__all__ = ["unread_on"]
+
+
+def unread_on(world: World, pods: Sequence[Pod], now: datetime) -> tuple[str, ...]:
+    """Returns the nodes of these ranks. Returns none if a rank that is read proves that the training has
+    stopped."""
+    told = [world.progress(pod) for pod in pods]
+    if any(one is not None and _proves_a_stop(one) for one in told):
+        return ()
+    unread = (
+        pod.node
+        for pod, one in zip(pods, told, strict=True)
+        if pod.node and not pod.ended and (one is None or one.edge is not Edge.STALLED)
+        if _is_silent(world, pod.node) or not is_read(world, pod, now)
+    )
+    return tuple(sorted(set(unread)))
+
+
+def _is_silent(world: World, name: str) -> bool:
+    node = world.nodes.get(name)
+    return node is not None and not node.ready
+
+
+def _proves_a_stop(stalled: PodProgress) -> bool:
+    """Whether the rank had printed steps for longer than it has been silent: then it did not only print its
+    first steps."""
+    first_at, last_at = stalled.first_step_at, stalled.last_step_at
+    if stalled.edge is not Edge.STALLED or first_at is None or last_at is None:
+        return False
+    return last_at - first_at > stalled.at - last_at
