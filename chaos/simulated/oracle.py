@@ -19,7 +19,13 @@ def of_everything(world: World) -> World:
     """Returns the same objects without the indexes and counts that the World keeps, so that a decision goes
     through all objects."""
     return msgspec.structs.replace(
-        world, indexed_subjects=None, counted=None, pods_on=None, new_pods_memo=None, kept_groups=None
+        world,
+        indexed_subjects=None,
+        indexed_active=None,
+        counted=None,
+        pods_on=None,
+        new_pods_memo=None,
+        kept_groups=None,
     )
 
 

@@ -5,14 +5,14 @@ changed nodes are placed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Set
 from typing import NamedTuple
 
 from recover.model.nodes import Node
 
 __all__ = ["QUESTIONS_MAX", "Group", "GroupedNodes", "NodeGroups"]
 
-QUESTIONS_MAX = 16
+QUESTIONS_MAX = 48
 """Number of questions whose groups are kept. The groups of one question take about 1 MB for 10,000 nodes."""
 
 
@@ -35,6 +35,11 @@ class NodeGroups:
     @property
     def groups(self) -> Collection[Group]:
         return self._by_key.values()
+
+    def names(self, key: Hashable) -> Set[str]:
+        """Returns the names of the nodes with that key."""
+        group = self._by_key.get(key)
+        return group.names.keys() if group is not None else frozenset()
 
     def key(self, name: str) -> Hashable:
         """Returns the key of the node; None if there is no such node."""

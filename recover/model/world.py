@@ -82,6 +82,8 @@ class World(msgspec.Struct, frozen=True):
     recoveries_of: Mapping[str, Mapping[str, Recovery]] = {}
     """Gang uid -> `namespace/name` -> recovery. A recovery whose gang was created again is under both
     uids."""
+    indexed_active: Mapping[str, Recovery] | None = None
+    """The active recoveries by `namespace/name`, as the controller keeps them. None: they are searched."""
     gangs_on: Mapping[str, frozenset[str]] = {}
     """Node name -> uids of the gangs with a pod bound to the node."""
     bystanders: Mapping[str, Mapping[str, Bystander]] = {}
@@ -148,6 +150,12 @@ class World(msgspec.Struct, frozen=True):
             return self.indexed_subjects
         uncached_nodes = self.gangs_on.keys() - self.nodes.keys()
         return Subjects(self.nodes, self.health, self.gangs, self.nodes, self.nodes, uncached_nodes)
+
+    @property
+    def active_recoveries(self) -> Collection[Recovery]:
+        if self.indexed_active is not None:
+            return self.indexed_active.values()
+        return [recovery for recovery in self.recoveries.values() if recovery.active]
 
     def accelerated(self, label: str = "", value: str = "") -> int:
         """Returns the number of accelerator nodes, or the number of those that have the label with that

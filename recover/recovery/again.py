@@ -20,6 +20,7 @@ from recover.recovery import known_issues
 from recover.recovery.avoid import Avoidance, avoidance, host_of
 from recover.recovery.context import Context, Step, all_ran, next_attempt
 from recover.triage.capacity import room
+from recover.triage.offers import Supply
 
 __all__ = ["has_run", "pause_s", "placed_again"]
 
@@ -98,18 +99,15 @@ def _needless(ctx: Context, found: Avoidance, pods: list[Pod]) -> str:
     if mark is None or not any(pod.unschedulable for pod in pods):
         return ""
     required = {host_of(ctx.world, name) for name in found.required}
-    free = [host for host in mark.avoided if host not in required and _is_there(ctx, host)]
+    ready = {host_of(ctx.world, node.name) for node in ctx.world.nodes.values() if node.ready}
+    free = [host for host in mark.avoided if host not in required and host in ready]
     return f"{', '.join(free[:5])} can be used again" if free and _fits(ctx, found.required) else ""
-
-
-def _is_there(ctx: Context, host: str) -> bool:
-    return any(node.ready and host_of(ctx.world, node.name) == host for node in ctx.world.nodes.values())
 
 
 def _fits(ctx: Context, without: Mapping[str, str]) -> bool:
     placed, status = known_issues.placed(ctx), ctx.status
     return room(
-        ctx.world,
+        Supply(ctx.world),
         ctx.gang,
         ctx.now,
         without=without,

@@ -22,6 +22,7 @@ from recover.recovery import known_issues
 from recover.recovery.again import pause_s
 from recover.recovery.context import Context, Step, moved
 from recover.triage.capacity import Room, room
+from recover.triage.offers import Supply
 from recover.triage.reserved import CREATED_S, RESERVED_S
 
 __all__ = ["is_autoscaled", "without_room"]
@@ -80,7 +81,7 @@ def _found(ctx: Context, without: Mapping[str, str]) -> Room:
         return Room()
     waited_s = (ctx.now - _begins(ctx)).total_seconds()
     return room(
-        ctx.world,
+        Supply(ctx.world),
         ctx.gang,
         ctx.now,
         without=without,

@@ -20,6 +20,7 @@ class GangIndex:
         self.parts_of: dict[str, dict[str, Gang]] = {}
         self.repair_jobs: dict[str, Gang] = {}
         self.recoveries_of: dict[str, dict[str, Recovery]] = {}
+        self.active: dict[str, Recovery] = {}
 
     # --- what changes ---------------------------------------------------------------------------------------
 
@@ -51,6 +52,9 @@ class GangIndex:
                 siblings.pop(key, None)
                 if not siblings:
                     self.recoveries_of.pop(uid, None)
+            self.active.pop(key, None)
+        if new is not None and new.active:
+            self.active[key] = new
         if new is not None:
             for uid in (new.spec.gang.uid, new.gang_uid):
                 self.recoveries_of.setdefault(uid, {})[key] = new

@@ -200,6 +200,7 @@ class Observer:
             incidents=self.incidents.rows,
             recoveries=self.recoveries.rows,
             recoveries_of=jobs.recoveries_of,
+            indexed_active=jobs.active,
             gangs_on=pods.gangs_on,
             bystanders=pods.bystanders,
             repair_jobs=jobs.repair_jobs,

@@ -10,7 +10,8 @@ from functools import cached_property
 
 from recover.diagnose.what_counts import degraded
 from recover.model import Gang, World
-from recover.triage.capacity import Room, room
+from recover.triage.capacity import LOWEST_PRIORITY, Room, room
+from recover.triage.offers import Supply
 from recover.triage.quarantine import is_tainted
 
 __all__ = ["BetterPlaces"]
@@ -25,6 +26,7 @@ class BetterPlaces:
         self._world = world
         self._now = now
         self._rooms: dict[tuple[str, str, frozenset[str]], Room] = {}
+        self._supplies: dict[frozenset[str], Supply] = {}
 
     def room(self, gang: Gang, off: str, restarted: frozenset[str]) -> Room:
         """Returns the room of the gang away from the degraded node `off`. `restarted` has the uids of the
@@ -32,8 +34,20 @@ class BetterPlaces:
         key = (gang.ref.uid, "" if off in self._degraded else off, restarted)
         if key not in self._rooms:
             without = {off: _WHY, **self._degraded}
-            self._rooms[key] = room(self._world, gang, self._now, without=without, beside=restarted)
+            # A stop is not worth the eviction of other pods, so all of them keep their places.
+            self._rooms[key] = room(
+                self._supply(restarted - {gang.ref.uid}),
+                gang,
+                self._now,
+                without=without,
+                priority=LOWEST_PRIORITY,
+            )
         return self._rooms[key]
+
+    def _supply(self, restarted: frozenset[str]) -> Supply:
+        if restarted not in self._supplies:
+            self._supplies[restarted] = Supply(self._world, restarted)
+        return self._supplies[restarted]
 
     @cached_property
     def _degraded(self) -> Mapping[str, str]:

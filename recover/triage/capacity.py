@@ -13,11 +13,9 @@ must not use, are counted one by one.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime
 from heapq import nsmallest
-from itertools import chain
 
 import msgspec
 
@@ -26,19 +24,21 @@ from recover.api.marks import UNHEALTHY
 from recover.model import Gang, Mark, Node, Taint, World
 from recover.model.tolerations import of_pods, of_resources, written
 from recover.triage.node_rules import NodeRules, are_too_long
-from recover.triage.offers import Asked, Offer, free_slots, offer_of, offers, slots
+from recover.triage.offers import Asked, Offer, Supply, free_slots, nodes_of, slots
 from recover.triage.quarantine import out_words
 from recover.triage.reserved import RESERVED_S, Request, places_of, request_of, reserved
 from recover.triage.spare_node import SPARE
 
-__all__ = ["Room", "may_use", "priority_of", "room"]
+__all__ = ["LOWEST_PRIORITY", "Room", "may_use", "priority_of", "room"]
 
 LOWEST_PRIORITY = -(2**31)
+"""Priority for which no pod is evicted."""
 _SIZES_MAX = 4
 """Number of different requests of a gang up to which the ranks with a larger request count beside those with
 a smaller one. The cost grows with the square of the number, and a job rarely has more roles with devices."""
 _NAMED_MAX = 8
 _KEPT_NAMED_MAX = 4
+_NO_START = Mark(recovery="", attempt=1, did="")
 _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
@@ -93,7 +93,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 def room(
-    world: World,
+    supply: Supply,
     gang: Gang,
     now: datetime,
     *,
@@ -102,29 +102,27 @@ def room(
     priority: int | None = None,
     tolerations: Sequence[Toleration] = (),
     kept_s: float = RESERVED_S,
-    beside: Collection[str] = (),
 ) -> Room:
     """Returns the estimate for all ranks of the gang at once. The places that the gang's own pods use now
-    count as free.
+    count as free. So do those of the gangs that are gone from the supply: they are being restarted, and each
+    of their ranks needs a place.
 
     `without` has the nodes that the gang must not use, each with the reason. `placed` has the requirements of
     recipes on the nodes. `priority` and `tolerations` are those of the gang's pods, for a time when the pods
-    are gone. `kept_s` is the time after its start during which another gang keeps its places. `beside` has
-    the uids of other gangs that are being restarted: their pods do not count, and each of their ranks needs a
-    place.
+    are gone. `kept_s` is the time after its start during which another gang keeps its places.
     """
     if are_too_long(gang):
         return Room()
-    reported = _reported(world)
-    others = frozenset(beside) - {gang.ref.uid}
+    world, reported = supply.world, _reported(supply.world)
     first = priority if priority is not None else priority_of(world, gang)
-    restarted = {gang.ref.uid, *others}
     found = []
     for need in _needs(world, gang, placed, tolerations, reported):
-        alone = _room_of(world, need, first, without, restarted, now)
-        kept = reserved(world, gang, need.request, reported, now, kept_s)
-        kept |= places_of(world, gang, others, need.request, reported)
-        found.append(_less_kept(alone, kept))
+        tally = _counted(supply, need, first, without, gang.ref.uid, now)
+        rivals = reserved(world, gang, need.request, reported, now, kept_s)
+        rivals |= places_of(world, gang, supply.gone, need.request, reported)
+        taken = {name: min(one.places, tally.usable_by(one.gang, reported)) for name, one in rivals.items()}
+        kept_for = tuple((name, one.places) for name, one in rivals.items() if taken[name])
+        found.append(_less_kept(tally.room(), sum(taken.values()), kept_for))
     return max(found, key=lambda one: (one.lacking, one.missing), default=Room())
 
 
@@ -133,9 +131,8 @@ def may_use(gang: Gang, node: Node) -> bool:
     which the node has. Taints, and pods that run there, do not matter here."""
     if are_too_long(gang):
         return True
-    start = Mark(recovery="", attempt=1, did="")
     asking = [template for template in gang.templates.values() if request_of(template, node.capacity)]
-    return not asking or any(NodeRules.of(template, gang, start, ()).suits(node) for template in asking)
+    return not asking or any(NodeRules.of(template, gang, _NO_START, ()).suits(node) for template in asking)
 
 
 def priority_of(world: World, gang: Gang) -> int | None:
@@ -153,10 +150,11 @@ def _reported(world: World) -> frozenset[str]:
     return frozenset(name for group in groups.groups for name in group.key)  # type: ignore[attr-defined]
 
 
-def _less_kept(found: Room, kept: Mapping[str, int]) -> Room:
-    """Returns the room that is left after the places that are kept for other gangs."""
-    missing = min(found.size, max(found.lacking, found.size + sum(kept.values()) - found.places))
-    return msgspec.structs.replace(found, missing=missing, kept_for=tuple(kept.items()) if missing else ())
+def _less_kept(found: Room, taken: int, kept_for: tuple[tuple[str, int], ...]) -> Room:
+    """Returns the room that is left after other gangs have taken that number of places. `kept_for` has the
+    places that each of these gangs needs, here or on other nodes."""
+    missing = min(found.size, max(found.lacking, found.size + taken - found.places))
+    return msgspec.structs.replace(found, missing=missing, kept_for=kept_for if missing else ())
 
 
 # --- what the ranks ask for -------------------------------------------------------------------------------
@@ -176,15 +174,6 @@ class _Need(msgspec.Struct, frozen=True):
     def size(self) -> int:
         return sum(count for _, count in self.ranks)
 
-    def asked(self, priority: int | None) -> Asked:
-        rules = [rule for rule, _ in (*self.ranks, *self.larger)]
-        return Asked(
-            request=self.request,
-            labels=tuple(sorted({label for rule in rules for label in rule.labels})),
-            by_name=any(rule.read_node_names for rule in rules),
-            priority=priority,
-        )
-
 
 def _needs(
     world: World,
@@ -193,15 +182,14 @@ def _needs(
     tolerations: Sequence[Toleration],
     reported: Collection[str],
 ) -> list[_Need]:
-    start = Mark(recovery="", attempt=1, did="", placed=tuple(placed))
-    added = written([*tolerations, *of_pods(world, gang)])
+    start = msgspec.structs.replace(_NO_START, placed=tuple(placed))
+    added = [*tolerations, *of_pods(world, gang)]
     rules: dict[tuple[Request, int], list[tuple[NodeRules, int]]] = {}
     for name, template in gang.templates.items():
         request = request_of(template, reported)
         count = template.count or (gang.size if len(gang.templates) == 1 else 0)
         if request and count:
-            tolerated = [*added, *of_resources(resource for resource, _ in request)]
-            rule = NodeRules.of(template, gang, start, tolerated)
+            rule = NodeRules.of(template, gang, start, _tolerated(request, added))
             rules.setdefault((request, _stage(gang, name)), []).append((rule, count))
     found = []
     for (request, stage), ranks in rules.items():
@@ -213,6 +201,11 @@ def _needs(
         ]
         found.append(_Need(request, ranks, larger))
     return found
+
+
+def _tolerated(request: Request, added: Sequence[Toleration]) -> list[Mapping[str, object]]:
+    """Returns the tolerations that the ranks' pods have beside those of their template."""
+    return [*written(added), *of_resources(resource for resource, _ in request)]
 
 
 def _stage(gang: Gang, name: str) -> int:
@@ -239,82 +232,100 @@ def _times(other: Request, request: Request) -> int:
 # --- what the nodes offer ---------------------------------------------------------------------------------
 
 
-def _room_of(
-    world: World,
-    need: _Need,
-    priority: int | None,
-    without: Mapping[str, str],
-    restarted: Collection[str],
-    now: datetime,
-) -> Room:
-    """Returns the room for the ranks as if no place were kept for other gangs. The pods of the `restarted`
-    gangs do not count."""
-    asked = need.asked(priority)
-    groups, tally = offers(world, asked), _Tally(need, without, now)
-    theirs = {pod.node for uid in restarted for pod in world.pods_of.get(uid, {}).values()}
-    single = {name for name in {*theirs, *without} if groups.key(name) is not None}
-    taken = Counter(groups.key(name) for name in single)
-    for key, names in groups.groups:
-        count = len(names) - taken[key]
-        if isinstance(key, Offer) and count:
-            others = (name for name in names if name not in single)
-            first = next(others)
-            tally.add(world.nodes[first], key, count, chain((first,), others))
+def _counted(
+    supply: Supply, need: _Need, priority: int | None, without: Mapping[str, str], uid: str, now: datetime
+) -> _Tally:
+    """Counts the places for the ranks of the gang `uid`, as if no place were kept for other gangs."""
+    asked, world = Asked(need.request, priority), supply.world
+    tally = _Tally(world, need, now)
+    single = nodes_of(world, [uid]) | without.keys()
+    for offer, names in supply.names(asked).items():
+        tally.add(offer, names, but=single)
     for name in single:
-        offer = groups.key(name)
-        if name in theirs:
-            pods = (pod for pod in world.pods_bound_to(name) if pod.owner_uid not in restarted)
-            offer = offer_of(world.nodes[name], asked, pods)
-        if isinstance(offer, Offer):
-            tally.add(world.nodes[name], offer, 1, (name,))
-    return tally.room(world.nodes)
+        own = supply.offer(name, asked, uid)
+        if own is not None:
+            tally.add(own, {name}, why=without.get(name, ""))
+    return tally
 
 
 class _Tally:
     """Counts the places for the ranks of one need, group of nodes by group of nodes."""
 
-    def __init__(self, need: _Need, without: Mapping[str, str], now: datetime) -> None:
+    def __init__(self, world: World, need: _Need, now: datetime) -> None:
+        self._world = world
         self._need = need
-        self._rules = [*need.ranks, *need.larger]
-        self._without = without
         self._now = now
-        self._places = 0
-        self._short = [count for _, count in self._rules]
+        self._rules = [(rule, rule.suited(world)) for rule, _ in (*need.ranks, *need.larger)]
+        self._wanted = [count for _, count in (*need.ranks, *need.larger)]
+        self._short = list(self._wanted)
         """Number of places that the ranks of each template lack so far."""
+        self._free: list[tuple[int, Set[str]]] = []
+        """Groups of nodes with places, each with the number of places on one node."""
         self._in_use = 0
-        self._out: list[str] = []
+        self._out: dict[str, str] = {}
+        """Nodes that take no rank, each with the reason that is the same for its group, if it has one."""
         self._small: list[str] = []
 
-    def add(self, sample: Node, offer: Offer, count: int, names: Iterable[str]) -> None:
-        """Counts `count` nodes with the same offer. `sample` is one of them, and `names` yields their names.
-        A node of `without` comes alone."""
-        suited = [index for index, (rule, _) in enumerate(self._rules) if rule.suits(sample)]
-        if not suited:
+    def add(self, offer: Offer, names: Set[str], *, but: Set[str] = frozenset(), why: str = "") -> None:
+        """Counts nodes with the same offer, without the nodes in `but`. With `why` they take no rank, for
+        that reason."""
+        suited = [names if suits is None else names & suits for _, suits in self._rules]
+        every = _union(suited)
+        sample = next((name for name in every if name not in but), None)
+        if sample is None:
             return
         if not slots(offer.capacity, self._need.request):
-            self._small.extend(names)
+            self._small.extend(every - but)
             return
-        allowed = [index for index in suited if not self._why_out(sample, self._rules[index][0])]
-        if not allowed:
-            self._out.extend(names)
-            return
+        node = self._world.nodes[sample]
+        allowed = [
+            frozenset() if why or _why_out(node, rule, self._need.request) else there
+            for (rule, _), there in zip(self._rules, suited, strict=True)
+        ]
+        usable = _union(allowed)
+        if len(usable) < len(every):
+            self._out |= dict.fromkeys(every - usable - but, why)
         free = free_slots(offer, self._need.request, self._now)
-        self._in_use += 0 if free else count
-        self._places += free * count
-        for index in allowed:
-            self._short[index] -= free * count
+        if not free:  # no set of names is copied, because most nodes of a full cluster are in this group
+            self._in_use += len(usable) - len(usable & but)
+        elif usable:
+            self._free.append((free, usable - but))
+            self._short = [
+                left - free * len(there - but) for left, there in zip(self._short, allowed, strict=True)
+            ]
 
-    def room(self, nodes: Mapping[str, Node]) -> Room:
+    def usable_by(self, rival: Gang, reported: Collection[str]) -> int:
+        """Returns the number of these places that ranks of the rival could take."""
+        added = of_pods(self._world, rival)
+        rules = [
+            (rule, rule.suited(self._world), request)
+            for template in rival.templates.values()
+            if (request := request_of(template, reported))
+            for rule in [NodeRules.of(template, rival, _NO_START, _tolerated(request, added))]
+        ]
+        places = 0
+        for free, names in ((free, names) for free, names in self._free if names):
+            sample = self._world.nodes[next(iter(names))]
+            open_to = [suits for rule, suits, request in rules if not _why_out(sample, rule, request)]
+            places += free * len(_union([names if suits is None else names & suits for suits in open_to]))
+        return places
+
+    def room(self) -> Room:
         """Returns the room. Neither one template nor all templates together may lack places."""
-        size, wanted = self._need.size, sum(count for _, count in self._rules)
-        lacking = min(size, max(0, wanted - self._places, *self._short))
-        out = [(name, self._first_why(nodes[name])) for name in nsmallest(_NAMED_MAX, self._out)]
+        size, wanted = self._need.size, sum(self._wanted)
+        places = sum(free * len(names) for free, names in self._free)
+        lacking = min(size, max(0, wanted - places, *self._short))
+        nodes = self._world.nodes
+        out = [
+            (name, self._out[name] or self._first_why(nodes[name]))
+            for name in nsmallest(_NAMED_MAX, self._out)
+        ]
         small = nsmallest(_NAMED_MAX - len(out), self._small)
         out += [(name, _too_few(nodes[name].capacity, self._need.request)) for name in small]
         return Room(
             missing=lacking,
             lacking=lacking,
-            places=self._places - (wanted - size),
+            places=places - (wanted - size),
             size=size,
             request=", ".join(f"{name}: {n}" for name, n in self._need.request),
             out=tuple(out),
@@ -323,10 +334,19 @@ class _Tally:
         )
 
     def _first_why(self, node: Node) -> str:
-        return next(self._why_out(node, rule) for rule, _ in self._rules if rule.suits(node))
+        whys = (
+            _why_out(node, rule, self._need.request)
+            for rule, suits in self._rules
+            if suits is None or node.name in suits
+        )
+        return next(whys)
 
-    def _why_out(self, node: Node, rule: NodeRules) -> str:
-        return self._without.get(node.name, "") or _why_out(node, rule, self._need.request)
+
+def _union(sets: Sequence[Set[str]]) -> Set[str]:
+    found: Set[str] = frozenset()
+    for names in sets:
+        found = found | names if found and names else found or names
+    return found
 
 
 def _why_out(node: Node, rules: NodeRules, request: Request) -> str:

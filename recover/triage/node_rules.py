@@ -4,12 +4,12 @@ tolerations. Pure. Sources: kube-scheduler's filter plugins NodeAffinity, TaintT
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
 from recover.api import Requirement
-from recover.model import Gang, Mark, Node, Taint, Template
+from recover.model import Gang, Mark, Node, Taint, Template, World
 from recover.model.tolerations import tolerates
 from recover.recipes.placement import carries
 from recover.workloads.patches import REQUIRED, avoiding, required_terms
@@ -46,17 +46,12 @@ class NodeRules(msgspec.Struct, frozen=True):
         terms = tuple(map(_term, required.get("nodeSelectorTerms", ()))) if required else None
         return cls((*template.tolerations, *added), template.node_selector, terms)
 
-    @property
-    def labels(self) -> Iterator[str]:
-        """Names of the labels that the rules read."""
-        yield from self.selector
-        for labels, _ in self.terms or ():
-            yield from (one.key for one in labels)
-
-    @property
-    def read_node_names(self) -> bool:
-        """Whether the rules read the names of nodes."""
-        return any(fields for _, fields in self.terms or ())
+    def suited(self, world: World) -> Set[str] | None:
+        """Returns the names of all nodes that suit; None if every node suits."""
+        if not self.selector and self.terms is None:
+            return None
+        question = "suits", msgspec.json.encode((self.selector, self.terms), order="sorted")
+        return world.grouped(question, self.suits).names(True)
 
     def tolerates(self, taint: Taint) -> bool:
         parts = (taint.key, taint.value, taint.effect)

@@ -16,7 +16,16 @@ from recover.k8s.quantities import parse_count
 from recover.model import Gang, Pod, PodPhase, Template, World
 from recover.workloads import WORKLOADS, resource_if_known
 
-__all__ = ["CREATED_S", "RESERVED_S", "Request", "being_restarted", "places_of", "request_of", "reserved"]
+__all__ = [
+    "CREATED_S",
+    "RESERVED_S",
+    "Request",
+    "Reserved",
+    "being_restarted",
+    "places_of",
+    "request_of",
+    "reserved",
+]
 
 RESERVED_S = 60.0
 """Time after its start for which a gang keeps its places."""
@@ -27,33 +36,43 @@ with these pods, or with its smallest number of ranks if that number is larger."
 Request = tuple[tuple[str, int], ...]
 
 
+class Reserved(msgspec.Struct, frozen=True):
+    """Places that one gang will take."""
+
+    gang: Gang
+    places: int
+
+
 def reserved(
     world: World, gang: Gang, request: Request, known: Collection[str], now: datetime, kept_s: float
-) -> dict[str, int]:
-    """Returns the number of places for ranks with that request, by the name of the gang that will take them,
-    for all other gangs that were started within the last `kept_s`, or are being started. `known` has the
-    resources that nodes report."""
+) -> dict[str, Reserved]:
+    """Returns the places for ranks with that request, by the name of the gang that will take them, for all
+    other gangs that were started within the last `kept_s`, or are being started. `known` has the resources
+    that nodes report."""
     # While the Recovery of a gang is being opened, the gang's pods still use their places.
     starting = {uid for uid in world.being_started if uid in world.gangs and not _runs(world.gangs[uid])}
     found = places_of(world, gang, starting - {gang.ref.uid}, request, known) if kept_s else {}
-    for recovery in world.recoveries.values():
+    for recovery in world.active_recoveries:
         other = _gang_of(world, recovery) if _is_resuming(recovery) else None
         if other is None or other.ref.uid == gang.ref.uid:
             continue
         age = _started_ago(recovery, other, now)
         if age is not None and age < timedelta(seconds=kept_s):
             rivals = _rivals(other, gang, request, known)
-            found[str(other.ref)] = sum(
+            places = sum(
                 _places(_waiting(world, other, one, templates, known, age), one, request)
                 for one, templates in rivals.items()
             )
-    return {name: places for name, places in sorted(found.items()) if places}
+            found[str(other.ref)] = Reserved(other, places)
+    return {name: one for name, one in sorted(found.items()) if one.places}
 
 
 def _gang_of(world: World, recovery: Recovery) -> Gang | None:
     """Returns the gang of the recovery. Between the deletion of its job and the creation of the same job,
     this is the gang that Rekindle will create."""
     gang, again = world.gangs.get(recovery.gang_uid), recovery.status.recreation
+    if gang is not None and gang.ref.namespace != recovery.metadata.namespace:
+        return None
     resource = resource_if_known(recovery.spec.gang)
     if again is None or not again.definition or resource is None or (gang is not None and not gang.deleting):
         return gang
@@ -72,9 +91,11 @@ def being_restarted(world: World) -> set[str]:
     """Returns the uids of the gangs that a recovery stops, or has stopped, and has not started since. They
     will need a place for each of their ranks."""
     found = set()
-    for recovery in world.recoveries.values():
+    for recovery in world.active_recoveries:
         gang = world.gangs.get(recovery.gang_uid)
-        if gang is None or not recovery.active or recovery.status.phase is Phase.VERIFYING:
+        if gang is None or gang.ref.namespace != recovery.metadata.namespace:
+            continue
+        if recovery.status.phase is Phase.VERIFYING:
             continue
         if not _has_started(recovery, gang):
             found.add(gang.ref.uid)
@@ -83,16 +104,15 @@ def being_restarted(world: World) -> set[str]:
 
 def places_of(
     world: World, gang: Gang, uids: Collection[str], request: Request, known: Collection[str]
-) -> dict[str, int]:
-    """Returns the number of places for ranks with that request that all ranks of the gangs `uids` will take,
-    by the name of the gang. `known` has the resources that nodes report."""
+) -> dict[str, Reserved]:
+    """Returns the places for ranks with that request that all ranks of the gangs `uids` will take, by the
+    name of the gang. `known` has the resources that nodes report."""
     found = {}
     for other in (world.gangs[uid] for uid in sorted(uids) if uid in world.gangs):
         rivals = _rivals(other, gang, request, known)
-        found[str(other.ref)] = sum(
-            _places(_count(other, templates), one, request) for one, templates in rivals.items()
-        )
-    return {name: places for name, places in found.items() if places}
+        places = sum(_places(_count(other, templates), one, request) for one, templates in rivals.items())
+        found[str(other.ref)] = Reserved(other, places)
+    return {name: one for name, one in found.items() if one.places}
 
 
 def request_of(template: Template, known: Collection[str]) -> Request:

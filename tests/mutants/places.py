@@ -20,12 +20,6 @@ _CAPACITY = of(
         "if node.unschedulable and rules.tolerates(_UNSCHEDULABLE):",
         "a gang is started that does not fit",
     ),
-    (
-        "a gang's own places count as taken",
-        "for pod in world.pods_bound_to(name) if pod.owner_uid not in restarted)",
-        "for pod in world.pods_bound_to(name))",
-        "on a full cluster a stopped gang waits for its own old places",
-    ),
 )
 
 _OFFERS = of(
@@ -35,6 +29,12 @@ _OFFERS = of(
         "left=tuple(n - taken for n, taken",
         "left=tuple(n for n, taken",
         "a gang is started on a full cluster",
+    ),
+    (
+        "a gang's own places count as taken",
+        "if uid not in there and name not in self._freed:",
+        "if name not in self._freed:",
+        "on a full cluster a stopped gang waits for its own old places",
     ),
 )
 

@@ -14,6 +14,7 @@ from recover.model import Gang, Refusal, Terminal
 from recover.model.actions import Create
 from recover.recovery.recreate import FENCE, start_delay_s
 from recover.triage.capacity import room
+from recover.triage.offers import Supply
 from recover.workloads.job import Job
 from tests.acting import advanced, end_pods, look, only_recovery, recovering, step
 from tests.builders import Worlds, cluster, gang
@@ -448,7 +449,7 @@ def test_a_job_that_is_being_created_again_keeps_its_places() -> None:
     world.gangs["bert-uid"] = gang("bert", templates={"Worker": template()})
 
     def is_free() -> bool:
-        return room(world.world(), world.gangs["bert-uid"], world.now).fits
+        return room(Supply(world.world()), world.gangs["bert-uid"], world.now).fits
 
     assert is_free()
     step(world)

@@ -157,7 +157,7 @@ class Cluster:
 
 def offered(world: World) -> dict[Hashable, set[str]]:
     """Returns the names of the nodes by what they offer to the ranks of the gangs."""
-    asked = Asked(request=(("nvidia.com/gpu", 8),), labels=(), by_name=False, priority=0)
+    asked = Asked(request=(("nvidia.com/gpu", 8),), priority=0)
     return {group.key: set(group.names) for group in offers(world, asked).groups}
 
 

@@ -96,3 +96,15 @@ def test_a_node_that_is_broken_or_degraded_itself_is_no_better_place() -> None:
         taints=(Taint("rekindle.dev/unhealthy", "PreferNoSchedule", "memory-degraded"),),
     )
     assert degrade(rebooted, "n1").decide().restarts == []
+
+
+def test_a_job_does_not_leave_a_degraded_node_for_places_that_pods_of_lower_priority_use() -> None:
+    """The scheduler would evict them, or would put the job back on the degraded node."""
+    world = two_jobs(6)
+    pods = world.pods["llm-uid"]
+    pods.update({uid: msgspec.structs.replace(pod, priority=1000) for uid, pod in pods.items()})
+
+    decision = degrade(world, "n1").decide()
+
+    assert decision.restarts == []
+    assert decision.reasons("restart-gang") == [Reason.NO_CAPACITY]

@@ -12,6 +12,7 @@ from recover.api import Phase, Toleration
 from recover.api.reasons import Reason
 from recover.model import Container, Mark, Pod, PodPhase, Quarantine, Taint, Template, Waiting
 from recover.triage.capacity import Room, room
+from recover.triage.offers import Supply
 from tests.acting import acts, advanced, look, only_recovery, recovering, start_pods, step
 from tests.builders import NOW, Worlds, cluster, gang
 from tests.facts import names
@@ -54,7 +55,7 @@ def occupied(world: Worlds, name: str, **changes: Any) -> Worlds:
 
 
 def estimate(world: Worlds, **given: Any) -> Room:
-    return room(world.world(), world.gangs["llm-uid"], world.now, **given)
+    return room(Supply(world.world()), world.gangs["llm-uid"], world.now, **given)
 
 
 def test_a_gang_fits_where_it_runs() -> None:
