@@ -346,7 +346,11 @@ class Lab:
     async def _all_told(self) -> str:
         told = [line async for line in self.stage._told()]
         pods = await self.answered(lambda: self.stage.all(PODS, NAMESPACE))
-        told += [f"{pod['metadata']['name']} is on {pod['spec'].get('nodeName')}" for pod in pods]
+        told += [
+            f"{pod['metadata']['name']}, created {pod['metadata']['creationTimestamp']}, is on "
+            f"{pod['spec'].get('nodeName')}; affinity {pod['spec'].get('affinity')}"
+            for pod in pods
+        ]
         nodes = await self.answered(lambda: self.stage.all(NODES))
         told += [f"{n['metadata']['name']} {n['metadata'].get('annotations')} {n['spec']}" for n in nodes]
         return "\n".join([*told, self.container.child.last_lines(60)])
