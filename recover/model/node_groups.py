@@ -52,6 +52,9 @@ class NodeGroups:
 
     def refresh(self, nodes: Mapping[str, Node], key_of: Callable[[Node], Hashable]) -> None:
         """Places the changed nodes in their groups."""
+        if self._changed is None:
+            self._by_key.clear()
+            self._group_of.clear()
         for name in nodes if self._changed is None else self._changed:
             node = nodes.get(name)
             self._leave(name)
