@@ -12,6 +12,8 @@ before the kernel's text are removed piece by piece, in any order:
     <3>1 2026-11-23T20:30:00Z node-1 kernel - - - NVRM: ...   RFC 5424
     2026-11-23T20:30:00Z stdout F NVRM: Xid ...               the log of a container
     {"log": "... NVRM: Xid ...", ...}                         the log of a container by Docker or Fluent Bit
+    {"message": "... NVRM: Xid ...", ...}                     Vector, Filebeat, Logstash
+    ... message repeated 3 times: [ NVRM: Xid ...]            rsyslog, for equal lines
     10.0.0.1: kern: err: [2026-11-23T20:30:00Z]: NVRM: ...    talosctl dmesg
     kernel: NVRM: Xid ...                                     the journal or syslog without time and host
     {"MESSAGE": "NVRM: Xid ...", ...}                         journalctl -k -o json, json-pretty
@@ -98,6 +100,7 @@ _MESSAGE = "MESSAGE"
 _FIELD = re.compile(rf" *{_MESSAGE}=")
 _LENGTH = re.compile(r"[^\0]{1,3}\0{5,7}")
 _NEWLINE_OF_RSYSLOG = "#012"
+_REPEATED = re.compile(r"message repeated [0-9]{1,9} times: \[ ?(?=.*\]$)")
 _PIECES_MAX = 8
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _GOES_ON = ("NVRM: The NVIDIA GPU ", "NVRM: API mismatch: ")
@@ -130,8 +133,11 @@ class _DmesgEntry(msgspec.Struct):
     fac: str | int = "kern"
 
 
-class _ContainerEntry(msgspec.Struct):
+class _CollectorEntry(msgspec.Struct):
     log: str = ""
+    message: str = ""
+    transport: str = msgspec.field(name="_TRANSPORT", default="kernel")
+    """Vector keeps this field of the journal."""
 
 
 class _JournalEntry(msgspec.Struct):
@@ -162,8 +168,10 @@ def saved_line(line: str) -> SavedLine | None:
         return SavedLine(text, None, "", has_form=False, is_indented=True) if is_more else None
     if line.startswith("{"):
         with contextlib.suppress(msgspec.MsgspecError):
-            if (text := msgspec.json.decode(line, type=_ContainerEntry).log).strip():
-                return saved_line(text) if not text.startswith("{") else None
+            entry = msgspec.json.decode(line, type=_CollectorEntry)
+            if (text := entry.log or entry.message).strip():
+                is_text = entry.transport == "kernel" and not text.startswith("{")
+                return saved_line(text) if is_text else None
             dmesg = msgspec.json.decode(line, type=_DmesgEntry)
             return _of_dmesg(dmesg) if dmesg.msg else _of_entry(msgspec.json.decode(line, type=_JournalEntry))
     record = parse_record(line.encode("utf-8", "surrogatepass")) if line[:1].isdigit() else None
@@ -251,6 +259,8 @@ def _plain(line: str) -> SavedLine | None:
             return None
         at, time = at or _at(fields), time + found[0]
         rest, has_form = rest[found.end() :], True
+        if found.re is _REPEATED:
+            rest = rest.removesuffix("]")
     if not rest.strip():
         return None
     return SavedLine(rest.replace(_NEWLINE_OF_RSYSLOG, "\n"), at, time, has_form)
@@ -274,6 +284,7 @@ _BEGINNINGS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("[s", _CONTAINER),
     (" M", _FIELD),
     ("k", _BARE),
+    ("m", _REPEATED),
     (_LETTERS + "/.", _GREP),
 )
 """The characters with which each form begins, so that for most lines of a long log few forms are tried."""
