@@ -257,10 +257,10 @@ def superseded(world: World, proved: Mapping[str, Diagnosis], now: datetime) -> 
 def closings(
     world: World, live: Collection[str], found: Iterable[Diagnosis], now: datetime
 ) -> Iterator[Action]:
-    """Closes Incidents of which nothing is left: they are not `live`, and have no quarantined node and no
-    running recovery or repair. A late watch may lead to two Incidents for one fault of a node. The close of
-    the superfluous Incident answers nothing, since the other Incident continues. Nor does a close answer
-    anything while no agent reports from the node's boot."""
+    """Closes Incidents of which nothing is left: they are not `live`, and have no quarantined node, no
+    quarantine that is being written, and no running recovery or repair. A late watch may lead to two
+    Incidents for one fault of a node. The close of the superfluous Incident answers nothing, since the other
+    Incident continues. Nor does a close answer anything while no agent reports from the node's boot."""
     judged = {world.incidents[name].spec.node for name in live if name in world.incidents}
     judged |= {diagnosis.node for diagnosis in found}
     quarantining = {n.quarantine.incident for n in world.subjects.nodes.values() if n.quarantine is not None}
@@ -278,6 +278,7 @@ def closings(
             name not in live
             and name not in quarantining
             and name not in recovering
+            and node not in world.being_quarantined
             and (not node or node in world.nodes or world.has_no_node(node))
             and not _needed(world, incident)
             and not _is_unread(world, incident)

@@ -57,3 +57,19 @@ def test_a_dead_gpu_counts_that_its_agent_dates_just_before_the_close_of_a_weak_
     recovering(world.later(0.2).finding(on="n6", ago_s=ago_s))
 
     assert world.nodes["n6"].unschedulable
+
+
+def test_an_incident_stays_open_while_the_quarantine_for_it_is_being_written() -> None:
+    """The write takes seconds if the API server is slow, and meanwhile the agent may withdraw the finding."""
+    world = recovering(weak(cluster(8), "n6"))
+    health = world.health["n6"]
+    status = msgspec.structs.replace(health.status, findings=[])
+    world.health["n6"] = msgspec.structs.replace(health, status=status)
+    world.being_quarantined = {"n6"}
+
+    recovering(world.later(60))
+    assert [i.status.phase for i in world.incidents.values()] == [IncidentPhase.OPEN]
+    world.being_quarantined = set()
+    recovering(world.later(1))
+
+    assert [i.status.phase for i in world.incidents.values()] == [IncidentPhase.CLOSED]
