@@ -192,7 +192,7 @@ def _stops(scenario: Scenario, stage: Stage, recoveries: list[Recovery]) -> Chec
     return Check(
         2 * attempts <= writes <= 2 * attempts + len(recoveries),
         f"{writes} writes to the job: {attempts} stops, {attempts} starts, and {cleaned} that removed what a "
-        f"start had added (at most {len(recoveries)} of these are allowed)",
+        f"start had added (at most {len(recoveries)} such removals are allowed)",
     )
 
 

@@ -45,8 +45,8 @@ RULES: tuple[Rule[Any], ...] = (
     host_lines.RULE,
 )
 """One entry for each file that reads lines of the kernel log. For each line of the log the agent asks the
-rules in this order, and takes the first draft. If the heads of two rules overlap, the rule with the narrower
-match comes first."""
+rules in this order, and takes the first draft. If two rules can match the same line, the rule that matches
+fewer lines comes first. Heads that two rules share do not matter by themselves."""
 
 
 class KernelRules:

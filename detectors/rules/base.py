@@ -3,7 +3,7 @@
 A head alone proves nothing. The kernel begins some records with a name that a tenant chooses, of at most 15
 bytes: the name of a process (`NAME[4711]: segfault at ...`, and dozens of others) or of a network interface.
 So a finding may be more than a note only if its line has more than 15 characters that no tenant can choose:
-the driver's own words, up to an address and after it.
+the literal text of the driver before and after the PCI address (sentences.py counts it).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Rule(msgspec.Struct, Generic[C], frozen=True):
 
     name: str
     family: Family
-    """The kind of faults that the rule reads. Several rules may read one family; a family that no rule reads
-    is not covered."""
+    """The kind of faults that the rule reads. Several rules may read one family. A family that neither a rule
+    nor the code of a source reads is not covered."""
     heads: tuple[str, ...]
-    """Literal beginnings of the lines that the rule reads. A head is compared before the escapes of /dev/kmsg
-    (`\\x0a`) are decoded."""
+    """Literal beginnings of the lines that the rule reads. A head must contain no character that /dev/kmsg
+    escapes: it is compared with the escaped text (`wants`), and again with the decoded text."""
     match: Callable[[KernelLine, HostFacts, C], Draft | None]
     catalog: Callable[[UserRows], C]
     """Creates the catalogue by which `match` judges a line, from the packaged rows and those of a user."""
@@ -48,9 +48,9 @@ class Rule(msgspec.Struct, Generic[C], frozen=True):
 
 
 def is_packet(text: str) -> bool:
-    """Whether the kernel reports a packet. The firewall rule that logs the packet chooses up to 127 bytes
-    before the report. The fixed texts of the pattern have more than 15 characters together, so no name that a
-    tenant chooses can contain them.
+    """Whether the line is netfilter's log of a network packet. Such a line begins with up to 127 bytes that
+    the author of the firewall rule chooses, so its beginning may imitate a head. The fixed texts of the
+    pattern have more than 15 characters together, so no name that a tenant chooses can contain them.
 
     Source: Linux, net/netfilter/nf_log_syslog.c, net/bridge/netfilter/ebt_log.c.
     """

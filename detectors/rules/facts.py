@@ -92,7 +92,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     caused_by: str = ""
     """Code that the line itself names as its cause."""
     verdict: bool = False
-    """Whether this is the vendor's own judgement of the device, which raises an existing finding."""
+    """Whether this is the vendor's own judgement of the device, which makes an existing finding graver."""
     clears: bool = False
     """Whether the vendor says that the device needs nothing any more."""
     repeated: Repeated | None = None

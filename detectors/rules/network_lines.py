@@ -1,4 +1,6 @@
-"""Reads lines of the drivers of network adapters. The rows are in detectors/catalog/network.toml."""
+"""Reads lines of the driver mlx5_core of network adapters, and of the kernel about these adapters. The rows
+are in detectors/catalog/network.toml. Another network driver gets a file and a rule of its own, because the
+lines of healthy machines are counted for each rule."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each row of the table of such a rule shows complete lines, with placeholders:
 
-    {pci}     a full address of a device of this node, `dddd:bb:dd` or with the function
+    {pci}     the full PCI address of any part of this node: `dddd:bb:dd` or `dddd:bb:dd.f`
     {number}  digits                       {hex}   hexadecimal digits, with or without 0x
     {device}  a name of the kernel's: sda1 {host}  a name or address of a host
     {word}    anything without a space     {rest}  anything, to the end of the line
@@ -49,8 +49,8 @@ _CODE_MAX = limit(Finding, "code")
 
 
 class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A code, and the lines of the kernel log that have this meaning. Each rule derives its own type, with
-    `heads`: the beginnings of its driver's lines."""
+    """A code, its meaning, and the lines of the kernel log that have this code. Each rule derives its own
+    type, with `heads`: the beginnings of its driver's lines."""
 
     heads: ClassVar[tuple[str, ...]] = ()
     code: Annotated[str, Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=_CODE_MAX)]
@@ -65,12 +65,12 @@ class SentenceRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     severity: Severity
     remedy: Remedy = Remedy.NONE
     repeated: Repeated | None = None
-    """The severity if the code is found again, several times within some time."""
+    """The severity if the code comes several times within a time (see `Repeated`)."""
     source: str
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for a subject or a sentence that cannot be used. A sentence has no placeholder
-        for the uid of a pod."""
+        """Raises `ValueError` for a sentence that cannot be used, and for the subject `pod`, because no
+        placeholder gives the uid of a pod."""
         if self.subject is SubjectKind.POD:
             others = ", ".join(kind for kind in SubjectKind if kind is not SubjectKind.POD)
             raise ValueError(f"expected one of {others}, not {str(self.subject)!r} - at `$.subject`")

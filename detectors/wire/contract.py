@@ -124,7 +124,7 @@ class Severity(StrEnum):
 
 
 class Remedy(StrEnum):
-    """The action that the source (NVIDIA's catalogue, the vendor's verdict) recommends for the subject."""
+    """The action that the document behind a code, such as NVIDIA's catalogue, recommends for the subject."""
 
     NONE = "none"
     RESTART_APPLICATION = "restart-application"
@@ -261,7 +261,7 @@ class Finding(Wire, frozen=True, kw_only=True):
     last_seen: datetime
     """Time of the last line or sample that shows the fault."""
     remedy: Remedy = Remedy.NONE
-    """Remedy that the source recommends for the subject."""
+    """Remedy that the document behind the code recommends for the subject."""
     final: Annotated[
         bool,
         Meta(
@@ -384,8 +384,8 @@ class Coverage(Wire, frozen=True, kw_only=True):
     families: Annotated[
         list[Family],
         Meta(
-            description="Families of faults that the agent's rules read from the source. Empty if no rule "
-            "reads the source, and for an older agent, which does not report families.",
+            description="Families of faults that the agent's rules and code read from the source. Empty for "
+            "an older agent, which does not report families.",
             max_length=16,
         ),
     ] = []

@@ -184,8 +184,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "The evidence is older than the last boot of the node, the last reset of the device, the end of a "
         "quarantine, the last change of the mode, or the end of a pause, so Rekindle does not act on that "
         "evidence.",
-        "Rekindle acts if the fault occurs again, or is still present after ten minutes. To keep "
-        "pods off the node now, cordon the node.",
+        "Rekindle acts if the fault occurs again or continues; an agent reports a fault that continues "
+        "at least every ten minutes. To keep pods off the node now, cordon the node.",
     ),
     Reason.BLIND: Explanation(
         "Rekindle could not read a source that it needs to find the culprit. A node without "

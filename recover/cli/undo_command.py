@@ -51,8 +51,8 @@ def _undo(
     access: Access,
 ) -> None:
     """Undo only what Rekindle did for one Incident: end the quarantine of its node, and the use of a spare in
-    place of the node. Rekindle then acts on the same fault only if the fault occurs again, or is still
-    present after ten minutes. While a Recovery or a repair of the Incident is under way, or another open
+    place of the node. Rekindle then acts on the same fault only if the fault occurs again or continues.
+    While a Recovery or a repair of the Incident is under way, or another open
     Incident names the same node as the culprit, the command changes nothing."""
     name = incident.rpartition("/")[2]
     is_rehearsal = dry_run or not yes

@@ -235,7 +235,7 @@ class Lease(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LowerModes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Lower modes for pools and namespaces. A mode above the cluster's mode has no effect. Rekindle does
     not act on faults that it saw before the mode of a pool or namespace was raised, unless they occur again
-    or are still present ten minutes later."""
+    or continue."""
 
     pools: dict[LabelValue, Mode] = {}
     """Modes by pool: the pool's value of `budgets.pool_label`. The mode applies to the nodes of the pool,

@@ -106,7 +106,7 @@ def acted_on_again(incident: Incident, node: str) -> str:
         f"the kernel of {node} reports {codes} again: at once if more than 10 s (2 s for the first "
         "repetition) have passed since the previous report, otherwise within ten minutes"
         if is_a_line
-        else "the fault occurs again, or is still present in ten minutes"
+        else "the fault occurs again or continues, as an agent reports within ten minutes"
     )
     return (
         f"Rekindle saw {what} at {incident.spec.detected_at:%Y-%m-%d %H:%M:%S} UTC, and does not act on this "

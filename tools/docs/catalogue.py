@@ -312,7 +312,7 @@ restarts avoid no node.
 _SENTENCES = [
     "",
     "A row describes a whole line of the kernel log, from its beginning to its end, with placeholders.",
-    "`{pci}` is the address of a device of the node (`0000:3b:00.0`), `{number}` and `{hex}` are",
+    "`{pci}` is the PCI address of a part of the node (`0000:3b:00.0`), `{number}` and `{hex}` are",
     "numbers, `{device}` is a name of the kernel (`sda1`), `{host}` is the name or address of a host,",
     "`{word}` is any text without a space, and `{rest}` is any text to the end of the line. Each line",
     "of your rows begins with the same words as a line below. If your row has a severity above `info`,",

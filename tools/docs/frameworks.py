@@ -41,9 +41,11 @@ hang of the job, and no step can prove that a recovery succeeded.
 """
 
 _CHECKPOINTS = """\
-After a line about a checkpoint, a pod does not count as stalled for `logs.pause_s` (30 minutes), or until
-its next step. After that step the usual limits apply again. The last column says when Rekindle knows that
-the whole checkpoint is written: when Rekindle reads this line, or when Rekindle reads the next step.
+After a line about a checkpoint, a pod counts as stalled only once `logs.pause_s` (30 minutes) has passed
+without a step. After the next step the usual limits apply again. If the job has the annotation
+`rekindle.dev/hang-timeout`, its time applies instead of all others. The last column says when Rekindle
+knows that the whole checkpoint is written: when Rekindle reads this line, or when Rekindle reads the next
+step.
 *Unknown* means that the log does not show when the checkpoint is written: some jobs write the checkpoint in
 the background while the training makes steps, others do not, and both print the same line."""
 _NO_BAR = "With `disable_tqdm=True` Rekindle reads no step"
@@ -75,9 +77,9 @@ def frameworks_page() -> str:
         "",
         "## Evaluations",
         "",
-        "After a line about an evaluation, a pod does not count as stalled for `logs.pause_s` (30 minutes),",
-        "or until its next step. If another progress bar moves, or if the log shows new values of the",
-        "training without a step, the pod does not count as stalled either.",
+        "After a line about an evaluation, a pod counts as stalled only once `logs.pause_s` (30 minutes) has",
+        "passed without a step. Another progress bar that moves, and new values of the training without a",
+        "step, begin the time again.",
         "",
         "| framework | read from |",
         "|---|---|",
@@ -99,8 +101,9 @@ def _anonymous(catalog: StepCatalog) -> Iterator[str]:
         read = f"the bar without a name, after {_code(total.example)} has announced its total"
         yield f"| {total.framework} | {one_line(total.since)} | of the run | {read} |"
     for row in catalog.metrics:
-        twice = "has appeared twice, each time between two counts of the bar"
-        read = f"the bar without a name, once a line such as {_code(row.example)} {twice}. {_NO_BAR}"
+        twice = "each with a count of the bar before and after it"
+        line = _code(row.example)
+        read = f"the bar without a name, after two lines such as {line}, {twice}. {_NO_BAR}"
         yield f"| {row.framework} | any | of the run | {read} |"
 
 

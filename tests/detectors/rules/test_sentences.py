@@ -26,7 +26,7 @@ ROWS: dict[str, SentenceRow] = {row.code: row for table in TABLES for row in tab
 EXAMPLES = [(code, example) for code, row in ROWS.items() for example in row.examples]
 
 CORDONED = {"pcie-gpu-fatal", "pcie-adapter-fatal", "edac-uncorrected"}
-"""Codes that quarantine a node. All other codes are no proof."""
+"""The fatal codes of the tables of sentences. No other code of these tables quarantines a node."""
 
 
 def read(text: str, host: HostFacts | None = None, rules_: KernelRules | None = None) -> Draft | None:

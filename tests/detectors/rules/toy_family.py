@@ -1,4 +1,5 @@
-"""A family of faults that this file adds to Rekindle, with toy_family.toml: its lines, rows and table."""
+"""A rule with its own `match` and its own type of rows, as a new driver or family brings it. The rows are in
+toy_family.toml."""
 
 import re
 from collections.abc import Mapping
