@@ -106,11 +106,12 @@ class PodFolds:
             fold.clock_set(by, now)
 
     def stalled(self, now: datetime, unread: Collection[PodRef] = ()) -> bool:
-        """Returns True if a container has stalled just now, or has waited long for the line that proves its
-        first step. Nothing is known about the containers in `unread`."""
+        """Returns True if a container has stalled just now, has made its longest pause, or has waited long
+        for the line that proves its first step. Nothing is known about the containers in `unread`."""
         stalled = [fold for ref, fold in self._folds.items() if ref not in unread and fold.tick(now)]
         waiting = [fold for fold in self._folds.values() if fold.waits_for_second(now)]
-        return bool(stalled or waiting)
+        paused = [fold for fold in self._folds.values() if fold.tells_pause()]
+        return bool(stalled or waiting or paused)
 
     def ranks(self, uids: frozenset[str], now: datetime) -> Ranks:
         """Returns what is known about the training in these pods. A pod counts as training unless all its

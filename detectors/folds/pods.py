@@ -90,6 +90,8 @@ class PodFold:
         """Whether the agent has started again and has read no step since."""
         self._told_pause_s: float | None = None
         """The longest pause that is published."""
+        self._silent_s: float | None = None
+        """The silence for which the container has stalled."""
 
     @property
     def ended_at(self) -> datetime | None:
@@ -142,9 +144,9 @@ class PodFold:
             of_epoch=published.step_of_epoch,
             alive_at=published.last_step_at if is_stepping else None,
             durations_s=(published.median_step_s,) if published.median_step_s is not None else (),
-            longest_s=published.longest_pause_s or 0.0,
+            longest_s=progress.bounded_s(published.longest_pause_s),
         )
-        self._told_pause_s = published.longest_pause_s
+        self._told_pause_s, self._silent_s = published.longest_pause_s, published.silent_s
         if not is_stepping and published.last_step is not None and published.last_step_at is not None:
             self._heard, self._told_heard = (published.last_step, published.last_step_at), True
         self._saves = saves.restored(self._saves, published.last_save)
@@ -170,6 +172,7 @@ class PodFold:
             self._saves = saves.read_again(self._saves)
             self._steps, self._heard = step_track.Steps(), None
             self._progress, self._errors, self._known_until = progress.Progress(), first_error.Errors(), None
+            self._told_pause_s = None
             self._tail.drop()
             self._edge = self._edge_at = None
             self._started()
@@ -289,14 +292,14 @@ class PodFold:
         if self._progress.last_step_at == was.last_step_at or self._edge is Edge.ENDED:
             return False
         self._errors = first_error.survived(self._errors, at)
-        has_paused = self._tells_pause()
         if self._edge in (None, Edge.STARTED):
             return self._turn(Edge.STEPPING, at)
-        return self._turn(Edge.RESUMED, at) if self._edge is Edge.STALLED else has_paused
+        return self._turn(Edge.RESUMED, at) if self._edge is Edge.STALLED else False
 
-    def _tells_pause(self) -> bool:
+    def tells_pause(self) -> bool:
         """Returns True if the longest pause is longer than the published one, and long enough to make the
-        limit longer: the next start of the job, or of the agent, needs to know the pause."""
+        limit longer: the next start of the job, or of the agent, needs to know the pause. The pause is
+        published at a tick, because a clock that was set may have made it."""
         longest_s, told_s = self._progress.longest_s, self._told_pause_s or 0.0
         if not progress.makes_limit_longer(longest_s, self._settings.stall_min_s):
             return False
@@ -324,8 +327,10 @@ class PodFold:
             goes_on=self._goes_on,
             in_parts=self._held.in_parts,
         )
-        if limit_s is None or (now - last_at - self._not_silence).total_seconds() < limit_s:
+        silent_s = (now - last_at - self._not_silence).total_seconds()
+        if limit_s is None or silent_s < limit_s:
             return False
+        self._silent_s = silent_s
         return self._turn(Edge.STALLED, now)
 
     def waits_for_second(self, now: datetime) -> bool:
@@ -397,6 +402,7 @@ class PodFold:
             step_of_epoch=steps.of_epoch,
             median_step_s=progress.median_step_s(self._progress),
             longest_pause_s=self._told_pause_s,
+            silent_s=self._silent_s if self._edge is Edge.STALLED else None,
             last_save=self._saves.last,
             first_error=self._errors.error,
             known_lines=list(self._known.lines),

@@ -20,6 +20,7 @@ __all__ = [
     "Progress",
     "alive",
     "began",
+    "bounded_s",
     "clock_set",
     "is_milestone",
     "makes_limit_longer",
@@ -35,6 +36,11 @@ _TOGETHER_S = 0.005
 _LONGEST_FACTOR = 1.5
 _MILESTONE_FACTOR = 3.0
 _HUNG_FACTOR = 2.0
+_HUNG_S_MAX = 1800.0
+"""Greatest silence before a stop that makes the next limit longer, in seconds. The limit is then an hour."""
+_SOON_S = 3600.0
+"""Time after the first step within which a job with steps of epochs is where it hung. Its steps cannot be
+compared with those of an earlier start."""
 _INTERVAL_MIN = 50
 """Least interval of checkpoints in steps. With fewer steps, each takes so long that ten of them are a longer
 limit."""
@@ -210,14 +216,20 @@ def stall_limit_s(
     step_s = median_step_s(progress) or 0.0
     pause_s = median(progress.pauses_s) if progress.pauses_s else 0.0
     limit_s = max(stall_min_s, stall_factor * step_s) + max(0.0, pause_s - step_s)
-    limit_s = max(limit_s, _LONGEST_FACTOR * max(progress.longest_s, job.longest_pause_s or 0.0))
+    longest_s = max(progress.longest_s, bounded_s(job.longest_pause_s))
+    limit_s = max(limit_s, _LONGEST_FACTOR * longest_s)
     if job.hung_s is not None and _is_where_it_hung(progress, job):
-        limit_s = max(limit_s, _HUNG_FACTOR * job.hung_s)
+        limit_s = max(limit_s, _HUNG_FACTOR * min(job.hung_s, _HUNG_S_MAX))
     if goes_on:
         limit_s = max(limit_s, stall_min_s + _PARTS_FACTOR * pause_s)
     if is_milestone(progress):
         limit_s = max(limit_s, _MILESTONE_FACTOR * stall_min_s)
     return max(limit_s, announced_s) if progress.pausing_at is not None else limit_s
+
+
+def bounded_s(pause_s: float | None) -> float:
+    """Returns the longest pause that an earlier run of the agent, or the controller, has told."""
+    return min(pause_s or 0.0, _LONGEST_S_MAX)
 
 
 def makes_limit_longer(longest_s: float, stall_min_s: float) -> bool:
@@ -228,8 +240,10 @@ def makes_limit_longer(longest_s: float, stall_min_s: float) -> bool:
 def _is_where_it_hung(progress: Progress, job: PodSettings) -> bool:
     """Whether the training has not passed the step at which its last start was stopped. A healthy job that is
     silent there for long, for example because it evaluates, would be stopped there again and again."""
-    if job.hung_step is None or progress.last_step is None:
+    if progress.last_step is None or progress.first_step_at is None or progress.last_step_at is None:
         return True
+    if job.hung_step is None:
+        return (progress.last_step_at - progress.first_step_at).total_seconds() < _SOON_S
     return progress.last_step <= job.hung_step + progress.stride
 
 

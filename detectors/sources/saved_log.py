@@ -134,10 +134,16 @@ class _DmesgEntry(msgspec.Struct):
 
 
 class _CollectorEntry(msgspec.Struct):
-    log: str = ""
-    message: str = ""
-    transport: str = msgspec.field(name="_TRANSPORT", default="kernel")
+    log: object = ""
+    """In Filebeat's entries an object about the file."""
+    message: object = ""
+    transport: object = msgspec.field(name="_TRANSPORT", default="kernel")
     """Vector keeps this field of the journal."""
+
+    @property
+    def text(self) -> str:
+        texts = (one for one in (self.log, self.message) if isinstance(one, str))
+        return next(filter(str.strip, texts), "")
 
 
 class _JournalEntry(msgspec.Struct):
@@ -169,7 +175,7 @@ def saved_line(line: str) -> SavedLine | None:
     if line.startswith("{"):
         with contextlib.suppress(msgspec.MsgspecError):
             entry = msgspec.json.decode(line, type=_CollectorEntry)
-            if (text := entry.log or entry.message).strip():
+            if text := entry.text:
                 is_text = entry.transport == "kernel" and not text.startswith("{")
                 return saved_line(text) if is_text else None
             dmesg = msgspec.json.decode(line, type=_DmesgEntry)

@@ -142,6 +142,13 @@ class PodProgress(Wire, frozen=True, kw_only=True):
             "the time longer after which the job counts as hung, and for an older agent."
         ),
     ] = None
+    silent_s: Annotated[
+        float | None,
+        Meta(
+            description="For a stall: seconds without a sign of progress, without time in which the agent "
+            "did not read. Absent for an older agent."
+        ),
+    ] = None
     last_save: Annotated[
         LastSave | None,
         Meta(

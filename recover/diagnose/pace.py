@@ -47,8 +47,9 @@ def known_pace(history: Sequence[Recovery]) -> Pace | None:
 
 
 def _silent_s(stalled: PodProgress) -> float | None:
-    if stalled.last_step_at is None:
-        return None
+    """Returns the silence before the stall. An older agent does not report it."""
+    if stalled.silent_s is not None or stalled.last_step_at is None:
+        return stalled.silent_s
     return max(0.0, (stalled.at - stalled.last_step_at).total_seconds())
 
 

@@ -1,19 +1,24 @@
 """Finds ranks that may make steps although all ranks with a readable log have stalled. Pure.
 
 Some trainings print their first steps on all ranks, and later steps only on rank 0. If nobody reads the log
-of rank 0, because its node has no agent or is silent, then the silence of the other ranks proves nothing.
+of rank 0, because its node has no agent or is silent, then the silence of the other ranks proves nothing. A
+pod without devices, such as a parameter server on a node that no agent watches, is no such rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from detectors.wire.training import Edge, PodProgress
 from recover.diagnose.first_step import is_read
 from recover.model import Pod, World
 
 __all__ = ["unread_on"]
+
+
+_FIRST_STEPS = timedelta(minutes=10)
+"""Time beyond which a rank that prints steps prints all of its life."""
 
 
 def unread_on(world: World, pods: Sequence[Pod], now: datetime) -> tuple[str, ...]:
@@ -25,7 +30,10 @@ def unread_on(world: World, pods: Sequence[Pod], now: datetime) -> tuple[str, ..
     unread = (
         pod.node
         for pod, one in zip(pods, told, strict=True)
-        if pod.node and not pod.ended and (one is None or one.edge is not Edge.STALLED)
+        if pod.node
+        and pod.may_hold_devices
+        and not pod.ended
+        and (one is None or one.edge is not Edge.STALLED)
         if _is_silent(world, pod.node) or not is_read(world, pod, now)
     )
     return tuple(sorted(set(unread)))
@@ -37,9 +45,8 @@ def _is_silent(world: World, name: str) -> bool:
 
 
 def _proves_a_stop(stalled: PodProgress) -> bool:
-    """Whether the rank had printed steps for longer than it has been silent: then it did not only print its
-    first steps."""
+    """Whether the rank had printed steps for so long that it did not only print its first steps."""
     first_at, last_at = stalled.first_step_at, stalled.last_step_at
     if stalled.edge is not Edge.STALLED or first_at is None or last_at is None:
         return False
-    return last_at - first_at > stalled.at - last_at
+    return last_at - first_at > _FIRST_STEPS

@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 from recover.model.nodes import Node
 
-__all__ = ["QUESTIONS_MAX", "Group", "GroupedNodes", "NodeGroups"]
+__all__ = ["NAMES_MAX", "QUESTIONS_MAX", "Group", "GroupedNodes", "NodeGroups"]
 
-QUESTIONS_MAX = 48
-"""Number of questions whose groups are kept. The groups of one question take about 1 MB for 10,000 nodes."""
+NAMES_MAX = 300_000
+"""Number of names of nodes in the groups of all questions. 10,000 names take about 2 MB."""
+QUESTIONS_MAX = 1000
+"""Number of questions whose groups are kept."""
 
 
 class Group(NamedTuple):
@@ -24,13 +26,17 @@ class Group(NamedTuple):
 
 class NodeGroups:
     """The nodes in groups with the same key. The key of a node has all that the question reads of the node
-    and of the pods on it."""
+    and of the pods on it. A node with the key None or False is in no group."""
 
     def __init__(self) -> None:
         self._by_key: dict[Hashable, Group] = {}
         self._group_of: dict[str, Group] = {}
         self._changed: set[str] | None = None
         """Names of nodes whose key may be outdated. None: all."""
+
+    def __len__(self) -> int:
+        """Returns the number of nodes in groups."""
+        return len(self._group_of)
 
     @property
     def groups(self) -> Collection[Group]:
@@ -42,7 +48,7 @@ class NodeGroups:
         return group.names.keys() if group is not None else frozenset()
 
     def key(self, name: str) -> Hashable:
-        """Returns the key of the node; None if there is no such node."""
+        """Returns the key of the node; None if the node is in no group."""
         group = self._group_of.get(name)
         return group.key if group is not None else None
 
@@ -63,6 +69,8 @@ class NodeGroups:
         self._changed = set()
 
     def _enter(self, name: str, key: Hashable) -> None:
+        if key is None or key is False:
+            return
         group = self._by_key.get(key)
         if group is None:
             group = self._by_key[key] = Group(key, {})
@@ -89,12 +97,19 @@ class GroupedNodes:
     ) -> NodeGroups:
         """Returns the groups for the question as the nodes and their pods are now. The question must name all
         that `key_of` reads apart from the node and its pods."""
-        groups = self._by_question.pop(question, None) or NodeGroups()
+        known = self._by_question.pop(question, None)
+        groups = known if known is not None else NodeGroups()
         self._by_question[question] = groups
-        if len(self._by_question) > QUESTIONS_MAX:
-            del self._by_question[next(iter(self._by_question))]
         groups.refresh(nodes, key_of)
+        if known is None:
+            self._make_room()
         return groups
+
+    def _make_room(self) -> None:
+        """Forgets the questions that were not asked for the longest time."""
+        names = sum(map(len, self._by_question.values()))
+        while len(self._by_question) > 1 and (names > NAMES_MAX or len(self._by_question) > QUESTIONS_MAX):
+            names -= len(self._by_question.pop(next(iter(self._by_question))))
 
     def touch(self, name: str) -> None:
         """Records that the node, or a pod on it, has changed."""

@@ -20,8 +20,8 @@ def hang_timeout_s(annotations: Mapping[str, str]) -> float | None:
     """Returns the job's own limit in seconds; 0 if the job wants none, and None if it says nothing. A value
     that cannot be read counts as 0: its writer most probably wanted a longer limit than the usual one, and a
     healthy job must not be stopped because of a spelling."""
-    text = annotations.get(HANG_TIMEOUT)
-    if text is None:
+    text = annotations.get(HANG_TIMEOUT, "")
+    if not text.strip():
         return None
     seconds = parse_s(text)
     return 0.0 if seconds is None else seconds

@@ -296,13 +296,15 @@ class _Tally:
 
     def usable_by(self, rival: Gang, reported: Collection[str]) -> int:
         """Returns the number of these places that ranks of the rival could take."""
-        added = of_pods(self._world, rival)
-        rules = [
-            (rule, rule.suited(self._world), request)
-            for template in rival.templates.values()
-            if (request := request_of(template, reported))
-            for rule in [NodeRules.of(template, rival, _NO_START, _tolerated(request, added))]
-        ]
+        added, mine = of_pods(self._world, rival), {name for name, _ in self._need.request}
+        rules = []
+        for template in rival.templates.values():
+            request = request_of(template, reported)
+            # The nodes of a group may differ in resources that our ranks do not request.
+            shared = tuple((name, n) for name, n in request if name in mine)
+            if shared:
+                rule = NodeRules.of(template, rival, _NO_START, _tolerated(request, added))
+                rules.append((rule, rule.suited(self._world), shared))
         places = 0
         for free, names in ((free, names) for free, names in self._free if names):
             sample = self._world.nodes[next(iter(names))]

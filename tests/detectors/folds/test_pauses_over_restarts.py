@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from detectors.folds.pods import PodFold
 from detectors.rules.signatures import Signatures
 from detectors.wire.training import PodSettings
@@ -22,6 +24,7 @@ def paused() -> PodFold:
     fold.line("begin", START)
     print_steps(fold, first=1, last=61, from_s=0)
     print_steps(fold, first=62, last=71, from_s=AFTER_THE_PAUSE_S)
+    assert fold.tells_pause()
     return fold
 
 
@@ -32,9 +35,8 @@ def test_a_long_pause_is_published_once() -> None:
     assert before is not None
     assert before.longest_pause_s is None
 
-    edges = print_steps(fold, first=62, last=71, from_s=AFTER_THE_PAUSE_S)
-
-    assert edges == [True] + [False] * 9
+    assert not any(print_steps(fold, first=62, last=71, from_s=AFTER_THE_PAUSE_S))
+    assert [fold.tells_pause(), fold.tells_pause()] == [True, False]
     told = fold.published()
     assert told is not None
     assert told.longest_pause_s == PAUSE_S
@@ -98,3 +100,47 @@ def test_the_owners_own_limit_stays_as_it_is() -> None:
     print_steps(fold, first=3, last=13, from_s=0)
 
     assert fold.tick(at(10 + 300))
+
+
+def test_a_clock_that_is_set_makes_no_pause() -> None:
+    fold = pod()
+    print_steps(fold, first=1, last=61, from_s=0)
+    fold.tick(at(61))
+    print_steps(fold, first=62, last=63, from_s=3061)
+    fold.clock_set(timedelta(seconds=3000), at(3062))
+
+    assert not fold.tells_pause()
+    told = fold.published()
+    assert told is not None
+    assert told.longest_pause_s is None
+
+
+def test_the_limit_where_a_job_hung_stays_below_an_hour() -> None:
+    fold = pod()
+    fold.job_settings(PodSettings(uid="uid-0", hung_s=20_000, hung_step=13))
+    print_steps(fold, first=3, last=13, from_s=0)
+
+    assert not fold.tick(at(10 + 3599))
+    assert fold.tick(at(10 + 3600))
+
+
+def test_steps_of_an_epoch_are_where_the_job_hung_only_for_a_while_after_its_start() -> None:
+    limits = []
+    for steps in (11, 3700):
+        fold = pod()
+        fold.job_settings(PodSettings(uid="uid-0", hung_s=900))
+        print_steps(fold, first=3, last=2 + steps, from_s=0)
+        limits.append(next(s for s in (600, 1800) if fold.tick(at(steps - 1 + s))))
+
+    assert limits == [1800, 600]
+
+
+def test_a_stall_tells_the_silence_that_the_agent_has_measured() -> None:
+    again = restarted(paused())
+    away_s = AFTER_THE_PAUSE_S + 5 * 3600
+    again.tick(at(away_s))
+    assert again.tick(at(away_s + 1.6 * PAUSE_S))
+
+    told = again.published()
+    assert told is not None
+    assert told.silent_s == 1.6 * PAUSE_S

@@ -68,6 +68,7 @@ LONG = (
         (json.dumps({"log": f"Nov 23 20:30:00 node-1 kernel: {XID}\n", "stream": "stdout", "time": "x"}), datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
         (json.dumps({"message": f"Nov 23 20:30:00 node-1 kernel: {XID}", "host": "node-1"}), datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
         (json.dumps({"message": XID, "_TRANSPORT": "kernel", "source_type": "journald"}), None),
+        (json.dumps({"@timestamp": "x", "log": {"offset": 4711, "file": {"path": "/var/log/kern.log"}}, "message": f"Nov 23 20:30:00 node-1 kernel: {XID}"}), datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
         (f"Nov 23 20:30:00 node-1 kernel: message repeated 3 times: [ [ 5000.500000] {XID}]", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
         (f"Nov 23 20:30:00 node-1 kernel: message repeated 2 times: [ {XID}]", datetime(1972, 11, 23, 20, 30, tzinfo=UTC)),
         (f"2026-11-23T20:30:00Z stdout F [ 5000.500000] {XID}", datetime(2026, 11, 23, 20, 30, tzinfo=UTC)),

@@ -68,7 +68,7 @@ def test_a_fault_of_a_node_is_no_hang_and_a_gang_without_pauses_needs_no_setting
     assert settings_of(world) == []
 
 
-@pytest.mark.parametrize("text", ["20 minutes", "1200", "20min", "never", ""])
+@pytest.mark.parametrize("text", ["20 minutes", "1200", "20min", "never"])
 def test_a_hang_timeout_that_cannot_be_read_means_no_limit(text: str) -> None:
     world = cluster().running(gang("llm", ranks=4, annotations={"rekindle.dev/hang-timeout": text}))
 

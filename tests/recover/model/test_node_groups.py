@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recover.model import Node
-from recover.model.node_groups import QUESTIONS_MAX, GroupedNodes, NodeGroups
+from recover.model import Node, node_groups
+from recover.model.node_groups import GroupedNodes, NodeGroups
 
 NAMES = ["n0", "n1", "n2", "n3"]
 
@@ -62,18 +63,26 @@ def test_only_changed_nodes_are_read_again() -> None:
     assert read == [*NAMES, "n2"]
 
 
-def test_the_questions_that_were_asked_last_are_kept() -> None:
-    nodes = {"n0": node("n0", 0)}
+def test_the_questions_that_were_asked_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_groups, "NAMES_MAX", 10)
+    nodes = {name: node(name, 0) for name in NAMES[:2]}
     kept, read = GroupedNodes(), []
 
     def key_of(node: Node) -> int:
         read.append(node.name)
         return node.accelerators
 
-    for question in (*range(QUESTIONS_MAX), 0, QUESTIONS_MAX):
+    for question in (*range(5), 0, 5):
         kept.of(question, nodes, key_of)
-    assert len(read) == QUESTIONS_MAX + 1
+    assert len(read) == 12
     kept.of(0, nodes, key_of)
-    assert len(read) == QUESTIONS_MAX + 1
+    assert len(read) == 12
     kept.of(1, nodes, key_of)
-    assert len(read) == QUESTIONS_MAX + 2
+    assert len(read) == 14
+
+
+def test_a_node_with_the_key_none_or_false_is_in_no_group() -> None:
+    nodes = {"n0": node("n0", 0), "n1": node("n1", 8)}
+    for key_of in (lambda node: node.accelerators or None, lambda node: node.accelerators > 0):
+        groups = GroupedNodes().of("some", nodes, key_of)
+        assert (len(groups), groups.key("n0")) == (1, None)
