@@ -2,8 +2,8 @@
 
 A head alone proves nothing. The kernel begins some records with a name that a tenant chooses, of at most 15
 bytes: the name of a process (`NAME[4711]: segfault at ...`, and dozens of others) or of a network interface.
-So a finding may be more than a note only if its line has more than 15 characters that no tenant can choose:
-the literal text of the driver before and after the PCI address (sentences.py counts it).
+So a finding may be more than a note only if its line has more than 15 characters that no tenant can choose.
+sentences.py counts the driver's literal text, and some characters for each placeholder.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["ADDRESS", "Rule", "is_packet"]
 C = TypeVar("C")
 
 ADDRESS = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
-"""Complete address of a PCI device: `dddd:bb:dd`. Some drivers print more digits of the domain, and the
-function."""
+"""PCI address with its domain: `dddd:bb:dd`. Some drivers print a longer domain, of up to 8 digits, and some
+add the function (`.f`)."""
 
 _PACKET = re.compile(r"IN=\S* OUT=\S* (?:.*? )??(?:\w*SRC=\S* \w*DST=|MAC=(?:[0-9a-f]{2}:){5}|MAC source = )")
 
@@ -35,8 +35,8 @@ class Rule(msgspec.Struct, Generic[C], frozen=True):
 
     name: str
     family: Family
-    """The kind of faults that the rule reads. Several rules may read one family. A family that neither a rule
-    nor the code of a source reads is not covered."""
+    """The kind of faults that the rule reads. Several rules may read one family. A family is covered if a
+    rule reads it, or a reader of detectors/sources."""
     heads: tuple[str, ...]
     """Literal beginnings of the lines that the rule reads. A head must contain no character that /dev/kmsg
     escapes: it is compared with the escaped text (`wants`), and again with the decoded text."""

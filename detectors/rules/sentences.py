@@ -7,10 +7,10 @@ Each row of the table of such a rule shows complete lines, with placeholders:
     {device}  a name of the kernel's: sda1 {host}  a name or address of a host
     {word}    anything without a space     {rest}  anything, to the end of the line
 
-A sentence begins where the line begins. A row that is not always a note (`info`) needs at least 16 fixed
-characters before its first {word} or {rest}, because the kernel begins some records with a name of at most 15
-characters that a tenant chooses (rules/base.py). {pci} counts as 10 fixed characters, every other placeholder
-as 1.
+A sentence begins where the line begins. If a row has a severity above `info`, or `repeated`, each of its
+lines needs at least 16 fixed characters before its first {word} or {rest}, because the kernel begins some
+records with a name of at most 15 characters that a tenant chooses (rules/base.py). {pci} counts as 10 fixed
+characters, every other placeholder as 1.
 """
 
 from __future__ import annotations
