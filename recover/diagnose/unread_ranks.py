@@ -1,8 +1,9 @@
 """Finds ranks that may make steps although all ranks with a readable log have stalled. Pure.
 
 Some trainings print their first steps on all ranks, and later steps only on rank 0. If nobody reads the log
-of rank 0, because its node has no agent or is silent, then the silence of the other ranks proves nothing. A
-pod without devices, such as a parameter server on a node that no agent watches, is no such rank.
+of rank 0, because its node has no agent, then the silence of the other ranks proves nothing. A pod without
+devices, such as a parameter server on a node that no agent watches, is no such rank. Neither is a pod on a
+node that is not ready: such a node is probably dead.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from recover.model import Pod, World
 __all__ = ["unread_on"]
 
 
-_FIRST_STEPS = timedelta(minutes=10)
-"""Time beyond which a rank that prints steps prints all of its life."""
+_FIRST_STEPS, _SOON = 50, timedelta(minutes=10)
+"""Number of steps, and time, beyond which a rank that prints steps prints more than its first steps."""
 
 
 def unread_on(world: World, pods: Sequence[Pod], now: datetime) -> tuple[str, ...]:
@@ -30,23 +31,24 @@ def unread_on(world: World, pods: Sequence[Pod], now: datetime) -> tuple[str, ..
     unread = (
         pod.node
         for pod, one in zip(pods, told, strict=True)
-        if pod.node
-        and pod.may_hold_devices
-        and not pod.ended
-        and (one is None or one.edge is not Edge.STALLED)
-        if _is_silent(world, pod.node) or not is_read(world, pod, now)
+        if pod.node and pod.may_hold_devices and not pod.ended and (one is None or one.first_step is None)
+        if _is_ready(world, pod.node) and not is_read(world, pod, now)
     )
     return tuple(sorted(set(unread)))
 
 
-def _is_silent(world: World, name: str) -> bool:
+def _is_ready(world: World, name: str) -> bool:
     node = world.nodes.get(name)
-    return node is not None and not node.ready
+    return node is None or node.ready
 
 
 def _proves_a_stop(stalled: PodProgress) -> bool:
-    """Whether the rank had printed steps for so long that it did not only print its first steps."""
-    first_at, last_at = stalled.first_step_at, stalled.last_step_at
-    if stalled.edge is not Edge.STALLED or first_at is None or last_at is None:
+    """Whether the rank had printed so many steps, or for so long, that it did not only print its first
+    steps."""
+    if stalled.edge is not Edge.STALLED:
         return False
-    return last_at - first_at > _FIRST_STEPS
+    first, last = stalled.first_step, stalled.last_step
+    first_at, last_at = stalled.first_step_at, stalled.last_step_at
+    if first is not None and last is not None and abs(last - first) >= _FIRST_STEPS:
+        return True
+    return first_at is not None and last_at is not None and last_at - first_at > _SOON
