@@ -228,7 +228,8 @@ def stall_limit_s(
 
 
 def bounded_s(pause_s: float | None) -> float:
-    """Returns the longest pause that an earlier run of the agent, or the controller, has told."""
+    """Returns the longest pause as an earlier run of the agent, or the controller, reports it: an hour at
+    most."""
     return min(pause_s or 0.0, _LONGEST_S_MAX)
 
 

@@ -2,8 +2,8 @@
 
 verdicts.py makes this check for the node of the first lost rank, and gang_faults.py for each node of a gang
 that hangs. A source that is blind, that was not read yet when the rank was lost, or whose agent no longer
-reports, is no evidence that the node is healthy. A kind of faults that neither a rule nor the code of a
-source reads is not covered, however well the agent reads the source.
+reports, is no evidence that the node is healthy. A family of faults is covered only if a rule or a reader of
+detectors/sources reads its faults, however well the agent reads the source.
 """
 
 from __future__ import annotations

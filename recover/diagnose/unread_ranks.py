@@ -1,9 +1,9 @@
 """Finds ranks that may make steps although all ranks with a readable log have stalled. Pure.
 
 Some trainings print their first steps on all ranks, and later steps only on rank 0. If nobody reads the log
-of rank 0, because its node has no agent, then the silence of the other ranks proves nothing. A pod without
-devices, such as a parameter server on a node that no agent watches, is no such rank. Neither is a pod on a
-node that is not ready: such a node is probably dead.
+of rank 0, because its node has no agent, then the silence of the other ranks proves nothing. Two kinds of
+pods do not count: a pod without devices, such as a parameter server on a node that no agent watches, and a
+pod on a node that is not ready, because the node is probably dead.
 """
 
 from __future__ import annotations
