@@ -26,7 +26,7 @@ from recover.model.actions import Action, Plan
 from recover.policy.consent import may_recreate, may_write
 from recover.policy.settings import Settings
 from recover.recovery import scan_pod
-from recover.recovery.again import has_run
+from recover.recovery.again import has_run, placed_past_cordon
 from recover.recovery.avoid import shown
 from recover.recovery.causes import affecting, are_placed, corrected_causes, first_cause, fresh_causes
 from recover.recovery.choose import choosing
@@ -75,7 +75,7 @@ def advance(recovery: Recovery, world: World, settings: Settings, now: datetime)
         step = recreated_or_gone(recovery, gang, world, settings.timing, now)
     else:
         ctx = Context(recovery=recovery, gang=gang, world=world, settings=settings, now=now)
-        step = _take_up_causes(ctx) or _ended(ctx) or _phase(ctx)(ctx)
+        step = _take_up_causes(ctx) or _ended(ctx) or placed_past_cordon(ctx) or _phase(ctx)(ctx)
         step = unless_refused(ctx, step)
         step = _onward(ctx, step)
         step = _with_what_is_avoided(ctx, step)

@@ -3,7 +3,8 @@ Pure.
 
 Pods that wait keep the affinity of their start. If an excluded node is no longer broken, or a place proves to
 be bad, the gang is stopped and started once more. Such a start counts only for a separate limit, and never
-happens while a rank makes steps, or may make steps.
+happens while a rank makes steps, or may make steps. The exception is a gang that the scheduler has put on a
+node that was already cordoned: it is started once more although it makes steps.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from recover.api import Phase, RecoveryStatus
 from recover.diagnose.first_step import shows_no_step, steps_were_read
 from recover.diagnose.ranks import losses
 from recover.diagnose.starts import ranks
-from recover.model import Pod, PodPhase
+from recover.diagnose.what_counts import proven
+from recover.model import Node, Pod, PodPhase
 from recover.recovery import known_issues
-from recover.recovery.avoid import Avoidance, avoidance, host_of
+from recover.recovery.avoid import Avoidance, avoidance, closed_to, host_of
 from recover.recovery.context import Context, Step, all_ran, next_attempt
 from recover.triage.capacity import room
 from recover.triage.offers import Supply
 
-__all__ = ["has_run", "pause_s", "placed_again"]
+__all__ = ["has_run", "pause_s", "placed_again", "placed_past_cordon"]
 
 AT_ONCE_S = 120.0
 """Time after its start within which a failed program cannot have waited for a peer: a timeout takes
@@ -44,13 +46,42 @@ def has_run(ctx: Context) -> bool:
 def placed_again(ctx: Context, pods: list[Pod]) -> Step | None:
     """Returns the step that places a started gang again that waits for ranks, or None. `pods` are the living
     pods."""
-    settings = ctx.settings.placement
-    if any(_may_train(ctx, pod) for pod in pods) or len(ctx.status.uncounted) >= settings.again_starts_max:
+    if any(_may_train(ctx, pod) for pod in pods) or _is_last_start(ctx):
         return None
     found = avoidance(ctx, ctx.status)
     why = _bad_place(found, pods) or _needless(ctx, found, pods)
-    if not why:
+    return _once_more(ctx, why) if why else None
+
+
+def placed_past_cordon(ctx: Context) -> Step | None:
+    """Returns the step that places a started gang again if one of its new ranks has come to a node that
+    Rekindle had closed before, for a fault that is still open. A scheduler whose watch of the nodes lags does
+    this, for example after an outage of the API server. The gang would have to leave the node later anyway,
+    with more steps to lose. Returns None if no rank is on such a node, and while the mode is paused."""
+    if not ctx.has("resumed") or ctx.gang.suspended or ctx.world.modes.paused is not None:
         return None
+    late = [pod for pod in ctx.living() if _was_closed_before(ctx.world.nodes.get(pod.node), pod)]
+    if not late or _is_last_start(ctx):
+        return None
+    closed, broken = closed_to(ctx.world, ctx.gang), proven(ctx.world, ctx.now)
+    bad = next((pod for pod in late if pod.node in closed and pod.node in broken), None)
+    if bad is None:
+        return None
+    name, code = bad.node, broken[bad.node]
+    return _once_more(ctx, f"the scheduler put {bad.name} on {name}, which was already cordoned for {code}")
+
+
+def _was_closed_before(node: Node | None, pod: Pod) -> bool:
+    """Whether our quarantine of the node is older than the pod."""
+    quarantine = node.quarantine if node is not None else None
+    return quarantine is not None and pod.created is not None and pod.created > quarantine.at
+
+
+def _is_last_start(ctx: Context) -> bool:
+    return len(ctx.status.uncounted) >= ctx.settings.placement.again_starts_max
+
+
+def _once_more(ctx: Context, why: str) -> Step:
     wait_s = pause_s(ctx, ctx.status.attempt)
     if wait_s > 0:
         return Step(requeue_after_s=wait_s)
@@ -89,7 +120,7 @@ def _may_train(ctx: Context, pod: Pod) -> bool:
 
 def _bad_place(found: Avoidance, pods: list[Pod]) -> str:
     bad = next((pod for pod in pods if pod.node in found.broken), None)
-    return f"{bad.name} runs on {bad.node}, where {found.broken[bad.node]}" if bad is not None else ""
+    return f"{bad.name} is on {bad.node}: {found.broken[bad.node]}" if bad is not None else ""
 
 
 def _needless(ctx: Context, found: Avoidance, pods: list[Pod]) -> str:

@@ -26,7 +26,7 @@ from recover.recovery.context import Context
 from recover.triage.guard import is_out_of_service
 from recover.triage.quarantine import out_words
 
-__all__ = ["Avoidance", "avoidance", "host_of", "shown", "to_avoid"]
+__all__ = ["Avoidance", "avoidance", "closed_to", "host_of", "shown", "to_avoid"]
 
 HOSTS_MAX, SUSPECTS_MAX = 1024, limit(RecoveryStatus, "suspects")
 NOT_READY = "not ready"
@@ -48,7 +48,7 @@ class Avoidance(msgspec.Struct, frozen=True):
 def avoidance(ctx: Context, status: RecoveryStatus) -> Avoidance:
     world, gang = ctx.world, ctx.gang
     broken = {name: f"{code} is open there" for name, code in proven(world, ctx.now).items()}
-    is_tolerant, closed = tolerates_all(gang), _closed(world, gang)
+    is_tolerant, closed = tolerates_all(gang), closed_to(world, gang)
     nodes = world.subjects.nodes.values()
     silent = {node.name: NOT_READY for node in nodes if not node.ready and node.is_accelerated}
     required = {**silent, **{name: _why_out(world, name, why) for name, why in broken.items()}}
@@ -79,11 +79,11 @@ def shown(ctx: Context, status: RecoveryStatus) -> RecoveryStatus:
 def to_avoid(gang: Gang, world: World, now: datetime) -> tuple[str, ...]:
     """Returns the host names that the scan pod must avoid: nodes with a proven fault, except those that
     Rekindle's own cordon already closes to a pod like the gang's."""
-    closed = _closed(world, gang)
+    closed = closed_to(world, gang)
     return tuple(host_of(world, n) for n in sorted(proven(world, now)) if n not in closed)[:HOSTS_MAX]
 
 
-def _closed(world: World, gang: Gang) -> set[str]:
+def closed_to(world: World, gang: Gang) -> set[str]:
     """Returns the nodes that our own quarantine keeps the gang off. A person or a repair ends such a
     quarantine, but an affinity would remain in the pods that wait."""
     if tolerates_all(gang):

@@ -424,7 +424,7 @@ def test_an_elastic_gang_is_started_with_the_fewest_ranks_that_it_trains_with() 
     assert "start-gang" in step(world)
     start_pods(world.later(2), first_node=0)
     mine = world.pods["llm-uid"]
-    waiting = max(mine.values(), key=lambda pod: pod.name)
+    (waiting,) = [pod for pod in mine.values() if pod.node == "n1"]
     mine[waiting.uid] = msgspec.structs.replace(
         waiting, node="", phase=PodPhase.PENDING, containers=(), unschedulable="0/3 nodes are available"
     )
