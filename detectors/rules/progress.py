@@ -14,7 +14,7 @@ from statistics import median
 import msgspec
 
 from detectors.rules.step_track import Track
-from detectors.wire.training import PodSettings
+from detectors.wire.training import Pace, PodSettings
 
 __all__ = [
     "Progress",
@@ -216,10 +216,11 @@ def stall_limit_s(
     step_s = median_step_s(progress) or 0.0
     pause_s = median(progress.pauses_s) if progress.pauses_s else 0.0
     limit_s = max(stall_min_s, stall_factor * step_s) + max(0.0, pause_s - step_s)
-    longest_s = max(progress.longest_s, bounded_s(job.longest_pause_s))
+    pace = job.pace or Pace()
+    longest_s = max(progress.longest_s, bounded_s(pace.longest_pause_s))
     limit_s = max(limit_s, _LONGEST_FACTOR * longest_s)
-    if job.hung_s is not None and _is_where_it_hung(progress, job):
-        limit_s = max(limit_s, _HUNG_FACTOR * min(job.hung_s, _HUNG_S_MAX))
+    if pace.hung_s is not None and _is_where_it_hung(progress, pace.hung_step):
+        limit_s = max(limit_s, _HUNG_FACTOR * min(pace.hung_s, _HUNG_S_MAX))
     if goes_on:
         limit_s = max(limit_s, stall_min_s + _PARTS_FACTOR * pause_s)
     if is_milestone(progress):
@@ -238,14 +239,14 @@ def makes_limit_longer(longest_s: float, stall_min_s: float) -> bool:
     return _LONGEST_FACTOR * longest_s > stall_min_s
 
 
-def _is_where_it_hung(progress: Progress, job: PodSettings) -> bool:
+def _is_where_it_hung(progress: Progress, hung_step: int | None) -> bool:
     """Whether the training has not passed the step at which its last start was stopped. A healthy job that is
     silent there for long, for example because it evaluates, would be stopped there again and again."""
     if progress.last_step is None or progress.first_step_at is None or progress.last_step_at is None:
         return True
-    if job.hung_step is None:
+    if hung_step is None:
         return (progress.last_step_at - progress.first_step_at).total_seconds() < _SOON_S
-    return progress.last_step <= job.hung_step + progress.stride
+    return progress.last_step <= hung_step + progress.stride
 
 
 def is_milestone(progress: Progress) -> bool:

@@ -20,6 +20,7 @@ __all__ = [
     "KnownLine",
     "LastSave",
     "LogError",
+    "Pace",
     "PodProgress",
     "PodSettings",
     "Signature",
@@ -183,6 +184,26 @@ class PodProgress(Wire, frozen=True, kw_only=True):
     ] = ""
 
 
+class Pace(Wire, frozen=True, kw_only=True):
+    """How long the ranks of a job were silent between two steps in its earlier starts."""
+
+    longest_pause_s: Annotated[
+        float | None,
+        Meta(description="Longest pause between two steps in seconds, if it is longer than most."),
+    ] = None
+    hung_s: Annotated[
+        float | None,
+        Meta(
+            description="Seconds without a step for which a start of the job was stopped. At the same step "
+            "the job counts as hung only after twice this time."
+        ),
+    ] = None
+    hung_step: Annotated[
+        int | None,
+        Meta(description="The last step before that stop. Absent if the steps begin again with each epoch."),
+    ] = None
+
+
 class PodSettings(Wire, frozen=True, kw_only=True):
     """How the agent reads the log of one pod, from the annotations of the pod's job and from the earlier
     starts of the job, and what the controller waits for in that log."""
@@ -199,21 +220,9 @@ class PodSettings(Wire, frozen=True, kw_only=True):
             "detection."
         ),
     ] = None
-    longest_pause_s: Annotated[
-        float | None,
-        Meta(description="Longest pause between two steps in an earlier start of the job, in seconds."),
-    ] = None
-    hung_s: Annotated[
-        float | None,
-        Meta(
-            description="Seconds without a step for which the job's last start was stopped. At the same step "
-            "the job counts as hung only after twice this time."
-        ),
-    ] = None
-    hung_step: Annotated[
-        int | None,
-        Meta(description="The last step before that stop. Absent if the steps begin again with each epoch."),
-    ] = None
+    pace: Pace | None = None
+    """How long the ranks were silent in earlier starts of the job. Absent if no agent has reported a long
+    pause."""
     awaits_save: Annotated[
         str,
         Meta(

@@ -11,6 +11,7 @@ from msgspec import Meta
 from detectors.wire.base import EVIDENCE_BYTES_MAX
 from detectors.wire.contract import API_VERSION, Fault, ObjectMeta
 from detectors.wire.fitting import NEWEST, WHOLE
+from detectors.wire.training import Pace
 from recover.api.shared import Blame, Condition, GangRef, Toleration, Wire
 from recover.k8s.limits import NAME_CHARS_MAX
 
@@ -21,7 +22,6 @@ __all__ = [
     "Cause",
     "CheckpointChoice",
     "FailedLog",
-    "Pace",
     "Phase",
     "PhaseTime",
     "RecipeOutcome",
@@ -211,24 +211,6 @@ class Witness(Wire, frozen=True, kw_only=True):
     """UID of the pod."""
     node: Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
     """Node on which the pod ran."""
-
-
-class Pace(Wire, frozen=True, kw_only=True):
-    """How long the ranks were silent between two steps before the stop. Their agents get these times at the
-    next start."""
-
-    longest_pause_s: Annotated[
-        float | None,
-        Meta(description="Longest pause between two steps in seconds, if it is longer than most."),
-    ] = None
-    hung_s: Annotated[
-        float | None,
-        Meta(description="Seconds without a step, if the job is restarted because it made no steps."),
-    ] = None
-    hung_step: Annotated[
-        int | None,
-        Meta(description="The last step in that case. Absent if the steps begin again with each epoch."),
-    ] = None
 
 
 class FailedLog(Wire, frozen=True, kw_only=True):

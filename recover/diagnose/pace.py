@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from detectors.wire.contract import Fault
-from detectors.wire.training import Edge, PodProgress
-from recover.api import Pace, Recovery
+from detectors.wire.training import Edge, Pace, PodProgress
+from recover.api import Recovery
 from recover.model import Pod, World
 
 __all__ = ["known_pace", "pace_before_stop"]

@@ -16,8 +16,8 @@ import msgspec
 from detectors.text.sharing import in_turn
 from detectors.wire.contract import NodeHealth, NodeHealthSpec
 from detectors.wire.fitting import fit, fitted, refitted
-from detectors.wire.training import PodSettings
-from recover.api import GangRef, Pace
+from detectors.wire.training import Pace, PodSettings
+from recover.api import GangRef
 from recover.api.repair_state import StepKind
 from recover.diagnose.awaited import requests
 from recover.diagnose.pace import known_pace
@@ -133,15 +133,13 @@ def _named(world: World, node: str, waits: Mapping[str, str]) -> Iterator[_Named
 
 
 def _settings(gang: Gang, pod: Pod, pace: Pace | None, awaits_save: str) -> PodSettings:
-    template, pace = gang.annotations.get(STEP_TEMPLATE, ""), pace or Pace()
+    template = gang.annotations.get(STEP_TEMPLATE, "")
     return fitted(
         PodSettings,
         uid=pod.uid,
         step_template=template if usable_template(template) else "",
         hang_timeout_s=hang_timeout_s(gang.annotations),
-        longest_pause_s=pace.longest_pause_s,
-        hung_s=pace.hung_s,
-        hung_step=pace.hung_step,
+        pace=pace,
         awaits_save=awaits_save,
     )
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from detectors.folds.pods import PodFold
 from detectors.rules.signatures import Signatures
-from detectors.wire.training import PodSettings
+from detectors.wire.training import Pace, PodSettings
 from tests.detectors.folds.folding import START, at, pod
 
 PAUSE_S = 900
@@ -77,7 +77,7 @@ def test_a_restarted_agent_learns_the_pauses_again_from_the_log() -> None:
 
 def test_a_new_start_of_the_job_knows_the_pause_of_the_start_before() -> None:
     fold = pod()
-    fold.job_settings(PodSettings(uid="uid-0", longest_pause_s=PAUSE_S))
+    fold.job_settings(PodSettings(uid="uid-0", pace=Pace(longest_pause_s=PAUSE_S)))
     print_steps(fold, first=1, last=13, from_s=0)
 
     assert not fold.tick(at(12 + 1.4 * PAUSE_S))
@@ -87,7 +87,7 @@ def test_a_new_start_of_the_job_knows_the_pause_of_the_start_before() -> None:
 def test_where_the_job_was_stopped_as_hung_it_gets_twice_the_time_and_later_no_more() -> None:
     for last, limit_s in ((13, 1200), (14, 1200), (17, 600)):
         fold = pod()
-        fold.job_settings(PodSettings(uid="uid-0", hung_s=600, hung_step=13))
+        fold.job_settings(PodSettings(uid="uid-0", pace=Pace(hung_s=600, hung_step=13)))
         print_steps(fold, first=3, last=last, from_s=0)
 
         assert not fold.tick(at(last - 3 + limit_s - 1)), last
@@ -96,7 +96,9 @@ def test_where_the_job_was_stopped_as_hung_it_gets_twice_the_time_and_later_no_m
 
 def test_the_owners_own_limit_stays_as_it_is() -> None:
     fold = pod()
-    fold.job_settings(PodSettings(uid="uid-0", hang_timeout_s=300, longest_pause_s=PAUSE_S, hung_s=600))
+    fold.job_settings(
+        PodSettings(uid="uid-0", hang_timeout_s=300, pace=Pace(longest_pause_s=PAUSE_S, hung_s=600))
+    )
     print_steps(fold, first=3, last=13, from_s=0)
 
     assert fold.tick(at(10 + 300))
@@ -117,7 +119,7 @@ def test_a_clock_that_is_set_makes_no_pause() -> None:
 
 def test_the_limit_where_a_job_hung_stays_below_an_hour() -> None:
     fold = pod()
-    fold.job_settings(PodSettings(uid="uid-0", hung_s=20_000, hung_step=13))
+    fold.job_settings(PodSettings(uid="uid-0", pace=Pace(hung_s=20_000, hung_step=13)))
     print_steps(fold, first=3, last=13, from_s=0)
 
     assert not fold.tick(at(10 + 3599))
@@ -128,7 +130,7 @@ def test_steps_of_an_epoch_are_where_the_job_hung_only_for_a_while_after_its_sta
     limits = []
     for steps in (11, 3700):
         fold = pod()
-        fold.job_settings(PodSettings(uid="uid-0", hung_s=900))
+        fold.job_settings(PodSettings(uid="uid-0", pace=Pace(hung_s=900)))
         print_steps(fold, first=3, last=2 + steps, from_s=0)
         limits.append(next(s for s in (600, 1800) if fold.tick(at(steps - 1 + s))))
 
