@@ -67,8 +67,9 @@ class LocalCluster:
         self.server: Server | None = None
         self._failures: list[Exception] = []
         self._clients: dict[str, Client] = {}
+        self.scheduler = Scheduler(store)
         self._controllers: tuple[Controller, ...] = (
-            Scheduler(store),
+            self.scheduler,
             JobController(store),
             KubeflowController(store, PYTORCH),
             KubeflowController(store, PADDLE),

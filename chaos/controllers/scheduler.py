@@ -22,7 +22,8 @@ _Place = tuple[str, str]
 
 class Scheduler(Controller):
     """The scheduler is deterministic: it takes pods in the order of their creation or last change, and nodes
-    by preference, by devices in use (fewest first), then by name."""
+    by preference, by devices in use (fewest first), then by name. Between `nodes_stand_still` and
+    `nodes_go_on` it sees existing nodes as they were, as a scheduler does whose watch of the nodes lags."""
 
     user = "scheduler"
     kinds = (NODES, PODS)
@@ -32,6 +33,16 @@ class Scheduler(Controller):
         self._waiting: dict[_Place, None] = {}
         self._devices_of: dict[_Place, tuple[str, Counter[str]]] = {}
         self._in_use: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._seen: dict[str, Object] | None = None
+        """The nodes as they were, by name, while the watch of the nodes lags."""
+
+    def nodes_stand_still(self) -> None:
+        self._seen = {node["metadata"]["name"]: node for node in self.store.objects(NODES)}
+
+    def nodes_go_on(self) -> None:
+        self._seen = None
+        if self._waiting:
+            self.queue.add(_ALL)
 
     def touched(self, resource: Resource, old: Object | None, new: Object | None) -> Iterator[str]:
         if resource == PODS:
@@ -57,11 +68,15 @@ class Scheduler(Controller):
             self._waiting[place] = None
 
     async def reconcile(self, key: str) -> float | None:
-        nodes = self.store.objects(NODES)
+        nodes = self._nodes()
         for place in tuple(self._waiting):
             if place in self._waiting:
                 await self._place(self.store.read(PODS, place[1], place[0]).body, nodes)
         return None
+
+    def _nodes(self) -> list[Object]:
+        nodes = self.store.objects(NODES)
+        return nodes if self._seen is None else [self._seen.get(n["metadata"]["name"], n) for n in nodes]
 
     async def _place(self, pod: Object, nodes: list[Object]) -> None:
         reasons: Counter[str] = Counter()

@@ -10,7 +10,7 @@ import msgspec
 
 from chaos.simulate.acts import ALL, IN_REPAIR, AnyAct, Scene
 from chaos.simulate.acts.faults import Join, KernelLine, LineOfRank, MassFault
-from chaos.simulate.acts.network import NamespaceEnd
+from chaos.simulate.acts.network import LateScheduler, NamespaceEnd
 from chaos.simulate.acts.people import Promotion, SpareChange
 from chaos.simulate.script import Script, play_script
 from chaos.simulate.situations import situated
@@ -40,6 +40,8 @@ _REPAIRS = Repairs(
 )
 _SITUATED = 0.4
 """Share of scripts that begin with a situation."""
+_LATE_SCHEDULER = 0.2
+"""Share of scripts in which the scheduler sees the nodes late for a while."""
 _LEADS_S = (-7200.0, -600.0, -90.0, -5.0, -0.4, -0.02, 0.02, 0.4, 5.0, 30.0, 90.0, 600.0, 7200.0)
 
 
@@ -52,7 +54,20 @@ def script_of(seed: int) -> Script:
     spares = tuple(setup.names[-draw.randint(1, 2) :]) if draw.random() < 0.3 and setup.nodes > 6 else ()
     script = Script(setup, alike, acts, spares)
     of_situation = situation_of(seed)
-    return situated(script, of_situation) if of_situation is not None else script
+    if of_situation is not None:
+        script = situated(script, of_situation)
+    return _with_late_scheduler(script, random.Random(f"{seed} scheduler"))
+
+
+def _with_late_scheduler(script: Script, draw: random.Random) -> Script:
+    """Returns the script. In one of five, the scheduler's watch of the nodes begins to lag shortly before an
+    act. `draw` is separate from the script's, so that the other scripts stay as they are."""
+    if draw.random() >= _LATE_SCHEDULER or not script.acts:
+        return script
+    at_s = max(0.0, draw.choice(script.acts).at_s - draw.uniform(0.0, 5.0))
+    late = LateScheduler.drawn(round(at_s, 1), Scene(script.setup, script.jobs), draw)
+    acts = sorted([*script.acts, late], key=lambda act: act.at_s)
+    return msgspec.structs.replace(script, acts=tuple(acts))
 
 
 def situation_of(seed: int) -> random.Random | None:

@@ -72,9 +72,11 @@ def placed_past_cordon(ctx: Context) -> Step | None:
 
 
 def _was_closed_before(node: Node | None, pod: Pod) -> bool:
-    """Whether our quarantine of the node is older than the pod."""
-    quarantine = node.quarantine if node is not None else None
-    return quarantine is not None and pod.created is not None and pod.created > quarantine.at
+    """Whether our quarantine of the node is older than the pod. The API server dates a creation in whole
+    seconds, and a fast gang starts again within one."""
+    if node is None or node.quarantine is None or pod.created is None:
+        return False
+    return pod.created >= node.quarantine.at.replace(microsecond=0)
 
 
 def _is_last_start(ctx: Context) -> bool:

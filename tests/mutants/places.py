@@ -47,6 +47,12 @@ _AGAIN = of(
         "a gang waits for good beside a node that is sound again",
     ),
     (
+        "a rank on a node that was already cordoned stays there",
+        "    bad = next((pod for pod in late if pod.node in closed and pod.node in broken), None)\n",
+        "    bad = None\n",
+        "after an outage of the API server a gang trains on the GPU that has just failed",
+    ),
+    (
         "waiting in vain counts as a failure",
         "    return is_at_once and not any(pod.unschedulable for pod in pods)\n",
         "    return True\n",

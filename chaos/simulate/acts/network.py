@@ -1,5 +1,5 @@
-"""Acts that disturb the traffic between the API server and the controller or the agents, and acts that kill
-the controller."""
+"""Acts that disturb the traffic between the API server and the controller, the agents or the scheduler, and
+acts that kill the controller."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__ = [
     "ControllerDeath",
     "DroppedWatches",
     "JobWebhook",
+    "LateScheduler",
     "LostReplies",
     "NamespaceEnd",
     "NodeWebhook",
@@ -147,6 +148,22 @@ class Partition(Act, frozen=True):
         sim.client.disturbance.heal()
 
 
+class LateScheduler(Act, frozen=True):
+    """The scheduler sees the nodes as they are now, for a while: after an outage of the API server its watch
+    of the nodes may lag."""
+
+    for_s: float
+
+    @classmethod
+    def drawn(cls, at_s: float, scene: Scene, draw: random.Random) -> Self:
+        return cls(at_s, seconds(draw, 1, 60))
+
+    async def play(self, sim: Simulation) -> None:
+        sim.cluster.scheduler.nodes_stand_still()
+        await asyncio.sleep(self.for_s)
+        sim.cluster.scheduler.nodes_go_on()
+
+
 class NodeWebhook(Act, frozen=True):
     """An admission webhook denies the controller's patches of the node of a rank, until the faults end, and
     that node breaks."""
@@ -242,6 +259,7 @@ AnyTrouble = (
     | SlowServer
     | AgentsCutOff
     | Partition
+    | LateScheduler
     | NodeWebhook
     | JobWebhook
     | RecoveryQuota
