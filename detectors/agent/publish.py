@@ -1,5 +1,5 @@
-"""Builds the status patch and writes it: edges at once, counts within ten minutes, and an unchanged status
-only if its age must show that the agent runs.
+"""Builds the status patch and writes it: edges at once, counts within ten minutes. It also writes an
+unchanged status again before it becomes so old that the controller takes the agent for dead.
 
 The publisher is between the core and the API. It always sends the complete latest status, so a lost or
 refused write loses no edge: the next write contains it. The reply contains this node's spec.
@@ -178,8 +178,8 @@ class Publisher:
         return self._core.dirty is Dirty.EDGE or self._is_too_old()
 
     def _is_too_old(self) -> bool:
-        """Whether the status must be written again because of its age: the controller takes the age of an
-        agent's last write for a sign that the agent is dead."""
+        """Whether the status must be written again because of its age: if an agent writes nothing for too
+        long, the controller takes the agent for dead."""
         idle_s = self._settings.idle_refresh_s
         return idle_s > 0 and self._is_older_than(idle_s)
 

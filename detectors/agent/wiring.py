@@ -309,8 +309,8 @@ class _KernelEvents:
         self._agent.metrics.kernel_records.inc()
 
     def lost(self, count: int, why: str) -> None:
-        """Records lost records. The kernel log is covered again from now on, although the lost records stay
-        lost."""
+        """Counts records that the agent has missed. It reads the later records, so the kernel log counts as
+        covered again."""
         self._agent.metrics.kernel_records_lost.inc(count)
         if self._told_lost.may_tell(time.monotonic()):
             before = self._told_lost.take_held_back()

@@ -1,7 +1,8 @@
 """Folds drafts into findings over time: repeats, consequences, verdicts, reset, boot. Pure.
 
 The fold stands between the rules and the publisher. `Change` says what one line changed in the findings: only
-an `EDGE` is written at once. The number of devices and codes bounds the memory, never the number of lines.
+an `EDGE` is written at once. The memory grows with the number of devices and codes, and not with the number
+of lines.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ _FOLDED_CODES_MAX = 64
 _OPEN_KEYS_MAX = 4096
 _APART = timedelta(minutes=1)
 _REPEAT_MAX = timedelta(minutes=1)
-"""After a pause of this length (or of `repeat_s`, if that is longer) the next line of a code never repeats
-the earlier finding. After a shorter pause, a line that is no graver repeats the finding, unless a gang may be
-stopped for the fault (`_may_stop`): such a fault becomes a new finding sooner."""
+"""Longest pause between two lines of a code that count as one finding (if `repeat_s` is longer, that value
+applies). A graver line is always a new finding. Faults for which a gang may be stopped (`_may_stop`) have the
+shorter `_FAULT_PAUSE_MAX` instead."""
 _FAULT_PAUSE_MAX = timedelta(seconds=10)
-"""Greatest pause (or `repeat_s`, if that is longer) that is required before a line about such a fault begins
-a new finding. The pause is short, because a person may have returned the node to service in the meantime. A
-fault that occurs every few seconds costs at most one write in this time."""
+"""The same for faults for which a gang may be stopped. It is short, because a person may have returned the
+node to service between the two lines. A fault that occurs every few seconds costs at most one write in this
+time."""
 _MORE_THAN_A_NOTE = frozenset(Severity) - {Severity.INFO}
 _VAGUE = frozenset({Fault.UNKNOWN, Fault.THERMAL, Fault.HOST, Fault.HANG, Fault.STRAGGLER})
 _GRAVITY = {severity: number for number, severity in enumerate(Severity)}
@@ -170,9 +171,9 @@ class Chain:
     def end(
         self, code: str, subject: Subject, at: datetime, why: str, *, with_prefix: str | tuple[str, ...]
     ) -> bool:
-        """Ends the open findings whose own code is `code`; returns False if there is none. A finding stays
-        open if it has consequences whose codes do not begin with `with_prefix`, since those faults have not
-        ended."""
+        """Ends the open findings whose own code is `code`; returns False if there is none. A finding with
+        consequences of other kinds stays open, since these have not ended: their codes do not begin with
+        `with_prefix`."""
         ended = [
             finding
             for finding in self._findings.values()
@@ -209,7 +210,7 @@ class Chain:
 
     def _as_repeated(self, draft: Draft, line: Seen) -> Draft:
         """Returns the draft with a higher severity if the draft has come often enough. Lines that come close
-        together count once: a processor that is held up holds up others."""
+        together count once, because one blocked processor blocks others."""
         often, key = draft.repeated, (draft.code, draft.subject)
         if often is None:
             return draft
@@ -247,9 +248,8 @@ class Chain:
         return finding is None or draft.verdict or _gravity(draft) <= _gravity(finding)
 
     def _pause_after(self, known: _Open | None, new: Draft | Finding, at: datetime) -> timedelta:
-        """Returns the `pause` of the finding that a line begins at the time `at`: a line of the code that
-        comes after this pause begins another finding. `known` is the entry of the last finding of the
-        code."""
+        """Returns the `pause` for a finding that begins now (`at`): the next line of its code that comes
+        after this pause begins another finding. `known` is the entry of the code's last finding."""
         if not _may_stop(new):
             return self._repeat_max
         was_harmless = known is not None and known.pause > self._fault_pause_max
@@ -361,8 +361,8 @@ def _may_stop(item: Draft | Finding) -> bool:
 
 
 def _says_what_broke(finding: Finding) -> bool:
-    """Whether a verdict raises this finding. A finding of a class that takes no node out of service would
-    hide the verdict."""
+    """Whether a verdict may raise this finding. If its class takes no node out of service, the verdict
+    becomes a finding of its own, which people would not see otherwise."""
     return _is_hardware(finding) and finding.fault not in _VAGUE
 
 

@@ -55,7 +55,7 @@ class HostFold:
         text = self._drift.beyond(self._settings.clock_s) if self._settings.enabled else ""
         if not text and not self._drift.within(self._settings.clock_s):
             return Folded()
-        ended_by = "the clocks may be together"
+        ended_by = "the clocks may agree"
         one = Observation(draft=draft(self._rows[CLOCK_DRIFT]), text=text, ended_by=ended_by)
         return self._states.fold(chain, [one], at)
 

@@ -45,10 +45,10 @@ class States:
     ) -> None:
         """Takes the rules for these states.
 
-        `code_prefix`: one or more prefixes of the codes of these states; empty for any code. A finding with
-        consequences whose codes have none of these prefixes is not ended. `unless_known`: a state opens no
-        finding if another source has already reported as much about its device. `notes_at_once`: a note, too,
-        is worth a write when it begins.
+        `code_prefix`: one or more prefixes of the codes of these states; empty for any code. The end of a
+        state does not end a finding that also has consequences of other codes. `unless_known`: a state opens
+        no finding if another source has already reported as much about its device. `notes_at_once`: a note,
+        too, is worth a write when it begins.
         """
         self._source = source
         self._code_prefix = code_prefix

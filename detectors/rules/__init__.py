@@ -46,7 +46,7 @@ RULES: tuple[Rule[Any], ...] = (
 )
 """One entry for each file that reads lines of the kernel log. For each line of the log the agent asks the
 rules in this order, and takes the first draft. If two rules can match the same line, the rule that matches
-fewer lines comes first. Heads that two rules share do not matter by themselves."""
+fewer lines comes first. Two rules may list the same head."""
 
 
 class KernelRules:

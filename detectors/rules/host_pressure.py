@@ -73,10 +73,10 @@ def host_states(sample: HostSample, limits: Settings) -> Iterator[State]:
             yield State(code, f"in {value:.0f} % of the last five minutes {what}")
         elif value is not None and value <= limit / 2:
             yield State(code)
-    if sample.threads is None or not sample.threads_max:
-        return
-    share = 100 * sample.threads / sample.threads_max
-    if share > limits.pids_percent:
-        yield State(PIDS_SHORT, f"{sample.threads} of {sample.threads_max} processes and threads are in use")
-    elif share <= 0.9 * limits.pids_percent:
-        yield State(PIDS_SHORT)
+    if sample.threads is not None and sample.threads_max:
+        share = 100 * sample.threads / sample.threads_max
+        if share > limits.pids_percent:
+            used = f"{sample.threads} of {sample.threads_max} processes and threads are in use"
+            yield State(PIDS_SHORT, used)
+        elif share <= 0.9 * limits.pids_percent:
+            yield State(PIDS_SHORT)

@@ -4,9 +4,10 @@ Layout: `NVRM: Xid (PCI:dddd:bb:dd[ GPU-I:NN[ GPU-CI:NN]]): CODE, [pid=P, name=N
 `PCI:` and in 2017 without pid; TEXT may end with ` caused by previous Xid N`. Source: NVIDIA Xid messages,
 open driver R515 to R595.
 
-A tenant can choose only the process name, at most 15 characters of it. No decision reads the name, and each
-phrase that is searched after it is longer. The head is one expression that cannot backtrack, and every other
-step is a search for a literal, so the cost of a long line is only in proportion to its length.
+A tenant can choose only the process name, at most 15 characters of it. No decision reads the name, and no
+name can imitate a phrase for which the rest of the line is searched: each of these phrases has more than 15
+characters. The head is one expression that cannot backtrack, and every other step is a search for a literal,
+so the cost of a long line is only in proportion to its length.
 """
 
 from __future__ import annotations

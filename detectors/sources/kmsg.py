@@ -175,7 +175,7 @@ class _Reader:
 
     def caught_up(self) -> None:
         """Takes note that the whole log has been read. Raises MisplacedError if reading began beyond its end:
-        in that case the position in the status is not from an earlier run of the agent on this log."""
+        then the position in the status belongs to another log, for example that of an earlier boot."""
         if not self._is_placed and 0 <= self._newest < self.after:
             self.after, self._newest = -1, -1
             raise MisplacedError
@@ -206,8 +206,8 @@ def _is_device(path: Path) -> bool:
 
 def read_device(read: Callable[[], bytes], sink: KmsgSink) -> Iterable[bytes]:
     """Yields the records that are ready now. After an overrun (EPIPE) reading continues with the oldest
-    record that is left. For a record that could not be read it yields empty bytes, so a batch that is not
-    full always means the end of the log."""
+    record that is left. For a record that could not be read it yields empty bytes, so that each read counts:
+    the caller takes a batch that is not full for the end of the log."""
     for _ in range(_RECORDS_AT_ONCE):
         try:
             data = read()

@@ -1,9 +1,9 @@
 """Examines a directory of checkpoints, newest first, and chooses one; `rekindle checkpoints` prints the
 result.
 
-The scan is bounded in names and time, and handles any content: an odd entry is an incomplete checkpoint with
-its reason, whatever its reader raises for a file's content (ODD of folder.py). The only error is a root that
-cannot be listed.
+The scan is bounded in names and time, and handles any content: whatever error a reader raises because of a
+file's content (ODD of folder.py), the checkpoint counts as incomplete, and the error is the reason. The only
+error is a root that cannot be listed.
 """
 
 from __future__ import annotations
@@ -88,8 +88,9 @@ def scan(
     `format_name` limits the readers to one; otherwise the files' names decide. `template` is the place of the
     marker of the format `generic`. `until_chosen` leaves checkpoints older than the choice unexamined, which
     spares a slow file system. With `digests` every byte of the choice is read and compared with what its
-    format stores, as far as the time allows. `root` is in `volume`, as the training sees it. With
-    `other_user` the training runs as another user, who may read what this process may not. Raises ScanError.
+    format stores, as far as the time allows. `volume` is the volume in which `root` is, as the pod of the
+    training mounts it. With `other_user` the training runs as another user, who may read what this process
+    may not. Raises ScanError.
     """
     readers = _readers(format_name, template)
     end = clock() + time_s

@@ -99,8 +99,8 @@ def _stopped_by_node(world: World) -> dict[str, list[Gang]]:
 def _of_node(inputs: _Inputs, node: Node, health: NodeHealth, incidents: list[Incident]) -> Diagnosis | None:
     given = filters = answers(node, incidents)
     if is_released(node):
-        # Only a filter: until Rekindle has written this answer, its time is the time of this reconcile.
-        # Findings that were dated by it would be younger at each reconcile, and never old enough to act on.
+        # A person has ended the quarantine, and Rekindle has not recorded when: this answer has the time of
+        # the reconcile. It only filters. If it dated findings, they would be younger at each reconcile.
         filters = (*given, answer_of_person(inputs.world, node, inputs.now).answer)
     findings = [_classed(f) for f in open_findings(node, health, filters, inputs.now)]
     return _diagnosis(inputs, node, findings, incidents, given) if findings else None

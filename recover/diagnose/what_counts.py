@@ -1,10 +1,11 @@
 """Decides whether a finding counts, and for what. Pure. Triage, placement, spares and repair use the answer.
 
-    open         it shows a fault of this boot that no end of a quarantine and no close of an Incident has
-                 answered, and that no work on the node's driver explains (set_aside.py)
+    open         it shows a fault of this boot. Since it was seen, nobody has returned the node to service or
+                 closed its Incident (answered.py), and no work on the node's driver explains it
+                 (set_aside.py)
     a proof      open, of a class that takes its node out of service, and either fatal or with the verdict
-                 that the device must be drained: it excludes the node for as long as it is open, whatever the
-                 age of the mode
+                 that the device must be drained: it excludes the node for as long as it is open, also if it
+                 is older than the mode in force
     a suspicion  open, and no proof: it makes other nodes preferable. It ends with time, and with steps that
                  training made on that node after it
 
@@ -65,8 +66,8 @@ def incidents_by_node(world: World) -> dict[str, list[Incident]]:
 
 
 def is_proof(finding: Finding) -> bool:
-    """Whether the open finding proves that new work on its node is lost, or the vendor forbids new work on
-    the node."""
+    """Whether the open finding proves that work on its node would be lost, or shows that the vendor forbids
+    new work there."""
     drain = finding.remedy is Remedy.DRAIN_AND_RESET
     return quarantine_level(finding.fault, finding.severity, drain=drain) is QuarantineLevel.CORDON
 
@@ -92,10 +93,10 @@ def degraded(world: World, now: datetime) -> dict[str, str]:
 
 
 def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
-    """Returns the nodes that only a suspicion makes less preferable, with its code: first suspicions of
-    agents, by name, then suspicions from failing starts, kubelets and other controllers, by name. The latter
-    do not count if together they name every accelerator node. A signal of another controller counts until
-    that controller removes it."""
+    """Returns the nodes that only a suspicion makes less preferable, with the code of the suspicion. First
+    come the nodes that their agents suspect, then those suspected because of failing starts, by kubelets, or
+    by other controllers, each group sorted by name. The second group does not count if it has every
+    accelerator node. A signal of another controller counts until that controller removes it."""
     found = suspected_by_agents(world, now, window_s)
     others = _apart(world, _doubts(world, now, window_s))
     return found | {name: others[name] for name in sorted(others) if name not in found}
@@ -103,8 +104,8 @@ def suspected(world: World, now: datetime, window_s: float) -> dict[str, str]:
 
 def suspected_by_agents(world: World, now: datetime, window_s: float) -> dict[str, str]:
     """Returns the nodes that findings of their agents make suspects, with the code of the strongest finding,
-    sorted by name. A suspicion that is older than `window_s`, or that training on the node has outlived, does
-    not count."""
+    sorted by name. A suspicion does not count if it is older than `window_s`, or if a training has made steps
+    on the node since."""
     since = now - timedelta(seconds=window_s)
     found = {}
     by_node = incidents_by_node(world)

@@ -37,8 +37,8 @@ class Judged(msgspec.Struct, frozen=True):
     """State of every gang that runs or has failed, by the gang's uid. A gang has no state if it is suspended
     or being deleted, if a recovery stops it, or if it has succeeded or reached its owner's deadline."""
     proved: Mapping[str, Diagnosis]
-    """The node's fault that has turned out to be the cause of a gang's own Incident, by the name of that
-    Incident."""
+    """For each Incident of a gang whose cause has turned out to be the fault of a node: that fault, by the
+    name of the Incident."""
     failures: tuple[Failure, ...]
 
 
@@ -83,8 +83,8 @@ def _brought_down(fault: Diagnosis) -> bool:
 
 
 def _down(world: World, gangs: Mapping[str, Gang]) -> frozenset[str]:
-    """Returns the gangs that Rekindle has stopped, or is about to stop. Faults that their nodes show now
-    belong to the cause of the stop."""
+    """Returns the gangs that Rekindle has stopped, or is about to stop. If their nodes show a fault at
+    present, it belongs to the cause of the stop."""
     found = ((gang, world.active_recovery(uid)) for uid, gang in gangs.items())
     return frozenset(gang.ref.uid for gang, r in found if r is not None and is_down(r, gang))
 
@@ -92,8 +92,8 @@ def _down(world: World, gangs: Mapping[str, Gang]) -> frozenset[str]:
 def _with_failures(
     world: World, fault: Diagnosis, states: Mapping[str, GangState], settings: Settings
 ) -> Diagnosis:
-    """Returns the fault with the gangs whose failure it explains, and the time of each failure. A suspicion
-    affects no other dead gang."""
+    """Returns the fault with the gangs whose failure it explains, and the time of each failure. A gang that
+    has failed for another reason is not affected by a suspicion."""
     kept = []
     for affected in fault.affected:
         state = states.get(affected.gang.ref.uid)
@@ -109,8 +109,8 @@ def _with_failures(
 
 
 def _preceded_stop(world: World, fault: Diagnosis, affected: AffectedGang, settings: Settings) -> bool:
-    """Whether the gang is stopped, or about to be stopped, for a failure close to which the suspicion was
-    shown."""
+    """Whether the gang is stopped, or about to be stopped, for a failure that came shortly before or after
+    the suspicion."""
     recovery = world.active_recovery(affected.gang.ref.uid)
     if recovery is None or not is_down(recovery, affected.gang):
         return False

@@ -5,8 +5,9 @@
 
 `advance` makes one reconcile of one recovery. The phase is always written before its actions are issued, and
 each action leaves a mark on the object that it changes, so a crash at any instant loses nothing and repeats
-nothing. The first stop is an action of Planned, the phase with which triage creates the Recovery. So this
-stop is sent at the same time as the phase Stopping, and a gang in Planned may be stopped already.
+nothing. The first stop is the exception: triage creates the Recovery in the phase Planned, and the stop is
+sent together with the write of the phase Stopping. So a gang may be stopped already while its Recovery still
+shows Planned.
 """
 
 from __future__ import annotations

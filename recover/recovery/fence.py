@@ -2,8 +2,8 @@
 write. Pure.
 
 A proof is a new boot of the node, the out-of-service taint, or the pod's end. A silent node, or a missing
-Node object, proves nothing by itself: only a pod whose volumes a second writer cannot damage is given up
-after a while.
+Node object, proves nothing by itself. Without a proof, Rekindle gives up a pod after a while only if a second
+writer cannot damage the pod's volumes.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ __all__ = [
 
 def planned(ctx: Context) -> Step:
     """Checks once more whether the gang may be touched, because people may have forbidden it since. Then the
-    gang is stopped while its next phase is written. If the gang is stopped already, a controller that ended
-    before it could write the phase has stopped it."""
+    gang is stopped while its next phase is written. If the gang is stopped already, an earlier controller did
+    this, and ended before it could write the phase."""
     if not ctx.has("stopped"):
         verdict = may_touch(ctx.world, ctx.gang, ctx.now)
         if isinstance(verdict, Denied):
@@ -75,7 +75,7 @@ def _stop(ctx: Context, message: str) -> tuple[Action, ...]:
 
 
 def stopping(ctx: Context) -> Step:
-    """Stops the gang once, in the way that its framework does not count as a failure, then waits until the
+    """Stops the gang once, by a change that its framework does not count as a failure, then waits until the
     old pods have ended."""
     if ctx.gang.terminal is not None:
         return _cleared(ctx)

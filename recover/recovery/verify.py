@@ -1,8 +1,8 @@
 """Runs the phase Verifying: only the gang's own new steps prove that it trains again, and show from which
 checkpoint. Pure.
 
-If no agent can read the steps, a newer checkpoint is the proof. Without a newer checkpoint the recovery says
-so.
+If no agent can read the steps, a newer checkpoint is the proof. Without that, too, the recovery ends with the
+reason SucceededUnverified.
 """
 
 from __future__ import annotations

@@ -49,12 +49,12 @@ class Cache(Generic[T]):
     """The newest known version of each object of one kind, decoded.
 
     `keep` decodes an object, and returns None for an object that no decision needs. The cache calls
-    `changed(key, old, new)` for every difference, so that indexes follow. It also calls `changed` if an
-    object of which nothing is kept becomes unreadable, or becomes readable: `old` and `new` are then None.
-    `rows` is the mapping to fill, by `namespace/name`, if others look up objects in it.
-    The cache skips an object that is too large, or for which its namespace has no `room` left; `outline(raw,
-    why)` may return what is kept instead. The log reports a skipped object if the reason is new, and at most
-    once a minute by the `clock`, in seconds.
+    `changed(key, old, new)` for every difference, so that indexes follow. If an object that no decision needs
+    becomes unreadable, it might now be one that a decision needs: the cache then calls `changed(key, None,
+    None)`, and once more when the object is readable again. `rows` is the mapping to fill, by
+    `namespace/name`, if others look up objects in it. The cache skips an object that is too large, or for
+    which its namespace has no `room` left; `outline(raw, why)` may return what is kept instead. The log
+    reports a skipped object if the reason is new, and at most once a minute by the `clock`, in seconds.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ STALE_S = 0.02
 decision can be made at once."""
 
 UNTOLD_AGAIN_S = 60.0
-"""Pause until the next reconcile after a refusal that no decision reads."""
+"""Pause after a refused write before the next reconcile, if no decision takes note of the refusal."""
 
 PERMISSIONS_AGAIN_S = 5.0
 """Pause until the next reconcile if the API server did not know our permissions."""
@@ -166,11 +166,11 @@ class Executor:
     def begin(
         self, chain: Chain, events: asyncio.TaskGroup | None = None
     ) -> Coroutine[Any, Any, float | None]:
-        """Remembers what the decision knew of the objects; the quarantines and starts of the chain count from
-        now on.
-        Call this at the moment of the decision. Returns a coroutine that writes the chain, and returns in how
-        many seconds to reconcile again after a failure, otherwise None. If `events` is given, the Events
-        become tasks of this group, and nobody waits for them."""
+        """Remembers what the decision knew of the objects. From now on budgets count the quarantines of the
+        chain, and places are reserved for the gangs that it starts. Call this at the moment of the decision.
+        Returns a coroutine that writes the chain, and returns in how many seconds to reconcile again after a
+        failure, otherwise None. If `events` is given, the Events become tasks of this group, and nobody waits
+        for them."""
         decision = _Decision(
             asyncio.get_running_loop().time(),
             self._is_paused(),

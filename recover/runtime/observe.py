@@ -51,10 +51,11 @@ __all__ = ["Observer"]
 class Observer:
     """All caches and reflectors.
 
-    After every difference that a decision may read, the observer calls one of three callbacks: `of_gang`,
-    with the uid of a gang whose recovery waits for the change; `soon`, if no fault and no recovery waits for
-    the decision; otherwise `changed`. `now` dates ranks that vanished, and the reports of other vendors'
-    device plugins that contain no time.
+    After every difference that a decision may read, the observer calls one of three callbacks. `changed` is
+    for what may be a fault, and makes the loops decide at once; `of_gang` is for a change that only the
+    recovery of one gang waits for, and gets the uid of the gang; `soon` is for all other changes, which can
+    wait for half a second. The function `now` gives the time of a rank's disappearance, and of reports of
+    other vendors' device plugins that contain no time.
     """
 
     def __init__(

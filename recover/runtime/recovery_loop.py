@@ -78,9 +78,9 @@ class Recoveries:
             self._queue.add_after(key, wait_s)
 
     def _rest_s(self, key: str) -> float:
-        """Returns the rest after a reconcile. The long reconciles of blocked recoveries count together: every
-        change may wake hundreds of gangs that wait for room, and each of them compares all nodes. A gang that
-        is being restarted does not rest for them."""
+        """Returns the rest after a reconcile. For blocked recoveries it is computed from the sum of their
+        long reconciles: every change may wake hundreds of gangs that wait for room, and each of them compares
+        all nodes. For any other recovery only its own last reconcile counts."""
         rows = self._observer.recoveries.rows
         for gone in self._took_s.keys() - rows.keys():
             del self._took_s[gone]
@@ -93,10 +93,10 @@ class Recoveries:
         )
 
     async def _reconcile(self, key: str, events: asyncio.TaskGroup | None = None) -> float | None:
-        """Reconciles and writes. Once a new phase is written, its actions follow at once: through the queue
-        they would come after the reconciles of everything that the write has changed. A turn ends after as
-        many reconciles as there are phases; the change that the last write causes brings the key into the
-        queue again."""
+        """Reconciles and writes. After it has written a new phase, it reconciles again immediately, for the
+        actions of that phase. Through the queue they would come after the reconciles of everything that the
+        write has changed. This repeats at most as often as there are phases. Then the last write, which is
+        itself a change, puts the key into the queue again."""
         rows, wait_s = self._observer.recoveries.rows, None
         for _ in Phase:
             recovery = rows.get(key)

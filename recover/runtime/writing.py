@@ -72,7 +72,7 @@ class Writing:
         self._busy -= objects
         if not self._busy:
             self._idle.set()
-        if objects & self._left_out:  # they do not share the pause of a refused chain
+        if objects & self._left_out:  # a chain was left out, not refused: it need not wait as long
             wait_s = 0.0 if wait_s is None else min(wait_s, LEFT_OUT_AGAIN_S)
         self._left_out -= objects
         if wait_s is not None:

@@ -1,5 +1,5 @@
-"""Decides which of the wished actions are done. Budgets, brakes, modes and people are asked once, in the
-order of the faults. Pure.
+"""Decides which of the wished actions are done, by budgets, brakes, modes and holds, in the order of the
+faults. Pure.
 
 The part of a budget that one fault uses is not available to the next fault.
 """
@@ -90,8 +90,8 @@ def _said(
 
 
 def _no_more(world: World, diagnosis: Diagnosis, denied: Denied, now: datetime) -> Iterator[ActionRecord]:
-    """Yields refusals that replace the records of mode observe about the spare that Rekindle would use: a
-    node that stays in service needs no spare."""
+    """In mode observe Rekindle has recorded that it would use a spare. Yields the refusals that replace these
+    records if the node stays in service, and so needs no spare."""
     incident = world.incidents.get(diagnosis.name)
     for record in incident.status.actions if incident is not None else ():
         if record.action == Act.LIFT_SPARE and record.outcome is Outcome.WOULD:

@@ -52,9 +52,9 @@ __all__ = [
 
 _ZERO_UUID = "00000000-0000-0000-0000-000000000000"
 _NOT_FOUGHT = timedelta(days=1)
-"""Time after a recovery whose stop or start somebody undid in which Rekindle does not stop the gang again: it
-would fight the other controller at each fault. The time ends, because the other was perhaps a person who
-changed the job only once."""
+"""If somebody undoes a stop or start of a recovery, Rekindle does not stop the gang for this time. Perhaps
+another controller did this: Rekindle would fight it at each fault. The time ends, because perhaps a person
+did it, only once."""
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -147,7 +147,8 @@ class Guard(msgspec.Struct, frozen=True):
         return self.may_cordon_degraded(node, incident)
 
     def may_cordon_degraded(self, node: Node, incident: str) -> Verdict:
-        """Decides by the budgets alone, for a repair of a node that takes pods until then."""
+        """Decides by the budgets alone. A repair asks this before it cordons a degraded node, which takes
+        pods until then."""
         exhausted = self._exhausted(node, incident)
         return Denied(Reason.BUDGET_EXHAUSTED, exhausted) if exhausted else Allowed()
 
@@ -181,8 +182,8 @@ class Guard(msgspec.Struct, frozen=True):
 
     def may_restart(self, affected: AffectedGang, seen_at: datetime, off: str) -> Verdict:
         """Decides whether Rekindle may stop the gang now, because of a fault that was seen at `seen_at`, to
-        move the gang off the node `off`. A gang's own failure counts as new, even if the fault behind it is
-        older than the mode."""
+        move the gang off the node `off`. A gang's own failure counts as new, even if the fault that caused it
+        is older than the mode in force."""
         gang, seen_at = affected.gang, max(seen_at, affected.failed_at or seen_at)
         touch = may_touch(self.world, gang, self.now, heeds_pause=not _is_down_by_us(self.world, affected))
         if isinstance(touch, Denied) and touch.reason is Reason.NOT_OPTED_IN:

@@ -259,8 +259,9 @@ def closings(
 ) -> Iterator[Action]:
     """Closes Incidents of which nothing is left: they are not `live`, and have no quarantined node, no
     quarantine that is being written, and no running recovery or repair. A late watch may lead to two
-    Incidents for one fault of a node. The close of the superfluous Incident answers nothing, since the other
-    Incident continues. Nor does a close answer anything while no agent reports from the node's boot."""
+    Incidents for one fault of a node. The close of the superfluous Incident does not settle the fault, since
+    the other Incident continues. Nor does a close settle a fault while no agent reports from the node's
+    boot."""
     judged = {world.incidents[name].spec.node for name in live if name in world.incidents}
     judged |= {diagnosis.node for diagnosis in found}
     quarantining = {n.quarantine.incident for n in world.subjects.nodes.values() if n.quarantine is not None}

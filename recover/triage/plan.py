@@ -2,8 +2,8 @@
 Pure.
 
 First each fault is considered alone: what should be done about its node and its gangs (wishes.py). Then
-budgets, brakes, modes and people are asked once for all faults (decisions.py). The actions follow, and the
-Incidents that explain the actions.
+decisions.py checks the wishes of all faults together against budgets, brakes, modes and holds. The actions
+follow, and the Incidents that explain the actions.
 
 The node's patch, each gang's Recovery and the Incident that explains them are written independently: if the
 API server refuses one of them, the others are still written, and the Incident says that the write was
@@ -95,8 +95,8 @@ def _alone(actions: Iterable[Action]) -> Iterator[tuple[Action, ...]]:
 
 
 def _suspicious(world: World, states: Mapping[str, GangState]) -> set[str]:
-    """Returns the Incidents of gangs for which only time can tell whether they have failed once more. A
-    further failure joins such an Incident."""
+    """Returns the Incidents of gangs that may have failed once more, which only time can tell. If such a gang
+    has failed, the failure joins its Incident."""
     uids = {uid for uid, state in states.items() if state.suspicious}
     about = ((name, incident.spec.gang) for name, incident in world.incidents.items() if uids)
     return {name for name, gang in about if gang is not None and gang.uid in uids}
@@ -134,7 +134,7 @@ def _requeue_after_s(
 
 
 def _is_refused(incident: Incident) -> bool:
-    """Whether an action was refused for which a limit may leave room later."""
+    """Whether an action of the Incident was refused that a limit may allow later."""
     status = incident.status
     is_held_back = status.phase is IncidentPhase.OPEN and bool(status.members)
     return is_held_back or any(record.outcome is Outcome.REFUSED for record in status.actions)

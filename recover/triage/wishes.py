@@ -47,8 +47,8 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def wish_for(world: World, diagnosis: Diagnosis, without_incident: Mapping[str, Node], now: datetime) -> Wish:
-    """Returns the wish for the diagnosis. `without_incident` has the nodes that are out of service for an
-    Incident that does not exist, by the Incident's name."""
+    """Returns the wish for the diagnosis. `without_incident` has the nodes whose note of a quarantine names
+    an Incident that no longer exists, by the name of that Incident."""
     node = without_incident.get(diagnosis.name)
     made_again = [remade.record(node, now)] if node is not None else []
     grounds = restarts.grounds_of(diagnosis)
@@ -87,7 +87,7 @@ def _node(world: World, diagnosis: Diagnosis, now: datetime) -> NodeAction | Act
         return record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, ours.at)
     refusal, is_under_way = world.refusal(NODES, node.name), node.name in world.being_quarantined
     if refusal is not None and (is_under_way or refusal.left_s(now)):
-        # The node uses no budget between two tries: the budget is for nodes that can be written.
+        # Between two tries the node uses no budget, so that other nodes can be quarantined.
         return record_of(Act.QUARANTINE_NODE, node.name, write_refused(refusal), "", now)
     if is_under_way:
         return record_of(Act.QUARANTINE_NODE, node.name, Allowed(), words, now)

@@ -1,18 +1,19 @@
 """Base of the adapters for the kinds of training-operator v1 (kubeflow.org/v1). The kinds have replica specs,
 runPolicy and conditions in common.
 
-Rekindle restarts a job by a suspension, which deletes the pods, including failed ones. No status counts this
-restart. The templates may be edited at any time and apply to later pods, so the patch that starts a gang also
-carries the affinity and the source of the environment. New pods take the names of the old ones.
+Rekindle restarts a job by a suspension, which deletes the pods, including failed ones. The operator does not
+count it as a restart. The templates may be edited at any time and apply to later pods, so the patch that
+starts a gang also carries the affinity and the source of the environment. New pods take the names of the old
+ones.
 
 If a rank fails before the stop, the result depends on the restart policy. Under OnFailure and Always, and
 under ExitCode if the exit status is 128 or more, the operator replaces the pod, and the stop costs nothing
-(24 of 24). Under Never, and under ExitCode if the exit status is below 128, the operator fails the job
+(24 of 24 stops). Under Never, and under ExitCode if the exit status is below 128, the operator fails the job
 permanently: 7 of 12 stops were in time if they came at once, and none of 12 if they came 0.3 s later. With a
 backoffLimit, the operator also fails the job permanently when the restarts of all containers in the running
-pods reach this limit (PastBackoffLimit in pkg/core/job.go); new pods begin at 0. Deleting pods fails a job of
-policy Never. A gang of four on KWOK was gone 103 to 236 ms after the stop and ran 56 to 486 ms after the
-start. (training-operator 1.9.4, PyTorchJob and PaddleJob alike, measured.)
+pods reach this limit (PastBackoffLimit in pkg/core/job.go); new pods begin at 0. If pods are deleted, a job
+of policy Never fails. A gang of four on KWOK was gone 103 to 236 ms after the stop and ran 56 to 486 ms after
+the start. (training-operator 1.9.4, PyTorchJob and PaddleJob alike, measured.)
 
 A kind of the group is registered once it has been measured.
 """

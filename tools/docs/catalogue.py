@@ -295,9 +295,10 @@ restarts avoid no node.
 - The agent does not report whether a shutdown was clean, a loss of power, or a reset by the node's
   management controller, because a node cannot read these causes reliably. If a node has
   no record of an earlier boot, the agent reports no finding for the first boot that it sees.
-- For `clock-drift` the agent uses the answers of the API server (header `Date`, in whole seconds). The
-  difference between the clocks is known up to the time that a request takes. The agent reports the state only
-  if three answers or more agree that the clocks differ by more than `clock_s`; the evidence has the interval.
+- For `clock-drift` the agent uses the answers of the API server (header `Date`, in whole seconds). The agent
+  knows the difference between the clocks only within an interval, because a request takes time. The agent
+  reports the state only if three answers or more agree that the clocks differ by more than `clock_s`; the
+  evidence has the interval.
 - Pressure is the kernel's own measure (PSI, over five minutes). A kernel without PSI gives no data. A state
   of pressure ends when the measure is half of its limit or less.
 - `pids-short` compares the threads of the whole node with `threads-max` or `pid_max`, whichever is lower.

@@ -43,7 +43,7 @@ def with_(**pressure: Pressure) -> HostSample:
     return HostSample({**CALM, **pressure}, QUIET.threads, QUIET.threads_max)
 
 
-def test_pressure_is_a_note_that_lasts_until_half_of_it_is_gone() -> None:
+def test_pressure_is_a_note_that_lasts_until_half_of_its_limit() -> None:
     node = Node()
     assert node.sample(QUIET) == []
     assert node.sample(with_(memory=Pressure(40.0, 25.0))) == ["pressure-memory"]

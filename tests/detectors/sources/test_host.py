@@ -46,7 +46,7 @@ def test_a_record_is_found_in_pstore_and_where_systemd_keeps_it(tmp_path: Path, 
     assert abs(boot.at.timestamp() - booted_s()) < 5
 
 
-def test_folders_that_are_not_seen_are_said(tmp_path: Path) -> None:
+def test_the_reader_names_folders_that_it_does_not_see(tmp_path: Path) -> None:
     _, unseen = HostReader(tmp_path, boot_id="b", proc=tmp_path / "proc").boot()
     assert unseen == [f"{tmp_path}/sys/fs/pstore", f"{tmp_path}/var/lib/systemd/pstore"]
 
@@ -64,7 +64,7 @@ async def test_the_agent_tells_once_why_its_node_has_booted(tmp_path: Path) -> N
     assert [finding.id for finding in second.findings] == [first.findings[0].id]
 
 
-def test_a_boot_without_a_record_is_told_where_an_earlier_one_is_known(tmp_path: Path) -> None:
+def test_a_boot_without_a_record_is_reported_only_if_an_earlier_boot_is_known(tmp_path: Path) -> None:
     before = AgentCore(AgentSettings(), boot_id="a")
     boot, _ = HostReader(tmp_path, boot_id="b", proc=tmp_path / "proc").boot()
 
@@ -77,7 +77,9 @@ def test_a_boot_without_a_record_is_told_where_an_earlier_one_is_known(tmp_path:
     after.booted(boot, boot.at)
     after.booted(boot, boot.at)
     assert [(f.code, f.count) for f in after.findings] == [("node-booted", 1)]
-    assert after.ask_every_s(boot.at) == AgentSettings().publishing.ask_s, "it wants nothing of anybody"
+    assert after.ask_every_s(boot.at) == AgentSettings().publishing.ask_s, (
+        "it asks the API server no more often than usual"
+    )
 
 
 def test_a_scan_tells_of_a_panic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
