@@ -37,7 +37,7 @@ does not run. typer's library reads this mark, and so does detectors/commands/ar
 
 UNUSABLE = "an argument, setting or file cannot be used"
 _UNREADABLE = "the cluster cannot be read, or Rekindle is not installed there"
-_NOT_THERE = f"{_UNREADABLE}, or no job or node has this name, or several have it"
+_NOT_THERE = f"{_UNREADABLE}, or no job or node, or more than one, has this name"
 _NOT_ALLOWED = "the API server refused a write, and nothing was changed"
 
 MEANINGS: Mapping[str, Mapping[Exit, str]] = {
@@ -49,7 +49,7 @@ MEANINGS: Mapping[str, Mapping[Exit, str]] = {
     "doctor": {
         Exit.GOOD: "no check failed (with --strict: and no risk was found)",
         Exit.BAD: "a check failed",
-        Exit.NO_ANSWER: f"{_UNREADABLE}, or no job has this name, or several have it, or the manifest has no "
+        Exit.NO_ANSWER: f"{_UNREADABLE}, or no job, or more than one, has this name, or the manifest has no "
         "object of a kind that Rekindle restarts",
         Exit.PARTLY: "no check failed, and some checks could not be made, because the API server refused or "
         "failed a read",

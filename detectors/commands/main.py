@@ -54,7 +54,7 @@ _HELP = {
         "agent": "Watch one node: its kernel log, its GPUs, the logs of its training pods.",
         "validate": "Check whether this node may be used again.",
         "reset-devices": "Reset GPUs of this node that no process uses.",
-        "cleanup": "End the controllers, and remove their writes from nodes, before an uninstall.",
+        "cleanup": "Before an uninstall: end the controllers, and undo their writes to nodes.",
         "crds": "Print the CustomResourceDefinitions.",
     },
 }

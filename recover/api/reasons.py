@@ -128,9 +128,9 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "Put the label or annotation rekindle.dev/auto-recovery: enabled on the job or its namespace.",
     ),
     Reason.OBSERVE_MODE: Explanation(
-        "The mode is observe, or somebody has set rekindle.dev/auto-recovery to observe on the job or its "
-        "namespace (an unknown value counts as observe). Rekindle reports the action that it would take, "
-        "and changes nothing.",
+        "Rekindle reports the action that it would take, and changes nothing. Either the mode that applies "
+        "to the node or job is observe, or, for a job, rekindle.dev/auto-recovery is observe on the job or "
+        "its namespace (an unknown value counts as observe).",
         "Raise each mode that is observe: the chart's value mode, the node's pool in modes.pools, the job's "
         "namespace in modes.namespaces, and the namespace's annotation rekindle.dev/mode. If "
         "rekindle.dev/auto-recovery is observe, the owner of the job can set it to enabled.",
@@ -139,8 +139,7 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "A person paused Rekindle for the whole cluster. Rekindle says what it would do, and begins nothing. "
         "If Rekindle stopped a job before the pause, Rekindle still starts this job again.",
         "`rekindle status` says who paused Rekindle, and why. `rekindle resume` ends the pause. Rekindle "
-        "then restarts jobs that are down, and acts on each fault of a node that is still present or occurs "
-        "again.",
+        "then restarts jobs that are down, and acts on each fault of a node that occurs again or continues.",
     ),
     Reason.HELD: Explanation(
         "A person put a hold (rekindle.dev/hold) on this object, suspended the job, or started "

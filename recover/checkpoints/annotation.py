@@ -135,7 +135,7 @@ def _options(value: str, options: list[str]) -> dict[str, str]:
 
 def _meant(key: str, content: str) -> str:
     near = get_close_matches(key, _OPTIONS, n=1)
-    return f"did you mean {near[0]}={content}?" if near else f"expected one of {', '.join(_OPTIONS)}"
+    return f"expected {near[0]}={content}" if near else f"expected one of {', '.join(_OPTIONS)}"
 
 
 def _check(value: str, given: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from recover.checkpoints.folder import DamagedError, Folder
 from recover.checkpoints.marker_template import Template
 
-__all__ = ["STEP_UNKNOWN", "Entry", "TellsStep", "entries_of", "step_of", "step_of_file"]
+__all__ = ["STEP_UNKNOWN", "Entry", "TellsStep", "entries_of", "ignored", "step_of", "step_of_file"]
 
 STEP_UNKNOWN = -1
 """Step of a file or directory without a step in its name, from which no step could be read: older than all
@@ -33,6 +33,9 @@ _STEP_NAME = re.compile(
 )
 _STEP_IN_FILE_NAME = re.compile(r"(?:[\w.=+-]*[-_])?step=(\d{1,15})(?:[-_][\w.=+-]*)?", re.ASCII)
 """Names of Lightning's files: `epoch=3-step=40`, `llm-step=40-loss=0.32`."""
+_SEEMS_NAMED = re.compile(r"(?:step|iter|ckpt|checkpoint|epoch).*\d", re.ASCII | re.I)
+_ENDINGS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pdparams")
+"""Endings of files that a training loads."""
 _PLAIN_NAME = re.compile(r"[\w.=+-]{1,200}", re.ASCII)
 
 
@@ -80,6 +83,15 @@ def entries_of(folder: Folder, readers: Sequence[Recogniser], template: Template
     else:
         found = [*_directories(folder, readers), *_files(folder, readers)]
     return sorted(found, key=lambda entry: (-entry.step, entry.name))
+
+
+def ignored(folder: Folder, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """Returns the names in the folder that people may take for checkpoints, and that are no entries, such as
+    `gpt-step-40.pt`."""
+    known = {name for entry in entries for name in (entry.name, *entry.files)}
+    names = [*folder.folders, *(name for name in folder.files if name.endswith(_ENDINGS))]
+    plain = (name for name in names if name not in known and _PLAIN_NAME.fullmatch(name))
+    return tuple(sorted(name for name in plain if _SEEMS_NAMED.search(name)))
 
 
 def _directories(folder: Folder, readers: Sequence[Recogniser]) -> list[Entry]:

@@ -17,7 +17,7 @@ import msgspec
 
 from recover.checkpoints import READERS, Reader
 from recover.checkpoints.digests import check_digests, not_checked
-from recover.checkpoints.entries import STEP_UNKNOWN, Entry, entries_of, step_of
+from recover.checkpoints.entries import STEP_UNKNOWN, Entry, entries_of, ignored, step_of
 from recover.checkpoints.folder import (
     FORBIDDEN,
     ODD,
@@ -135,7 +135,12 @@ def scan(
         found.append(checkpoint)
         if may_be_chosen and verdict.complete:
             chosen = checkpoint
-    return ScanResult(checkpoints=tuple(found), chosen=chosen, digests=compared if chosen else "")
+    return ScanResult(
+        checkpoints=tuple(found),
+        chosen=chosen,
+        digests=compared if chosen else "",
+        ignored=ignored(folder, entries),
+    )
 
 
 def _why_not_examined(count: int, *, is_enough: bool) -> str:
@@ -171,10 +176,15 @@ def _entries(folder: Folder, readers: Sequence[Reader], template: Template | Non
         raise ScanError(f"{folder.path}: {_OUT_OF_TIME}") from error
     if not entries and template is None and any(reader.recognises(folder) for reader in readers):
         raise ScanError(
-            f"{folder.path}: this directory has files of a checkpoint, and none of their names has a step; "
-            "expected the directory that contains step-40/, step-40.pt and so on"
+            f"{folder.path}: this directory has files of a checkpoint, and Rekindle finds no step in their "
+            f"names{_such_as(folder)}; expected the directory that contains step-40/, step-40.pt and so on"
         )
     return entries
+
+
+def _such_as(folder: Folder) -> str:
+    names = ignored(folder, ())
+    return f", such as {names[0]!a:.120}" if names else ""
 
 
 def _root(

@@ -83,11 +83,13 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 class ScanResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """All checkpoints, newest first. `chosen` is the newest complete one that was not excluded. `digests`
-    says what its bytes were compared with, if that was requested."""
+    says what its bytes were compared with, if that was requested. `ignored` are names in the folder that
+    people may take for checkpoints, and that the scan does not."""
 
     checkpoints: tuple[Checkpoint, ...]
     chosen: Checkpoint | None
     digests: str = ""
+    ignored: tuple[str, ...] = ()
 
 
 class ScanMessage(msgspec.Struct, frozen=True, omit_defaults=True):

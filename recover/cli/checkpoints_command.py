@@ -12,6 +12,7 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -46,10 +47,11 @@ _NO_NAMES = (
     "checkpoint-40, ckpt_40, 40, step-40.pt or epoch=3-step=40.ckpt."
 )
 _NO_FORMAT = (
-    "Rekindle does not know the format of these checkpoints. If the training writes a marker file last, name "
-    "the marker: --format generic --marker 'step-{step}/DONE', and in the annotation of the job "
-    "rekindle.dev/checkpoint: '/ckpt;format=generic;marker=step-{step}/DONE'."
+    "Rekindle does not know the format of these checkpoints. If the training writes a marker file last into "
+    "each directory, for example DONE, name the marker: --format generic --marker DONE, and in the "
+    "annotation of the job rekindle.dev/checkpoint: '/ckpt;format=generic;marker=DONE'."
 )
+_IGNORED_MAX = 5
 _ABOUT = "Examine training checkpoints."
 _COMMANDS = {"scan": "List the checkpoints of a directory, and choose the newest complete checkpoint."}
 
@@ -149,6 +151,13 @@ class CheckpointsAnswer(Answer, frozen=True, kw_only=True, tag="CheckpointScan")
         str, Meta(description="the digests with which the bytes of the chosen checkpoint were compared")
     ]
     repairs: Annotated[list[str], Meta(description="changes that --repair would make, or has made")]
+    ignored: Annotated[
+        list[str],
+        Meta(
+            description="names in the directory that look like names of checkpoints, and in which Rekindle "
+            "finds no step"
+        ),
+    ]
 
     def names(self) -> tuple[str, ...]:
         """Returns the path of the chosen checkpoint."""
@@ -162,6 +171,7 @@ def _answer(directory: Path, result: ScanResult, lines: list[str]) -> Checkpoint
         checkpoints=list(result.checkpoints),
         digests=result.digests,
         repairs=lines,
+        ignored=list(result.ignored),
     )
 
 
@@ -230,7 +240,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--repair", type=_allowed, default=frozenset(), metavar="WHAT",
-        help=f"Show the changes after which the framework loads the chosen checkpoint: {REPAIR_EXPECTED}.",
+        help="Show how Rekindle would change the directory so that the framework loads the chosen "
+                f"checkpoint. WHAT selects the kinds of changes: {REPAIR_EXPECTED}.",
     )  # fmt: skip
     command.add_argument(
         "--write", action="store_true",
@@ -248,9 +259,9 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     command.add_argument(
         "--other-user", action="store_true",
-        help="Use this option if the training runs as another user than this command: if this command "
-                "has no permission to read the newest checkpoint, it then chooses no older one, because "
-                "the training may have the permission.",
+        help="Use this option if the training runs as another user than this command. The command then "
+                "fails if it may not read the newest checkpoint, instead of choosing an older one: the "
+                "training may have the permission.",
     )  # fmt: skip
     command.add_argument(
         "--mark", type=_name, default="by-hand", metavar="NAME",
@@ -321,6 +332,8 @@ def _print_table(root: Path, result: ScanResult) -> None:
 def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[str]) -> None:
     if not result.checkpoints:
         print(_no_names(options.marker))
+    if result.ignored:
+        print(_not_considered(result.ignored, options.marker))
     if result.chosen is None and any(found.reason == NO_KNOWN_FORMAT for found in result.checkpoints):
         print(_NO_FORMAT)
     if result.digests:
@@ -331,6 +344,14 @@ def _print_notes(options: argparse.Namespace, result: ScanResult, lines: list[st
         print("There is nothing to repair.")
     for line in lines:
         print(line)
+
+
+def _not_considered(names: Sequence[str], marker: Template | None) -> str:
+    named = marker is not None and marker.entry
+    why = "the marker requires other names" if named else "Rekindle finds no step in the name"
+    shown = ", ".join(f"{name!a:.120}" for name in names[:_IGNORED_MAX])
+    more = f" and {len(names) - _IGNORED_MAX} more" if len(names) > _IGNORED_MAX else ""
+    return f"Not considered, because {why}: {shown}{more}."
 
 
 def _no_names(marker: Template | None) -> str:

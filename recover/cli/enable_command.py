@@ -51,8 +51,9 @@ def _enable(
         ),
     ] = None,
 ) -> None:
-    """Print a manifest with the consent of its jobs to automatic restarts and, for a Job or JobSet, with an
-    envFrom by which resumed ranks read the path of their checkpoint. The rest of the manifest stays as it is,
+    """Print a manifest in which each job allows automatic restarts (the label rekindle.dev/auto-recovery:
+    enabled) and, if it is a Job or JobSet, has an envFrom by which resumed ranks read the path of their
+    checkpoint. The rest of the manifest stays as it is,
     and the command changes nothing in a cluster. The command checks the jobs as `rekindle doctor` does, and
     prints the problems that remain, which you must correct yourself, to standard error."""
     if len(files) > 1:

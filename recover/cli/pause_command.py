@@ -48,8 +48,8 @@ SEEN_WITHIN_S = 5.0
 _LOOK_S = 0.2
 _TOLD_MAX = 10
 _MEANS = (
-    "During the pause Rekindle begins no stop, cordon, taint or repair step, uses no spare, and says what "
-    "it would do."
+    "During the pause Rekindle stops no job, cordons and taints no node, begins no step of a repair, and "
+    "uses no spare. It says what it would do."
 )
 _AFTERWARDS = (
     "Rekindle restarts jobs that are down, and acts on a fault of a node that occurs again or is still "
@@ -127,7 +127,7 @@ def _pause(
 
 def _resume(namespace: Where = "", dry_run: DryRun = False, *, access: Access) -> None:
     """End a pause. Rekindle then restarts jobs that are down, and acts on each fault of a node that occurs
-    again or is still present. Rekindle does not act on faults that occurred only during the pause: the
+    again or continues. Rekindle does not act on faults that occurred only during the pause: the
     command lists these faults."""
 
     async def work(writer: Writer) -> None:

@@ -20,7 +20,7 @@ Read the log of a training as the agent reads it, and print its steps, checkpoin
 
 The time of a line is the time that the container runtime or `kubectl logs --timestamps` has written \
 before the line. The command ignores times that the training prints. If the lines have no time from the \
-runtime or kubectl, the command assumes one line each second, and shows neither the pace nor the stalls."""
+runtime or kubectl, the command shows neither the pace nor the stalls."""
 
 
 def run(args: list[str]) -> int:

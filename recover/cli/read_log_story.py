@@ -101,7 +101,7 @@ def _unread(reading: Reading) -> Iterator[str]:
     if error is None:
         yield f"Steps: none. {blind}"
     else:
-        yield f"Steps: none, and an error in line {error.line}."
+        yield f"Steps: none; the log has an error in line {error.line}."
         if not reading.answer.saves:
             yield (
                 "  If the program ended before its first step, this log does not show how it prints steps: "
@@ -152,9 +152,9 @@ def _saves(reading: Reading) -> Iterator[str]:
         yield "  The log ends before a line shows whether the checkpoint is complete, such as the next step."
     elif not reading.saved:
         yield (
-            "  No line shows when a checkpoint is complete. If a device of the job is degraded and still "
-            "works, Rekindle does not notice the next checkpoint, and moves the job to other nodes after "
-            f"{duration(Timing().checkpoint_grace_s)} (the setting timing.checkpoint_grace_s)."
+            "  No line shows when a checkpoint is complete. This matters if a GPU of the job is degraded and "
+            "still works: Rekindle then cannot wait for the next checkpoint, and waits "
+            f"{duration(Timing().checkpoint_grace_s)} (timing.checkpoint_grace_s) before it moves the job."
         )
 
 
@@ -172,8 +172,11 @@ def _errors(reading: Reading) -> Iterator[str]:
         yield "First error: none."
     else:
         kind = _IMPLIED.get(_implies(error.code), "a failure of this rank")
-        first = "First error: none of this rank. Line" if error.propagated else "First error: line"
-        yield f"{first} {error.line} has {error.code}, {kind}: {error.text[:_CHARS_MAX]}"
+        if error.propagated:
+            yield "First error: this rank has none. Its log has an error that another rank caused:"
+            yield f"  line {error.line}, {error.code} ({kind}): {error.text[:_CHARS_MAX]}"
+        else:
+            yield f"First error: line {error.line}, {error.code} ({kind}): {error.text[:_CHARS_MAX]}"
     possible = [issue for issue in reading.answer.known_issues if issue.conditions]
     for issue in reading.answer.known_issues:
         if not issue.conditions:

@@ -102,8 +102,7 @@ def _released(node: Node, report: NodeHealth | None, now: datetime) -> Undo:
         words += "; the cordon is a person's and stays"
     return Undo(
         patch,
-        f"{words}. Rekindle acts on a known fault of {node.name} only if the fault occurs again or is "
-        "still present",
+        f"{words}. Rekindle acts on a known fault of {node.name} only if the fault occurs again or continues",
     )
 
 

@@ -10,7 +10,7 @@ __all__ = ["UNSEEN"]
 UNSEEN: dict[Source, str] = {
     Source.KMSG: "Rekindle sees no Xids there, and no faults of PCIe, memory or the host. If a rank fails, "
     "Rekindle cannot tell whether the node or the program is the culprit",
-    Source.NVML: "Rekindle does not see faults that only the driver shows: error counters, a lost GPU",
+    Source.NVML: "Rekindle does not see faults that only the driver shows, such as rising error counters",
     Source.PODS: "Rekindle assumes that every GPU pod of the node holds the broken device",
     Source.LOGS: "Rekindle does not read steps and errors of ranks, and does not notice a hang",
     Source.FABRIC: "Rekindle does not notice that the network port of a rank has lost its link",

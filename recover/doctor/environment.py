@@ -44,8 +44,8 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
         return
     unknown = not case.pods and case.adds_environment is None
     unless = (
-        ", unless the policy rekindle-environment adds the ConfigMap to the pods; this command cannot "
-        "see that policy"
+        "; if your cluster has the policy rekindle-environment, which this command cannot see, the policy "
+        "adds it to the pods"
     )
     blind = [(one, called) for one, names in containers_without_environment(gang).items() for called in names]
     bodies = [gang.templates[one].containers for one, _ in blind]
@@ -63,8 +63,8 @@ def read_by_ranks(case: Case) -> Iterator[Finding]:
             )
         ),
         means=f"{'this container does' if is_single else 'these containers do'} not learn from which "
-        "checkpoint to resume, and Rekindle cannot correct known issues there by a variable; nobody can add "
-        f"an envFrom to a {gang.ref.kind} after its creation"
+        "checkpoint to resume, and Rekindle cannot work around known issues there by variables; nobody can "
+        f"add an envFrom to a {gang.ref.kind} after its creation"
         + ("; a container that does not train needs no envFrom" if may_be_helper else ""),
         fix=("" if gang.ref.name else "metadata.name: NAME instead of generateName, then ")
         + f"{enabling(case)} | kubectl create -f -",

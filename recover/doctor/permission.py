@@ -55,7 +55,7 @@ def opted_in(case: Case) -> Iterator[Finding]:
     if not own:
         unknown = Part.NAMESPACE in case.unread
         cannot = (
-            "this command reads no namespace, and the namespace of the job"
+            "the manifest does not show the namespace of the job, which"
             if case.is_file
             else "you have no permission to read its namespace, which"
         )

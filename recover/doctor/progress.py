@@ -45,7 +45,7 @@ def seen(case: Case) -> Iterator[Finding]:
             yield Finding(
                 name="blind",
                 severity=Severity.RISKS,
-                what=f"the agent does not read its source ({SOURCES[source]}) on {_of(group.names, nodes)}",
+                what=f"agents do not read the source {SOURCES[source]} on {_of(group.names, nodes)}",
                 where=Place(f"NodeHealth {group.names[0]}", f"status.coverage[{source}]", group.why),
                 means=UNSEEN[source],
                 fix=f"kubectl describe nodehealth {group.names[0]}",

@@ -16,12 +16,12 @@ from recover.model.pause import PAUSE, Pause
 __all__ = ["PauseNews"]
 
 _MEANS = (
-    "Rekindle begins no stop, cordon, taint or repair step, and uses no spare. Rekindle still starts jobs "
-    "that it stopped before the pause. `rekindle resume` ends the pause"
+    "Rekindle stops no job, cordons and taints no node, begins no step of a repair, and uses no spare. It "
+    "still starts jobs that it stopped before the pause. `rekindle resume` ends the pause"
 )
 _RESUMED = (
     "The pause has ended. Rekindle restarts jobs that are down, and acts on each fault of a node that occurs "
-    "again or is still present"
+    "again or continues"
 )
 
 

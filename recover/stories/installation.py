@@ -150,7 +150,10 @@ def paused(pause: Pause | None) -> tuple[Line, ...]:
 
 def _loud(pause: Pause) -> str:
     words = pause.words().replace("is paused", "IS PAUSED", 1)
-    return f"{words}. Rekindle begins no stop, cordon, taint or repair step, and uses no spare."
+    return (
+        f"{words}. Rekindle stops no job, cordons and taints no node, begins no step of a repair, and uses "
+        "no spare."
+    )
 
 
 def _pause_problems(pause: Pause | None, now: datetime) -> Iterator[Problem]:

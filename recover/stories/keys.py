@@ -158,6 +158,7 @@ KEYS = (
         pattern=r"(?i)\s*(off|0|([0-9]{1,9}(\.[0-9]{1,6})?(ms|s|m|h|d))+)\s*",
         expected="a duration such as 20m or 1h30m, or off",
         instead="Rekindle does not restart the job for missing steps, as with off",
+        means="Rekindle does not notice a hang of the job",
     ),
     Key(
         name=CHECKPOINT_ON_SIGTERM,

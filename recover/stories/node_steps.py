@@ -103,8 +103,8 @@ def acted_on_again(incident: Incident, node: str) -> str:
         e.origin is Origin.KERNEL for e in incident.status.evidence if e.node == node
     )
     acts = (
-        f"the kernel of {node} reports {codes} again: at once if more than 10 s (2 s for the first "
-        "repetition) have passed since the previous report, otherwise within ten minutes"
+        f"the kernel of {node} reports {codes} again. Rekindle then acts at once, or within ten minutes if "
+        "less than 10 s have passed since the previous report"
         if is_a_line
         else "the fault occurs again or continues, as an agent reports within ten minutes"
     )
@@ -128,8 +128,7 @@ def _observed(case: _Case) -> Iterator[str]:
 
 def _paused(case: _Case) -> Iterator[str]:
     yield (
-        "`rekindle resume` ends the pause. Rekindle then acts on the fault if the fault occurs again or is "
-        "still present."
+        "`rekindle resume` ends the pause. Rekindle then acts on the fault if it occurs again or continues."
     )
     yield from take_out(case.name, case.around)
 

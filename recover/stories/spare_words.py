@@ -24,7 +24,7 @@ def as_a_spare(node: Node | None, now: datetime) -> tuple[Line, ...]:
         since = f" {ago(spare.kept.at, now)}" if spare.kept is not None else ""
         out = spare.instead_of or "a node"
         text = (
-            f"replaces {out}{since} ({spare.incident}); Rekindle keeps the spare free again when "
+            f"in use{since} in place of {out} ({spare.incident}); Rekindle keeps the spare free again when "
             f"{out} is back"
         )
         return (Line(one_line(text), Tone.WAITING),)
@@ -48,7 +48,7 @@ def in_short(spare: SpareRecord, now: datetime) -> str:
     match spare.state:
         case SpareState.LENT:
             since = f" {ago(spare.since, now)}" if spare.since is not None else ""
-            return one_line(f"replaces {spare.instead_of or 'a node'}{since} ({spare.incident})")
+            return one_line(f"in use{since} in place of {spare.instead_of or 'a node'} ({spare.incident})")
         case SpareState.TAKEN:
             return "in service, because somebody removed the taint"
         case SpareState.NOT_KEPT:

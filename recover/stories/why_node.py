@@ -381,7 +381,7 @@ def _progress(pod: PodProgress, now: datetime) -> Line:
 
 
 _RARE = Line(
-    "the agent reports steps only together with another change, so the last reported step may be old",
+    "an agent reports a new step only when it also has other news, so the last reported step may be old",
     Tone.DETAIL,
 )
 _STATES: dict[Edge, str] = {

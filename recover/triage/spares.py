@@ -411,6 +411,10 @@ def _record(
         target=need.name,
         outcome=Outcome.REFUSED,
         reason=Reason.NO_SPARE,
-        message=f"Rekindle looked for {wanted} in place of {need.name}: none of the {len(peers)} spares is "
-        f"free, healthy, and allowed by the node selector and affinity of a job of {need.name}",
+        message=f"Rekindle looked for {wanted} in place of {need.name}: {_none_of(len(peers))} "
+        f"free, healthy, and allowed by the node selector and affinity of a job that used {need.name}",
     )
+
+
+def _none_of(count: int) -> str:
+    return "the only spare is not" if count == 1 else f"none of the {count} spares is"

@@ -299,8 +299,12 @@ def restarts_counted(limit: int, ranks: int, recreate: str, field: str = "spec.b
         f"{ON_FAILURE}, the Job fails permanently when the restarts in its pods add up to {limit}",
         field=field,
         value=str(limit),
-        means=f"if one rank fails, {restarting(ranks)}; "
-        + ("the Job may have failed before Rekindle can stop it" if at_once else _MADE_ANEW),
+        means=f"if one rank fails, {restarting(ranks)}"
+        + (
+            "; the Job may have failed before Rekindle can stop it"
+            if at_once
+            else f" of the {limit} that fail the Job. {_MADE_ANEW[0].upper()}{_MADE_ANEW[1:]}"
+        ),
         fix=f"{recreate}; or {field}: {10 * ranks}" if at_once else recreate,
     )
 

@@ -219,8 +219,8 @@ def _verdict(report: InstallationReport) -> Line:
         return Line(f"{report.little_known}Everything that was checked works{seen}; {report.checks}.", good)
     found = [
         f"{counted(fails, 'thing does', 'things do')} not work" if fails else "",
-        f"{risks} may fail or stay unnoticed" if risks else "",
-        f"{advice} to consider" if advice else "",
+        f"{counted(risks, 'thing')} may fail or stay unnoticed" if risks else "",
+        f"{counted(advice, 'hint')} to consider" if advice else "",
     ]
     text = ", ".join(part for part in found if part)
     return Line(f"{report.little_known}{text[0].upper()}{text[1:]}; {report.checks}.", tone(report))

@@ -85,7 +85,18 @@ def test_the_step_is_read_from_the_usual_directory_names(name: str) -> None:
 def test_other_names_are_no_checkpoints(name: str, tmp_path: Path) -> None:
     (tmp_path / name).mkdir()
 
-    assert scan(tmp_path) == ScanResult(checkpoints=(), chosen=None)
+    assert msgspec.structs.replace(scan(tmp_path), ignored=()) == ScanResult(checkpoints=(), chosen=None)
+
+
+def test_names_that_look_like_checkpoints_and_show_no_step_are_listed_as_ignored(tmp_path: Path) -> None:
+    for name in ("gpt-step-70.pt", "model_step50.pt", "step-40.pt", "events.12.log", "step-9.txt", "best.pt"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "run-step-60").mkdir()
+
+    assert scan(tmp_path).ignored == ("gpt-step-70.pt", "model_step50.pt", "run-step-60")
+    (tmp_path / "step-40.pt").unlink()
+    with pytest.raises(ScanError, match=r"finds no step in their names, such as 'gpt-step-70\.pt'"):
+        scan(tmp_path)
 
 
 def test_an_excluded_step_is_listed_but_never_chosen(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_json_has_exactly_the_promised_fields(
         "checkpoints": [half, chosen],
         "digests": "",
         "repairs": [],
+        "ignored": [],
     }
 
 
