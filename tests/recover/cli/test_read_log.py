@@ -253,7 +253,7 @@ def test_an_error_that_another_rank_caused_is_no_first_error(
     )
 
     assert run([str(path)]) == 0
-        said = capsys.readouterr().out
+    said = capsys.readouterr().out
     assert "First error: this rank has none." in said
     assert "line 1, log-nccl-timeout (a propagated error" in said
 
