@@ -47,7 +47,7 @@ class Avoidance(msgspec.Struct, frozen=True):
 
 def avoidance(ctx: Context, status: RecoveryStatus) -> Avoidance:
     world, gang = ctx.world, ctx.gang
-    broken = {name: f"{code} is open there" for name, code in proven(world, ctx.now).items()}
+    broken = {name: f"open fault {code}" for name, code in proven(world, ctx.now).items()}
     is_tolerant, closed = tolerates_all(gang), closed_to(world, gang)
     nodes = world.subjects.nodes.values()
     silent = {node.name: NOT_READY for node in nodes if not node.ready and node.is_accelerated}

@@ -138,7 +138,8 @@ class Context(msgspec.Struct, frozen=True):
 
     def somebody(self) -> str:
         """Returns the other writer of the job's suspend field."""
-        return self.gang.suspend_writer or "somebody else"
+        writer = self.gang.suspend_writer
+        return f"a person ({writer})" if writer.startswith("kubectl") else writer or "somebody else"
 
     def undone(self) -> Reason:
         """Returns why a recovery ends whose stop or start somebody undid. After a person's change Rekindle

@@ -71,9 +71,17 @@ def headline(recovery: Recovery, ranks: Ranks, now: datetime) -> Line:
     if status.phase is Phase.SUCCEEDED and began_lower(status):
         why = f" ({status.reason})" if status.reason else ""
         return Line(f"{after}the job runs again, but {_lower(status)}{why}, {ago(since, now)}.", Tone.BAD)
+    if (status.phase, status.reason) == (Phase.ESCALATED, Reason.HELD):  # a person has changed the job
+        return Line(
+            f"{after}the recovery ended ({status.reason}) {ago(since, now)}: {_message(status)}.", tone
+        )
     why = f" ({status.reason})" if tone is Tone.BAD and status.reason else ""
     at = f": it continued at step {status.resumed_step}" if status.resumed_step is not None else ""
     return Line(f"{after}{words}{why} {ago(since, now)}{at}.", tone)
+
+
+def _message(status: RecoveryStatus) -> str:
+    return one_line(status.message).rstrip(".")
 
 
 def _lower(status: RecoveryStatus) -> str:
@@ -91,7 +99,7 @@ def _standing(status: RecoveryStatus, ranks: Ranks, after: str, for_now: str) ->
     """Returns the headline of an active recovery. If a rank fits on no node, the headline says so, whatever
     the phase says."""
     words, tone = PHASE_WORDS[status.phase]
-    said = one_line(status.message).rstrip(".")
+    said = _message(status)
     if status.phase in _WAITING and (status.reason == Reason.NO_CAPACITY or ranks.unplaced):
         why = ranks.waits or said
         return Line(

@@ -58,7 +58,7 @@ def why_job(
         ),
         Section("Evidence", seen(about, now, at_most or len(about))),
         Section("Culprit", blame(about)),
-        Section("Decisions", decided(decisions, now, verdict.text)),
+        Section("Decisions", _decided(about, job.ref, now, verdict.text)),
         Section("Next steps", _next_steps(job, mine, about, around, now)),
         Section("Ranks that wait", ranks.lines),
         *(section(r, now) for r in mine[:at_most]),
@@ -135,6 +135,22 @@ def _is_about(action: ActionRecord, ref: GangRef) -> bool:
     """Whether the action concerns the job: actions on nodes concern every job that ran there, actions on
     another job do not."""
     return action.action in _ON_NODES or action.target == str(ref)
+
+
+def _decided(about: Sequence[Incident], ref: GangRef, now: datetime, verdict: str) -> tuple[Line, ...]:
+    """Returns the lines of the decisions. If they belong to several Incidents, each Incident is named before
+    its decisions: a recovery for one fault does not change a refusal for another."""
+    by_incident = [
+        (incident.metadata.name, [a for a in incident.status.actions if _is_about(a, ref)])
+        for incident in about[:TOLD_MAX]
+    ]
+    by_incident = [(name, actions) for name, actions in by_incident if actions]
+    lines: list[Line] = []
+    for name, actions in by_incident:
+        if len(by_incident) > 1:
+            lines.append(Line(f"Incident {name}:"))
+        lines += decided(actions, now, "\n".join([verdict, *(line.text for line in lines)]))
+    return tuple(lines)
 
 
 def _verdict(

@@ -54,4 +54,4 @@ class BetterPlaces:
         """The degraded nodes, each with the reason."""
         tainted = (node.name for node in self._world.subjects.nodes.values() if is_tainted(node))
         told = degraded(self._world, self._now).items()
-        return {**dict.fromkeys(tainted, _WHY), **{name: f"{code} is open there" for name, code in told}}
+        return {**dict.fromkeys(tainted, _WHY), **{name: f"open fault {code}" for name, code in told}}
