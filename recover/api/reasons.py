@@ -174,7 +174,8 @@ EXPLANATIONS: dict[Reason, Explanation] = {
         "The message says why the ranks wait. Remove the cause. The recovery continues when all ranks run.",
     ),
     Reason.NO_SPARE: Explanation(
-        "No spare node of the same pool is free to replace the quarantined node.",
+        "No spare node of the same pool is free to replace a node that is quarantined, or that a stopped job "
+        "must not use.",
         "`rekindle status` shows the state of each spare. Rekindle uses the next spare that "
         "becomes free. To add a spare, put the label rekindle.dev/spare=true on a free node of "
         "the same pool.",

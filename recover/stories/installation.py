@@ -243,6 +243,7 @@ def installation_lines(
         parts.append(f"Leader: {one_line(record.leader)}.")
     if record.agents_reporting is not None and accelerator_nodes:
         nodes = counted(accelerator_nodes, "node")
-        parts.append(f"Agents report from {record.agents_reporting} of {nodes} with accelerators.")
+        report = "report" if record.leader is not None else "have reported"  # nobody notices if they end
+        parts.append(f"Agents {report} from {record.agents_reporting} of {nodes} with accelerators.")
     told = [Line(" ".join(parts), Tone.PLAIN)] if parts else []
     return (*lines, *told)

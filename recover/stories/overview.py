@@ -15,6 +15,7 @@ import msgspec
 from detectors.text.printing import one_line
 from detectors.wire.contract import CoverageState, NodeHealth, Source
 from detectors.wire.fitting import refitted
+from detectors.wire.training import Edge
 from recover.api import GangRef, Incident, IncidentPhase, Outcome, Recovery
 from recover.api.repair_state import RepairPhase
 from recover.diagnose.coverage import silence_of
@@ -191,8 +192,17 @@ def _spares(facts: StatusFacts, now: datetime) -> Iterator[SpareRecord]:
     for name, node in sorted(facts.nodes.items()):
         spare = spare_of(node)
         if spare is not None and spare.labelled:
-            found = node_record(name, node, facts.health.get(name), None, now, facts.hidden)
-            yield spare_record(spare, state_words(found, now) or some(found.findings, 3))
+            health = facts.health.get(name)
+            found = node_record(name, node, health, None, now, facts.hidden)
+            trouble = state_words(found, now) or some(found.findings, 3) or _training_on(health)
+            yield spare_record(spare, trouble)
+
+
+def _training_on(health: NodeHealth | None) -> str:
+    """Returns which trainings run on the node, by the node's agent. The overview reads no pods."""
+    pods = health.status.pods if health is not None else ()
+    running = sorted({f"{pod.namespace}/{pod.name}" for pod in pods if pod.edge is not Edge.ENDED})
+    return f"used by {some(running, 2)}" if running else ""
 
 
 def _blind(facts: StatusFacts, now: datetime) -> Iterator[BlindRecord]:

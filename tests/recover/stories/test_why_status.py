@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from detectors.wire.contract import CoverageState, Fault, Origin, Severity, Source
+from detectors.wire.contract import CoverageState, Fault, NodeHealth, Origin, Severity, Source
+from detectors.wire.training import Edge, PodProgress
 from recover.api import IncidentPhase, Outcome, Phase, PhaseTime
 from recover.api.reasons import EXPLANATIONS, Reason
 from recover.diagnose.coverage import silence_of
@@ -147,6 +148,12 @@ def test_nodes_that_are_blind_in_the_same_way_share_one_row() -> None:
     assert of_all[1] == "1: node-3"
 
 
+def idle(name: str) -> NodeHealth:
+    """Returns the report of an agent on whose node no training runs."""
+    report = health(name=name)
+    return msgspec.structs.replace(report, status=msgspec.structs.replace(report.status, pods=[]))
+
+
 def test_spares_are_listed_with_their_pool_and_whom_they_stand_in_for() -> None:
     taint = Taint("rekindle.dev/spare", "NoSchedule", "true")
     lent = {
@@ -165,7 +172,7 @@ def test_spares_are_listed_with_their_pool_and_whom_they_stand_in_for() -> None:
         spare("s4", taint, ready=False),
     ]
 
-    told = {one.name: health(name=one.name) for one in nodes}
+    told = {one.name: idle(one.name) for one in nodes}
     shown = overview(StatusFacts(nodes={one.name: one for one in nodes}, health=told), NOW)
 
     spares = rows(shown, "POOL")
@@ -177,6 +184,24 @@ def test_spares_are_listed_with_their_pool_and_whom_they_stand_in_for() -> None:
     assert not missing(broken, "NotReady")
     assert counts(shown)[-2:] == [1, 4]
     assert counts(overview(StatusFacts(nodes={"n": node("n")}), NOW)) == [1, 0, 0, 0], "no word of spares"
+
+
+def test_a_spare_on_which_a_training_runs_is_not_free() -> None:
+    spare = msgspec.structs.replace(
+        node("s1"),
+        labels={"rekindle.dev/spare": "true"},
+        taints=(Taint("rekindle.dev/spare", "NoSchedule", "true"),),
+    )
+    report = idle("s1")
+    rank = PodProgress(namespace="ml", name="llm-0", uid="u", container="c", edge=Edge.STEPPING, at=NOW)
+    states = []
+    for pods in ([], [rank], [msgspec.structs.replace(rank, edge=Edge.ENDED)]):
+        told = msgspec.structs.replace(report, status=msgspec.structs.replace(report.status, pods=pods))
+        ((_, _, state),) = rows(overview(StatusFacts(nodes={"s1": spare}, health={"s1": told}), NOW), "POOL")
+        states.append(state)
+
+    assert (states[0], states[2]) == (FREE, FREE)
+    assert not missing(states[1], "ml/llm-0")
 
 
 def test_a_node_without_accelerators_needs_no_agent() -> None:
