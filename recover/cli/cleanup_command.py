@@ -201,7 +201,7 @@ async def _wait_for_what_is_under_way(requests: Requests) -> None:
             return
         for one in found:
             if one.words not in told:
-                requests.say(f"waits: {one.words}")
+                requests.say(f"waits up to {UNDER_WAY_S:g} s: {one.words}")
         told |= {one.words for one in found}
         await asyncio.sleep(REQUEUE_S)
         found = await _under_way(requests)

@@ -16,7 +16,9 @@ from recover.policy.step_words import STEP_TEMPLATE, usable_template
 __all__ = ["run"]
 
 _ABOUT = """\
-Read the log of a training as the agent reads it, and print its steps, checkpoints, stalls and first error.
+Read the log of a training as the agent reads it, and print its steps, checkpoints, stalls and first error. \
+An error that another rank caused, such as a timeout of NCCL, counts as the first error only if the log has \
+no other.
 
 The time of a line is the time that the container runtime or `kubectl logs --timestamps` has written \
 before the line. The command ignores times that the training prints. If the lines have no time from the \

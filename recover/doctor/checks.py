@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from recover.doctor import (
     environment,
+    exit_statuses,
     folders,
     issues_ahead,
     permission,
@@ -81,6 +82,11 @@ CHECKS: tuple[Check[Case], ...] = (
     Check("gates", "the pods have no scheduling gate", pod_templates.gates),
     Check("restart-policy", "Kubernetes knows the restartPolicy of the pods", pod_templates.restart_policy),
     Check("resources", "the pods request no misspelt GPU resource", pod_templates.resources),
+    Check(
+        "exit-status",
+        "a training that fails ends its container with another status than 0",
+        exit_statuses.kept,
+    ),
     Check("elastic", "the job needs all of its ranks", pod_templates.elastic),
     Check("fields", "metadata has no misspelt field", permission.misspelt),
     Check("hang-limit", "a pause of a healthy training does not count as a hang", progress.hang_limit),

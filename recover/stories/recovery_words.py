@@ -187,7 +187,8 @@ def _checkpoint(choice: CheckpointChoice) -> Iterable[Line]:
     if choice.unfound:
         yield Line(one_line(choice.unfound), Tone.BAD)
     if choice.scan_s:
-        cost = f", and cost {choice.idle_gpu_s:.0f} GPU-seconds" if choice.idle_gpu_s else ""
+        gpu_s = f"{choice.idle_gpu_s:.0f} GPU-seconds"
+        cost = f", in which the job's GPUs were idle ({gpu_s})" if choice.idle_gpu_s else ""
         yield Line(f"the scan took {duration(choice.scan_s)}{cost}", Tone.DETAIL)
     for rejected in choice.rejected:
         why = one_line(rejected.reason)

@@ -84,6 +84,8 @@ class Container(Camel, frozen=True):
     struct checks their types."""
 
     name: str = ""
+    command: list[str] = []
+    args: list[str] = []
     env: list[Variable] = []
     env_from: list[EnvSource] = []
     resources: Resources = Resources()

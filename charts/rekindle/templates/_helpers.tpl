@@ -10,7 +10,7 @@ host has a dot or a port, or is `localhost`: of `team/rekindle` they take the fi
 {{- $name = printf "%s/%s" (trimSuffix "/" .) $name }}
 {{- end }}
 {{- if not (or $image.digest (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $name)) }}
-{{- fail (printf "image.registry: %q names no registry, and no image of Rekindle is published. The nodes would ask their default registry (Docker Hub) for this name, which anybody may own there, and run what they get as a privileged container. Build the image and push it (docker build --tag REGISTRY/rekindle:%s . && docker push REGISTRY/rekindle:%s), then say where it is: --set image.registry=REGISTRY. A registry begins with a host: registry.example.com/team, docker.io/team, registry:5000, or localhost where the image is on every node already. image.digest=sha256:... is taken without a registry, too" $name .Chart.AppVersion .Chart.AppVersion) }}
+{{- fail (printf "image.registry: %q names no registry, and no image of Rekindle is published. The nodes would ask their default registry (Docker Hub) for this name, which anybody may own there, and run what they get as a privileged container. Build the image and push it (docker build --tag REGISTRY/rekindle:%s . && docker push REGISTRY/rekindle:%s), then say where it is: --set image.registry=REGISTRY. A registry begins with a host: registry.example.com/team, docker.io/team or registry:5000. If every node has the image already, write localhost. With image.digest=sha256:... no registry is needed" $name .Chart.AppVersion .Chart.AppVersion) }}
 {{- end }}
 {{- $name }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
