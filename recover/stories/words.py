@@ -174,6 +174,7 @@ _ACTIONS: dict[str, tuple[str, str]] = {
     Act.REPAIR_NODE: ("repaired", "repair"),
     Act.REMAKE_INCIDENT: ("created the Incident again for", "create the Incident again for"),
     Act.LIFT_SPARE: ("found a spare for", "use a spare for"),
+    Act.APPLY_RECIPE: ("applied a recipe to", "apply a recipe to"),
 }
 
 

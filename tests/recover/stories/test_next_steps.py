@@ -17,6 +17,7 @@ import pytest
 
 from detectors.wire.contract import Fault, NodeHealth, ObjectMeta
 from recover.api import (
+    Act,
     ActionRecord,
     Condition,
     GangRef,
@@ -41,6 +42,7 @@ from recover.stories.overview import StatusFacts, overview
 from recover.stories.why_job import why_job
 from recover.stories.why_node import why_node
 from recover.stories.words import Story, Tone
+from recover.stories.words import record as record_lines
 from tests.facts import missing
 from tests.recover.stories.why_cases import (
     FAULT_AT,
@@ -392,3 +394,11 @@ def test_a_refused_write_is_told_in_the_api_servers_words_with_who_must_let_it_p
     story = why_node("node-3", node(), health(finding()), [refused(Reason.WRITE_REFUSED, LLM)], NOW)
 
     assert not missing(next_steps(story), SAID, "rekindle-controller")
+
+
+@pytest.mark.parametrize("act", Act)
+def test_each_action_has_words(act: Act) -> None:
+    one = ActionRecord(at=NOW, action=act, target="n1", outcome=Outcome.REFUSED, reason=Reason.HELD)
+
+    head, *_ = record_lines(one, NOW)
+    assert str(act) not in head.text
